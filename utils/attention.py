@@ -1,0 +1,201 @@
+"""Scaled dot-product attention and its several heads (chapters 02 to 05)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange
+from torch import Tensor, nn
+
+from utils.masking import check_mask
+from utils.shapes import check_positive, check_shape
+
+
+def scaled_dot_product_attention(
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Mix the values of the keys that each query matches, and return the weights too.
+
+    This is the open form, every step visible; `F.scaled_dot_product_attention` gives the same
+    values without keeping the weights. A query that may attend to nothing gets 0.
+
+    Args:
+        q: queries.
+        k: keys.
+        v: values, one for each key.
+        attn_mask: boolean, True = may attend, or None.
+
+    Shape:
+        q          (..., i, d)
+        k          (..., j, d)
+        v          (..., j, dv)     dv is d unless you choose another width
+        attn_mask  broadcastable to (..., i, j)
+        mixed      (..., i, dv)
+        weights    (..., i, j)      each row sums to 1, or is 0 where nothing may be attended to
+
+    Raises:
+        ValueError: widths or numbers of tokens that do not fit, or a bad mask.
+
+    Source: Vaswani et al. 2017, section 3.2.1; chapter 03, masks chapter 05.
+    """
+    if q.shape[-1] != k.shape[-1] or q.ndim < 2 or k.ndim < 2:
+        raise ValueError(
+            "scaled_dot_product_attention: queries and keys must be (..., i, d) and (..., j, d) "
+            f"with the same width d, got q.shape={tuple(q.shape)} and k.shape={tuple(k.shape)}. "
+            "Project both to one head_dim."
+        )
+    if v.shape[:-1] != k.shape[:-1] or q.shape[:-2] != k.shape[:-2]:
+        raise ValueError(
+            "scaled_dot_product_attention: each key needs one value, and q, k, v the same leading "
+            f"axes, got q.shape={tuple(q.shape)}, k.shape={tuple(k.shape)} and "
+            f"v.shape={tuple(v.shape)}. Project keys and values from the same tokens."
+        )
+    # dividing the queries instead of the scores gives the same values and spares half precision
+    # the large products
+    scores = einsum(q / q.shape[-1] ** 0.5, k, "... i d, ... j d -> ... i j")
+    if attn_mask is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        check_mask("scaled_dot_product_attention", attn_mask, tuple(scores.shape))
+        weights = scores.masked_fill(~attn_mask, -torch.inf).softmax(dim=-1)
+        # a row of nothing but -inf is NaN by now: the second fill makes it 0, its gradient too
+        weights = weights.masked_fill(~attn_mask, 0.0)
+    return einsum(weights, v, "... i j, ... j dv -> ... i dv"), weights
+
+
+class MultiHeadAttention(nn.Module):
+    """Let every token gather from all tokens, in several heads with weights of their own.
+
+    It runs PyTorch's fused kernel, which never holds the (i, j) weights; inside
+    `record_attention` it runs the open form and keeps them.
+
+    Args:
+        embed_dim: width of a token, e.
+        num_heads: number of heads, h; each is embed_dim / num_heads wide.
+        dropout: share of the weights that training sets to 0.
+
+    Shape:
+        x          (b, i, e)
+        context    (b, j, e)        keys and values come from it; x itself when it is None
+        attn_mask  bool, True = may attend, broadcastable to (b, h, i, j)
+        result     (b, i, e)
+
+    Raises:
+        ValueError: heads that do not divide embed_dim, a dropout outside [0, 1), inputs of
+            another rank, width or batch, or a bad mask.
+
+    Source: Vaswani et al. 2017, section 3.2.2; chapter 04, masks chapter 05.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0):
+        super().__init__()
+        check_positive("MultiHeadAttention", embed_dim=embed_dim, num_heads=num_heads)
+        if embed_dim % num_heads:
+            divisors = [h for h in range(1, embed_dim + 1) if embed_dim % h == 0]
+            raise ValueError(
+                "MultiHeadAttention: embed_dim must be a multiple of num_heads, "
+                f"got embed_dim={embed_dim} and num_heads={num_heads}. "
+                f"Pick num_heads from {divisors}, or change embed_dim."
+            )
+        check_dropout("MultiHeadAttention", dropout)
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.k_proj = nn.Linear(embed_dim, embed_dim)
+        self.v_proj = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.recorded: list[Tensor] | None = None  # set by record_attention
+
+    def forward(
+        self, x: Tensor, context: Tensor | None = None, attn_mask: Tensor | None = None
+    ) -> Tensor:
+        fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
+        check_shape("MultiHeadAttention", "x", x, "b i e", fix, e=self.embed_dim)
+        if context is None:
+            context = x
+        else:
+            check_shape(
+                "MultiHeadAttention",
+                "context",
+                context,
+                "b j e",
+                fix,
+                b=x.shape[0],
+                e=self.embed_dim,
+            )
+        scores_shape = (x.shape[0], self.num_heads, x.shape[1], context.shape[1])
+        check_mask("MultiHeadAttention", attn_mask, scores_shape)
+
+        q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
+        k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+        v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+        if self.recorded is None:
+            mixed = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=attn_mask, dropout_p=self.dropout if self.training else 0.0
+            )
+        else:
+            mixed, weights = scaled_dot_product_attention(q, k, v, attn_mask)
+            self.recorded.append(weights.detach())
+            if self.training and self.dropout:
+                mixed = F.dropout(weights, self.dropout) @ v
+        return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect the attention weights of every `MultiHeadAttention` in `model`, in running order.
+
+    >>> with record_attention(model) as maps:
+    ...     model(x)
+    >>> maps[0].shape  # the first attention layer: (b, h, i, j)
+
+    The weights are detached, and taken before dropout.
+
+    Args:
+        model: any module that holds `MultiHeadAttention` layers.
+
+    Shape:
+        maps  one (b, h, i, j) for each call of an attention layer
+
+    Raises:
+        ValueError: no `MultiHeadAttention` in the model.
+
+    Source: chapter 04.
+    """
+    layers = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    if not layers:
+        raise ValueError(
+            "record_attention: the model must hold a MultiHeadAttention of utils.attention, "
+            f"got model={type(model).__name__} without one. "
+            "nn.MultiheadAttention returns its weights itself: need_weights=True."
+        )
+    before = [layer.recorded for layer in layers]
+    maps: list[Tensor] = []
+    try:
+        for layer in layers:
+            layer.recorded = maps
+        yield maps
+    finally:
+        for layer, recorded in zip(layers, before, strict=True):
+            layer.recorded = recorded
+
+
+def check_dropout(where: str, dropout: float) -> None:
+    """Raise a `ValueError` unless `dropout` is a share in [0, 1).
+
+    Args:
+        where: the public name that the error begins with.
+        dropout: the share to check.
+
+    Raises:
+        ValueError: a share below 0, or of 1 and more.
+
+    Source: chapter 04.
+    """
+    if not 0 <= dropout < 1:
+        raise ValueError(
+            f"{where}: dropout must be a share from 0 up to, not including, 1, "
+            f"got dropout={dropout}. Pass for example dropout=0.1."
+        )

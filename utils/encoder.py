@@ -1,0 +1,158 @@
+"""Feed-forward, block and stack: what makes an encoder of attention (chapters 06 and 07)."""
+
+from torch import Tensor, nn
+
+from utils.attention import MultiHeadAttention, check_dropout
+from utils.shapes import check_positive, check_shape
+
+ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
+
+
+class FeedForward(nn.Module):
+    """Work on every token by itself: widen, bend, narrow.
+
+    Args:
+        embed_dim: width of a token, e.
+        mlp_dim: inner width, m.
+        dropout: share of the inner values that training sets to 0.
+        activation: "gelu" or "relu".
+
+    Shape:
+        x       (b, n, e)
+        inside  (b, n, m)
+        result  (b, n, e)
+
+    Raises:
+        ValueError: a width below 1, a dropout outside [0, 1), an unknown activation, or an
+            input of another width.
+
+    Source: Vaswani et al. 2017, section 3.3; chapter 06.
+    """
+
+    def __init__(
+        self, embed_dim: int, mlp_dim: int, dropout: float = 0.0, activation: str = "gelu"
+    ):
+        super().__init__()
+        check_positive("FeedForward", embed_dim=embed_dim, mlp_dim=mlp_dim)
+        check_dropout("FeedForward", dropout)
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"FeedForward: activation must be one of {sorted(ACTIVATIONS)}, "
+                f"got activation={activation!r}. Pass activation='gelu'."
+            )
+        self.embed_dim = embed_dim
+        self.fc1 = nn.Linear(embed_dim, mlp_dim)
+        self.act = ACTIVATIONS[activation]()
+        self.dropout = nn.Dropout(dropout)
+        self.fc2 = nn.Linear(mlp_dim, embed_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_shape(
+            "FeedForward",
+            "x",
+            x,
+            "b n e",
+            f"Tokens have shape (b, n, {self.embed_dim}).",
+            e=self.embed_dim,
+        )
+        return self.fc2(self.dropout(self.act(self.fc1(x))))
+
+
+class EncoderBlock(nn.Module):
+    """Attention, then feed-forward, each added to the stream that it read.
+
+    Args:
+        embed_dim: width of a token, e.
+        num_heads: number of heads, h.
+        mlp_dim: inner width of the feed-forward, m.
+        dropout: share of values that training sets to 0: in the attention weights, inside the
+            feed-forward, and of what each of the two adds.
+        norm_first: True normalises what each part reads (pre-norm); False normalises the sum
+            (post-norm, the order of the 2017 paper).
+        activation: "gelu" or "relu".
+        norm_eps: the number that keeps LayerNorm from dividing by 0.
+
+    Shape:
+        x          (b, n, e)
+        attn_mask  bool, True = may attend, broadcastable to (b, h, n, n)
+        result     (b, n, e)
+
+    Raises:
+        ValueError: as `MultiHeadAttention` and `FeedForward`.
+
+    Source: Vaswani et al. 2017, section 3.1; Xiong et al. 2020 for pre-norm; chapter 07.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        mlp_dim: int,
+        dropout: float = 0.0,
+        norm_first: bool = True,
+        activation: str = "gelu",
+        norm_eps: float = 1e-5,
+    ):
+        super().__init__()
+        self.norm_first = norm_first
+        self.norm1 = nn.LayerNorm(embed_dim, eps=norm_eps)
+        self.attn = MultiHeadAttention(embed_dim, num_heads, dropout)
+        self.norm2 = nn.LayerNorm(embed_dim, eps=norm_eps)
+        self.mlp = FeedForward(embed_dim, mlp_dim, dropout, activation)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        if self.norm_first:
+            x = x + self.dropout(self.attn(self.norm1(x), attn_mask=attn_mask))
+            return x + self.dropout(self.mlp(self.norm2(x)))
+        x = self.norm1(x + self.dropout(self.attn(x, attn_mask=attn_mask)))
+        return self.norm2(x + self.dropout(self.mlp(x)))
+
+
+class Encoder(nn.Module):
+    """Run blocks one after another and, with pre-norm, normalise the end of the stream.
+
+    Args:
+        num_layers: number of blocks.
+        embed_dim: width of a token, e.
+        num_heads: number of heads, h.
+        mlp_dim: inner width of the feed-forward, m.
+        dropout: see `EncoderBlock`.
+        norm_first: see `EncoderBlock`; True adds one final LayerNorm.
+        activation: "gelu" or "relu".
+        norm_eps: the number that keeps LayerNorm from dividing by 0.
+
+    Shape:
+        x          (b, n, e)
+        attn_mask  bool, True = may attend, broadcastable to (b, h, n, n); the same in all blocks
+        result     (b, n, e)
+
+    Raises:
+        ValueError: as `EncoderBlock`.
+
+    Source: Vaswani et al. 2017, section 3.1; chapter 07.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        embed_dim: int,
+        num_heads: int,
+        mlp_dim: int,
+        dropout: float = 0.0,
+        norm_first: bool = True,
+        activation: str = "gelu",
+        norm_eps: float = 1e-5,
+    ):
+        super().__init__()
+        check_positive("Encoder", num_layers=num_layers)
+        self.layers = nn.ModuleList(
+            EncoderBlock(embed_dim, num_heads, mlp_dim, dropout, norm_first, activation, norm_eps)
+            for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(embed_dim, eps=norm_eps) if norm_first else nn.Identity()
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, attn_mask)
+        return self.norm(x)

@@ -1,0 +1,106 @@
+"""Who may attend to whom: boolean masks in which True means "may attend" (chapter 05)."""
+
+import torch
+from torch import Tensor
+
+from utils.shapes import check_positive, check_shape
+
+
+def causal_mask(n: int, device: torch.device | str | None = None) -> Tensor:
+    """Let each token attend to itself and to the tokens before it.
+
+    Args:
+        n: number of tokens.
+        device: where the mask is made; by default PyTorch's.
+
+    Shape:
+        result  (n, n), bool, True = query i (row) may attend to key j (column)
+
+    Raises:
+        ValueError: n is not an integer of at least 1.
+
+    Source: Vaswani et al. 2017, section 3.2.3; chapter 05.
+    """
+    check_positive("causal_mask", n=n)
+    return torch.ones(n, n, dtype=torch.bool, device=device).tril()
+
+
+def padding_mask(lengths: Tensor, n: int) -> Tensor:
+    """Let every token of a sequence attend to its first `length` tokens, not to the padding.
+
+    Args:
+        lengths: how many real tokens each sequence has, 0 to n.
+        n: number of tokens, padding included.
+
+    Shape:
+        lengths  (b,), integers
+        result   (b, 1, 1, n), bool, True = may be attended to; the same for all heads and queries
+
+    Raises:
+        ValueError: lengths that are no integers, have another rank or lie outside 0 to n.
+
+    Source: chapter 05.
+    """
+    check_positive("padding_mask", n=n)
+    if (
+        not isinstance(lengths, Tensor)
+        or lengths.dtype.is_floating_point
+        or (lengths.dtype in (torch.bool, torch.complex64, torch.complex128))
+    ):
+        got = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
+        raise ValueError(
+            f"padding_mask: lengths must be a tensor of integers, got {got}. "
+            "Write torch.tensor([4, 6]), or lengths.long(); "
+            "from a mask of real tokens (b, n) it is mask.sum(dim=1)."
+        )
+    check_shape("padding_mask", "lengths", lengths, "b", "Give one length for each sequence.")
+    if lengths.numel() and not 0 <= lengths.min() <= lengths.max() <= n:
+        raise ValueError(
+            f"padding_mask: lengths must lie between 0 and n, got lengths={lengths.tolist()} "
+            f"and n={n}. Pass n={int(lengths.max())} or cut with lengths.clamp(0, {n})."
+        )
+    keys = torch.arange(n, device=lengths.device)
+    return (keys < lengths[:, None])[:, None, None, :]
+
+
+def check_mask(where: str, attn_mask: Tensor | None, shape: tuple[int, ...]) -> None:
+    """Raise a `ValueError` unless the mask is boolean and can be laid over the scores.
+
+    Args:
+        where: the public name that the error begins with.
+        attn_mask: the mask, or None.
+        shape: the shape of the scores, (..., i, j).
+
+    Raises:
+        ValueError: a mask that is not boolean, or that does not broadcast to `shape`.
+
+    Source: chapter 05.
+    """
+    if attn_mask is None:
+        return
+    if not isinstance(attn_mask, Tensor) or attn_mask.dtype != torch.bool:
+        got = attn_mask.dtype if isinstance(attn_mask, Tensor) else type(attn_mask).__name__
+        fix = (
+            "Of a float mask to be added take attn_mask == 0"
+            if isinstance(attn_mask, Tensor) and attn_mask.dtype.is_floating_point
+            else "Of ones and zeros (1 = may attend) take attn_mask.bool()"
+        )
+        raise ValueError(
+            f"{where}: attn_mask must be a boolean tensor, True = may attend, got {got}. {fix}."
+        )
+    sizes = tuple(attn_mask.shape)
+    if len(sizes) <= len(shape) and all(
+        size == 1 or size == want
+        for size, want in zip(reversed(sizes), reversed(shape), strict=False)
+    ):
+        return
+    if len(shape) == 4 and sizes == (shape[0], shape[3]):
+        fix = "One row of keys for each sequence is attn_mask[:, None, None, :]."
+    elif len(shape) == 4 and sizes == (shape[0], *shape[2:]):
+        fix = "One mask for each sequence is attn_mask[:, None]."
+    else:
+        fix = "Its last two axes are queries i and keys j; each axis has this size or 1."
+    raise ValueError(
+        f"{where}: attn_mask must broadcast to the scores {tuple(shape)}, "
+        f"got attn_mask.shape={sizes}. {fix}"
+    )

@@ -1,0 +1,126 @@
+"""Say the shape of a tensor aloud, compare it with a guess, check it at the door (chapter 00)."""
+
+from collections.abc import Sequence
+from math import prod
+from types import EllipsisType
+
+from torch import Tensor
+
+
+def describe(tensor: Tensor, axes: str, name: str = "tensor") -> None:
+    """Print the size of every axis of `tensor` beside its letter.
+
+    >>> describe(queries, "b h n d", "queries")
+    queries (b=6, h=8, n=37, d=96)
+
+    Args:
+        tensor: any tensor.
+        axes: one letter or word for each axis, separated by spaces.
+        name: what the line calls the tensor.
+
+    Raises:
+        ValueError: the number of names is not the number of axes, or one name has two sizes.
+
+    Source: chapter 00.
+    """
+    letters = axes.split()
+    shape = tuple(tensor.shape)
+    if len(letters) != len(shape):
+        raise ValueError(
+            f"describe: axes must name every axis once, got axes={axes!r} for shape {shape}. "
+            f"Write {len(shape)} names, not {len(letters)}."
+        )
+    sizes: dict[str, int] = {}
+    for letter, size in zip(letters, shape, strict=True):
+        if sizes.setdefault(letter, size) != size:
+            raise ValueError(
+                f"describe: one name has one size, got {letter}={sizes[letter]} and "
+                f"{letter}={size} in axes={axes!r}. Give the second axis a name of its own."
+            )
+    print(f"{name} ({', '.join(f'{a}={s}' for a, s in zip(letters, shape, strict=True))})")
+
+
+def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[int]) -> None:
+    """Print whether a guessed shape is right and, if not, what is wrong with it.
+
+    It never raises, so an unanswered or wrong guess does not stop Run All.
+
+    Args:
+        guess: a tuple of integers, or `...` for "no guess yet".
+        answer: the tensor whose shape was to be guessed, or the shape itself.
+
+    Source: chapter 00.
+    """
+    shape = tuple(getattr(answer, "shape", answer))
+    if guess is ...:
+        print(f"shape {shape}; no guess yet: write yours in place of ... and run again")
+        return
+    try:
+        guessed = tuple(int(size) for size in guess)
+    except (TypeError, ValueError):
+        print(f"shape {shape}; a guess is a tuple of integers such as (2, 3), got {guess!r}")
+        return
+    if guessed == shape:
+        print(f"right: {shape}")
+    elif len(guessed) != len(shape):
+        print(f"not {guessed}: the shape is {shape}, {len(shape)} axes and not {len(guessed)}")
+    elif sorted(guessed) == sorted(shape):
+        print(f"not {guessed}: the shape is {shape}, the same sizes in another order")
+    elif prod(guessed) == prod(shape):
+        print(f"not {guessed}: the shape is {shape}, as many numbers, laid out otherwise")
+    else:
+        wrong = [axis for axis, (g, s) in enumerate(zip(guessed, shape, strict=True)) if g != s]
+        print(f"not {guessed}: the shape is {shape}, look at axis {', '.join(map(str, wrong))}")
+
+
+def check_shape(
+    where: str, name: str, tensor: Tensor, axes: str, fix: str, **sizes: int | None
+) -> None:
+    """Raise a `ValueError` unless `tensor` has the named axes with the given sizes.
+
+    Args:
+        where: the public name that the error begins with.
+        name: the name of the argument.
+        tensor: the argument.
+        axes: letters of the axes, such as "b c H W".
+        fix: one sentence that says what to do.
+        sizes: the size that a letter must have; None or left out for any size.
+
+    Raises:
+        ValueError: wrong number of axes or a wrong size.
+
+    Source: chapter 00.
+    """
+    letters = axes.split()
+    wanted = [sizes.get(letter) for letter in letters]
+    if tensor.ndim != len(letters) or any(
+        want is not None and size != want for size, want in zip(tensor.shape, wanted, strict=True)
+    ):
+        pattern = ", ".join(
+            letter if want is None else f"{letter}={want}"
+            for letter, want in zip(letters, wanted, strict=True)
+        )
+        raise ValueError(
+            f"{where}: {name} must have shape ({pattern}), "
+            f"got {name}.shape={tuple(tensor.shape)}. {fix}"
+        )
+
+
+def check_positive(where: str, **values: int) -> None:
+    """Raise a `ValueError` unless every value is an integer of at least 1.
+
+    Args:
+        where: the public name that the error begins with.
+        values: the arguments by name.
+
+    Raises:
+        ValueError: a value is not an integer, or is below 1.
+
+    Source: chapter 00.
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f"{where}: {name} must be an integer of at least 1, got {name}={value!r}. "
+                f"Pass a whole number such as {name}=4."
+            )
