@@ -39,7 +39,7 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. 2017, section 3.2.1; chapter 03, masks chapter 05.
     """
-    if q.shape[-1] != k.shape[-1] or q.ndim < 2 or k.ndim < 2:
+    if q.ndim < 2 or k.ndim < 2 or q.shape[-1] != k.shape[-1]:
         raise ValueError(
             "scaled_dot_product_attention: queries and keys must be (..., i, d) and (..., j, d) "
             f"with the same width d, got q.shape={tuple(q.shape)} and k.shape={tuple(k.shape)}. "
@@ -58,9 +58,10 @@ def scaled_dot_product_attention(
         weights = scores.softmax(dim=-1)
     else:
         check_mask("scaled_dot_product_attention", attn_mask, tuple(scores.shape))
-        weights = scores.masked_fill(~attn_mask, -torch.inf).softmax(dim=-1)
-        # a row of nothing but -inf is NaN by now: the second fill makes it 0, its gradient too
-        weights = weights.masked_fill(~attn_mask, 0.0)
+        # softmax over nothing but -inf is NaN: such a row stays open and is set to 0 afterwards
+        empty = ~attn_mask.any(dim=-1, keepdim=True)
+        weights = scores.masked_fill(~(attn_mask | empty), -torch.inf).softmax(dim=-1)
+        weights = weights.masked_fill(empty, 0.0)
     return einsum(weights, v, "... i j, ... j dv -> ... i dv"), weights
 
 

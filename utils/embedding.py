@@ -147,5 +147,5 @@ class PatchEmbedding(nn.Module):
             W=self.image_size[1],
         )
         patches = self.proj(patchify(images, self.patch_size))  # (b, n, e)
-        class_token = self.class_token.expand(len(patches), -1, -1)  # (b, 1, e)
+        class_token = self.class_token.expand(patches.shape[0], -1, -1)  # (b, 1, e)
         return torch.cat([class_token, patches], dim=1) + self.positions

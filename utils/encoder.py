@@ -94,6 +94,7 @@ class EncoderBlock(nn.Module):
         norm_eps: float = 1e-5,
     ):
         super().__init__()
+        check_positive("EncoderBlock", embed_dim=embed_dim)
         self.norm_first = norm_first
         self.norm1 = nn.LayerNorm(embed_dim, eps=norm_eps)
         self.attn = MultiHeadAttention(embed_dim, num_heads, dropout)

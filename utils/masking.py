@@ -54,10 +54,12 @@ def padding_mask(lengths: Tensor, n: int) -> Tensor:
             "from a mask of real tokens (b, n) it is mask.sum(dim=1)."
         )
     check_shape("padding_mask", "lengths", lengths, "b", "Give one length for each sequence.")
-    if lengths.numel() and not 0 <= lengths.min() <= lengths.max() <= n:
+    listed = lengths.tolist()  # as Python integers: n may be more than a uint8 can hold
+    if listed and not 0 <= min(listed) <= max(listed) <= n:
+        longer = f", or pass n={max(listed)}" if min(listed) >= 0 else ""
         raise ValueError(
-            f"padding_mask: lengths must lie between 0 and n, got lengths={lengths.tolist()} "
-            f"and n={n}. Pass n={int(lengths.max())} or cut with lengths.clamp(0, {n})."
+            f"padding_mask: lengths must lie between 0 and n, got lengths={listed} and n={n}. "
+            f"Cut them with lengths.clamp(0, {n}){longer}."
         )
     keys = torch.arange(n, device=lengths.device)
     return (keys < lengths[:, None])[:, None, None, :]
@@ -80,21 +82,23 @@ def check_mask(where: str, attn_mask: Tensor | None, shape: tuple[int, ...]) -> 
         return
     if not isinstance(attn_mask, Tensor) or attn_mask.dtype != torch.bool:
         got = attn_mask.dtype if isinstance(attn_mask, Tensor) else type(attn_mask).__name__
-        fix = (
-            "Of a float mask to be added take attn_mask == 0"
-            if isinstance(attn_mask, Tensor) and attn_mask.dtype.is_floating_point
-            else "Of ones and zeros (1 = may attend) take attn_mask.bool()"
-        )
+        fix = "Of ones and zeros (1 = may attend) take attn_mask.bool()"
+        if not isinstance(attn_mask, Tensor):
+            fix = "Of ones and zeros (1 = may attend) take torch.tensor(attn_mask).bool()"
+        elif attn_mask.dtype.is_floating_point:
+            fix += ", of a mask that is to be added (0 = may attend) attn_mask == 0"
         raise ValueError(
             f"{where}: attn_mask must be a boolean tensor, True = may attend, got {got}. {fix}."
         )
     sizes = tuple(attn_mask.shape)
-    if len(sizes) <= len(shape) and all(
+    if 2 <= len(sizes) <= len(shape) and all(
         size == 1 or size == want
         for size, want in zip(reversed(sizes), reversed(shape), strict=False)
     ):
         return
-    if len(shape) == 4 and sizes == (shape[0], shape[3]):
+    if sizes == shape[-1:]:
+        fix = "One row of keys for all queries is attn_mask[None]."
+    elif len(shape) == 4 and sizes == (shape[0], shape[3]):
         fix = "One row of keys for each sequence is attn_mask[:, None, None, :]."
     elif len(shape) == 4 and sizes == (shape[0], *shape[2:]):
         fix = "One mask for each sequence is attn_mask[:, None]."

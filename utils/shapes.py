@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from operator import index
 from types import EllipsisType
 
 from torch import Tensor
@@ -56,8 +57,8 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
         print(f"shape {shape}; no guess yet: write yours in place of ... and run again")
         return
     try:
-        guessed = tuple(int(size) for size in guess)
-    except (TypeError, ValueError):
+        guessed = tuple(index(size) for size in guess)  # index takes whole numbers only
+    except TypeError:
         print(f"shape {shape}; a guess is a tuple of integers such as (2, 3), got {guess!r}")
         return
     if guessed == shape:

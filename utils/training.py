@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from utils.shapes import check_positive
+from utils.shapes import check_positive, check_shape
 
 Examples = tuple[Tensor, Tensor]
 
@@ -107,19 +107,23 @@ def augment(
         images  (b, c, H, W)
         result  (b, c, H, W)
 
+    Raises:
+        ValueError: images of another rank.
+
     Source: chapter 07.
     """
+    check_shape("augment", "images", images, "b c H W", "One image alone is images[None].")
     b, _, height, width = images.shape
     amount = torch.rand(4, b, generator=generator, device=generator.device) * 2 - 1
     across, down, turn, size = amount.to(images)
     angle = turn * degrees * pi / 180
     scale = 1 + size * zoom
     cos, sin = torch.cos(angle) * scale, torch.sin(angle) * scale
-    # affine_grid counts in half-widths: one pixel is 2 / width
+    # affine_grid counts in half-widths and half-heights: one pixel is 2 / width, 2 / height
     move_x, move_y = across * shift * 2 / width, down * shift * 2 / height
-    matrices = torch.stack(
-        [torch.stack([cos, -sin, move_x], dim=-1), torch.stack([sin, cos, move_y], dim=-1)], dim=1
-    )
+    aspect = height / width
+    rows = [cos, -sin * aspect, move_x], [sin / aspect, cos, move_y]
+    matrices = torch.stack([torch.stack(row, dim=-1) for row in rows], dim=1)
     grid = F.affine_grid(matrices, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)
 
@@ -143,7 +147,7 @@ def fit(
     """Train a classifier with AdamW and a one-cycle learning rate, and show a progress bar.
 
     The order of the examples and the augmentation come from a CPU generator of their own, so a
-    seed means the same on every device; nothing is printed.
+    seed means the same on every device; nothing is printed. Gradients are clipped to norm 1.
 
     Args:
         model: maps (b, ...) to (b, k); trained in place, on the device where it is.
@@ -154,7 +158,8 @@ def fit(
         learning_rate: the highest learning rate of the cycle.
         weight_decay: AdamW's.
         label_smoothing: share of each target that is spread over all classes.
-        warm_up: share of the steps in which the learning rate rises; 0 keeps it constant.
+        warm_up: share of the steps in which the learning rate rises, before it falls; 0, or no
+            more than one step, keeps it constant.
         change: makes a changed copy of each batch, such as `augment`; None leaves it as it is.
         seed: of the order and of `change`; the weights' own start is the caller's.
         measure_every: measure `test` after every so many epochs; None: only after the last.
@@ -168,11 +173,17 @@ def fit(
         A `History`: the loss of every epoch, the accuracy of every measurement.
 
     Raises:
-        ValueError: no examples, not one label for each image, or an epoch or batch below 1.
+        ValueError: no examples, not one label for each image, an epoch or batch below 1, or a
+            warm_up outside [0, 1).
 
     Source: chapter 07; Loshchilov and Hutter 2019 (AdamW), Smith and Topin 2018 (one cycle).
     """
     check_positive("fit", epochs=epochs, batch_size=batch_size)
+    if not 0 <= warm_up < 1:
+        raise ValueError(
+            "fit: warm_up must be a share from 0 up to, not including, 1, "
+            f"got warm_up={warm_up}. Pass for example warm_up=0.15."
+        )
     images, labels = _check_examples("fit", train)
     _check_examples("fit", test)
     device = next(model.parameters()).device
@@ -181,7 +192,7 @@ def fit(
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
     steps = epochs * -(-len(images) // batch_size)
     schedule = None
-    if warm_up:
+    if warm_up * steps > 1:
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, max_lr=learning_rate, total_steps=steps, pct_start=warm_up
         )

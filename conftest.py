@@ -1,0 +1,141 @@
+"""Makes nbval see what it is blind to: pictures, the order of outputs, cells that never ran.
+
+nbval compares text and drops the rest, so it passes a notebook whose stored plot shows another
+curve. This file adds, for every cell that nbval compares: the kinds of output must be the stored
+ones in the stored order, and each picture must be the stored picture, byte for byte or nearly so
+in its pixels. `make test` and a plain `pytest --nbval notebooks/01_patch_embedding.ipynb` use it.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from nbval.plugin import IPyNbCell
+from PIL import Image
+
+PICTURES = ("image/png", "image/jpeg")
+# On the scale of 0 to 255. Redrawing moves a level by one here and there (below 0.3); a curve that
+# is another curve gives 5 and more, one digit of a small label 30 and more in its own tile.
+RMS_WHOLE = 1.0
+RMS_TILE = 12.0
+TILE = 16
+
+
+def kinds(outputs: list[dict[str, Any]]) -> list[str]:
+    """Names the kind of every output, in order: "stdout", "error", or its MIME types."""
+    names = []
+    for output in outputs:
+        if output["output_type"] == "stream":
+            names.append(output["name"])
+        elif output["output_type"] == "error":
+            names.append("error")
+        else:
+            names.append(f"{output['output_type']} of {', '.join(sorted(output['data']))}")
+    return names
+
+
+def pictures(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, bytes]]:
+    for output in outputs:
+        for mime in PICTURES:
+            if mime in output.get("data", {}):
+                yield mime, base64.b64decode("".join(output["data"][mime]))
+
+
+def picture_difference(stored: bytes, fresh: bytes) -> str | None:
+    """Says how two encoded pictures differ; None when a reader would call them the same."""
+    if stored == fresh:
+        return None
+    first, second = (
+        np.asarray(Image.open(io.BytesIO(content)).convert("RGBA"), dtype=np.float64)
+        for content in (stored, fresh)
+    )
+    if first.shape != second.shape:
+        old, new = (f"{p.shape[1]} x {p.shape[0]}" for p in (first, second))
+        return f"another size: stored {old} pixels, drawn {new}"
+    square = ((first - second) ** 2).mean(axis=2)
+    height, width = square.shape
+    square = np.pad(square, ((0, -height % TILE), (0, -width % TILE)))
+    tiles = square.reshape(square.shape[0] // TILE, TILE, square.shape[1] // TILE, TILE)
+    worst = np.sqrt(tiles.mean(axis=(1, 3)).max())
+    whole = np.sqrt(square.sum() / (height * width))
+    if whole > RMS_WHOLE or worst > RMS_TILE:
+        return (
+            f"RMS of the pixels {whole:.2f} (limit {RMS_WHOLE}), "
+            f"of the worst {TILE} x {TILE} tile {worst:.1f} (limit {RMS_TILE})"
+        )
+    return None
+
+
+def difference(stored: list[dict[str, Any]], fresh: list[dict[str, Any]]) -> str | None:
+    """Says what nbval overlooks between the stored and the fresh outputs of one cell."""
+    if kinds(stored) != kinds(fresh):
+        return (
+            f"other outputs, or another order:\n  stored {kinds(stored)}\n  now    {kinds(fresh)}"
+        )
+    pairs = zip(pictures(stored), pictures(fresh), strict=True)
+    for number, ((mime, old), (_, new)) in enumerate(pairs, start=1):
+        reason = picture_difference(old, new)
+        if reason:
+            return f"picture {number} ({mime}) is not the stored one: {reason}"
+    return None
+
+
+compare_text = IPyNbCell.compare_outputs
+run_cell = IPyNbCell.runtest
+
+
+def compare_outputs(
+    self: IPyNbCell, test: list[dict[str, Any]], ref: list[dict[str, Any]], *args: Any
+) -> bool:
+    if not compare_text(self, test, ref, *args):
+        return False
+    reason = difference(ref, test)
+    if reason:
+        self.comparison_traceback.append(reason)
+    return reason is None
+
+
+def runtest(self: IPyNbCell) -> None:
+    run_cell(self)
+    # nbval compares nothing in a cell without a count: it passes a notebook stripped of outputs.
+    if self.cell.execution_count is None:
+        self.raise_cell_error("The stored cell was never run. Run: make refresh")
+
+
+IPyNbCell.compare_outputs = compare_outputs
+IPyNbCell.runtest = runtest
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Counts the cells of the notebooks and the tests apart, file by file where one failed."""
+    groups = {"cells of notebooks": Counter(), "tests": Counter()}
+    failures: Counter[str] = Counter()
+    for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            file = report.nodeid.split("::")[0]
+            group = "cells of notebooks" if file.endswith(".ipynb") else "tests"
+            groups[group][outcome] += 1
+            if outcome in ("failed", "error"):
+                failures[file] += 1
+    terminalreporter.section("what was tried")
+    for group, outcomes in groups.items():
+        if outcomes:
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+            terminalreporter.write_line(f"{group}: {counts}")
+    for file, count in sorted(failures.items()):
+        terminalreporter.write_line(f"  {file}: {count} failed", red=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Plain `-n 2` deals out single cells and tears notebooks apart.
+    spread = getattr(config.option, "numprocesses", None) or hasattr(config, "workerinput")
+    torn = config.getoption("dist", "no") not in ("no", "loadfile", "loadscope")
+    if spread and torn and any(isinstance(item, IPyNbCell) for item in items):
+        raise pytest.UsageError("notebooks in parallel need --dist loadfile")

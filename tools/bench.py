@@ -1,0 +1,279 @@
+"""Time and weigh the course's Vision Transformer beside PyTorch's and HuggingFace's: `make bench`.
+
+All models of a row have the same sizes and the same weights, checked before they are timed. They
+run in turn, again and again, so a slow moment of the machine meets all of them; a ratio is the
+median over the rounds of (ours / theirs), so below 1 ours is faster or smaller. Writes nothing.
+"""
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+from transformers import ViTConfig, ViTModel
+
+from utils.attention import MultiHeadAttention, record_attention
+from utils.vision_transformer import VisionTransformer
+
+SIZES = {
+    "digits": {
+        "image_size": 8, "patch_size": 4, "in_channels": 1, "num_classes": 10,
+        "embed_dim": 64, "num_heads": 4, "mlp_dim": 256, "num_layers": 2,
+    },
+    "ViT-B/16": {
+        "image_size": 224, "patch_size": 16, "in_channels": 3, "num_classes": 1000,
+        "embed_dim": 768, "num_heads": 12, "mlp_dim": 3072, "num_layers": 12,
+    },
+}  # fmt: skip
+BATCH = {"digits": 64, "ViT-B/16": 2}
+ROUNDS = {"digits": 300, "ViT-B/16": 9}
+TOKENS = (512, 1024, 2048, 4096)
+
+# our names of the weights -> theirs, replaced in this order
+TORCH_NAMES = {
+    "embedding.": "",
+    ".attn.": ".self_attn.",
+    "mlp.fc1": "linear1",
+    "mlp.fc2": "linear2",
+}
+HUGGINGFACE_NAMES = {
+    "head.": "head!",  # out of the way of the prefix below
+    "embedding.class_token": "embeddings.cls_token",
+    "embedding.positions": "embeddings.position_embeddings",
+    "embedding.proj": "embeddings.patch_embeddings.projection",
+    "encoder.layers": "layers",
+    "encoder.norm": "layernorm",
+    ".attn.out_proj": ".attention.o_proj",
+    ".attn.": ".attention.",
+    "norm1": "layernorm_before",
+    "norm2": "layernorm_after",
+}
+
+
+def renamed(ours: VisionTransformer, names: dict[str, str], conv: nn.Conv2d) -> dict[str, Tensor]:
+    """Return the weights of `ours` under the names of another library, for its convolution."""
+    state = {}
+    for name, value in ours.state_dict().items():
+        for mine, theirs in names.items():
+            name = name.replace(mine, theirs)
+        state[name] = value
+    weight = next(name for name in state if name.endswith(("proj.weight", "projection.weight")))
+    state[weight] = state[weight].view_as(conv.weight)
+    return state
+
+
+class TorchModel(nn.Module):
+    """The same model around `nn.TransformerEncoder`, its patches from a strided convolution."""
+
+    def __init__(self, ours: VisionTransformer, sizes: dict[str, int]):
+        super().__init__()
+        e, patch = sizes["embed_dim"], sizes["patch_size"]
+        self.proj = nn.Conv2d(sizes["in_channels"], e, patch, patch)
+        self.class_token = nn.Parameter(torch.empty_like(ours.embedding.class_token))
+        self.positions = nn.Parameter(torch.empty_like(ours.embedding.positions))
+        layer = nn.TransformerEncoderLayer(
+            e, sizes["num_heads"], sizes["mlp_dim"], 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        # nested tensors only serve padding, and cannot be had with norm_first
+        self.encoder = nn.TransformerEncoder(
+            layer, sizes["num_layers"], nn.LayerNorm(e), enable_nested_tensor=False
+        )
+        self.head = nn.Linear(e, sizes["num_classes"])
+        state = renamed(ours, TORCH_NAMES, self.proj)
+        for i in range(sizes["num_layers"]):
+            for kind in ("weight", "bias"):
+                start = f"encoder.layers.{i}.self_attn"
+                parts = [state.pop(f"{start}.{letter}_proj.{kind}") for letter in "qkv"]
+                state[f"{start}.in_proj_{kind}"] = torch.cat(parts)
+        self.load_state_dict(state)
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches = self.proj(images).flatten(2).transpose(1, 2)
+        class_token = self.class_token.expand(len(images), -1, -1)
+        tokens = torch.cat([class_token, patches], dim=1) + self.positions
+        return self.head(self.encoder(tokens)[:, 0])
+
+
+class HuggingFaceModel(nn.Module):
+    """The same model as HuggingFace's `ViTModel` with a head."""
+
+    def __init__(self, ours: VisionTransformer, sizes: dict[str, int]):
+        super().__init__()
+        config = ViTConfig(
+            hidden_size=sizes["embed_dim"],
+            num_hidden_layers=sizes["num_layers"],
+            num_attention_heads=sizes["num_heads"],
+            intermediate_size=sizes["mlp_dim"],
+            hidden_act="gelu",
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            layer_norm_eps=1e-5,
+            image_size=sizes["image_size"],
+            patch_size=sizes["patch_size"],
+            num_channels=sizes["in_channels"],
+            attn_implementation="sdpa",
+        )
+        self.vit = ViTModel(config, add_pooling_layer=False)
+        self.head = nn.Linear(sizes["embed_dim"], sizes["num_classes"])
+        conv = self.vit.embeddings.patch_embeddings.projection
+        state = renamed(ours, HUGGINGFACE_NAMES, conv)
+        for kind in ("weight", "bias"):
+            self.head.get_parameter(kind).data.copy_(state.pop(f"head!{kind}"))
+        self.vit.load_state_dict(state)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.vit(images).last_hidden_state[:, 0])
+
+
+def training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], None]:
+    """Return a function that makes one step of AdamW."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    model.train()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def inference(model: nn.Module, images: Tensor, _labels: Tensor) -> Callable[[], None]:
+    """Return a function that runs the model once in eval mode."""
+    model.eval()
+
+    def step() -> None:
+        with torch.inference_mode():
+            model(images)
+
+    return step
+
+
+def times(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    """Run the steps in turn, in another order each round, and return seconds for each."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    names = list(steps)
+    for step in steps.values():
+        step()
+        step()
+    for _ in range(rounds):
+        names = names[1:] + names[:1]
+        for name in names:
+            start = time.perf_counter()
+            steps[name]()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Send what the profiler's C++ code writes to stderr nowhere."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def peak_bytes(step: Callable[[], None]) -> int:
+    """Return how many bytes more than before are held at once while the step runs."""
+    step()
+    with quiet(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as result:
+        step()
+    held, peak = 0, 0
+    for event in sorted(result.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
+
+
+def compare(name: str, threads: int, rounds: int) -> None:
+    """Print the two rows, training and inference, of one size and number of threads."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    sizes = SIZES[name]
+    generator = torch.Generator().manual_seed(0)
+    side = sizes["image_size"]
+    images = torch.rand(BATCH[name], sizes["in_channels"], side, side, generator=generator)
+    labels = torch.arange(BATCH[name]) % sizes["num_classes"]
+    ours = VisionTransformer(**sizes)
+    models = {
+        "ours": ours,
+        "torch": TorchModel(ours, sizes),
+        "HuggingFace": HuggingFaceModel(ours, sizes),
+    }
+    with torch.no_grad():
+        for model in models.values():
+            torch.testing.assert_close(model(images), ours(images), atol=1e-4, rtol=1e-4)
+    for kind, make in {"training": training_step, "inference": inference}.items():
+        steps = {who: make(model, images, labels) for who, model in models.items()}
+        seconds = times(steps, rounds)
+        memory = {who: peak_bytes(step) for who, step in steps.items()}
+        ratios = [
+            statistics.median(a / b for a, b in zip(seconds["ours"], seconds[other], strict=True))
+            for other in ("torch", "HuggingFace")
+        ]
+        print(
+            f"{name:9} {threads:7}   {kind:9} {statistics.median(seconds['ours']) * 1e3:8.1f} ms"
+            f" {ratios[0]:10.2f} {ratios[1]:14.2f}"
+            f" {memory['ours'] / 2**20:11.1f} MiB"
+            f" {memory['ours'] / memory['torch']:8.2f}"
+            f" {memory['ours'] / memory['HuggingFace']:14.2f}",
+            flush=True,
+        )
+
+
+def attention_memory() -> None:
+    """Print what one attention layer holds at most, fused and open, for more and more tokens."""
+    print("\nattention alone, width 64, 4 heads: memory per token, in KiB")
+    print("tokens    fused kernel    open form (record_attention)")
+    layer = MultiHeadAttention(64, 4).eval()
+    for n in TOKENS:
+        x = torch.rand(1, n, 64)
+
+        def fused(x: Tensor = x) -> None:
+            with torch.inference_mode():
+                layer(x)
+
+        def open_form(x: Tensor = x) -> None:
+            with torch.inference_mode(), record_attention(layer):
+                layer(x)
+
+        per_token = [peak_bytes(step) / n / 1024 for step in (fused, open_form)]
+        print(f"{n:6} {per_token[0]:15.1f} {per_token[1]:31.1f}", flush=True)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=SIZES, action="append", help="default: all")
+    parser.add_argument("--rounds", type=int, help="rounds of each row")
+    chosen = parser.parse_args()
+    print(
+        "                                            time ours / theirs      peak memory"
+        "       memory ours / theirs"
+    )
+    print(
+        "size      threads   step           ours      torch    HuggingFace        ours"
+        "       torch    HuggingFace"
+    )
+    for name in chosen.size or SIZES:
+        for threads in (1, 2):
+            compare(name, threads, chosen.rounds or ROUNDS[name])
+    attention_memory()
+
+
+if __name__ == "__main__":
+    main()
