@@ -48,7 +48,7 @@ define venv
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	echo 'The course needs Python 3.11 or newer; "$(PYTHON)" is' \
 		"$$($(PYTHON) --version 2>/dev/null || echo not there)." >&2; \
-	for name in python3.14 python3.13 python3.12 python3.11; do \
+	for name in python3.12 python3.13 python3.11 python3.14; do \
 		if command -v $$name >/dev/null; then \
 			echo "This machine has $$name. Type: make $(or $(MAKECMDGOALS),lab) PYTHON=$$name" >&2; exit 1; \
 		fi; \

@@ -121,7 +121,9 @@ class Drawing:
     ) -> None:  # fmt: skip
         """Write one line whose baseline is y; `room` is the width it must not leave."""
         if size < MIN_SIZE:
-            raise ValueError(f"text: size must be at least {MIN_SIZE}, got size={size}. Enlarge it.")
+            raise ValueError(
+                f"text: size must be at least {MIN_SIZE}, got size={size}. Enlarge it."
+            )
         left = x - {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor] * text_width(
             text, size, mono, bold
         )
@@ -198,7 +200,7 @@ class Drawing:
         self, x: float, y: float, w: float, h: float, rows: int, fill: str = LIGHT, bands: int = 1,
         stack: int = 1, first: str = "", mark: int = -1,
     ) -> None:  # fmt: skip
-        """Draw a tensor as a stack of tables: rows down, bands across, perhaps another first row."""
+        """Draw a tensor as a stack of tables: rows down, bands across, maybe a dark first row."""
         for depth in reversed(range(1, stack)):
             self.rect(x + 4 * depth, y - 4 * depth, w, h, fill, stroke=1)
         self.rect(x, y, w, h, fill, stroke=1.5)
@@ -214,9 +216,7 @@ class Drawing:
         for band in range(1, bands):
             self.line([(x + w * band / bands, y), (x + w * band / bands, y + h)], 1.5)
 
-    def pixels(
-        self, x: float, y: float, rows: Iterable[Sequence[str]], w: float, h: float
-    ) -> None:
+    def pixels(self, x: float, y: float, rows: Iterable[Sequence[str]], w: float, h: float) -> None:
         """Draw rows of colours as pixels of w x h, equal neighbours merged into one run."""
         runs: dict[str, list[str]] = {}
         for row_index, row in enumerate(rows):
@@ -261,7 +261,7 @@ class Drawing:
 def photo_pixel(row: int, column: int) -> tuple[int, int, int]:
     """Return red, green and blue of one pixel: sun, sky, two mountains, a lake with a boat."""
     if (column - 45) ** 2 + (row - 27) ** 2 < 12**2:
-        return 250, 214, 92
+        return 250, 186, 64
     near, far = 42 + abs(column - 24), 34 + abs(column - 70)
     if near <= row < 78:
         return (238, 240, 244) if row < 50 else (74, 98, 92)
@@ -329,7 +329,7 @@ def ledger_rows() -> list[LedgerRow]:
     return [
         LedgerRow("00", "photographs", "channels first", "b c (gh ph) (gw pw)", image, ""),
         LedgerRow(
-            "01", "patches", f"of {PATCH_SIZE} × {PATCH_SIZE} pixels",
+            "01", "patches", f"of {PATCH_SIZE} x {PATCH_SIZE} pixels",
             "b (gh gw) (c ph pw)", (b, PATCHES, PATCH_DIM), "",
         ),
         LedgerRow(
@@ -342,7 +342,7 @@ def ledger_rows() -> list[LedgerRow]:
         ),
         LedgerRow(
             "02", "queries, keys, values", f"three, each in {h} heads",
-            "b h n d", (b, h, n, d), f"3 × {LINEAR_PARAMS:,}",
+            "b h n d", (b, h, n, d), f"3 x {LINEAR_PARAMS:,}",
         ),
         LedgerRow(
             "03", "scores, weights", "each query with each key", "b h i j", (b, h, n, n), "",
@@ -355,9 +355,9 @@ def ledger_rows() -> list[LedgerRow]:
         LedgerRow(
             "06", "feed-forward, wide", "Linear, GELU", "b n m", (b, n, MLP_DIM), "",
         ),
-        LedgerRow("06", "feed-forward, back", "Linear", "b n e", (b, n, e), f"both: {mlp}"),
+        LedgerRow("06", "feed-forward, back", "Linear; count of both", "b n e", (b, n, e), mlp),
         LedgerRow(
-            "07", f"encoder of {NUM_LAYERS} blocks", "and one LayerNorm at the end",
+            "07", f"encoder of {NUM_LAYERS} blocks", "and one last LayerNorm",
             "b n e", (b, n, e), f"{ENCODER_PARAMS:,}",
         ),
     ]  # fmt: skip
@@ -403,7 +403,7 @@ def draw_ledger() -> Drawing:
         "The ledger: from six photographs to an encoder",
         "Every step, its shape in letters and in numbers, and what it has learned.",
     )
-    icon, name, letters, shape, params = 138, 228, 484, 682, 932
+    icon, name, letters, shape, params = 138, 214, 476, 672, 932
     first, last = 4, 9  # rows of the block
     d.rect(20, top + step * first - 1, WIDTH - 40, step * (last - first + 1), PANEL, EDGE, 1.5, 12)
     for x, word, anchor in [
@@ -415,14 +415,16 @@ def draw_ledger() -> Drawing:
     for index, row in enumerate(rows):
         y = top + step * index + step / 2
         if index:
-            d.arrow([(icon - 4, y - step + 25), (icon - 4, y - 33)], 2, MUTED)
+            d.arrow(
+                [(icon - 4, y - step + 25), (icon - 4, y - (21 if index == 4 else 33))], 2, MUTED
+            )
         ledger_icon(d, index, icon, y)
         d.text(34, y + 6, row.chapter, mono=True, fill=MUTED)
         d.text(name, y - 4, row.step, size=17, bold=True, room=letters - name)
         d.text(name, y + 19, row.note, fill=MUTED, room=letters - name)
         d.text(letters, y + 6, row.letters, mono=True, room=shape - letters)
         d.text(shape, y + 6, str(row.shape), mono=True, bold=True, room=150)
-        lines = row.parameters.split("|")
+        lines = row.parameters.split("|") if row.parameters else []
         for position, line in enumerate(lines):
             offset = 6 if len(lines) == 1 else -4 + 23 * position
             d.text(params, y + offset, line, mono=True, anchor="end", room=160)
@@ -442,8 +444,8 @@ def draw_patchify() -> Drawing:
     row, column = divmod(chosen, GRID)
     plane_size = PATCH_SIZE * PATCH_SIZE
     alt = (
-        f"A photograph of {IMAGE_SIZE} × {IMAGE_SIZE} pixels is cut into {GRID} × {GRID} patches "
-        f"of {PATCH_SIZE} × {PATCH_SIZE}, numbered 0 to {PATCHES - 1} row by row from the top "
+        f"A photograph of {IMAGE_SIZE} x {IMAGE_SIZE} pixels is cut into {GRID} x {GRID} patches "
+        f"of {PATCH_SIZE} x {PATCH_SIZE}, numbered 0 to {PATCHES - 1} row by row from the top "
         f"left, so the patch in row gh = {row}, column gw = {column} has number {row} · {GRID} + "
         f"{column} = {chosen}. Its {IN_CHANNELS} channels are laid one after the other, each read "
         f"row by row, into one line of {IN_CHANNELS} · {PATCH_SIZE} · {PATCH_SIZE} = {PATCH_DIM} "
@@ -478,7 +480,7 @@ def draw_patchify() -> Drawing:
     d.text(x0 - 34, y0 + 31, "gh", anchor="end", mono=True, bold=True)
     px, py = x0 + column * cell, y0 + row * cell
     d.rect(px, py, cell, cell, stroke=4)
-    d.text(x0 + side / 2, y0 + side + 26, f"{GRID} × {GRID} patches, row by row", anchor="middle")
+    d.text(x0 + side / 2, y0 + side + 26, f"{GRID} x {GRID} patches, row by row", anchor="middle")
     d.text(
         x0 + side / 2, y0 + side + 50, f"patch {chosen} = gh · {GRID} + gw = {row} · {GRID} + "
         f"{column}", anchor="middle", fill=MUTED,
@@ -505,8 +507,8 @@ def draw_patchify() -> Drawing:
         d.arrow([(x, plane_y + plane + 14), (x + plane, plane_y + plane + 14)], 2, MUTED)
         d.text(x + plane / 2, plane_y + plane + 36, f"pw {PATCH_SIZE}", anchor="middle", mono=True)
     d.arrow([(plane_x - 12, plane_y), (plane_x - 12, plane_y + plane)], 2, MUTED)
-    d.text(plane_x - 22, plane_y + plane - 4, "ph", anchor="end", mono=True, halo=CARD)
-    d.text(plane_x - 22, plane_y + plane + 18, str(PATCH_SIZE), anchor="end", mono=True, halo=CARD)
+    d.text(plane_x - 22, plane_y + plane / 2 - 6, "ph", anchor="end", mono=True)
+    d.text(plane_x - 22, plane_y + plane / 2 + 16, str(PATCH_SIZE), anchor="end", mono=True)
     d.text(plane_x, plane_y - 44, f"patch {chosen}: its {IN_CHANNELS} channels, one by one",
            bold=True)  # fmt: skip
     note = plane_y + plane + 76
@@ -542,8 +544,8 @@ def draw_patchify() -> Drawing:
     d.text(strip_x - 12, marked + 12, str(chosen), anchor="end", mono=True, bold=True)
     d.text(strip_x - 12, table_y + PATCHES * row_h, str(PATCHES - 1), anchor="end", mono=True)
     d.text(strip_x, table_y + PATCHES * row_h + 28,
-           f"the table of one photograph: (gh gw) = {PATCHES} rows, (c ph pw) = {PATCH_DIM} columns; "
-           f"b = {BATCH} of them")  # fmt: skip
+           f"the table of one photograph: (gh gw) = {PATCHES} rows, (c ph pw) = {PATCH_DIM} "
+           f"columns; b = {BATCH} of them")  # fmt: skip
     return d
 
 
@@ -692,7 +694,7 @@ def draw_attention_head() -> Drawing:
         f"is the sum of the rows of v, each times its weight. In the running example n = {TOKENS} "
         f"and d = {HEAD_DIM}."
     )
-    d = Drawing("attention_head", 660, "One attention head", alt)
+    d = Drawing("attention_head", 682, "One attention head", alt)
     d.heading("One attention head")
     d.text(32, 76, f"Drawn with n = {n} tokens and d = {width}; in the running example n = {TOKENS}"
            f" and d = {HEAD_DIM}.", size=17, fill=MUTED)  # fmt: skip
@@ -777,9 +779,9 @@ def draw_attention_head() -> Drawing:
     d.arrow([(w_x + side + 6, row_y + cell / 2), (m_x - 4, row_y + cell / 2)], 2.5)
     caption(m_x + narrow / 2, y0 + side + 32, "mixed", "(n, d)", nd)
 
-    d.text(32, 636, "b h i d, b h j d -> b h i j", mono=True)
-    d.text(928, 636, "b h i j, b h j d -> b h i d", mono=True, anchor="end")
-    d.text(480, 636, "darker = larger", anchor="middle", fill=MUTED)
+    d.text(32, 658, "b h i d, b h j d -> b h i j", mono=True)
+    d.text(928, 658, "b h i j, b h j d -> b h i d", mono=True, anchor="end")
+    d.text(480, 658, "darker = larger", anchor="middle", fill=MUTED)
     return d
 
 
@@ -803,9 +805,9 @@ def draw_masks() -> Drawing:
         f"Padding, {length} real tokens of {n}: the last {n - length} columns dark. Causal: bright "
         f"on and below the diagonal, j ≤ i. Both: bright only where the two are, {counts[3]} cells."
     )
-    d = Drawing("masks", 470, "The four masks", alt)
+    d = Drawing("masks", 500, "The four masks", alt)
     d.heading("The four masks", "Who may look at whom: True = may attend, False = blocked.")
-    cell, gap, x0, y0 = 30, 38, 54, 174
+    cell, gap, x0, y0 = 30, 49, 56, 174
     side = cell * n
     for index, ((name, call, shape, rule), count) in enumerate(zip(rules, counts, strict=True)):
         x = x0 + index * (side + gap)
@@ -819,6 +821,8 @@ def draw_masks() -> Drawing:
             d.text(x - 7, y0 + (step + 0.5) * cell + 6, label, anchor="end", mono=True)
         d.text(x + 4, y0 - 30, "j", mono=True, bold=True, size=18)
         d.arrow([(x + 22, y0 - 35), (x + 66, y0 - 35)], 2)
+        d.text(x - 30, y0 + 21, "i", mono=True, bold=True, size=18, anchor="middle")
+        d.arrow([(x - 30, y0 + 30), (x - 30, y0 + 74)], 2)
         for i in range(n):
             for j in range(n):
                 allowed = rule(i, j)
@@ -829,8 +833,7 @@ def draw_masks() -> Drawing:
         d.text(middle, y0 + side + 52, shape if shape != "-" else "no tensor", anchor="middle",
                mono=shape != "-", fill=MUTED)  # fmt: skip
         d.text(middle, y0 + side + 78, f"{count} of {n * n} True", anchor="middle", fill=MUTED)
-    d.text(x0 - 22, y0 - 30, "i", mono=True, bold=True, size=18, anchor="middle")
-    ky = 444
+    ky = 474
     x = 32.0
     d.rect(x, ky - 17, 24, 22, ALLOWED)
     d.text(x + 34, ky, "True: may attend")
@@ -850,8 +853,7 @@ def draw_block(d: Drawing, x: float, y: float, norm_first: bool) -> float:
     The residual stream is the straight thick line; what is computed leaves it to the right.
     """
     box_x, box_w, box_h, thick = x + 64, 238, 44, 7
-    attention = ("attention", True)
-    feed_forward = ("feed-forward", True)
+    attention, feed_forward = "attention (attn)", "feed-forward (mlp)"
     bottom = y + 410
     d.arrow([(x, y), (x, bottom)], thick, DARK)
 
@@ -872,12 +874,12 @@ def draw_block(d: Drawing, x: float, y: float, norm_first: bool) -> float:
         return end
 
     if norm_first:
-        end = side(y + 26, ["norm1", attention[0]])
-        side(end + 40, ["norm2", feed_forward[0]])
+        end = side(y + 26, ["norm1", attention])
+        side(end + 40, ["norm2", feed_forward])
     else:
-        end = side(y + 26, [attention[0]])
+        end = side(y + 26, [attention])
         d.box(x - 62, end + 30, 124, box_h - 4, ("norm1",), learned=True)
-        end = side(end + 92, [feed_forward[0]])
+        end = side(end + 92, [feed_forward])
         d.box(x - 62, end + 30, 124, box_h - 4, ("norm2",), learned=True)
     return bottom
 
@@ -891,27 +893,27 @@ def draw_norm_order() -> Drawing:
         "feed-forward stand on side branches, and norm1 and norm2 stand on the stream itself, "
         "after each addition."
     )
-    d = Drawing("norm_order", 690, "Pre-norm and post-norm", alt)
+    d = Drawing("norm_order", 702, "Pre-norm and post-norm", alt)
     d.heading("Pre-norm and post-norm", "The thick line is the residual stream x, (b, n, e).")
     sides = [
         (32, True, "pre-norm", "norm_first=True",
-         ("x = x + attention(norm1(x))", "x = x + feed_forward(norm2(x))"),
+         ("x = x + attn(norm1(x))", "x = x + mlp(norm2(x))"),
          ("From end to end only additions;", "one last norm after the last block.")),
-        (494, False, "post-norm (2017 paper)", "norm_first=False",
-         ("x = norm1(x + attention(x))", "x = norm2(x + feed_forward(x))"),
+        (494, False, "post-norm (2017)", "norm_first=False",
+         ("x = norm1(x + attn(x))", "x = norm2(x + mlp(x))"),
          ("Every addition is followed by a norm", "that the whole stream goes through.")),
     ]  # fmt: skip
     for x, norm_first, name, argument, code, notes in sides:
-        d.rect(x, 94, 434, 572, WHITE, EDGE, 1.5, 12)
+        d.rect(x, 94, 434, 584, WHITE, EDGE, 1.5, 12)
         d.text(x + 20, 124, name, size=18, bold=True)
         d.text(x + 414, 124, argument, mono=True, anchor="end", fill=MUTED, room=170)
         stream = x + 92
         draw_block(d, stream, 144, norm_first)
         d.text(stream - 14, 160, "x", mono=True, bold=True, size=18, anchor="end")
         for index, line in enumerate(code):
-            d.text(x + 20, 584 + 22 * index, line, mono=True, room=400)
+            d.text(x + 20, 582 + 22 * index, line, mono=True, room=400)
         for index, line in enumerate(notes):
-            d.text(x + 20, 632 + 22 * index, line, fill=MUTED, room=400)
+            d.text(x + 20, 638 + 22 * index, line, fill=MUTED, room=400)
     return d
 
 
@@ -927,8 +929,10 @@ def draw_encoder() -> Drawing:
         f"numbers for each photograph. Beside it one block enlarged: norm, attention, add to the "
         f"stream; norm, feed-forward, add to the stream."
     )
-    d = Drawing("encoder", 850, "The encoder at a glance", alt)
-    d.heading("The encoder at a glance", "A Vision Transformer: photographs in, k numbers each out.")
+    d = Drawing("encoder", 862, "The encoder at a glance", alt)
+    d.heading(
+        "The encoder at a glance", "A Vision Transformer: photographs in, k numbers each out."
+    )
     x, box_w = 32, 236
     middle = x + box_w / 2
     note_x = x + box_w + 22
@@ -944,7 +948,7 @@ def draw_encoder() -> Drawing:
         d.line([(middle - 44, 112 + at), (middle + 40, 112 + at)], 1.5, CARD)
     shape(154, "b c (gh ph) (gw pw)", (BATCH, IN_CHANNELS, IMAGE_SIZE, IMAGE_SIZE))
     d.arrow([(middle, 198), (middle, 222)], 2.5)
-    d.box(x, 222, box_w, 44, ("patches, Linear",), learned=True)
+    d.box(x, 222, box_w, 44, ("patches, then Linear",), learned=True)
     shape(244, "b (gh gw) e", (BATCH, PATCHES, EMBED_DIM))
     d.arrow([(middle, 266), (middle, 290)], 2.5)
     d.box(x, 290, box_w, 44, ("class token in front",), learned=True)
@@ -978,13 +982,13 @@ def draw_encoder() -> Drawing:
     d.box(x, norm_y, box_w, block_h, ("norm",), learned=True)
     head_y = norm_y + block_h + 20
     d.arrow([(middle, norm_y + block_h), (middle, head_y)], 2.5)
-    d.box(x, head_y, box_w, 44, ("head: class token",), learned=True)
-    shape(head_y + 22, "b k", (BATCH, "k"))
+    d.box(x, head_y, box_w, 58, ("head", "class token -> k"), learned=True)
+    shape(head_y + 29, "b k", (BATCH, "k"))
 
     panel_x, panel_y, panel_w, panel_h = 508, 112, 420, 590
     block2 = stack_y + block_h + block_gap
-    for start, end in ((block2, panel_y + 12), (block2 + block_h, panel_y + panel_h - 12)):
-        d.line([(x + box_w, start), (panel_x, end)], 1.3, MUTED, "5 4")
+    d.arrow([(x + box_w, block2 + block_h / 2), (panel_x, block2 + block_h / 2)], 2, MUTED, "6 5")
+    d.text(note_x, block2 + 10, "each block:", fill=MUTED)
     d.rect(panel_x, panel_y, panel_w, panel_h, WHITE, EDGE, 2, 12)
     d.text(panel_x + 20, panel_y + 34, "one block, enlarged", size=18, bold=True)
     d.text(panel_x + 20, panel_y + 58, f"{NUM_LAYERS} of them, {BLOCK_PARAMS:,} parameters each",
@@ -1009,11 +1013,11 @@ def draw_encoder() -> Drawing:
 # --- everything ----------------------------------------------------------------------------------
 
 USED_IN = {
-    "ledger": "README",
-    "encoder": "README, 07 encoder",
+    "ledger": "README, 00 shapes_and_einops",
+    "encoder": "07 encoder",
     "patchify": "01 patch_embedding",
     "heads": "02 qkv_projection, 04 multi_head_attention",
-    "attention_head": "03 scaled_dot_product_attention",
+    "attention_head": "03 scaled_dot_product_attention, 04 multi_head_attention",
     "masks": "05 masking",
     "norm_order": "06 feed_forward_and_residual",
 }
@@ -1036,8 +1040,8 @@ def readme(pictures: Sequence[Drawing]) -> str:
     return f"""# Drawings
 
 `python img/make_drawings.py` draws all of them, and writes this page; it needs Python and no
-package, and writes the same bytes each time. To change a drawing, change the script. Every number is
-derived from the constants at its top. Tensors are tables with square corners, operations are
+package, and writes the same bytes each time. To change a drawing, change the script. Every number
+is derived from the constants at its top. Tensors are tables with square corners, operations are
 rounded, and a hatched edge means learned numbers. Each drawing brings its own light card, so it
 reads on a dark page, and uses lightness and hatching, so it reads in grey.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from notebook_rules import ROOT, Chapter
+from notebook_rules import ROOT, Chapter, source, utils_uses
 from torch import Tensor, nn
 
 CHAPTERS = sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb"))
@@ -27,7 +28,7 @@ def normal(*shape: int) -> Tensor:
 class Pair:
     """A name that a chapter builds and `utils` holds, and inputs on which both must agree.
 
-    A class is built with `arguments`, in the chapter and in `utils` alike, and called with `inputs`.
+    A class is built with `arguments`, here and there alike, and called with `inputs`.
     """
 
     chapter: int
@@ -49,7 +50,7 @@ VIT = {
 PATCHES = {"image_size": 12, "patch_size": 4, "in_channels": 3, "embed_dim": 30}
 
 # Sizes are all different, so that swapped axes cannot agree by accident. Every name here must be
-# defined by its chapter; where a chapter defines a name of utils beyond these, the last test says so.
+# defined by its chapter; when a chapter defines another name of utils, a test below says so.
 PAIRS = [
     Pair(1, "embedding", "patchify", lambda: (normal(2, 3, 12, 12), 4)),
     Pair(1, "embedding", "unpatchify", lambda: (normal(2, 9, 48), 4, 12)),
@@ -63,6 +64,12 @@ PAIRS = [
     Pair(4, "attention", "MultiHeadAttention", lambda: (normal(2, 7, 30),), WIDTHS),
     Pair(5, "masking", "causal_mask", lambda: (7,)),
     Pair(5, "masking", "padding_mask", lambda: (torch.tensor([3, 0, 7]), 7)),
+    Pair(
+        5,
+        "attention",
+        "scaled_dot_product_attention",
+        lambda: (*(normal(2, 3, 5, 4) for _ in range(3)), normal(2, 1, 5, 5) > 1),
+    ),
     Pair(
         6,
         "encoder",
@@ -145,29 +152,20 @@ def test_no_name_of_utils_is_built_without_being_compared(path: Path) -> None:
         if getattr(value, "__module__", "") == f"utils.{file}" and not name.startswith("_")
     }
     compared = {pair.name for pair in PAIRS if pair.chapter == number}
-    again = (own(path) & public) - compared - BUILT_UP.get(number, set())
+    again = (own(path) & public) - compared
     assert not again, f"{path.name} builds {sorted(again)}; add it to PAIRS"
 
 
-# A chapter may extend what an earlier one built; the chapter itself proves it equal to utils.
-BUILT_UP: dict[int, set[str]] = {5: {"scaled_dot_product_attention"}}
-
-
-@pytest.mark.parametrize("number", sorted({pair.chapter for pair in PAIRS}))
-def test_chapter_shows_the_proof(number: int) -> None:
-    """Some cell after the definition compares with utils by value, and prints what it found."""
-    path = chapter_file(number)
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_chapter_shows_the_proof(pair: Pair) -> None:
+    """Where the name of utils is taken, or later, values are compared and the result is shown."""
+    path = chapter_file(pair.chapter)
     chapter = Chapter.read(path)
-    proofs = [
-        cell
-        for cell in chapter.code
-        if any(
-            word in "".join(cell["source"]) for word in ("allclose", "assert_close", "torch.equal")
-        )
-        and cell["outputs"]
-    ]
-    assert proofs, f"{path.name} compares nothing by value"
-    assert any(
-        "from utils" in "".join(c["source"]) or "import utils" in "".join(c["source"])
-        for c in chapter.code
-    )
+    modules: dict[str, str] = {}
+    taken = False
+    for cell, tree in zip(chapter.code, chapter.trees, strict=True):
+        taken |= (pair.module, pair.name) in set(utils_uses(tree, modules))
+        compares = re.search(r"\b(allclose|assert_close|torch\.equal)\(", source(cell))
+        if taken and compares and cell["outputs"]:
+            return
+    pytest.fail(f"{path.name} shows no comparison with utils.{pair.module}.{pair.name}")

@@ -92,6 +92,9 @@ def show_images(
 
     Shape:
         images  (k, c, H, W), c = 1 or 3
+
+    Raises:
+        ValueError: pictures of another shape or range; titles or patches that do not fit.
     """
     pictures = _pictures("show_images", images)
     titles = _texts("show_images", "titles", titles, len(pictures), "pictures")
@@ -125,6 +128,9 @@ def show_patches(
 
     Shape:
         patches  (n, c, ph, pw) with n = gh * gw, c = 1 or 3
+
+    Raises:
+        ValueError: patches of another shape or range; a grid or titles that do not fit.
     """
     pictures = _pictures("show_patches", patches)
     n, ph, pw, channels = pictures.shape
@@ -148,9 +154,9 @@ def show_patches(
     _, ax = plt.subplots(figsize=(max(2.0, width * scale), height * scale), layout="constrained")
     _picture(ax, sheet, None)
     ax.set_title(title or "")
-    for spine in ax.spines.values():
-        spine.set_visible(False)
     for (y, x), label in zip(corners, labels, strict=True):
+        # A frame, because a white patch on white would not be seen.
+        ax.add_patch(Rectangle((x - 0.5, y - 0.5), pw, ph, fill=False, ec="#7a7a7a", lw=0.8))
         ax.text(
             x + (pw - 1) / 2, y + (ph - 1) / 2, label, ha="center", va="center", color="white",
             fontsize=float(np.clip(pw * scale * 72 / 3.2, 7, 12)),
@@ -187,6 +193,9 @@ def show_matrices(
 
     Shape:
         matrices  (rows, columns), a sequence of such, or (k, rows, columns)
+
+    Raises:
+        ValueError: no matrix, or one that is not 2-D; titles or labels that do not fit.
     """
     name = "show_matrices"
     if isinstance(matrices, Tensor | np.ndarray):
@@ -206,42 +215,49 @@ def show_matrices(
                 _texts(name, option, texts, table.shape[axis], option.split("_")[0] + "s")
     mask = mask or all(table.dtype == bool for table in tables)
 
-    most_rows, most_columns = np.max([table.shape for table in tables], axis=0)
-    words = [[_number(value) for value in table.ravel()] for table in tables]
-    letters = max(len(word) for texts in words for word in texts)
-    cell = 0.12 + 0.085 * letters  # inches that the longest number needs
-    margin = 0.75 + 0.08 * max((len(text) for text in row_labels or [""]), default=0)
+    most_rows, most_columns = (int(size) for size in np.max([t.shape for t in tables], axis=0))
+    words = _words(tables)
+    longest = max(len(word) for texts in words for word in texts)
+    cell = max(0.34, 0.12 + 0.085 * longest)  # inches that the longest number needs
     if values is None:
-        values = most_columns * cell + margin <= WIDTH * 0.75 and most_rows <= 16
-    side = (
-        max(cell, 0.34) if values else float(np.clip(3.0 / max(most_columns, most_rows), 0.02, 0.4))
-    )
-    width = max(most_columns * side, 1.0)
-    bar = 0.0 if mask else 0.9
-    each = width + margin + (0.0 if shared_scale else bar)
-    across = max(1, min(len(tables), int((WIDTH + 0.4 - bar) / each)))
+        values = most_columns * cell <= WIDTH * 0.7 and most_rows <= 16
+    alike = len({table.shape for table in tables}) == 1
+    own_bar = not (shared_scale or mask)
+    margin = 0.8 + 0.08 * max(map(len, row_labels or [""]))
+    if not values:
+        count = len(tables)
+        across = count if count <= 4 else 3 if count in (5, 6, 9) else 4
+        cell = min(
+            0.4, (6.3 / across - (0.15 if alike else margin)) / most_columns, 3.4 / most_rows
+        )
+    width = max(most_columns * cell, 0.8)
+    height = max(most_rows * (0.3 if values else cell), 0.4)
+    each = width + (0.15 if alike else margin) + (0.7 if own_bar else 0)
+    if values:
+        across = max(1, min(len(tables), int((WIDTH - (1.4 if alike else 0.5)) / each)))
     down = math.ceil(len(tables) / across)
-    high = max(most_rows * (max(side * 0.75, 0.3) if values else side), 0.5)
-
     figure, axes = plt.subplots(
         down, across, squeeze=False, layout="constrained",
-        figsize=(across * each + (bar if shared_scale else 0), down * (high + 0.95)),
+        figsize=(across * each + (margin if alike else 0) + 0.7, down * (height + 0.45) + 0.5),
     )  # fmt: skip
-    scale = _scale(tables, symmetric, mask)
-    image = None
-    for ax, table, title, texts in zip(axes.flat, tables, titles, words, strict=False):
-        norm = scale if shared_scale else _scale([table], symmetric, mask)
+    shared, image = _scale(tables, symmetric, mask), None
+    for k, (table, title, texts) in enumerate(zip(tables, titles, words, strict=True)):
+        ax = axes.flat[k]
+        norm = shared if shared_scale else _scale([table], symmetric, mask)
         image = _heat(ax, table, norm, values, texts)
         ax.set_title(title)
-        ax.set_xlabel(columns)
-        ax.set_ylabel(rows)
         _ticks(ax, table.shape, row_labels, column_labels)
-        if not shared_scale and not mask:
+        # Matrices of one shape share their axes: say what they are once.
+        below = k + across < len(tables)
+        ax.set_xlabel("" if alike and below else columns)
+        ax.set_ylabel("" if alike and k % across else rows)
+        ax.tick_params(labelbottom=not (alike and below), labelleft=not (alike and k % across))
+        if own_bar:
             figure.colorbar(image, ax=ax, shrink=0.8)
     for ax in axes.flat[len(tables) :]:
         ax.axis("off")
     if shared_scale and not mask:
-        figure.colorbar(image, ax=axes, shrink=0.8, aspect=25)
+        figure.colorbar(image, ax=axes, shrink=0.9 / down**0.5, aspect=18)
     _show()
 
 
@@ -254,6 +270,9 @@ def show_tensor(tensor: Tensor, names: str, title: str | None = None) -> None:
         tensor: a tensor of one to four axes and at most 240 numbers.
         names: one letter or word for each axis, such as "b n e".
         title: a text above the picture.
+
+    Raises:
+        ValueError: too many axes or numbers, or names that do not fit.
     """
     table = _array(tensor)
     words = names.split()
@@ -270,9 +289,9 @@ def show_tensor(tensor: Tensor, names: str, title: str | None = None) -> None:
     shape = (1,) * (4 - table.ndim) + table.shape
     words = [""] * (4 - table.ndim) + words
     blocks = table.reshape(shape)
-    letters = max(len(_number(value)) for value in table.ravel())
-    cell = max(0.34, 0.14 + 0.09 * letters)
-    each = shape[3] * cell + 0.6
+    texts = _words([table])[0]
+    cell = max(0.34, 0.12 + 0.085 * max(map(len, texts)))
+    each = max(shape[3] * cell + 0.6, 1.3 if words[0] else 0.9)
     # Two leading axes make rows and columns of tables; one makes a row that may have to wrap.
     fit = max(1, int((WIDTH + 0.4) / each))
     across = min(shape[1], fit)
@@ -281,7 +300,7 @@ def show_tensor(tensor: Tensor, names: str, title: str | None = None) -> None:
         down, across, squeeze=False, layout="constrained",
         figsize=(max(across * each, 1.6), down * (shape[2] * 0.32 + 0.72) + (0.3 if title else 0)),
     )  # fmt: skip
-    norm = _scale([table], False, table.dtype == bool)
+    norm = _scale([table], False, table.dtype == bool, from_zero=False)
     wraps = math.ceil(shape[1] / across)
     for ax in axes.flat:
         ax.axis("off")
@@ -289,10 +308,10 @@ def show_tensor(tensor: Tensor, names: str, title: str | None = None) -> None:
         ax = axes[b * wraps + a // across, a % across]
         ax.axis("on")
         block = blocks[b, a]
-        _heat(ax, block, norm, True, [_number(value) for value in block.ravel()])
+        first = (b * shape[1] + a) * block.size
+        _heat(ax, block, norm, True, texts[first : first + block.size])
         where = [f"{w} = {i}" for w, i in ((words[0], b), (words[1], a)) if w]
         ax.set_title(", ".join(where))
-        ax.xaxis.set_label_position("bottom")
         ax.set_xlabel(words[3])
         ax.set_ylabel(words[2])
         _ticks(ax, block.shape, None if words[2] else [""], None)
@@ -320,6 +339,9 @@ def show_lines(
         title: a text above the picture.
         log_x: each step to the right multiplies x.
         log_y: each step up multiplies the value.
+
+    Raises:
+        ValueError: curves of another length than x, none, or more than six.
     """
     places = _array(x).astype(float)
     if places.ndim != 1 or not len(series):
@@ -353,6 +375,11 @@ def show_lines(
             )
     ax.set_xscale("log" if log_x else "linear")
     ax.set_yscale("log" if log_y else "linear")
+    if len(places) <= 8 and (log_x or np.ptp(np.diff(places)) < 1e-9 * np.ptp(places)):
+        ax.set_xticks([], minor=True)
+        ax.set_xticks(places, [f"{place:g}" for place in places])
+    elif not log_x and np.all(places == np.round(places)):
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel(x_label)
     ax.set_ylabel(y_label)
     ax.set_title(title or "")
@@ -388,6 +415,9 @@ def show_bars(
         reference_label: what that number is.
         limits: ends of the number axis, where 0 would hide the differences.
         digits: digits after the decimal point.
+
+    Raises:
+        ValueError: another number of values or errors than labels.
     """
     lengths = _array(values).astype(float)
     spread = None if errors is None else _array(errors).astype(float)
@@ -403,8 +433,11 @@ def show_bars(
     places = np.arange(len(labels))
     start = limits[0] if limits else 0.0
     ax.barh(places, lengths - start, left=start, color="#8fb8d9", edgecolor="black", height=0.66)
-    if spread is not None:
-        ax.errorbar(lengths, places, xerr=spread, fmt="none", color="black", capsize=3)
+    if spread is not None and spread.any():
+        some = spread > 0
+        ax.errorbar(
+            lengths[some], places[some], xerr=spread[some], fmt="none", color="black", capsize=3
+        )
     if limits:
         ax.set_xlim(*limits)
     else:
@@ -413,10 +446,10 @@ def show_bars(
         ax.set_xlim(low * 1.15, (high or 1.0) * 1.02)
     for place, length in zip(places, lengths, strict=True):
         error = 0.0 if spread is None else spread[place]
-        text = f"{length:.{digits}f}" + ("" if spread is None else f" ± {error:.{digits}f}")
+        text = f"{length:.{digits}f}" + (f" ± {error:.{digits}f}" if error > 0 else "")
         ax.annotate(
             text, (max(length, 0) + error, place), xytext=(5, 0), textcoords="offset points",
-            va="center", annotation_clip=False,
+            va="center", annotation_clip=False, bbox={"fc": "white", "ec": "none", "pad": 1},
         )  # fmt: skip
     if reference is not None:
         ax.axvline(reference, color="black", linestyle="--", linewidth=1.2)
@@ -449,6 +482,9 @@ def show_attention(
     Shape:
         images  (k, c, H, W), c = 1 or 3
         maps    (k, gh, gw)
+
+    Raises:
+        ValueError: pictures, maps, titles or a query that do not fit together.
     """
     name = "show_attention"
     pictures, heats = _pictures(name, images), _array(maps)
@@ -482,10 +518,12 @@ def show_attention(
         upper, lower = axes[2 * row, column], axes[2 * row + 1, column]
         for ax in (upper, lower):
             ax.axis("on")
-            _picture(ax, picture, (gh, gw) if ax is upper else None)
+            _picture(ax, picture, (gh, gw))
         box = (-0.5, wide - 0.5, high - 0.5, -0.5)
-        overlay = lower.imshow(heat, HEAT, norm, alpha=0.72, extent=box, interpolation="nearest")
-        upper.set_title(titles[k])
+        overlay = lower.imshow(heat, HEAT, norm, alpha=0.85, extent=box, interpolation="nearest")
+        # Wide enough for the picture, or smaller.
+        fit = side * 72 / (0.62 * max(len(titles[k]), 1))
+        upper.set_title(titles[k], fontsize=float(np.clip(fit, 7, 11)))
         if query is not None:
             corner = (query[1] * wide / gw - 0.5, query[0] * high / gh - 0.5)
             for ax, (line, color) in product((upper, lower), ((4.5, "black"), (2, "white"))):
@@ -540,8 +578,9 @@ def explorer(
 ) -> HTML:
     """Make a clickable picture: controls choose a frame, a click in its grid chooses a query.
 
-    The result is HTML and JavaScript that needs no network and no kernel. Heats travel as integers
-    from 0 to 99: compute them in float64, so that no last digit of a float changes the output.
+    The result is HTML and JavaScript that needs no network and no kernel. Heats travel as whole
+    per cent (per mille where no heat is above 0.2): compute them in float64, so that no last digit
+    of a float changes the output.
 
     Args:
         name: lower-case letters, digits and hyphens; another one for each explorer of a page.
@@ -557,6 +596,9 @@ def explorer(
         peak: the brightest value; by default the next tenth above the largest heat.
         start: the key of the frame that is shown first.
         query: the query that is chosen first.
+
+    Raises:
+        ValueError: a bad name, missing frames, values out of range, or captions that do not fit.
     """
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
         raise ValueError(
@@ -585,21 +627,35 @@ def explorer(
     heats = {key: None if f.heat is None else _array(f.heat) for key, f in found.items()}
     known = [heat for heat in heats.values() if heat is not None]
     mask = bool(known) and all(heat.dtype == bool for heat in known)
-    largest = max((float(heat.max(initial=0)) for heat in known), default=1.0)
+    numbers = np.concatenate([heat.ravel().astype(np.float64) for heat in known] or [np.zeros(1)])
+    low, high = float(numbers.min()), float(numbers.max())
     if peak is None:
-        peak = 1.0 if mask else max(1, math.ceil(largest * 10 - 1e-4)) / 10
-    low = min((float(heat.min(initial=0)) for heat in known), default=0.0)
-    if not (low >= 0 and largest <= peak * (1 + 1e-6)):  # also catches nan
+        peak = 1.0 if mask or not high < np.inf else max(1, math.ceil(high * 10 - 1e-4)) / 10
+    if not (low >= 0 and high <= peak * (1 + 1e-4)):  # also catches nan
         raise ValueError(
-            f"explorer: heat must lie from 0 to peak, got {low:g} to {largest:g} and "
+            f"explorer: heat must lie from 0 to peak, got {low:g} to {high:g} and "
             f"peak={peak:g}. Pass shares, such as softmax weights, or a larger peak."
         )
 
+    unit = 1 if mask else 100 if peak > 0.2 else 1000
     images: list[dict[str, Any]] = []
     packed = [
-        _pack(name, key, found[key], heats[key], select, list(buttons), peak, images)
+        _pack(name, key, found[key], heats[key], select, list(buttons), unit, images)
         for key in keys
     ]
+    kinds = {(frame["image"] is None, frame["heat"] is None) for frame in packed}
+    if len(kinds) > 1:
+        raise ValueError(
+            "explorer: all frames must show the same things, got some with image or heat and some "
+            "without. Give image and heat to every frame or to none."
+        )
+    here = packed[keys.index(start)]["grid"]
+    count = max(1, len(buttons) + {"cell": here[0] * here[1], "row": here[0], None: 0}[select])
+    if not 0 <= query < count:
+        raise ValueError(
+            f"explorer: query must be one of the {count} queries of the frame {start}, "
+            f"got query={query}. Pick a number from 0 to {count - 1}."
+        )
     data = {
         "controls": [
             {
@@ -611,8 +667,9 @@ def explorer(
             for (label, options), chosen in zip(controls.items(), start, strict=True)
         ],
         "frames": packed, "images": images, "titles": list(titles), "select": select,
-        "buttons": list(buttons), "rows": rows, "columns": columns, "label": scale_label,
-        "mask": mask, "peak": peak, "query": query,
+        "buttons": list(buttons), "rows": rows, "columns": columns,
+        "label": scale_label or ("may attend" if mask else ""),
+        "unit": unit, "peak": peak, "query": query,
     }  # fmt: skip
     from IPython.display import HTML
 
@@ -633,12 +690,12 @@ def _pack(
     heat: np.ndarray | None,
     select: str | None,
     buttons: list[str],
-    peak: float,
+    unit: int,
     images: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Turn a frame into what JSON can hold; add its picture to images unless it is there."""
     where = f"explorer {name!r}, frame {key}"
-    if frame.grid is None if heat is None else heat.ndim not in (2, 3):
+    if (heat is None and frame.grid is None) or (heat is not None and heat.ndim not in (2, 3)):
         raise ValueError(
             f"{where}: a frame needs heat of 2 or 3 axes or a grid, got "
             f"heat={heat if heat is None else heat.shape} and grid={frame.grid}. Pass one of them."
@@ -679,7 +736,7 @@ def _pack(
     levels = None
     if heat is not None:
         # The small sum keeps a value that lies on a border of two integers on one side of it.
-        whole = np.round(heat.astype(np.float64) / peak * 99 + 1e-6).astype(int)
+        whole = np.round(heat.astype(np.float64) * unit + 1e-6).astype(int)
         levels = whole.reshape(-1, grid[0] * grid[1]).tolist()
     return {"grid": [int(g) for g in grid], "image": index, "heat": levels, "caption": caption}
 
@@ -785,8 +842,7 @@ def _picture(ax: Axes, picture: np.ndarray, grid: tuple[int, int] | None) -> Non
         picture.squeeze(-1) if picture.shape[-1] == 1 else picture, cmap="gray", vmin=0, vmax=1,
         interpolation="nearest",
     )  # fmt: skip
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.set(xticks=[], yticks=[], frame_on=False)
     if grid:
         high, wide = picture.shape[:2]
         # White on black is seen on a bright and on a dark picture.
@@ -797,7 +853,9 @@ def _picture(ax: Axes, picture: np.ndarray, grid: tuple[int, int] | None) -> Non
                 ax.axvline(c * wide / grid[1] - 0.5, color=color, linewidth=width)
 
 
-def _scale(tables: Sequence[np.ndarray], symmetric: bool, mask: bool) -> Normalize:
+def _scale(
+    tables: Sequence[np.ndarray], symmetric: bool, mask: bool, from_zero: bool = True
+) -> Normalize:
     """Return the scale of colours for some matrices; infinities and nan do not count."""
     if mask:
         return Normalize(0, 1)
@@ -807,6 +865,8 @@ def _scale(tables: Sequence[np.ndarray], symmetric: bool, mask: bool) -> Normali
     if symmetric:
         high = max(abs(low), abs(high))
         low = -high
+    elif from_zero and low >= 0:
+        low = 0.0
     return Normalize(low, high if high > low else low + 1)
 
 
@@ -823,14 +883,15 @@ def _heat(
     ax.set_frame_on(False)
     ax.tick_params(length=0)
     rows, columns = table.shape
-    if values or max(rows, columns) <= 40:
+    if values or max(rows, columns) <= 20:
         for r in range(1, rows):
             ax.axhline(r - 0.5, color="white", linewidth=1.0 if values else 0.4)
         for c in range(1, columns):
             ax.axvline(c - 0.5, color="white", linewidth=1.0 if values else 0.4)
     if values:
+        colors = cmap(norm(shown))
         for (r, c), text in zip(np.ndindex(rows, columns), texts, strict=True):
-            red, green, blue, _ = cmap(norm(shown[r, c]))
+            red, green, blue, _ = colors[r, c]
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
             ax.text(
                 c, r, text, ha="center", va="center", color="white" if dark else "black", size=10
@@ -860,11 +921,14 @@ def _ticks(
         ax.tick_params(axis="x", rotation=90 if longest > 5 else 45)
 
 
-def _number(value: Any) -> str:
-    """Write a number for a cell: bools and whole numbers as they are, others with two digits."""
-    if np.issubdtype(type(value), np.bool_) or np.issubdtype(type(value), np.integer):
-        return str(int(value))
-    if not np.isfinite(value):
-        return {True: "nan"}.get(bool(np.isnan(value)), "inf" if value > 0 else "-inf")
-    text = f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
-    return text.lstrip("-") if float(text) == 0 else text
+def _words(tables: Sequence[np.ndarray]) -> list[list[str]]:
+    """Write the numbers of some tables: all of them whole, or all with two digits."""
+    whole = all(np.all(~np.isfinite(t) | (t == np.round(t))) for t in map(np.float64, tables))
+
+    def word(value: float) -> str:
+        if not np.isfinite(value):
+            return str(value)
+        text = f"{value:.0f}" if whole or abs(value) >= 100 else f"{value:.2f}"
+        return text.lstrip("-") if float(text) == 0 else text
+
+    return [[word(float(value)) for value in table.ravel()] for table in tables]

@@ -16,8 +16,11 @@ function (id, data) {
     #${id} :focus-visible { outline: 3px solid #1a73e8; outline-offset: 2px; }
     #${id} svg { display: block; max-width: 100%; height: auto; font: 13px system-ui, sans-serif; }
     #${id} .title { margin: 0 0 4px; font-weight: 600; }
+    #${id} .scale i { display: inline-block; width: 20px; height: 12px; vertical-align: -1px; }
+    #${id} .scale span > span { display: inline-flex; vertical-align: -2px; border: 1px solid currentColor; }
     #${id} .said { margin: 6px 0; min-height: 2.9em; }`;
 
+  const mask = data.unit === 1;
   const make = (parent, tag, attributes = {}, text = "") => {
     const drawn = ["svg", "image", "path", "rect", "text"].includes(tag);
     const node = drawn ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -118,6 +121,14 @@ function (id, data) {
       }
       return [kind, svg];
     });
+    if (kinds.includes("heat")) {
+      const scale = make(root, "div", { class: "row scale" });
+      make(scale, "span", {}, data.label);
+      const ends = mask ? ["no (0)", "yes (1)"] : ["0", `${Math.round(data.peak * 100)} %`];
+      const legend = make(scale, "span", {}, `${ends[0]} `), bar = make(legend, "span");
+      for (let i = 0; i < 9; i += mask ? 8 : 1) make(bar, "i", { style: `background: rgb(${color(i / 8)})` });
+      legend.append(` ${ends[1]}`);
+    }
     const said = make(root, "p", { class: "said", "aria-live": "polite" });
 
     function paint(kind, svg) {
@@ -139,19 +150,19 @@ function (id, data) {
       if (source) make(svg, "image", { ...whole, href: picture(source, 0, 0, source.height, source.width) });
       if (kind === "heat") {
         heat[heat.length > 1 ? query : 0].forEach((level, cell) => {
-          const x = (cell % columns) * w, y = Math.floor(cell / columns) * h, rgb = color(level / 99);
+          const x = (cell % columns) * w, y = Math.floor(cell / columns) * h, rgb = color(level / data.unit / data.peak);
           make(svg, "rect", { x, y, width: w, height: h, fill: `rgb(${rgb})`, "fill-opacity": source ? 0.8 : 1 });
           if (w < 30) return;
           const dark = 0.299 * rgb[0] + 0.587 * rgb[1] + 0.114 * rgb[2] < 128;
           make(svg, "text", { x: x + w / 2, y: y + h / 2 + 5, "text-anchor": "middle", fill: dark ? "#fff" : "#000" },
-            data.mask ? (level ? "1" : "0") : String(Math.round((level / 99) * data.peak * 100)));
+            mask ? level : data.unit === 100 ? level : (level / 10).toFixed(1));
         });
       }
       let lines = "";
       for (let i = 0; i <= rows; i++) lines += `M0 ${i * h}H${wide}`;
       for (let i = 0; i <= columns; i++) lines += `M${i * w} 0V${tall}`;
       make(svg, "path", { d: lines, stroke: "#000", "stroke-width": 2 });
-      make(svg, "path", { d: lines, stroke: "#fff", "stroke-width": 0.8 });
+      make(svg, "path", { d: lines, stroke: "#fff", "stroke-width": 1 });
       if (margin) {
         const words = { fill: "currentColor", "text-anchor": "middle" };
         for (let i = 0; i < columns; i++) make(svg, "text", { ...words, x: (i + 0.5) * w, y: -6 }, i);

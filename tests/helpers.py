@@ -1,0 +1,109 @@
+"""What several test files share: random weights, weights copied to PyTorch's modules, error texts."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from utils.attention import MultiHeadAttention
+from utils.encoder import Encoder, EncoderBlock
+
+# "the same" in float32: what two orders of summation may differ by
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def random(*shape: int, seed: int = 0, **options) -> Tensor:
+    """Return normally distributed numbers that depend on the seed alone."""
+    values = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return values.to(**options) if options else values
+
+
+def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Give every parameter random values: no bias stays 0 and no LayerNorm weight stays 1."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.ndim > 1:
+                parameter.copy_(noise * parameter.shape[-1] ** -0.5)
+            else:  # a bias, or a LayerNorm's weight
+                parameter.copy_(noise * 0.5 + name.endswith("weight"))
+    return module
+
+
+def error_of(call: Callable[[], object]) -> str:
+    """Return the text of the `ValueError` that a call raises, after checking its form."""
+    with pytest.raises(ValueError) as caught:
+        call()
+    text = str(caught.value)
+    assert caught.type is ValueError
+    assert "\n" not in text
+    where, rest = text.split(": ", 1)
+    assert where.isidentifier(), "it begins with the public name"
+    rule, fix = rest.split("got ", 1)
+    assert rule.endswith(", ") and ". " in fix and text.endswith("."), "rule, got value. Fix."
+    return text
+
+
+def attention_grads(ours: MultiHeadAttention) -> dict[str, Tensor]:
+    """Return our gradients under the names of `nn.MultiheadAttention`."""
+    parts = ours.q_proj, ours.k_proj, ours.v_proj
+    return {
+        "in_proj_weight": torch.cat([part.weight.grad for part in parts]),
+        "in_proj_bias": torch.cat([part.bias.grad for part in parts]),
+        "out_proj.weight": ours.out_proj.weight.grad,
+        "out_proj.bias": ours.out_proj.bias.grad,
+    }
+
+
+def torch_attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
+    """Build PyTorch's attention with our weights."""
+    theirs = nn.MultiheadAttention(
+        ours.embed_dim, ours.num_heads, dropout=ours.dropout, batch_first=True
+    )
+    parts = ours.q_proj, ours.k_proj, ours.v_proj
+    theirs.load_state_dict(
+        {
+            "in_proj_weight": torch.cat([part.weight for part in parts]),
+            "in_proj_bias": torch.cat([part.bias for part in parts]),
+            "out_proj.weight": ours.out_proj.weight,
+            "out_proj.bias": ours.out_proj.bias,
+        }
+    )
+    return theirs.train(ours.training)
+
+
+def torch_block(ours: EncoderBlock) -> nn.TransformerEncoderLayer:
+    """Build PyTorch's encoder layer with our weights."""
+    theirs = nn.TransformerEncoderLayer(
+        ours.attn.embed_dim,
+        ours.attn.num_heads,
+        ours.mlp.fc1.out_features,
+        dropout=ours.dropout.p,
+        activation="gelu" if isinstance(ours.mlp.act, nn.GELU) else "relu",
+        layer_norm_eps=ours.norm1.eps,
+        batch_first=True,
+        norm_first=ours.norm_first,
+    )
+    theirs.self_attn = torch_attention(ours.attn)
+    for name, part in {
+        "linear1": ours.mlp.fc1,
+        "linear2": ours.mlp.fc2,
+        "norm1": ours.norm1,
+        "norm2": ours.norm2,
+    }.items():
+        getattr(theirs, name).load_state_dict(part.state_dict())
+    return theirs.train(ours.training)
+
+
+def torch_encoder(ours: Encoder) -> nn.TransformerEncoder:
+    """Build PyTorch's encoder with our weights."""
+    blocks = [torch_block(block) for block in ours.layers]
+    norm = None
+    if isinstance(ours.norm, nn.LayerNorm):
+        norm = nn.LayerNorm(ours.norm.normalized_shape, eps=ours.norm.eps)
+        norm.load_state_dict(ours.norm.state_dict())
+    theirs = nn.TransformerEncoder(blocks[0], len(blocks), norm, enable_nested_tensor=False)
+    theirs.layers = nn.ModuleList(blocks)
+    return theirs.train(ours.training)
