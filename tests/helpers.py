@@ -1,4 +1,4 @@
-"""What several test files share: random weights, weights copied to PyTorch's modules, error texts."""
+"""What test files share: random weights, weights copied to PyTorch's modules, texts of errors."""
 
 from collections.abc import Callable
 

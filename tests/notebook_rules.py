@@ -38,7 +38,7 @@ BUILT_IN: dict[str, dict[str, int | None]] = {
     "attention": {
         "scaled_dot_product_attention": 3,
         "MultiHeadAttention": 4,
-        "record_attention": 4,
+        "record_attention": None,
     },
     "masking": {"*": 5},
     "encoder": {"FeedForward": 6, "EncoderBlock": 7, "Encoder": 7},
@@ -49,6 +49,9 @@ BUILT_IN: dict[str, dict[str, int | None]] = {
 AHEAD = {
     # The three projections that chapter 02 builds live in this class: it shows where.
     (2, "attention", "MultiHeadAttention"),
+    # The same model without its training, as control.
+    (4, "vision_transformer", "DIGITS_MODEL"),
+    (4, "vision_transformer", "VisionTransformer"),
     # What attention looks at is shown with trained weights, since random ones mean nothing.
     (3, "vision_transformer", "load_digits_model"),
     (4, "vision_transformer", "load_digits_model"),
@@ -345,8 +348,19 @@ def _globals_read(table: symtable.SymbolTable) -> set[str]:
     return names.union(*(_globals_read(child) for child in table.get_children()))
 
 
+def _listeners(tree: ast.Module) -> set[str]:
+    """Functions that a cell hands to a widget: they get the event alone, and name the rest."""
+    return {
+        argument.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("observe", "on_click")
+        for argument in node.args
+        if isinstance(argument, ast.Name)
+    }
+
+
 def no_globals(chapter: Chapter) -> list[str]:
-    """Classes and functions read arguments, imports and each other, never a notebook global."""
+    """Classes and functions read arguments, imports and each other, not a notebook global."""
     known = set(dir(builtins)) | {"__name__"}
     for tree in chapter.trees:
         known |= _imported(tree) | _defined(tree)
@@ -354,6 +368,8 @@ def no_globals(chapter: Chapter) -> list[str]:
     for (where, _), tree in zip(numbered(chapter), chapter.trees, strict=True):
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                if node.name in _listeners(tree):
+                    continue
                 module = symtable.symtable(ast.unparse(node), "cell", "exec")
                 read = set().union(*(_globals_read(child) for child in module.get_children()))
                 if read - known:

@@ -17,11 +17,11 @@ from utils.attention import (
 from utils.encoder import Encoder
 from utils.masking import causal_mask, padding_mask
 
-# (b, h, i, j, d), all different, so that a mixed-up axis cannot hide
-B, H, I, J, D = 2, 3, 5, 7, 4
+# sizes of b, h, i, j and d, all different, so that a mixed-up axis cannot hide
+B, H, NI, NJ, D = 2, 3, 5, 7, 4
 
 
-def mask_named(name, b=B, h=H, i=I, j=J):
+def mask_named(name, b=B, h=H, i=NI, j=NJ):
     """Build a mask that may be laid over scores (b, h, i, j)."""
     rows = torch.arange(i)[:, None]
     lengths = torch.tensor([j - 2, *[j] * (b - 1)])
@@ -75,7 +75,7 @@ def values_and_gradients(function, q, k, v):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("name", MASKS)
 def test_open_form_equals_pytorch_in_values_and_gradients(name, dtype):
-    q, k, v = (random(B, H, n, D, seed=seed, dtype=dtype) for seed, n in enumerate((I, J, J)))
+    q, k, v = (random(B, H, n, D, seed=seed, dtype=dtype) for seed, n in enumerate((NI, NJ, NJ)))
     mask = mask_named(name)
     ours = values_and_gradients(
         lambda q, k, v: scaled_dot_product_attention(q, k, v, mask)[0], q, k, v
@@ -92,7 +92,7 @@ def test_open_form_equals_pytorch_in_values_and_gradients(name, dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["none", "causal", "empty rows"])
 def test_half_precision_is_as_near_the_truth_as_its_own_rounding(name, dtype):
-    q, k, v = (random(B, H, n, D, seed=seed, dtype=dtype) for seed, n in enumerate((I, J, J)))
+    q, k, v = (random(B, H, n, D, seed=seed, dtype=dtype) for seed, n in enumerate((NI, NJ, NJ)))
     ours, _ = scaled_dot_product_attention(q, k, v, mask_named(name))
     truth, _ = scaled_dot_product_attention(q.double(), k.double(), v.double(), mask_named(name))
     eps = torch.finfo(dtype).eps
@@ -120,9 +120,9 @@ def test_open_form_equals_the_loop():
 @pytest.mark.parametrize("name", ["queries only", "empty rows", "nothing"])
 def test_a_row_with_nothing_to_attend_to_gives_0_and_no_nan_anywhere(name):
     mask = mask_named(name)
-    empty = ~mask.expand(B, H, I, J).any(dim=-1)
+    empty = ~mask.expand(B, H, NI, NJ).any(dim=-1)
     assert empty.any()
-    q, k, v = (random(B, H, n, D, seed=n).requires_grad_() for n in (I, J, J + 0))
+    q, k, v = (random(B, H, n, D, seed=n).requires_grad_() for n in (NI, NJ, NJ))
     with torch.autograd.set_detect_anomaly(True):  # raises at the first NaN on the way back
         mixed, weights = scaled_dot_product_attention(q, k, v, mask)
         mixed.sum().backward()
@@ -133,7 +133,7 @@ def test_a_row_with_nothing_to_attend_to_gives_0_and_no_nan_anywhere(name):
 
 
 def test_what_a_mask_forbids_has_weight_exactly_0():
-    q, k, v = (random(B, H, n, D, seed=n) for n in (I, J, J))
+    q, k, v = (random(B, H, n, D, seed=n) for n in (NI, NJ, NJ))
     mask = mask_named("random")
     _, weights = scaled_dot_product_attention(q, k, v, mask)
     assert (weights[~mask] == 0).all() and (weights[mask] > 0).all()
@@ -150,9 +150,9 @@ def test_half_precision_survives_products_that_it_cannot_hold():
 
 
 def test_large_scores_pick_one_key_and_do_not_overflow():
-    q, k, v = (random(B, H, n, D, seed=n) * 1e4 for n in (I, J, J))
+    q, k, v = (random(B, H, n, D, seed=n) * 1e4 for n in (NI, NJ, NJ))
     mixed, weights = scaled_dot_product_attention(q, k, v)
-    torch.testing.assert_close(weights.amax(-1), torch.ones(B, H, I))
+    torch.testing.assert_close(weights.amax(-1), torch.ones(B, H, NI))
     torch.testing.assert_close(mixed, F.scaled_dot_product_attention(q, k, v))
 
 
@@ -180,7 +180,7 @@ def test_open_form_refuses_what_does_not_fit(shapes):
 
 def layer_and_inputs(cross=False, e=12, h=3, dropout=0.0):
     layer = randomise(MultiHeadAttention(e, h, dropout))
-    return layer, random(B, I, e, seed=1), random(B, J, e, seed=2) if cross else None
+    return layer, random(B, NI, e, seed=1), random(B, NJ, e, seed=2) if cross else None
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -191,7 +191,7 @@ def test_layer_equals_pytorch_in_values_and_gradients(recording, name, cross, tr
     layer, x, context = layer_and_inputs(cross)
     layer.train(training)
     theirs = torch_attention(layer)
-    j = J if cross else I
+    j = NJ if cross else NI
     mask = mask_named(name, j=j)
 
     # PyTorch wants the opposite: True = may not; padding in an argument of its own
@@ -220,7 +220,7 @@ def test_layer_equals_pytorch_in_values_and_gradients(recording, name, cross, tr
         results.append((result, [t.grad for t in inputs]))
 
     (ours, our_grads), (expected, their_grads) = results
-    assert ours.shape == (B, I, 12)
+    assert ours.shape == (B, NI, 12)
     torch.testing.assert_close(ours, expected, **CLOSE)
     torch.testing.assert_close(our_grads, their_grads, **CLOSE)
     theirs_by_name = {key: p.grad for key, p in theirs.named_parameters()}
@@ -244,7 +244,7 @@ def test_the_running_example():
 @pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
 def test_both_paths_agree_in_values_and_gradients(cross, name):
     layer, x, context = layer_and_inputs(cross)
-    mask = mask_named(name, j=J if cross else I)
+    mask = mask_named(name, j=NJ if cross else NI)
     results = []
     for recording in (False, True):
         layer.zero_grad()
@@ -259,11 +259,11 @@ def test_both_paths_agree_in_values_and_gradients(cross, name):
 
 def test_a_token_that_may_attend_to_nothing_gets_the_output_bias():
     layer, x, _ = layer_and_inputs()
-    mask = padding_mask(torch.tensor([0, I]), I)
+    mask = padding_mask(torch.tensor([0, NI]), NI)
     for recorded in (None, []):
         layer.recorded = recorded
         result = layer(x, attn_mask=mask)
-        torch.testing.assert_close(result[0], layer.out_proj.bias.expand(I, 12))
+        torch.testing.assert_close(result[0], layer.out_proj.bias.expand(NI, 12))
 
 
 # --- which path runs
@@ -286,7 +286,7 @@ def kernel_calls(monkeypatch):
 @pytest.mark.parametrize("name", ["none", "causal", "padding", "random"])
 def test_the_fused_kernel_runs_unless_weights_are_recorded(name, kernel_calls):
     layer, x, _ = layer_and_inputs()
-    mask = mask_named(name, j=I)
+    mask = mask_named(name, j=NI)
     layer(x, attn_mask=mask)
     assert kernel_calls == [0.0]
     with record_attention(layer):
@@ -380,11 +380,11 @@ def test_dropout_is_a_share(dropout):
 
 def test_recording_collects_every_layer_in_running_order():
     encoder = randomise(Encoder(3, 12, 3, 20)).eval()
-    x = random(B, I, 12)
+    x = random(B, NI, 12)
     with record_attention(encoder) as maps:
         assert maps == []
         recorded = encoder(x)
-    assert [tuple(m.shape) for m in maps] == 3 * [(B, 3, I, I)]
+    assert [tuple(m.shape) for m in maps] == 3 * [(B, 3, NI, NI)]
     torch.testing.assert_close(recorded, encoder(x), **CLOSE)
     assert len(maps) == 3, "nothing more once the block is left"
     for layer, weights in zip(encoder.layers, maps, strict=True):
@@ -392,7 +392,7 @@ def test_recording_collects_every_layer_in_running_order():
             x = layer(x)
         torch.testing.assert_close(one[0], weights, **CLOSE)
         assert not weights.requires_grad
-        torch.testing.assert_close(weights.sum(-1), torch.ones(B, 3, I))
+        torch.testing.assert_close(weights.sum(-1), torch.ones(B, 3, NI))
 
 
 def test_recording_collects_several_calls_and_lengths():
@@ -401,7 +401,7 @@ def test_recording_collects_several_calls_and_lengths():
         layer(x)
         layer(x, context)
         layer(x[:1, :2])
-    assert [m.shape for m in maps] == [(B, 3, I, I), (B, 3, I, J), (1, 3, 2, 2)]
+    assert [m.shape for m in maps] == [(B, 3, NI, NI), (B, 3, NI, NJ), (1, 3, 2, 2)]
 
 
 def test_recording_nests_and_puts_everything_back():
@@ -490,11 +490,11 @@ def test_any_memory_layout_and_nothing_in_place(recording):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
 def test_other_types(dtype):
     layer, x, _ = layer_and_inputs()
-    expected = layer(x, attn_mask=causal_mask(I))
+    expected = layer(x, attn_mask=causal_mask(NI))
     layer.to(dtype)
     for recorded in (None, []):
         layer.recorded = recorded
-        result = layer(x.to(dtype), attn_mask=causal_mask(I))
+        result = layer(x.to(dtype), attn_mask=causal_mask(NI))
         assert result.dtype == dtype
         torch.testing.assert_close(result.float(), expected, rtol=0.1, atol=0.1)
 
@@ -542,14 +542,14 @@ def test_sizes_are_checked_when_building(arguments):
     assert "must be an integer of at least 1" in text
 
 
-@pytest.mark.parametrize("shape", [(I, 12), (B, I, 11), (1, B, I, 12), (12,)])
+@pytest.mark.parametrize("shape", [(NI, 12), (B, NI, 11), (1, B, NI, 12), (12,)])
 def test_tokens_of_another_shape_are_refused(shape):
     layer, x, _ = layer_and_inputs()
     text = error_of(lambda: layer(torch.zeros(shape)))
     assert f"x must have shape (b, i, e=12), got x.shape={shape}" in text
     text = error_of(lambda: layer(x, torch.zeros(shape)))
     assert f"context must have shape (b=2, j, e=12), got context.shape={shape}" in text
-    error_of(lambda: layer(x, torch.zeros(B + 1, J, 12)))
+    error_of(lambda: layer(x, torch.zeros(B + 1, NJ, 12)))
 
 
 def test_one_sequence_gets_its_fix():

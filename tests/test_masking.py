@@ -1,4 +1,4 @@
-"""Masks: True = may attend; what they hold, how they combine, what is refused and how to mend it."""
+"""Masks: True = may attend; what they hold, how they combine, what is refused."""
 
 import numpy as np
 import pytest

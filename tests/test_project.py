@@ -24,6 +24,7 @@ from notebook_rules import (
     minutes,
     rows,
     shapes_of,
+    targets,
     without_code,
     wrong_ledger_rows,
 )
@@ -136,7 +137,7 @@ def test_docstring_has_its_blocks(path: Path, name: str, value: object) -> None:
     judges = name.startswith("check_") or path.stem in ("shapes", "draw", "training")
     if tensors and not judges:
         assert re.search(r"^\s*Shape:", doc, re.M), f"{name}: no Shape block"
-    if "raise ValueError" in written:
+    if re.search(r"raise ValueError|\bcheck_(positive|shape|mask|dropout)\(\s*\"", written):
         assert "\n    Raises:" in doc, f"{name} raises, but has no Raises block"
     if path.stem not in ("draw", "clinic"):
         assert "\n    Source:" in doc, f"{name}: no Source line"
@@ -197,6 +198,15 @@ def test_the_drawings_are_what_the_script_draws() -> None:
         assert stored == content.encode(), f"img/{name} is old. Run: make drawings"
 
 
+def counted(text: str) -> set[int]:
+    """The numbers of a text that are written with a comma for the thousands."""
+    return {int(n.replace(",", "")) for n in re.findall(r"\b\d{1,3}(?:,\d{3})+\b", text)}
+
+
+def counts_of_the_ledger() -> set[int]:
+    return {n for _, counts in ledger().values() for n in counts} | counts_inside_the_encoder()
+
+
 def test_the_drawn_ledger_is_the_computed_one() -> None:
     (picture,) = [
         p for p in load(ROOT / "img" / "make_drawings.py").drawings() if p.name == "ledger"
@@ -204,9 +214,8 @@ def test_the_drawn_ledger_is_the_computed_one() -> None:
     text = re.sub(r"<[^>]+>", " ", picture.svg())
     computed = {shape for shapes, _ in ledger().values() for shape in shapes}
     assert shapes_of(text) == computed
-    counts = {n for _, counts in ledger().values() for n in counts if n > 999}
-    numbers = {int(n.replace(",", "")) for n in re.findall(r"\b\d{1,3}(?:,\d{3})+\b", text)}
-    assert counts <= numbers <= counts | counts_inside_the_encoder()
+    in_rows = {n for _, counts in ledger().values() for n in counts if n > 999}
+    assert in_rows <= counted(text) <= counts_of_the_ledger()
 
 
 def test_readme_lists_the_chapters() -> None:
@@ -241,6 +250,8 @@ def test_readme_states_the_ledger_of_the_code() -> None:
     stated = shapes_of(without_code(text))
     assert stated, "the README shows no shape"
     assert stated <= computed, f"not in the ledger: {sorted(stated - computed)}"
+    (alt,) = [label for _, label, target in targets(text) if target == "img/ledger.svg"]
+    assert counted(alt) <= counts_of_the_ledger(), "numbers of parameters in the picture's text"
 
 
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=["lint", "format"])

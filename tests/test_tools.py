@@ -400,6 +400,7 @@ ALLOWED: list[tuple[Callable, Callable[[list[Cell]], None]]] = [
     (rules.math, says(r"`$` and \$3 and $a_{i}$ and $$\left\{ b \right\}$$")),
     (rules.tables, says("| `a \\| b` | c |\n|---|:-:|\n| 1 | 2 |")),
     (rules.links, says("[x](03_good.ipynb#Exercises) [y](#What-utils-holds-now) `[z](no)`")),
+    (rules.no_globals, runs("w = 1\ndef show(change):\n    w.value = 2\nw.observe(show, 'value')")),
     (rules.earlier_only, runs("def scaled_dot_product_attention(): ...")),
 ]
 

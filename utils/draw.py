@@ -168,8 +168,8 @@ def show_patches(
 def show_matrices(
     matrices: Tensor | Sequence[Tensor],
     titles: str | Sequence[str] | None = None,
-    rows: str = "query i",
-    columns: str = "key j",
+    rows: str | Sequence[str] = "query i",
+    columns: str | Sequence[str] = "key j",
     row_labels: Sequence[str] | None = None,
     column_labels: Sequence[str] | None = None,
     values: bool | None = None,
@@ -182,8 +182,8 @@ def show_matrices(
     Args:
         matrices: one matrix, several of any sizes, or a stack.
         titles: a text above each; one text does for one matrix.
-        rows: what the rows are.
-        columns: what the columns are.
+        rows: what the rows are; one text for all matrices, or one for each.
+        columns: what the columns are; one text for all matrices, or one for each.
         row_labels: one text a row instead of its number.
         column_labels: one text a column instead of its number.
         values: write the numbers into the cells; by default where they fit.
@@ -209,6 +209,10 @@ def show_matrices(
         )
     titles = [titles] if isinstance(titles, str) else titles
     titles = _texts(name, "titles", titles, len(tables), "matrices")
+    rows = [rows] * len(tables) if isinstance(rows, str) else rows
+    rows = _texts(name, "rows", rows, len(tables), "matrices")
+    columns = [columns] * len(tables) if isinstance(columns, str) else columns
+    columns = _texts(name, "columns", columns, len(tables), "matrices")
     for option, texts, axis in (("row_labels", row_labels, 0), ("column_labels", column_labels, 1)):
         if texts is not None:
             for table in tables:
@@ -221,7 +225,8 @@ def show_matrices(
     cell = max(0.34, 0.12 + 0.085 * longest)  # inches that the longest number needs
     if values is None:
         values = most_columns * cell <= WIDTH * 0.7 and most_rows <= 16
-    alike = len({table.shape for table in tables}) == 1
+    kinds = zip([table.shape for table in tables], rows, columns, strict=True)
+    alike = len(set(kinds)) == 1
     own_bar = not (shared_scale or mask)
     margin = 0.8 + 0.08 * max(map(len, row_labels or [""]))
     if not values:
@@ -249,8 +254,8 @@ def show_matrices(
         _ticks(ax, table.shape, row_labels, column_labels)
         # Matrices of one shape share their axes: say what they are once.
         below = k + across < len(tables)
-        ax.set_xlabel("" if alike and below else columns)
-        ax.set_ylabel("" if alike and k % across else rows)
+        ax.set_xlabel("" if alike and below else columns[k])
+        ax.set_ylabel("" if alike and k % across else rows[k])
         ax.tick_params(labelbottom=not (alike and below), labelleft=not (alike and k % across))
         if own_bar:
             figure.colorbar(image, ax=ax, shrink=0.8)
@@ -518,7 +523,7 @@ def show_attention(
         upper, lower = axes[2 * row, column], axes[2 * row + 1, column]
         for ax in (upper, lower):
             ax.axis("on")
-            _picture(ax, picture, (gh, gw))
+            _picture(ax, picture, (gh, gw), thickness=0.5)
         box = (-0.5, wide - 0.5, high - 0.5, -0.5)
         overlay = lower.imshow(heat, HEAT, norm, alpha=0.85, extent=box, interpolation="nearest")
         # Wide enough for the picture, or smaller.
@@ -527,7 +532,9 @@ def show_attention(
         if query is not None:
             corner = (query[1] * wide / gw - 0.5, query[0] * high / gh - 0.5)
             for ax, (line, color) in product((upper, lower), ((4.5, "black"), (2, "white"))):
-                ax.add_patch(Rectangle(corner, wide / gw, high / gh, fill=False, ec=color, lw=line))
+                ax.add_patch(
+                    Rectangle(corner, wide / gw, high / gh, fill=False, ec=color, lw=line, zorder=3)
+                )
     figure.colorbar(overlay, ax=axes, shrink=0.7, aspect=25, label="share of attention")
     _show()
 
@@ -836,7 +843,9 @@ def _panels(count: int, columns: int, ratio: float) -> list[Axes]:
     return list(axes.flat[:count])
 
 
-def _picture(ax: Axes, picture: np.ndarray, grid: tuple[int, int] | None) -> None:
+def _picture(
+    ax: Axes, picture: np.ndarray, grid: tuple[int, int] | None, thickness: float = 0.9
+) -> None:
     """Draw one picture (H, W, c) without axes, with the lines of a grid."""
     ax.imshow(
         picture.squeeze(-1) if picture.shape[-1] == 1 else picture, cmap="gray", vmin=0, vmax=1,
@@ -846,7 +855,7 @@ def _picture(ax: Axes, picture: np.ndarray, grid: tuple[int, int] | None) -> Non
     if grid:
         high, wide = picture.shape[:2]
         # White on black is seen on a bright and on a dark picture.
-        for width, color in ((2.0, "black"), (0.9, "white")):
+        for width, color in ((2.2 * thickness, "black"), (thickness, "white")):
             for r in range(1, grid[0]):
                 ax.axhline(r * high / grid[0] - 0.5, color=color, linewidth=width)
             for c in range(1, grid[1]):

@@ -49,7 +49,9 @@ function (id, data) {
   function build(root) {
     root.explorer = true;
     root.textContent = "";
-    root.setAttribute("data-lm-suppress-shortcuts", "true"); // arrow keys stay here in JupyterLab
+    // JupyterLab would take the arrow keys and move to another cell.
+    root.setAttribute("data-lm-suppress-shortcuts", "true");
+    root.addEventListener("keydown", (event) => event.stopPropagation());
     make(root, "style", {}, STYLE);
     const chosen = data.controls.map((control) => control.start);
     const extra = data.buttons.length, margin = data.rows || data.columns ? 40 : 0;
@@ -58,19 +60,22 @@ function (id, data) {
     const frame = () => data.frames[chosen.reduce((sum, at, i) => sum * data.controls[i].options.length + at, 0)];
     const place = () => (data.select === "row" ? [query - extra, 0]
       : [Math.floor((query - extra) / frame().grid[1]), (query - extra) % frame().grid[1]]);
+    let spot = place().map((index, axis) => (index + 0.5) / frame().grid[axis]);
     const choose = (row, column) => {
       const [rows, columns] = frame().grid;
       row = Math.max(0, Math.min(rows - 1, row));
       column = Math.max(0, Math.min(columns - 1, column));
       query = extra + (data.select === "row" ? row : row * columns + column);
+      spot = [(row + 0.5) / rows, (column + 0.5) / columns];
       draw();
     };
-    const keep = (change) => { // another grid: stay on the cell that covers the same place
-      const before = frame().grid, at = place();
+    const keep = (change) => { // another grid: stay on the cell that covers the same spot
+      const before = spot;
       change();
       if (query < extra || !data.select) return draw();
-      const after = frame().grid;
-      choose(...at.map((index, axis) => Math.floor(((index + 0.5) * after[axis]) / before[axis])));
+      if (data.select === "row") return choose(query - extra, 0);
+      choose(...frame().grid.map((size, axis) => Math.floor(before[axis] * size)));
+      spot = before;
     };
 
     const bar = make(root, "div", { class: "row" });
