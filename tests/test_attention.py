@@ -132,11 +132,17 @@ def test_a_row_with_nothing_to_attend_to_gives_0_and_no_nan_anywhere(name):
     assert (q.grad[empty] == 0).all()
 
 
-def test_what_a_mask_forbids_has_weight_exactly_0():
+@pytest.mark.parametrize("scale", [1, 1e5])
+def test_what_a_mask_forbids_has_weight_exactly_0(scale):
+    """Also where the scores that count are far below any number that might stand for -inf."""
     q, k, v = (random(B, H, n, D, seed=n) for n in (NI, NJ, NJ))
     mask = mask_named("random")
-    _, weights = scaled_dot_product_attention(q, k, v, mask)
-    assert (weights[~mask] == 0).all() and (weights[mask] > 0).all()
+    _, weights = scaled_dot_product_attention(q * scale, k, v, mask)
+    assert (weights[~mask] == 0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(B, H, NI))
+    only = torch.eye(NI, NJ, dtype=torch.bool)  # whatever its score, the one key gets it all
+    _, weights = scaled_dot_product_attention(q * scale, k, v, only)
+    torch.testing.assert_close(weights, only.float().expand_as(weights), rtol=0, atol=0)
 
 
 def test_half_precision_survives_products_that_it_cannot_hold():

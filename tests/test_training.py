@@ -372,8 +372,8 @@ def test_predict_refuses_no_images_and_no_batch():
     assert "batch_size must be" in error_of(lambda: accuracy(model, examples(), 0))
 
 
-def test_a_few_seconds_of_training_read_digits():
-    """Six epochs of a small model: far above chance, a first step on the way to chapter 07."""
+def test_three_seconds_of_training_read_digits_better_than_logistic_regression():
+    """Seeds 0 to 2 read 354 or 355 of the 360 test digits, logistic regression 345."""
     train, test = load_digits()
     torch.manual_seed(0)
     model = VisionTransformer(
@@ -386,6 +386,6 @@ def test_a_few_seconds_of_training_read_digits():
         mlp_dim=128,
         num_layers=2,
     )
-    history = fit(model, train, test, epochs=6, progress=False)
+    history = fit(model, train, test, epochs=18, progress=False)
     assert history.loss[-1] < 0.6 * history.loss[0]
-    assert history.accuracy[-1] > 0.85
+    assert history.accuracy[-1] > 0.97
