@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from numbers import Integral
 from operator import index
 from types import EllipsisType
 
@@ -120,7 +121,7 @@ def check_positive(where: str, **values: int) -> None:
     Source: chapter 00.
     """
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
             raise ValueError(
                 f"{where}: {name} must be an integer of at least 1, got {name}={value!r}. "
                 f"Pass a whole number such as {name}=4."
