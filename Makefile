@@ -63,6 +63,9 @@ define venv
 	exit 1; }
 endef
 
+# No question about news, no look for updates: after the installation the course needs no network.
+SETTINGS := {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}
+
 # $(1): a requirements file. The stamps go first: an interrupted installation leaves none, and since
 # pip may have stopped half-way through a package, the next call begins again.
 define install
@@ -70,6 +73,8 @@ $(MAKE_VENV)
 @rm -f .venv/lab.stamp .venv/dev.stamp .venv/made-in
 @echo 'make: installing $(1) into .venv (minutes the first time, then never again)'
 @env -u PYTHONPATH $(PY) -m pip install --disable-pip-version-check -r $(1)
+@mkdir -p .venv/share/jupyter/lab/settings
+@echo '$(SETTINGS)' > .venv/share/jupyter/lab/settings/overrides.json
 @printf '%s' '$(subst ','\'',$(CURDIR))' > .venv/made-in
 endef
 
@@ -84,15 +89,14 @@ endef
 
 # ------------------------------------------------------------------------------------- commands
 
-# The root of the server is this folder, so that the notebooks may show ../img/*.svg. No news pop-up,
-# no look for updates: after the installation the course needs no network.
+# The root of the server is this folder, so that the notebooks may show ../img/*.svg. Which tabs are
+# open is kept apart from what the user does elsewhere.
 lab: .venv/lab.stamp
 	$(PY) -m jupyterlab \
 		--ServerApp.root_dir='$(subst ','\'',$(CURDIR))' \
 		--ServerApp.preferred_dir='$(subst ','\'',$(CURDIR))/notebooks' \
+		--LabApp.workspaces_dir='$(subst ','\'',$(CURDIR))/.venv/workspaces' \
 		--LabApp.default_url=/lab/tree/$(FIRST) \
-		--LabApp.news_url=None \
-		--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate \
 		$(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS)
 
 test: .venv/dev.stamp

@@ -34,6 +34,7 @@ BUILT_IN: dict[str, dict[str, int | None]] = {
     "shapes": {"*": None},
     "images": {"*": None},
     "draw": {"*": None},
+    "clinic": {"*": None},
     "embedding": {"*": 1},
     "attention": {
         "scaled_dot_product_attention": 3,

@@ -158,13 +158,18 @@ def test_no_name_of_utils_is_built_without_being_compared(path: Path) -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_chapter_shows_the_proof(pair: Pair) -> None:
-    """Where the name of utils is taken, or later, values are compared and the result is shown."""
+    """A cell compares what the name of utils gave, by value, and shows the result."""
     path = chapter_file(pair.chapter)
     chapter = Chapter.read(path)
     modules: dict[str, str] = {}
-    taken = False
+    gave: set[str] = set()
     for cell, tree in zip(chapter.code, chapter.trees, strict=True):
-        taken |= (pair.module, pair.name) in set(utils_uses(tree, modules))
+        taken = (pair.module, pair.name) in set(utils_uses(tree, modules))
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        taken |= any(name.id in gave for name in names if isinstance(name.ctx, ast.Load))
+        if taken:
+            gave |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+            gave |= {alias.asname for alias in ast.walk(tree) if isinstance(alias, ast.alias)}
         compares = re.search(r"\b(allclose|assert_close|torch\.equal)\(", source(cell))
         if taken and compares and cell["outputs"]:
             return

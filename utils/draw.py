@@ -220,7 +220,7 @@ def show_matrices(
     mask = mask or all(table.dtype == bool for table in tables)
 
     most_rows, most_columns = (int(size) for size in np.max([t.shape for t in tables], axis=0))
-    words = _words(tables)
+    words = _words(tables) if shared_scale else [_words([table])[0] for table in tables]
     longest = max(len(word) for texts in words for word in texts)
     cell = max(0.34, 0.12 + 0.085 * longest)  # inches that the longest number needs
     if values is None:
@@ -255,7 +255,7 @@ def show_matrices(
         # Matrices of one shape share their axes: say what they are once.
         below = k + across < len(tables)
         ax.set_xlabel("" if alike and below else columns[k])
-        ax.set_ylabel("" if alike and k % across else rows[k])
+        _name_rows(ax, "" if alike and k % across else rows[k])
         ax.tick_params(labelbottom=not (alike and below), labelleft=not (alike and k % across))
         if own_bar:
             figure.colorbar(image, ax=ax, shrink=0.8)
@@ -318,7 +318,7 @@ def show_tensor(tensor: Tensor, names: str, title: str | None = None) -> None:
         where = [f"{w} = {i}" for w, i in ((words[0], b), (words[1], a)) if w]
         ax.set_title(", ".join(where))
         ax.set_xlabel(words[3])
-        ax.set_ylabel(words[2])
+        _name_rows(ax, words[2])
         _ticks(ax, block.shape, None if words[2] else [""], None)
     if title:
         figure.suptitle(title, fontsize=12)
@@ -928,6 +928,14 @@ def _ticks(
     longest = max((len(text) for text in column_labels or [""]), default=0)
     if longest > 3:
         ax.tick_params(axis="x", rotation=90 if longest > 5 else 45)
+
+
+def _name_rows(ax: Axes, text: str) -> None:
+    """Write what the rows are; a letter stands upright, for a lying i or n cannot be read."""
+    if len(text) > 2:
+        ax.set_ylabel(text)
+    else:
+        ax.set_ylabel(text, rotation=0, ha="right", va="center", labelpad=9)
 
 
 def _words(tables: Sequence[np.ndarray]) -> list[list[str]]:
