@@ -11,23 +11,25 @@ FIRST := notebooks/00_shapes_and_einops.ipynb
 # A foreign package named `utils` in site-packages must not win over the course's own.
 export PYTHONPATH = $(CURDIR)
 unexport PYTHONHOME MPLBACKEND
-test refresh bench: export HF_HUB_OFFLINE = 1
+test refresh bench clinic: export HF_HUB_OFFLINE = 1
 # One thread for each of two processes: with more they get in each other's way and take far longer.
-test refresh weights: export OMP_NUM_THREADS = 1
+test refresh weights study clinic: export OMP_NUM_THREADS = 1
 # The user's own start-up files for IPython must not change what a cell shows.
 test: export IPYTHONDIR = $(CURDIR)/.venv/ipython
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test refresh bench lint weights photos drawings clean
+.PHONY: help lab test refresh bench clinic lint weights study photos drawings clean
 
 help:
 	@echo 'make lab        open the course in JupyterLab   (ARGS="--no-browser --port 8899" passes options on)'
 	@echo 'make test       run every notebook, compare every output, run the tests'
 	@echo 'make refresh    run notebooks and store what they show   (NB=03 for one, NB="03 04" for some)'
 	@echo 'make bench      compare the speed with PyTorch and HuggingFace'
+	@echo 'make clinic     try diagnose on the whole bank of right and broken modules'
 	@echo 'make lint       check the style of the code, notebooks too'
 	@echo 'make weights    train the model in resources/ anew'
+	@echo 'make study      train every bug of chapter 08 anew, some minutes'
 	@echo 'make photos     make resources/test_images.npy anew'
 	@echo 'make drawings   draw the pictures in img/ anew'
 	@echo 'make clean      remove .venv and caches; notebooks and data stay'
@@ -109,12 +111,18 @@ refresh: .venv/lab.stamp
 bench: .venv/dev.stamp
 	$(PY) tools/bench.py $(ARGS)
 
+clinic: .venv/dev.stamp
+	$(PY) tools/clinic.py $(ARGS)
+
 lint: .venv/lab.stamp
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
 weights: .venv/lab.stamp
 	$(PY) resources/make_digits_model.py
+
+study: .venv/lab.stamp
+	$(PY) resources/make_clinic_study.py
 
 photos: .venv/dev.stamp
 	$(PY) resources/make_test_images.py

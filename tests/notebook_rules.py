@@ -77,7 +77,7 @@ TRACES = {
     "a version": r"(?<![\d.])\d+\.\d+\.\d+(?:\+\w+)?(?![\d.])",
     "a date or a clock": r"\b20\d\d-\d\d-\d\d\b|\b\d\d?:\d\d(?::\d\d)?\b",
     "a timing": r"\b\d[\d.,]*\s?(?:ms|µs|us|ns|s|sec|secs|seconds?|minutes?|it/s|s/it)\b|Wall time",
-    "a device": r"\bcuda\b|\bdevice\(|device=|\bmps\b|\bNVIDIA\b",
+    "a device": r"\bcuda\b|\bdevice\(|device=|\bmps\b|\bNVIDIA\b(?!/)",
 }
 # What tqdm shows before its first step; the same everywhere.
 TQDM_START = re.compile(r"\[00:00<\?, \?\s?\w+/s\]")

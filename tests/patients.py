@@ -214,6 +214,67 @@ class LoopsScaledByLength(Loops):
         return q @ k.mT / math.sqrt(k.shape[1])
 
 
+@attention("scale-after-softmax")
+class ViewsScaledAfter(Views):
+    def factor(self, e):
+        return 1.0
+
+    def weigh(self, scores, mask):
+        return scores.softmax(dim=-1) / (self.proj.in_features // self.h) ** 0.5
+
+
+@attention("scale-after-softmax")
+class LoopsScaledAfter(LoopsUnscaled):
+    def normalise(self, all_scores, allow):
+        scaling = self.toqueries.in_features ** (1 / 2)
+        return [F.softmax(s, dim=-1) / scaling for s in all_scores]
+
+
+# ------------------------------------------------------------------------------ scores and mixing
+
+
+@attention("key-no-transpose")
+class ViewsOfKeys(Views):
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        b, h, n, d = k.shape
+        scores = torch.matmul(q, k.reshape(b, h, d, n)) / math.sqrt(d)
+        return self.proj(self.join(scores.softmax(-1) @ v))
+
+
+@attention("key-no-transpose")
+class LoopsOfKeys(Loops):
+    def score(self, q, k):
+        return q.bmm(k.contiguous().view(k.shape[0], k.shape[2], -1)) * self.width**-0.5
+
+
+@attention("mix-transposed")
+class ViewsMixTransposed(Views):
+    def weigh(self, scores, mask):
+        return scores.softmax(dim=-1).transpose(2, 3)
+
+
+@attention("mix-transposed")
+class LoopsMixTransposed(Loops):
+    def normalise(self, all_scores, allow):
+        return [torch.einsum("bij->bji", w) for w in super().normalise(all_scores, allow)]
+
+
+@attention("softmax-query", also=(("mix-transposed",),))
+class UnnamedSoftmaxQuery(nn.Module):
+    """Nothing says which is the query: both names fit."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.layers = h, nn.ParameterList([torch.randn(e, e) for _ in range(5)][1:])
+
+    def forward(self, x):
+        a, b, c = (rearrange(x @ m, "b n (h d) -> b h n d", h=self.h) for m in
+                   (self.layers[i] for i in (2, 0, 3)))  # fmt: skip
+        weights = (a @ b.mT / a.shape[-1] ** 0.5).softmax(2)
+        return rearrange(weights @ c, "b h n d -> b n (h d)") @ self.layers[1]
+
+
 # --------------------------------------------------------------------------------------- softmax
 
 
@@ -682,23 +743,69 @@ def pair(*ids: str, sizes: tuple = SIZES[:4], **options) -> Callable:
     return attention(*ids, sizes=sizes, **options)
 
 
-pair("scale-embed", "merge-no-transpose")(type("Pair1", (ViewsScaledByEmbed, ViewsMerge), {}))
-pair("scale-missing", "merge-no-transpose")(type("Pair2", (LoopsUnscaled, LoopsMerge), {}))
-pair("scale-missing", "softmax-query")(type("Pair3", (ViewsUnscaled, ViewsSoftmaxQuery), {}))
-pair("scale-embed", "softmax-query")(type("Pair4", (LoopsScaledByEmbed, LoopsSoftmaxQuery), {}))
-pair("split-no-transpose", "merge-no-transpose")(type("Pair5", (ViewsSplit, ViewsMerge), {}))
-pair("split-no-transpose", "scale-missing")(type("Pair6", (LoopsSplit, LoopsUnscaled), {}))
-pair("out-missing", "scale-embed")(type("Pair7", (ViewsNoOut, ViewsScaledByEmbed), {}))
-pair("value-from-key", "scale-missing")(type("Pair8", (LoopsValueFromKey, LoopsUnscaled), {}))
-pair("scale-embed", "dropout-eval")(type("Pair9", (ViewsScaledByEmbed, ViewsDropoutEval), {}))
-pair("softmax-heads", "merge-batch-head")(type("Pair10", (ViewsSoftmaxHeads, ViewsMergeBatch), {}))
-pair("scale-embed", "mask-multiply", mask=padding, also=(("scale-embed", "mask-tiny"),))(
-    type("Pair11", (ViewsScaledByEmbed, ViewsMaskMultiply), {})
-)
-pair("merge-no-transpose", "mask-inverted", mask=padding)(
-    type("Pair12", (LoopsMerge, LoopsMaskInverted), {})
-)
-pair("head-shared-projection", "scale-missing")(type("Pair13", (LoopsUnscaled, SharedLoops), {}))
+@pair("scale-embed", "merge-no-transpose")
+class Pair1(ViewsScaledByEmbed, ViewsMerge):
+    pass
+
+
+@pair("scale-missing", "merge-no-transpose")
+class Pair2(LoopsUnscaled, LoopsMerge):
+    pass
+
+
+@pair("scale-missing", "softmax-query")
+class Pair3(ViewsUnscaled, ViewsSoftmaxQuery):
+    pass
+
+
+@pair("scale-embed", "softmax-query")
+class Pair4(LoopsScaledByEmbed, LoopsSoftmaxQuery):
+    pass
+
+
+@pair("split-no-transpose", "merge-no-transpose")
+class Pair5(ViewsSplit, ViewsMerge):
+    pass
+
+
+@pair("split-no-transpose", "scale-missing")
+class Pair6(LoopsSplit, LoopsUnscaled):
+    pass
+
+
+@pair("out-missing", "scale-embed")
+class Pair7(ViewsNoOut, ViewsScaledByEmbed):
+    pass
+
+
+@pair("value-from-key", "scale-missing")
+class Pair8(LoopsValueFromKey, LoopsUnscaled):
+    pass
+
+
+@pair("scale-embed", "dropout-eval")
+class Pair9(ViewsScaledByEmbed, ViewsDropoutEval):
+    pass
+
+
+@pair("softmax-heads", "merge-batch-head")
+class Pair10(ViewsSoftmaxHeads, ViewsMergeBatch):
+    pass
+
+
+@pair("scale-embed", "mask-multiply", mask=padding, also=(("scale-embed", "mask-tiny"),))
+class Pair11(ViewsScaledByEmbed, ViewsMaskMultiply):
+    pass
+
+
+@pair("merge-no-transpose", "mask-inverted", mask=padding)
+class Pair12(LoopsMerge, LoopsMaskInverted):
+    pass
+
+
+@pair("head-shared-projection", "scale-missing")
+class Pair13(LoopsUnscaled, SharedLoops):
+    pass
 
 
 # --------------------------------------------------------------------------------------- healthy
@@ -1606,12 +1713,16 @@ def unshifted_softmax(scores, tokens):
 
 for _make in (Views, Loops, EinsumParameters, ModulesByHead, ViewsMergeBatch):
     attention(size=(1, 6))(type(f"{_make.__name__}_alone", (_make,), {}))
-for _make, _id in (
-    (ViewsScaledByEmbed, "scale-embed"), (LoopsMerge, "merge-no-transpose"),
-    (ViewsSplit, "split-no-transpose"), (LoopsSoftmaxQuery, "softmax-query"),
-    (TwoLayers, "value-from-key"),
-):  # fmt: skip
-    attention(_id, size=(1, 6), sizes=SIZES[:4])(type(f"{_make.__name__}_alone", (_make,), {}))
+for _make, _id, _also in (
+    (ViewsScaledByEmbed, "scale-embed", ()),
+    (LoopsMerge, "merge-no-transpose", (("merge-batch-head",),)),
+    (ViewsSplit, "split-no-transpose", ()),
+    (LoopsSoftmaxQuery, "softmax-query", ()),
+    (TwoLayers, "value-from-key", ()),
+):
+    attention(_id, size=(1, 6), sizes=SIZES[:4], also=_also)(
+        type(f"{_make.__name__}_alone", (_make,), {})
+    )
 attention("softmax-batch", size=(1, 6), sizes=SIZES[:4], also=(("batch-first",),))(
     type("ViewsSoftmaxBatch_alone", (ViewsSoftmaxBatch,), {})
 )

@@ -1,0 +1,378 @@
+"""A copy of the module under examination: run it, change it, leave the module as it was."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import linecache
+import random
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+HERE = str(Path(__file__).parent)
+WIDTHS = "embed_dim hidden_size d_model n_embd dim embed_size emb_size emb_dim model_dim width"
+NO_SOURCE = ("site-packages", "dist-packages", "/torch/", HERE, "importlib", "<frozen")
+
+
+class _NoDropout(TorchFunctionMode):
+    """Turn every dropout into nothing, wherever it is called, and count the calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if func is F.scaled_dot_product_attention:
+            self.calls += bool(kwargs.get("dropout_p") or (len(args) > 4 and args[4]))
+            kwargs.pop("dropout_p", None)
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+        elif "dropout" in name:
+            self.calls += 1
+            return args[0] if args else kwargs["input"]
+        return func(*args, **kwargs)
+
+
+class _Precision(TorchFunctionMode):
+    """Notice numbers in single precision inside a module in double precision."""
+
+    def __init__(self):
+        super().__init__()
+        self.single = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.dtype == torch.float32 and result.numel() > 1:
+            self.single = True
+        return result
+
+
+class _JoinHeads(TorchFunctionMode):
+    """Join the heads of a four-axis tensor that a layer for (b, n, h * d) was given."""
+
+    def __init__(self, num_heads: int, heads_axis: int):
+        super().__init__()
+        self.num_heads, self.heads_axis, self.calls = num_heads, heads_axis, 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is F.linear or getattr(func, "__name__", "") in ("matmul", "__matmul__"):
+            t, weight = args[:2]
+            inner = weight.shape[-1] if func is F.linear else weight.shape[0]
+            if (
+                t.ndim == 4
+                and weight.ndim == 2
+                and t.shape[self.heads_axis] == self.num_heads > 1
+                and t.shape[-1] * self.num_heads == inner
+            ):
+                self.calls += 1
+                t = (t.transpose(1, 2) if self.heads_axis == 1 else t).flatten(2)
+                return func(t, *args[1:], **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Put every global random state back afterwards."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    ours, numpys = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            random.setstate(ours)
+            np.random.set_state(numpys)
+
+
+def copied(where: str, module: nn.Module) -> nn.Module:
+    """Return a copy on the CPU, in eval mode, without the hooks of its user.
+
+    Args:
+        where: the public name that an error begins with.
+        module: the module, which stays as it is.
+
+    Raises:
+        ValueError: a module that cannot be copied.
+    """
+    # deepcopy refuses tensors with a history: hand it detached copies of them
+    memo = {}
+    for part in module.modules():
+        for value in vars(part).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    try:
+        patient = copy.deepcopy(module, memo)
+        patient = patient.cpu().eval()
+    except Exception as error:
+        raise ValueError(
+            f"{where}: the module must be one that copy.deepcopy can copy, got "
+            f"{type(error).__name__}: {_first_line(error)}. "
+            "Keep open files, locks and tensors of another computation out of it."
+        ) from error
+    for part in patient.modules():
+        for kind in ("_forward_hooks", "_backward_hooks", "_backward_pre_hooks"):
+            getattr(part, kind).clear()
+        for key, hook in list(part._forward_pre_hooks.items()):
+            # torch's own weight_norm and spectral_norm compute the weight in such a hook
+            if not type(hook).__module__.startswith("torch.nn.utils"):
+                del part._forward_pre_hooks[key]
+    return patient.requires_grad_(False)
+
+
+def randomise(module: nn.Module, seed: int = 0) -> None:
+    """Give every parameter random values, so that no zero, one or equal start hides a mistake.
+
+    Args:
+        module: a copy that may be changed.
+        seed: of the values.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in module.named_parameters():
+        if not parameter.is_floating_point():
+            continue
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+        if parameter.ndim > 1:
+            # Linear weights (out, in): about 1 in, about 1 out
+            noise *= max(parameter.shape[-2:]) ** -0.5
+        else:
+            one = name.rsplit(".", 1)[-1] in ("weight", "gamma", "a_2", "scale", "g", "alpha")
+            noise = noise * 0.3 + one
+        parameter.data.copy_(noise)
+
+
+class Patient:
+    """A copy of a module, or a function, that can be called on tokens.
+
+    Args:
+        where: the public name that an error begins with.
+        module: an `nn.Module`, or a function whose weights are handed over separately.
+        call: how to call it; None finds out from the signature of `forward`.
+        own_weights: True keeps the weights, False gives the copy random ones.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        module: nn.Module | Callable,
+        call: Callable | None = None,
+        own_weights: bool = False,
+    ):
+        if isinstance(module, type) or not callable(module):
+            got = f"the class {module.__name__}" if isinstance(module, type) else repr(module)
+            raise ValueError(
+                f"{where}: module must be an nn.Module or a function, got {got}. "
+                "Build it first and pass the object."
+            )
+        self.where = where
+        self.name = type(module).__name__
+        self.is_module = isinstance(module, nn.Module)
+        self.original = module
+        self.call = call
+        self.dtype = torch.float32
+        self.rough: bool | None = None  # whether it computes something in single precision
+        if self.is_module:
+            self.module = copied(where, module)
+            if not own_weights:
+                randomise(self.module)
+            self.dtype = torch.float64
+            self.module.double()
+        else:
+            self.name = getattr(module, "__name__", self.name)
+            self.module = module
+
+    def single(self) -> None:
+        """Go back to single precision: some constant of the module is not double."""
+        self.dtype = torch.float32
+        if self.is_module:
+            self.module.float()
+
+    @property
+    def tolerance(self) -> float:
+        """The largest difference, relative to the output, that counts as equal."""
+        if self.dtype == torch.float64:
+            return 3e-6 if self.rough else 1e-9
+        return 1e-5
+
+    def tokens(self, *shape: int, seed: int = 0) -> Tensor:
+        """Return random tokens of this shape."""
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(self.dtype)
+
+    @torch.no_grad()
+    def run(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Call the copy on a clone of x and return its first tensor; errors come as they are."""
+        x = x.clone()
+        if mask is not None:
+            mask = mask.to(x.dtype) if mask.is_floating_point() else mask.clone()
+        if self.rough is None and x.dtype == torch.float64:
+            with _Precision() as precision:
+                result = self._called(x, mask)
+            self.rough = precision.single
+        else:
+            result = self._called(x, mask)
+        return first_tensor(result).cpu().to(x.dtype)
+
+    def _called(self, x: Tensor, mask: Tensor | None) -> object:
+        if self.call is None:
+            return standard_call(self.module, x, mask)
+        if mask is None and _takes(self.call) == 2:
+            return self.call(self.module, x)
+        return self.call(self.module, x, mask)
+
+    def complain(self, error: Exception, shape: tuple[int, ...]) -> ValueError:
+        """Turn an exception inside the module into one line that names the module's own line."""
+        return ValueError(
+            f"{self.where}: {self.name} must run on x of shape {tuple(shape)}, got "
+            f"{type(error).__name__}: {_first_line(error)}{place(error)}. "
+            "Repair that line, or say how to call it: call=lambda module, x: module(x)."
+        )
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error, without a full stop."""
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else "no message"
+
+
+def place(error: Exception) -> str:
+    """Return ", in forward, line 12 (file.py): code" for the last line that is the user's own."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not any(part in f.filename for part in NO_SOURCE)]
+    if not own:
+        return ""
+    frame = own[-1]
+    code = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
+    file = "" if "ipykernel" in frame.filename else f" of {Path(frame.filename).name}"
+    return f" in {frame.name}, line {frame.lineno}{file}: {code}".rstrip(": ").rstrip(".")
+
+
+def _takes(function: Callable) -> int:
+    """Return how many positional arguments a function takes."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in kinds for parameter in parameters)
+
+
+def mask_argument(module: nn.Module | Callable) -> str | None:
+    """Return the name of the argument that takes a mask, None when there is none."""
+    function = module.forward if isinstance(module, nn.Module) else module
+    names = inspect.signature(function).parameters
+    preferred = ("attn_mask", "mask", "attention_mask")
+    masks = [name for name in names if "mask" in name.lower()]
+    return next((name for name in preferred if name in masks), masks[0] if masks else None)
+
+
+def standard_call(module: nn.Module | Callable, x: Tensor, mask: Tensor | None) -> object:
+    """Call a module on tokens as its signature suggests: x for all of query, key and value."""
+    if isinstance(module, nn.MultiheadAttention):
+        if mask is not None:  # True means blocked there, and there is one mask for each head
+            b, n = x.shape[:2]
+            mask = ~mask if mask.dtype == torch.bool else mask
+            mask = mask.expand(b, module.num_heads, n, n).reshape(-1, n, n)
+        if not module.batch_first:
+            x = x.transpose(0, 1)
+        result = module(x, x, x, attn_mask=mask, need_weights=False)[0]
+        return result if module.batch_first else result.transpose(0, 1)
+    function = module.forward if isinstance(module, nn.Module) else module
+    arguments, named = [], {}
+    where_mask = mask_argument(module)
+    for name, parameter in inspect.signature(function).parameters.items():
+        needed = parameter.default is inspect.Parameter.empty
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if name == where_mask and (mask is not None or needed):
+            named[name] = mask
+        elif needed:
+            value = None if "mask" in name.lower() else x
+            if parameter.kind == parameter.KEYWORD_ONLY or named:
+                named[name] = value
+            else:
+                arguments.append(value)
+    if not arguments and not any(value is x for value in named.values()):
+        arguments = [x]  # def forward(self, *inputs), or x with a default
+    return module(*arguments, **named)
+
+
+def first_tensor(result: object) -> Tensor:
+    """Return the first tensor of what a call returned."""
+    if isinstance(result, Tensor):
+        return result.detach()
+    values = result.values() if isinstance(result, dict) else result
+    if isinstance(values, tuple | list) or isinstance(result, dict):
+        for value in values:
+            if isinstance(value, Tensor):
+                return value.detach()
+    raise TypeError(f"it returned {type(result).__name__}, not a tensor")
+
+
+def possible_widths(module: nn.Module | Callable, weights: dict[str, Tensor]) -> list[int]:
+    """Return what embed_dim may be, the likeliest first."""
+    found = []
+    for part in [module, getattr(module, "config", None)]:
+        for name in WIDTHS.split():
+            value = getattr(part, name, None)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                found.append(value)
+    counts: dict[int, int] = {}
+    for weight in weights.values():
+        if weight.ndim > 1:
+            for size in weight.shape:
+                counts[size] = counts.get(size, 0) + 1
+    found += sorted(counts, key=lambda size: -counts[size])
+    return list(dict.fromkeys(found))
+
+
+def globals_read(module: nn.Module | Callable) -> list[str]:
+    """Return the names of the tensors outside the module that `forward` reads."""
+    function = type(module).forward if isinstance(module, nn.Module) else module
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return []
+    around = getattr(function, "__globals__", {})
+    return [name for name in code.co_names if isinstance(around.get(name), Tensor)]
+
+
+def unused_dropout(module: nn.Module) -> str | None:
+    """Return where a dropout above 0 is declared, None when there is none.
+
+    What the constructor takes and never reads counts as declared.
+    """
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Dropout) and part.p > 0:
+            return f"{name or 'it'} has p above 0"
+    for name, value in vars(module).items():
+        drops = re.search(r"drop|p_attn", name)
+        if drops and isinstance(value, float) and 0 < value < 1:
+            return f"self.{name} is above 0"
+    code = getattr(type(module).__init__, "__code__", None)
+    if code is None or type(module).__module__.startswith("torch."):
+        return None
+    taken = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    for name in taken:
+        if "drop" in name and name not in _names_read(code):
+            return f"__init__ takes {name} and never reads it"
+    return None
+
+
+def _names_read(code: object) -> set[str]:
+    """Return the local names that a function reads."""
+    import dis
+
+    names: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")):
+            value = instruction.argval
+            names.update(value if isinstance(value, tuple) else [value])
+    return names

@@ -1,0 +1,176 @@
+"""What a diagnosis says: for people (`print`, JupyterLab) and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One known mistake.
+
+    Args:
+        id: its short name.
+        words: what the code does, as the rest of a sentence.
+        fix: what to write instead, one sentence.
+        chapter: the chapter that explains it, two digits.
+        threads: where it happened, as owner/repository#number or another place.
+    """
+
+    id: str
+    words: str
+    fix: str
+    chapter: str
+    threads: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One set of known mistakes that gives exactly what the module gives.
+
+    Args:
+        ids: one id, or several when only their combination explains the output.
+        words: what the code does.
+        fix: what to write instead.
+        chapter: the chapter of the first id.
+        threads: where it happened.
+        difference: largest difference between this explanation's output and the module's.
+        detail: what was found out beyond the words, such as the number that the scores are
+            multiplied by; "" when there is nothing to add.
+        evidence: how the explanation was established.
+    """
+
+    ids: tuple[str, ...]
+    words: str
+    fix: str
+    chapter: str
+    threads: tuple[str, ...]
+    difference: float = 0.0
+    detail: str = ""
+    evidence: str = "reproduces your output exactly"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `diagnose` and its relatives found.
+
+    Args:
+        name: what was examined.
+        healthy: True when it equals the reference and nothing else was found.
+        explanations: the explanations, simplest first; several are alternatives that give the
+            same output and cannot be told apart.
+        failing: properties that do not hold, asked for when no explanation was found.
+        checked: what was compared.
+        tolerance: the largest difference that counts as equal.
+    """
+
+    name: str
+    healthy: bool
+    explanations: tuple[Explanation, ...] = ()
+    failing: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+    tolerance: float = field(default=1e-9, compare=False)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the simplest explanation, () when there is none."""
+        return self.explanations[0].ids if self.explanations else ()
+
+    @property
+    def verdict(self) -> str:
+        """The first line: what the examination says, in a few words."""
+        if self.healthy:
+            return f"{self.name}: healthy"
+        if self.explanations:
+            return f"{self.name}: not equal to the reference"
+        return f"{self.name}: not equal to the reference, and unexplained"
+
+    def __str__(self) -> str:
+        lines = [self.verdict]
+        width = max((len(" + ".join(e.ids)) for e in self.explanations), default=0)
+        for number, explanation in enumerate(self.explanations):
+            if number:
+                lines.append("  or, which gives the same output:")
+            found = f"  {' + '.join(explanation.ids):{width}}   {explanation.words}"
+            lines.append(f"{found}   {self.evidence(explanation)}")
+            if explanation.detail:
+                lines.append(f"  {'':{width}}   {explanation.detail}")
+            fix = f"  Fix: {explanation.fix}   Chapter {explanation.chapter}."
+            if explanation.threads:
+                fix += f"   Seen in: {', '.join(explanation.threads)}"
+            lines.append(fix)
+        if not self.healthy and not self.explanations:
+            lines.append("  No known mistake, alone or with a second one, gives this output.")
+            if not self.failing:
+                lines.append("  Every property that could be tried holds.")
+        lines.extend(f"  Fails: {words}" for words in self.failing)
+        lines.extend(f"  Checked: {words}" for words in self.checked)
+        return "\n".join(lines)
+
+    def evidence(self, explanation: Explanation) -> str:
+        """Say how well the explanation is established, without digits that differ by machine."""
+        if "exactly" not in explanation.evidence:
+            return explanation.evidence
+        return f"{explanation.evidence} (largest difference below {self.tolerance:.0e})"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for explanation in self.explanations:
+            cells = (
+                f"<b>{escape(' + '.join(explanation.ids))}</b>",
+                escape(explanation.words)
+                + (f"<br>{escape(explanation.detail)}" if explanation.detail else "")
+                + f"<br><i>{escape(self.evidence(explanation))}</i>",
+                escape(explanation.fix),
+                escape(explanation.chapter),
+                "<br>".join(_linked(thread) for thread in explanation.threads),
+            )
+            rows.append("".join(f"<td style='text-align:left'>{cell}</td>" for cell in cells))
+        head = ""
+        if rows:
+            names = ("bug", "what the code does", "fix", "chapter", "seen in")
+            head = "".join(f"<th style='text-align:left'>{name}</th>" for name in names)
+        table = f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        notes = [f"Fails: {words}" for words in self.failing]
+        notes += [f"Checked: {words}" for words in self.checked]
+        listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        return (
+            f"<b>{escape(self.verdict)}</b>{table if rows else ''}"
+            f"{f'<ul>{listed}</ul>' if listed else ''}"
+        )
+
+
+def _linked(thread: str) -> str:
+    """Return owner/repository#number as a link, anything else as text."""
+    place, _, number = thread.partition("#")
+    if not number.isdigit() or place.count("/") != 1:
+        return escape(thread)
+    url = f"https://github.com/{place}/issues/{number}"
+    return f'<a href="{escape(url)}">{escape(thread)}</a>'
+
+
+def explain(
+    bugs: list[Bug],
+    difference: float = 0.0,
+    detail: str = "",
+    evidence: str = "reproduces your output exactly",
+) -> Explanation:
+    """Make one explanation of one or several bugs.
+
+    Args:
+        bugs: the bugs that together give the output.
+        difference: largest difference from the module's output.
+        detail: what was found out beyond the words.
+        evidence: how the explanation was established.
+    """
+    return Explanation(
+        ids=tuple(bug.id for bug in bugs),
+        words="; and ".join(bug.words for bug in bugs),
+        fix=" ".join(bug.fix for bug in bugs),
+        chapter=bugs[0].chapter,
+        threads=tuple(dict.fromkeys(thread for bug in bugs for thread in bug.threads)),
+        difference=difference,
+        detail=detail,
+        evidence=evidence,
+    )

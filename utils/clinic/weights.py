@@ -1,0 +1,447 @@
+"""Read the projections of an attention from its parameters, whatever they are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+# Words that say nothing about what a layer is for.
+NOISE = re.compile(r"weights?|bias|projections?|proj|linears?|layers?|lin|matrix|net|to|[wb_\d#]")
+ROLES = {
+    "q": {"q", "query", "queries", "qs", "que", "qry", "fcq"},
+    "k": {"k", "key", "keys", "ks", "fck"},
+    "v": {"v", "value", "values", "vs", "val", "fcv"},
+    "o": {
+        "o",
+        "out",
+        "output",
+        "unifyheads",
+        "unify",
+        "dense",
+        "fc",
+        "fcout",
+        "final",
+        "c",
+        "mix",
+        "concat",
+    },
+    "kv": {"kv"},
+    "qkv": {"qkv", "in", "cattn", "querykeyvalue"},
+    "kqv": {"kqv"},
+}
+# the order of the features of one packed layer: k of q, k, v; heads h; width of a head d
+LAYOUTS = {
+    1: ("k h d", "k d h"),
+    2: ("k h d", "h k d", "h d k", "k d h", "d k h", "d h k"),
+    3: ("k h d", "h k d", "h d k", "k d h", "d k h", "d h k"),
+}
+# tensors with more axes: (pattern, the layout it gives); e width of a token, f = h * d
+IN_AXES = {
+    "h e d": ("h d", "k h d"),
+    "h d e": ("h d", "k h d"),
+    "e h d": ("h d", "k h d"),
+    "k e f": ("k f", "k h d"),
+    "k f e": ("k f", "k h d"),
+    "k h e d": ("k h d", "k h d"),
+    "k h d e": ("k h d", "k h d"),
+    "k e h d": ("k h d", "k h d"),
+    "e k h d": ("k h d", "k h d"),
+    "h k e d": ("h k d", "h k d"),
+}
+OUT_AXES = ("h d e", "h e d", "e h d")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One weight with its bias, as it lies in the module.
+
+    Args:
+        name: of the weight.
+        weight: two axes or more.
+        bias: or None.
+        forms: the orientations it may have: "oi" (output, input) as nn.Linear, or "io".
+        role: what its name says: q, k, v, o, kv, qkv, "q?" for a guess, or "" for nothing.
+    """
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+    forms: tuple[str, ...]
+    role: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One projection to (h * d) as a part of a source.
+
+    Args:
+        source: the number of the source.
+        form: its orientation, or the pattern of its axes.
+        layout: the order of its features.
+        part: which of the packed ones.
+        parts: how many are packed.
+        shared: True when one (d, d) layer serves all heads.
+    """
+
+    source: int
+    form: str
+    layout: str
+    part: int
+    parts: int
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which weights are queries, keys, values and output.
+
+    Args:
+        q, k, v: the numbers of the pieces.
+        out: (number of the source, orientation, layout), None when there is no such layer.
+        ids: the bugs that this way to read implies.
+        rank: 0 when it follows all names and orders, more the less it does.
+    """
+
+    q: int
+    k: int
+    v: int
+    out: tuple[int, str, str] | None
+    ids: tuple[str, ...]
+    rank: int
+
+
+def role(name: str) -> str:
+    """Return what the name of a weight says about its purpose, "" when it says nothing."""
+    parts = [part for part in name.lower().split(".") if part not in ("weight", "bias")]
+    for part in reversed(parts):
+        if part.isdigit():
+            continue
+        if "c_attn" in part or "in_proj" in part:
+            return "qkv"
+        word = NOISE.sub("", part)
+        for found, words in ROLES.items():
+            if word in words:
+                return found
+        if word == "" and part:
+            return "o" if re.search(r"proj|linear|layer|lin\b|wo?$", part) else ""
+        return ""
+    return ""
+
+
+def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
+    """Return the weights of a module, or of a dictionary, that have two axes or more."""
+    if isinstance(module, dict):
+        return _raw(dict(module))
+    found: list[Source] = []
+    for prefix, part in module.named_modules():
+        dot = f"{prefix}." if prefix else ""
+        own = dict(part.named_parameters(recurse=False))
+        kind = type(part).__name__
+        weight, bias = own.get("weight"), own.get("bias")
+        if isinstance(part, nn.Linear) or (kind == "Linear" and weight is not None):
+            found.append(Source(f"{dot}weight", part.weight, bias, ("oi",), role(f"{dot}weight")))
+        elif kind == "Conv1D" and weight is not None:  # GPT-2's
+            found.append(Source(f"{dot}weight", weight, bias, ("io",), role(f"{dot}weight")))
+        elif isinstance(part, nn.Conv1d) and part.kernel_size == (1,) and part.groups == 1:
+            flat = part.weight[:, :, 0]
+            found.append(Source(f"{dot}weight", flat, bias, ("oi",), role(f"{dot}weight")))
+        elif isinstance(part, nn.MultiheadAttention):
+            named = {k: v for k, v in own.items() if v is not None}
+            found += [
+                Source(s.name, s.weight, s.bias, ("oi",), s.role) for s in _raw(named, prefix=dot)
+            ]
+        else:
+            plain = {
+                name: value
+                for name, value in vars(part).items()
+                if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 0
+            }
+            plain |= {
+                name: value
+                for name, value in part._buffers.items()
+                if value is not None and value.is_floating_point() and value.ndim == 2
+            }
+            found += _raw(own | plain, prefix=dot)
+    return found
+
+
+def _raw(tensors: dict[str, Tensor], prefix: str = "") -> list[Source]:
+    """Return sources of bare tensors; a bias belongs to the weight whose name fits."""
+    biases = {name: t for name, t in tensors.items() if t.ndim == 1 or "bias" in name.lower()}
+    found = []
+    for name, weight in tensors.items():
+        if weight.ndim < 2 or name in biases or not weight.is_floating_point():
+            continue
+        if weight.ndim == 3 and weight.shape[0] == 1:
+            weight = weight[0]
+        key, bias = _bare(name), None
+        for other, value in biases.items():
+            fits = value.numel() in weight.shape or value.ndim > 1
+            if _bare(other) == key and fits:
+                bias = value
+        forms = ("oi", "io") if weight.ndim == 2 else ("",)
+        found.append(Source(prefix + name, weight, bias, forms, role(prefix + name)))
+    return found
+
+
+def _bare(name: str) -> str:
+    """Return a name without what tells a weight from its bias."""
+    return re.sub(r"weights?|bias|kernel|(?<![a-z])[wb](?=_?[a-z])|_", "", name.lower())
+
+
+def joined_heads(sources: list[Source], num_heads: int) -> list[Source]:
+    """Stack the weights of heads that are modules of their own: heads.0.key, heads.1.key, ..."""
+    groups: dict[str, list[Source]] = {}
+    for source in sources:
+        groups.setdefault(re.sub(r"\d+", "#", source.name), []).append(source)
+    result = []
+    for pattern, group in groups.items():
+        first = group[0]
+        same = all(s.weight.shape == first.weight.shape and s.forms == first.forms for s in group)
+        apart = len(group) == num_heads > 1 and same and "#" in pattern
+        if apart and first.weight.ndim == 2 and first.weight.shape[0] != first.weight.shape[1]:
+            weight = torch.stack([s.weight for s in group])
+            bias = None if first.bias is None else torch.stack([s.bias for s in group])
+            result.append(Source(pattern, weight, bias, first.forms, first.role))
+            continue
+        roles = {3: "qkv", 4: "qkvo"}.get(len(group), "")
+        for number, source in enumerate(group):
+            # self.linears = nn.ModuleList of four: the order is the only name, a guess ("q?")
+            guess = "#" in pattern and roles and same and source.role in ("", "o")
+            named = f"{roles[number]}?" if guess else source.role
+            result.append(Source(source.name, source.weight, source.bias, source.forms, named))
+    return result
+
+
+class Reader:
+    """All ways to read the weights of an attention with h heads of width d.
+
+    Args:
+        sources: the weights.
+        embed_dim: e.
+        num_heads: h.
+        inner: h * d, mostly e.
+        out_dim: width of the output.
+    """
+
+    def __init__(
+        self, sources: list[Source], embed_dim: int, num_heads: int, inner: int, out_dim: int
+    ):
+        self.sources = sources
+        self.e, self.h, self.f = embed_dim, num_heads, inner
+        self.d, self.out_dim = inner // num_heads, out_dim
+        self.pieces: list[Piece] = []
+        self.numbers: dict[Piece, int] = {}
+
+    # --------------------------------------------------------------------- what a source may be
+
+    def options(self, number: int) -> Iterator[tuple[str, str, int, bool]]:
+        """Yield (form, layout, parts, shared) for a source as a projection to (h * d)."""
+        source = self.sources[number]
+        shape = tuple(source.weight.shape)
+        if len(shape) == 2:
+            for form in source.forms:
+                o, i = shape if form == "oi" else shape[::-1]
+                if i == self.e and o % self.f == 0 and o // self.f in LAYOUTS:
+                    for layout in LAYOUTS[o // self.f]:
+                        yield form, layout, o // self.f, False
+                if (
+                    i == o == self.d
+                    and self.h > 1
+                    and self.f == self.e
+                    and (source.bias is None or source.bias.numel() == self.d)
+                ):
+                    yield form, "k h d", 1, True
+            return
+        if source.forms != ("",):  # heads stacked by joined_heads: (h, o, i) or (h, i, o)
+            for form in source.forms:
+                o, i = shape[1:] if form == "oi" else shape[:0:-1]
+                if i == self.e and o % self.d == 0 and o // self.d in LAYOUTS:
+                    parts = o // self.d
+                    axes = "h d e" if form == "oi" else "h e d"
+                    for layout in ("h k d", "h d k")[: 1 if parts == 1 else 2]:
+                        yield axes, layout, parts, False
+            return
+        sizes = {"e": self.e, "h": self.h, "d": self.d, "f": self.f}
+        for axes, (_, layout) in IN_AXES.items():
+            letters = axes.split()
+            if len(letters) == len(shape) and all(
+                size in (2, 3) if letter == "k" else sizes[letter] == size
+                for letter, size in zip(letters, shape, strict=True)
+            ):
+                yield axes, layout, shape[letters.index("k")] if "k" in letters else 1, False
+
+    def flat(self, piece: Piece, x: Tensor, cache: dict) -> Tensor:
+        """Return the projection of x by a piece, (b, n, h * d)."""
+        source = self.sources[piece.source]
+        if piece.shared:
+            key = (piece.source, piece.form, "shared")
+            if key not in cache:
+                weight = source.weight if piece.form == "oi" else source.weight.T
+                heads = rearrange(x, "b n (h d) -> b n h d", h=self.h) @ weight.T
+                cache[key] = (heads if source.bias is None else heads + source.bias).flatten(2)
+            return cache[key]
+        key = (piece.source, piece.form)
+        if key not in cache:
+            cache[key] = self._project(source, piece.form, x)
+        split = {"h": self.h, "k": piece.parts}
+        return rearrange(cache[key], f"b n ({piece.layout}) -> k b n (h d)", **split, d=self.d)[
+            piece.part
+        ]
+
+    def _project(self, source: Source, form: str, x: Tensor) -> Tensor:
+        weight, bias = source.weight, source.bias
+        if form == "oi":
+            flat = x @ weight.T
+        elif form == "io":
+            flat = x @ weight
+        elif source.forms != ("",):
+            flat = x @ rearrange(
+                weight, "h d e -> e (h d)" if form == "h d e" else "h e d -> e (h d)"
+            )
+        else:
+            flat = x @ rearrange(weight, f"{form} -> e ({IN_AXES[form][0]})")
+        return flat if bias is None else flat + bias.reshape(-1)
+
+    def out_options(self, number: int) -> Iterator[tuple[int, str, str]]:
+        """Yield (source, form, layout) for a source as the output projection."""
+        source = self.sources[number]
+        shape = tuple(source.weight.shape)
+        if len(shape) == 2:
+            for form in source.forms:
+                o, i = shape if form == "oi" else shape[::-1]
+                if i == self.f and o == self.out_dim:
+                    yield number, form, "h d"
+                    if self.h > 1:
+                        yield number, form, "d h"
+        elif source.forms == ("",):
+            sizes = {"e": self.out_dim, "h": self.h, "d": self.d}
+            for axes in OUT_AXES:
+                if tuple(sizes[letter] for letter in axes.split()) == shape:
+                    yield number, axes, "h d"
+
+    def out(self, option: tuple[int, str, str] | None, mix: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the output projection times `mix` (out, r) as a matrix (h * d, r) and its bias."""
+        like = self.sources[0].weight
+        if option is None:
+            eye = torch.eye(self.f, dtype=like.dtype) if mix is None else mix
+            return eye, torch.zeros(eye.shape[1], dtype=like.dtype)
+        number, form, layout = option
+        source = self.sources[number]
+        weight = source.weight
+        if form == "oi":
+            matrix = weight.T
+        elif form == "io":
+            matrix = weight
+        else:
+            matrix = rearrange(weight, f"{form} -> (h d) e")
+        bias = source.bias
+        if bias is None or bias.numel() != self.out_dim:
+            bias = torch.zeros(self.out_dim, dtype=like.dtype)
+        bias = bias.reshape(-1)
+        if mix is not None:
+            matrix, bias = matrix @ mix, bias @ mix
+        if layout == "d h":
+            matrix = rearrange(matrix, "(d h) r -> (h d) r", h=self.h)
+        return matrix, bias
+
+    # ------------------------------------------------------------------- all combinations of them
+
+    def number(self, piece: Piece) -> int:
+        """Return the number of a piece, which is new or known."""
+        if piece not in self.numbers:
+            self.numbers[piece] = len(self.pieces)
+            self.pieces.append(piece)
+        return self.numbers[piece]
+
+    def readings(self) -> list[Reading]:
+        """Return every way to read the weights, the likeliest first."""
+        ins: dict[tuple[str, int, bool], list[tuple[int, str]]] = {}
+        for number in range(len(self.sources)):
+            for form, layout, parts, shared in self.options(number):
+                ins.setdefault((layout, parts, shared), []).append((number, form))
+        outs = [option for n in range(len(self.sources)) for option in self.out_options(n)]
+        found: dict[tuple, Reading] = {}
+        for triple, used, ids, rank in self._triples(ins):
+            choices = [option for option in outs if option[0] not in used]
+            if self.f == self.out_dim:
+                choices.append(None)
+            for option in choices:
+                extra = rank
+                all_ids = ids
+                if option is None:
+                    # with one head the value projection can do the work of a second layer
+                    left = [o for o in outs if o[0] not in used]
+                    if self.h > 1 or left:
+                        all_ids = (*ids, "out-missing")
+                else:
+                    extra += self._mismatch(option[0], "o") + (option[2] == "d h")
+                    # bare matrices are mostly all multiplied from the same side
+                    forms = {self.pieces[triple[0]].form, option[1]}
+                    extra += 2 * (forms == {"oi", "io"})
+                key = (*triple, option)
+                if key not in found or found[key].rank > extra:
+                    found[key] = Reading(*triple, option, all_ids, extra)
+        return sorted(found.values(), key=lambda reading: (len(reading.ids), reading.rank))
+
+    def _mismatch(self, number: int, wanted: str) -> int:
+        """Return 0 when the name of a source fits its purpose, 1 when it is silent, 3 if not."""
+        said = self.sources[number].role
+        return 0 if said.rstrip("?") == wanted else 1 if said[-1:] in ("", "?") else 3
+
+    def _triples(self, ins: dict) -> Iterator[tuple[tuple[int, int, int], set, tuple, int]]:
+        """Yield (q, k, v), the sources used, the ids implied and the rank."""
+        for (layout, parts, shared), options in ins.items():
+            order = LAYOUTS[3].index(layout) if layout in LAYOUTS[3] else 0
+            ids = ("head-shared-projection",) if shared else ()
+            if parts == 3:
+                for source, form in options:
+                    packed = [
+                        self.number(Piece(source, form, layout, part, 3)) for part in range(3)
+                    ]
+                    usual = (1, 0, 2) if self.sources[source].role == "kqv" else (0, 1, 2)
+                    for picked in permutations(range(3)):
+                        rank = order + (0 if picked == usual else 3) + (form == "io")
+                        yield tuple(packed[i] for i in picked), {source}, ids, rank
+                    for a, b in permutations(range(3), 2):
+                        both = ("value-from-key", *ids)
+                        rank = order + (0 if (a, b) == usual[:2] else 3)
+                        yield (packed[a], packed[b], packed[b]), {source}, both, rank
+            elif parts == 1:
+                for same in {form for _, form in options}:
+                    alike = [source for source, form in options if form == same]
+                    piece = {s: self.number(Piece(s, same, layout, 0, 1, shared)) for s in alike}
+                    base = order + (same == "io")
+                    for q, k, v in permutations(alike, 3):
+                        rank = base + sum(
+                            self._mismatch(s, r) for s, r in ((q, "q"), (k, "k"), (v, "v"))
+                        )
+                        yield (piece[q], piece[k], piece[v]), {q, k, v}, ids, rank
+                    for q, k in permutations(alike, 2):
+                        rank = base + self._mismatch(q, "q") + self._mismatch(k, "k")
+                        triple = (piece[q], piece[k], piece[k])
+                        yield triple, {q, k}, ("value-from-key", *ids), rank
+                    for (pair_layout, two, _), pairs in ins.items():
+                        if two != 2 or (pair_layout == "k d h") != (layout == "k d h"):
+                            continue
+                        for source, form in pairs:
+                            for q in alike:
+                                yield from self._with_pair(
+                                    q, piece[q], source, form, pair_layout, base, ids
+                                )
+
+    def _with_pair(
+        self, q: int, piece: int, source: int, form: str, layout: str, base: int, ids: tuple
+    ) -> Iterator[tuple[tuple[int, int, int], set, tuple, int]]:
+        """Yield readings with queries on their own and keys and values packed."""
+        rank = base + self._mismatch(q, "q") + LAYOUTS[2].index(layout)
+        first, second = (self.number(Piece(source, form, layout, part, 2)) for part in (0, 1))
+        yield (piece, first, second), {q, source}, ids, rank
+        yield (piece, second, first), {q, source}, ids, rank + 3
+        yield (piece, first, first), {q, source}, ("value-from-key", *ids), rank
