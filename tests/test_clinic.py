@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import random as python_random
+import re
 import time
+from pathlib import Path
 
 import numpy as np
 import patients
@@ -131,8 +133,9 @@ def test_what_is_printed_is_the_same_everywhere() -> None:
     assert text.splitlines()[0] == "ViewsScaledByEmbed: not equal to the reference"
     assert "  scale-embed   divides by sqrt(embed_dim) instead of sqrt(head_dim)" in text
     assert "reproduces your output exactly (largest difference below 1e-09)" in text
-    assert "Fix: divide by head_dim ** 0.5, the width of one head.   Chapter 03." in text
+    assert "    Fix: divide by head_dim ** 0.5, the width of one head.\n    Chapter 03." in text
     assert "karpathy/ng-video-lecture#6" in text
+    assert max(map(len, text.splitlines())) <= 96
     torch.manual_seed(9)
     assert str(diagnose(patients.ViewsScaledByEmbed(24, 4), 4)) == text
 
@@ -162,8 +165,9 @@ def test_alternatives_are_both_reported() -> None:
 
 
 def test_names_break_ties() -> None:
-    unnamed = diagnose(patients.UnnamedSoftmaxQuery(24, 4), 4)
-    assert {e.ids for e in unnamed.explanations} == {("softmax-query",), ("mix-transposed",)}
+    for e, h in patients.SIZES:
+        unnamed = diagnose(patients.UnnamedSoftmaxQuery(e, h), h)
+        assert {e.ids for e in unnamed.explanations} == {("softmax-query",), ("mix-transposed",)}
     assert diagnose(patients.LoopsSoftmaxQuery(24, 4), 4).ids == ("softmax-query",)
     assert len(diagnose(patients.LoopsSoftmaxQuery(24, 4), 4).explanations) == 1
 
@@ -330,3 +334,10 @@ def test_parametrised_weights_and_kept_outputs() -> None:
     module.qkv = nn.utils.parametrizations.weight_norm(module.qkv)
     module(torch.randn(2, 3, 24))
     assert diagnose(module, 4).ids == ("merge-no-transpose",)
+
+
+def test_readme_shows_what_diagnose_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    code, said = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()
+    exec(code, {"__name__": "readme"})
+    assert capsys.readouterr().out == said

@@ -293,10 +293,15 @@ class _Case:
                     found = self.matching(readers, case, frame, total, count, fit)
                     if not found:
                         continue
-                    if count == LIKELY and not fit and all(m.reading.rank for _, m in found):
-                        # the names do not settle which weight is which: look for alternatives
-                        count = SINGLES_TRIED if total == 1 else PAIRS_TRIED
-                        found = self.matching(readers, case, frame, total, count, fit)
+                    if not fit and total and all(m.reading.rank for _, m in found):
+                        # the names do not settle which weight is which: what is found with
+                        # other orders of the same weights is an alternative
+                        kinds = {reader.kind(match.reading) for reader, match in found}
+                        same = [
+                            (reader, [r for r in readings if reader.kind(r) in kinds])
+                            for reader, readings in readers
+                        ]
+                        found = self.matching(same, case, frame, total, None, fit)
                     return found
         return []
 

@@ -177,7 +177,7 @@ def _first_run(patient: Patient, num_heads: int, size: tuple[int, int] | None) -
     named = dict(patient.module.named_parameters())
     b, n = size or (2 if num_heads != 2 else 3, 5 if num_heads != 5 else 7)
     norms = [p.shape[0] for p in named.values() if p.ndim == 1]
-    common = sorted(set(norms), key=lambda width: -norms.count(width))
+    common = sorted(dict.fromkeys(norms), key=lambda width: -norms.count(width))
     widths = list(dict.fromkeys([*common[:2], *possible_widths(patient.module, named)]))
     first: tuple[Exception, tuple] | None = None
     for single in (False, True):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
+from textwrap import wrap
+
+PAGE = 96  # columns that a notebook shows without breaking a line
+THREADS_SHOWN = 3  # in print; the report holds all
 
 
 @dataclass(frozen=True)
@@ -88,24 +92,29 @@ class Report:
 
     def __str__(self) -> str:
         lines = [self.verdict]
-        width = max((len(" + ".join(e.ids)) for e in self.explanations), default=0)
         for number, explanation in enumerate(self.explanations):
             if number:
                 lines.append("  or, which gives the same output:")
-            found = f"  {' + '.join(explanation.ids):{width}}   {explanation.words}"
-            lines.append(f"{found}   {self.evidence(explanation)}")
-            if explanation.detail:
-                lines.append(f"  {'':{width}}   {explanation.detail}")
-            fix = f"  Fix: {explanation.fix}   Chapter {explanation.chapter}."
-            if explanation.threads:
-                fix += f"   Seen in: {', '.join(explanation.threads)}"
-            lines.append(fix)
+            threads = ", ".join(explanation.threads[:THREADS_SHOWN])
+            if len(explanation.threads) > THREADS_SHOWN:
+                threads += f" and {len(explanation.threads) - THREADS_SHOWN} more"
+            seen = f"   Seen in: {threads}" if threads else ""
+            lines += _wrapped(f"  {' + '.join(explanation.ids)}   {explanation.words}")
+            for words in (
+                explanation.detail,
+                self.evidence(explanation),
+                f"Fix: {explanation.fix}",
+                f"Chapter {explanation.chapter}.{seen}",
+            ):
+                lines += _wrapped(f"    {words}") if words else []
         if not self.healthy and not self.explanations:
             lines.append("  No known mistake, alone or with a second one, gives this output.")
             if not self.failing:
                 lines.append("  Every property that could be tried holds.")
-        lines.extend(f"  Fails: {words}" for words in self.failing)
-        lines.extend(f"  Checked: {words}" for words in self.checked)
+        for words in self.failing:
+            lines += _wrapped(f"  Fails: {words}")
+        for words in self.checked:
+            lines += _wrapped(f"  Checked: {words}")
         return "\n".join(lines)
 
     def evidence(self, explanation: Explanation) -> str:
@@ -141,6 +150,19 @@ class Report:
         )
 
 
+def _wrapped(line: str) -> list[str]:
+    """Break a line at spaces; what continues it is indented two columns deeper."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return wrap(
+        line.strip(),
+        PAGE,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 def _linked(thread: str) -> str:
     """Return owner/repository#number as a link, anything else as text."""
     place, _, number = thread.partition("#")
@@ -167,7 +189,9 @@ def explain(
     return Explanation(
         ids=tuple(bug.id for bug in bugs),
         words="; and ".join(bug.words for bug in bugs),
-        fix=" ".join(bug.fix for bug in bugs),
+        fix=" ".join(
+            bug.fix if n == 0 else bug.fix[0].upper() + bug.fix[1:] for n, bug in enumerate(bugs)
+        ),
         chapter=bugs[0].chapter,
         threads=tuple(dict.fromkeys(thread for bug in bugs for thread in bug.threads)),
         difference=difference,

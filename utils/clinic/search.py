@@ -15,7 +15,7 @@ from utils.masking import causal_mask
 
 LOOKS = 6  # numbers looked at of each output token, each a random mix of all; survivors are checked
 LIKELY = 6  # readings that follow the names best
-SINGLES_TRIED = 96  # readings that are tried with one mistake
+SINGLES_TRIED = 144  # readings that are tried with one mistake
 PAIRS_TRIED = 24  # readings that are tried with two mistakes
 WIDTHS_SEEN = (4, 8, 16, 32, 64, 100, 128, 256, 512, 768, 1024)
 

@@ -390,6 +390,11 @@ class Reader:
                     found[key] = Reading(*triple, option, all_ids, extra)
         return sorted(found.values(), key=lambda reading: (len(reading.ids), reading.rank))
 
+    def kind(self, reading: Reading) -> tuple:
+        """Return the orientations and layouts of a reading, whichever weight is which."""
+        piece = self.pieces[reading.q]
+        return piece.form, piece.layout, reading.out and reading.out[1:]
+
     def _mismatch(self, number: int, wanted: str) -> int:
         """Return 0 when the name of a source fits its purpose, 1 when it is silent, 3 if not."""
         said = self.sources[number].role
@@ -414,7 +419,7 @@ class Reader:
                         rank = order + (0 if (a, b) == usual[:2] else 3)
                         yield (packed[a], packed[b], packed[b]), {source}, both, rank
             elif parts == 1:
-                for same in {form for _, form in options}:
+                for same in dict.fromkeys(form for _, form in options):
                     alike = [source for source, form in options if form == same]
                     piece = {s: self.number(Piece(s, same, layout, 0, 1, shared)) for s in alike}
                     base = order + (same == "io")
