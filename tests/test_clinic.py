@@ -336,6 +336,26 @@ def test_parametrised_weights_and_kept_outputs() -> None:
     assert diagnose(module, 4).ids == ("merge-no-transpose",)
 
 
+def test_a_mask_that_must_be_given_may_be_upside_down() -> None:
+    class Masked(MultiHeadAttention):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            b, n = mask.shape
+            return super().forward(x, attn_mask=mask.view(b, 1, 1, n))
+
+    class Sick(MultiHeadAttention):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            b, n, e = x.shape
+            layers = self.q_proj, self.k_proj, self.v_proj
+            q, k, v = (f(x).view(b, n, self.num_heads, -1).transpose(1, 2) for f in layers)
+            scores = q @ k.mT / (e // self.num_heads) ** 0.5
+            scores = scores.masked_fill(mask.view(b, 1, 1, n), -torch.inf)
+            return self.out_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, e))
+
+    mask = torch.arange(7) < torch.tensor([[4], [5], [6]])
+    assert diagnose(Masked(24, 4), 4, mask=mask).healthy
+    assert diagnose(Sick(24, 4), 4, mask=mask).ids == ("mask-inverted",)
+
+
 def test_readme_shows_what_diagnose_says(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     code, said = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()

@@ -188,16 +188,22 @@ class _Case:
             return [(self.b, self.n)]
         return [(self.b, self.n), (self.b, 4), (1, self.n)]
 
-    def blank(self, shape: tuple[int, int, int]) -> Tensor:
-        """Call the module without a mask, or with one that blocks nothing."""
-        x = self.patient.tokens(*shape)
+    def open_run(self, x: Tensor) -> Tensor:
+        """Call the module without a mask or, where it needs one, with one that blocks nothing."""
         if self.mask is None:
             return self.run(x)
         try:
             return self.run(x)
         except Exception:
-            open_mask = torch.zeros_like if self.mask.is_floating_point() else torch.ones_like
-            return self.run(x, open_mask(self.mask))
+            if self.mask.is_floating_point():
+                return self.run(x, torch.zeros_like(self.mask))
+            y = self.run(x, torch.ones_like(self.mask))
+            # nothing but NaN: this module takes masks upside down
+            return self.run(x, torch.zeros_like(self.mask)) if y.isnan().all() else y
+
+    def blank(self, shape: tuple[int, int, int]) -> Tensor:
+        """Call the module on tokens of a shape, without a mask."""
+        return self.open_run(self.patient.tokens(*shape))
 
     def join_heads(self, shape: tuple[int, int, int]) -> bool:
         """Say whether the module runs once its heads are joined for it."""
@@ -232,13 +238,7 @@ class _Case:
         if number and self.limited:
             b, n = self.b, self.n
         x = self.patient.tokens(b, n, self.e, seed=number)
-        if self.mask is not None:
-            try:
-                return Probe(x, self.run(x))
-            except Exception:
-                make = torch.zeros_like if self.mask.is_floating_point() else torch.ones_like
-                return Probe(x, self.run(x, make(self.mask)))
-        return Probe(x, self.run(x))
+        return Probe(x, self.open_run(x))
 
     # --------------------------------------------------------------------------- the search
 

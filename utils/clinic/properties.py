@@ -99,7 +99,7 @@ def rows_sum_to_one(case: _Case, limit: float) -> bool | None:
             else:
                 source.bias[rows] = times * (kept[1][rows] + 0.5)
             weight[rows] = changed
-            made.append(case.run(x))
+            made.append(case.open_run(x))
     finally:
         weight.copy_(kept[0])
         if source.bias is not None:
