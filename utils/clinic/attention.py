@@ -175,9 +175,7 @@ class _Case:
                     else:
                         self.b, self.n = b, n
                         return width
-                    finally:
-                        failed = True
-                if failed and self.patient.is_module:
+                if self.patient.is_module:
                     self.patient.module.double()
                     self.patient.dtype = torch.float64
         raise self.patient.complain(*first) from first[0]
@@ -396,7 +394,7 @@ class _Case:
         """Examine and say what was found."""
         name = self.patient.name
         x = self.patient.tokens(self.b, self.n, self.e)
-        y = self.run(x) if self.mask is None else self.probe(0).y
+        y = self.open_run(x)
         if self.ignores(y):
             read = clinic.globals_read(self.original)
             detail = f"forward reads {' and '.join(read)} from outside the module" if read else ""
