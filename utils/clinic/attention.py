@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -342,9 +343,7 @@ class _Case:
 
     def holds(self, reader: Reader, match: Match) -> bool:
         """Say whether a match gives every number of another call too."""
-        if not hasattr(self, "second"):
-            self.second = self.probe(1)
-        for probe in (self.probe_again(), self.second):
+        for probe in (self.first, self.second):
             probe = replace(probe, causal=match.causal)
             search = Search(
                 reader,
@@ -360,33 +359,32 @@ class _Case:
                 return False
         return True
 
-    @property
+    @cached_property
+    def first(self) -> Probe:
+        """The call that every form is compared with."""
+        return self.probe(0)
+
+    @cached_property
+    def second(self) -> Probe:
+        """A call of other sizes, that a match must give too."""
+        return self.probe(1)
+
+    @cached_property
     def sees_future(self) -> bool:
         """Whether the last token reaches earlier ones."""
-        if not hasattr(self, "_sees_future"):
-            probe = self.probe_again()
-            x = probe.x.clone()
-            x[:, -1] += 1.0
-            change = (self.run(x) if self.mask is None else probe.y) - probe.y
-            self._sees_future = bool(change[:, :-1].abs().max() > 1e-4)
-        return self._sees_future
+        x = self.first.x.clone()
+        x[:, -1] += 1.0
+        change = (self.run(x) if self.mask is None else self.first.y) - self.first.y
+        return bool(change[:, :-1].abs().max() > 1e-4)
 
-    def probe_again(self) -> Probe:
-        if not hasattr(self, "first"):
-            self.first = self.probe(0)
-        return self.first
-
-    @property
+    @cached_property
     def limited(self) -> bool:
         """Whether the module takes only the sizes that were tried first."""
-        if not hasattr(self, "_limited"):
-            b, n = self.sizes(1)
-            try:
-                y = self.run(self.patient.tokens(b, n, self.e))
-                self._limited = y.shape[:2] != (b, n)
-            except Exception:
-                self._limited = True
-        return self._limited
+        b, n = self.sizes(1)
+        try:
+            return self.run(self.patient.tokens(b, n, self.e)).shape[:2] != (b, n)
+        except Exception:
+            return True
 
     # --------------------------------------------------------------------------- the report
 
