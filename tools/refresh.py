@@ -1,7 +1,10 @@
 """Run notebooks from the first cell to the last and store what they show, in one canonical form.
 
-    make refresh            every notebook below notebooks/
+    make refresh            every chapter, and every master in notebooks/solutions/
     make refresh NB=03      those whose name starts with 03 (several: NB="03 04"; a path works too)
+
+The notebooks in notebooks/exercises/ are left alone: they hold a student's work, and `make
+exercises` makes them. So is a NAME.new.ipynb that an update put beside a notebook.
 
 Running it twice changes nothing the second time, so `git diff` shows what a change of a chapter
 really changed. The canonical form, in short: counts 1 to n, sorted keys, an allow-list of metadata,
@@ -27,6 +30,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
+EXERCISES = NOTEBOOKS / "exercises"
 
 Notebook = dict[str, Any]
 
@@ -38,6 +42,10 @@ LANGUAGE_INFO = {
     "nbconvert_exporter": "python",
     "pygments_lexer": "ipython3",
 }
+# In the metadata of an exercise notebook: how it was when it was handed out, see shipped.py.
+COURSE_KEY = "attention_shape_by_shape"
+# In the metadata of a cell: what nbgrader and JupyterLab need to know about exercises.
+EXERCISE_KEYS = ("nbgrader", "deletable", "editable")
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -66,6 +74,8 @@ def canonical(notebook: Notebook) -> str:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+    if COURSE_KEY in metadata:
+        result["metadata"][COURSE_KEY] = metadata[COURSE_KEY]
     state = metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
     result = _renumber_widgets(result, state)
     return json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
@@ -92,7 +102,7 @@ def _cell(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cell_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
+    kept: dict[str, Any] = {key: metadata[key] for key in EXERCISE_KEYS if key in metadata}
     if metadata.get("tags"):
         kept["tags"] = sorted(set(metadata["tags"]))
     if metadata.get("collapsed"):
@@ -303,19 +313,32 @@ def _running(node: Any) -> Iterator[str]:
             yield f"in or after code cell {number} (id {cell.id})"
 
 
+def _umask() -> int:
+    mask = os.umask(0)  # the only way to read it is to set it
+    os.umask(mask)
+    return mask
+
+
+UMASK = _umask()
+
+
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 
 
-def write(path: Path, text: str) -> bool:
-    """Replaces the file in one step, if its content changes; says whether it did."""
-    if path.read_bytes() == text.encode():
+def write(path: Path, content: bytes) -> bool:
+    """Writes or replaces the file in one step, if its content changes; says whether it did."""
+    there = path.exists()
+    if there and path.read_bytes() == content:
         return False
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".refresh-", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(text.encode())
-        shutil.copymode(path, temporary)
+            file.write(content)
+        if there:
+            shutil.copymode(path, temporary)
+        else:
+            Path(temporary).chmod(0o666 & ~UMASK)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -341,7 +364,7 @@ async def refresh(
                 same = path.read_bytes() == text.encode()
                 print(f"{'unchanged' if same else 'DIFFERS  '}  {_name(path)}", flush=True)
                 return same
-            print(f"{'refreshed' if write(path, text) else 'unchanged'}  {_name(path)}", flush=True)
+            print(f"{'refreshed' if write(path, text.encode()) else 'unchanged'}  {_name(path)}", flush=True)
             return True
 
     return (await asyncio.gather(*map(one, paths))).count(False)
@@ -350,7 +373,9 @@ async def refresh(
 def find(names: list[str]) -> list[Path]:
     """Turns names (paths, folders, or beginnings of file names) into notebooks, in order."""
     known = sorted(
-        path for path in NOTEBOOKS.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts
+        path
+        for path in NOTEBOOKS.rglob("*.ipynb")
+        if ".ipynb_checkpoints" not in path.parts and not _is_the_students(path)
     )
     if not names:
         return known
@@ -364,8 +389,17 @@ def find(names: list[str]) -> list[Path]:
             matches = [path for path in known if path.name.startswith(name)]
         if not matches:
             raise SystemExit(f"refresh: no notebook is called {name!r} or starts with it")
+        if theirs := [path for path in matches if _is_the_students(path)]:
+            raise SystemExit(
+                f"refresh: a student's notebook is never run or rewritten, got {_name(theirs[0])}. "
+                "Refresh the master in notebooks/solutions, then: make exercises"
+            )
         found.extend(matches)
     return list(dict.fromkeys(found))
+
+
+def _is_the_students(path: Path) -> bool:
+    return path.is_relative_to(EXERCISES) or path.name.endswith(".new.ipynb")
 
 
 def main() -> None:

@@ -1,0 +1,332 @@
+"""Answers to the exercises of chapter 03, right and wrong."""
+
+from exercise_bank import Bank, code, swap
+
+NOT_SCALED = swap(" / q.shape[-1] ** 0.5", "", says="not divided by the square root of d")
+OVER_QUERIES = swap("softmax(dim=-1)", "softmax(dim=-2)", says="columns sum to 1")
+
+# As well for 03.4 as for 03.5: another way to write each step.
+RIGHT_ATTENTIONS = [
+    """
+    def NAME(q, k, v):
+        weights = torch.softmax(q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5, -1)
+        return weights @ v, weights
+    """,
+    """
+    def NAME(q, k, v):
+        scores = torch.matmul(q / q.shape[-1] ** 0.5, k.mT)
+        powers = (scores - scores.amax(-1, keepdim=True)).exp()
+        weights = powers / powers.sum(-1, keepdim=True)
+        return torch.einsum("...ij,...jd->...id", weights, v), weights
+    """,
+]
+
+
+def right_attentions(name):
+    return [code(text.replace("NAME", name)) for text in RIGHT_ATTENTIONS]
+
+
+def constant(name):
+    return code(
+        f"""
+        def {name}(q, k, v):
+            weights = torch.full((*q.shape[:-1], k.shape[-2]), 1 / k.shape[-2], dtype=q.dtype)
+            return torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype), weights
+        """,
+        says="it gives the same for every input",
+    )
+
+
+BANK = {
+    "03.1": Bank(
+        wrong=[
+            swap("(2, 3, 5, 7)", "(2, 3, 7, 5)", says="right sizes in another order"),
+            swap("(2, 3, 5, 7)", "(2, 3, 5, 5)", says="look at j"),
+            swap("(2, 3, 5, 7)", "(3, 5, 7)", says="needs 4 axes"),
+            swap("(2, 3, 5, 6)", "(2, 3, 5, 4)", says="look at dv"),
+            swap("(2, 3, 5, 6)", "(2, 3, 7, 6)", says="look at i"),
+            swap("(2, 3, 5, 7)", "210", says="a tuple of whole numbers"),
+        ],
+        right=[
+            swap("(2, 3, 5, 7)", "[2, 3, 5, 7]"),
+            swap("(2, 3, 5, 6)", "torch.Size([2, 3, 5, 6])"),
+        ],
+    ),
+    "03.2": Bank(
+        wrong=[
+            swap("dim=-1", "dim=-2", says="columns sum to 1"),
+            swap("dim=-1", "dim=1", says="over the heads"),
+            swap("powers / powers.sum(dim=-1, keepdim=True)", "powers", says="the values are not"),
+            code(
+                """
+                def softmax(scores):
+                    return scores.exp()
+                """,
+                says="the division by the sum of the row is not",
+            ),
+            code(
+                """
+                def softmax(scores):
+                    return scores.softmax(dim=-1)
+                """,
+                says="it calls softmax",
+            ),
+            code(
+                """
+                def softmax(scores):
+                    return torch.nn.functional.log_softmax(scores, -1).exp()
+                """,
+                says="it calls log_softmax",
+            ),
+            code(
+                """
+                def softmax(scores):
+                    powers = scores.exp()
+                    return powers / powers.sum(dim=-1, keepdim=True)
+                """,
+                says="subtract the largest",
+            ),
+            code(
+                """
+                def softmax(scores):
+                    scores -= scores.amax(dim=-1, keepdim=True)
+                    return scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
+                """,
+                says="changed in place",
+            ),
+            code(
+                """
+                def softmax(scores):
+                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp().float()
+                    return powers / powers.sum(dim=-1, keepdim=True)
+                """,
+                says="dtype",
+            ),
+            code(
+                """
+                def softmax(scores):
+                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+                    return powers / powers.sum()
+                """,
+                says="the values are not",
+            ),
+            code(
+                """
+                def softmax(scores):
+                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp().detach()
+                    return powers / powers.sum(dim=-1, keepdim=True)
+                """,
+                says="no gradient reaches scores",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def softmax(scores):
+                    powers = torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
+                    return powers / powers.sum(-1)[..., None]
+                """
+            ),
+            code(
+                """
+                def softmax(scores):
+                    shifted = scores - scores.detach().amax(-1).unsqueeze(-1)
+                    return shifted.exp() * shifted.exp().sum(-1, keepdim=True).reciprocal()
+                """
+            ),
+        ],
+    ),
+    "03.3": Bank(
+        wrong=[
+            NOT_SCALED,
+            swap("** 0.5", "", says="divided by d, not by its square root"),
+            swap("q.shape[-1] ** 0.5", "q.shape[-2] ** 0.5", says="number of queries"),
+            swap(", dtype=q.dtype", "", says="dtype"),
+            swap("-> b h i j", "-> b h j i", says="asked for is"),
+            swap(
+                "/ q.shape[-1] ** 0.5\n    ### END",
+                "/ (q.shape[1] * q.shape[-1]) ** 0.5\n    ### END",
+                says="the width of a token",
+            ),
+            code(
+                """
+                def scores(q, k):
+                    rows = [q[:, :, i : i + 1] @ k.mT for i in range(q.shape[2])]
+                    return torch.cat(rows, dim=2) / q.shape[-1] ** 0.5
+                """,
+                says="it loops",
+            ),
+            code(
+                """
+                def scores(q, k):
+                    return q @ k.mT / 96**0.5
+                """,
+                says="the values are not",
+            ),
+            code(
+                """
+                def scores(q, k):
+                    q /= q.shape[-1] ** 0.5
+                    return q @ k.mT
+                """,
+                says="q was changed in place",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def scores_loop(q, k):
+                    rows = [[q_i @ k_j / len(q_i) ** 0.5 for k_j in k] for q_i in q]
+                    return torch.stack([torch.stack(row) for row in rows])
+                """
+            ),
+            code(
+                """
+                def scores(q, k):
+                    return q.matmul(k.transpose(2, 3)).div(q.size(3) ** 0.5)
+                """
+            ),
+            code(
+                """
+                def scores(q, k):
+                    return (q[:, :, :, None] * k[:, :, None]).sum(-1) * q.shape[-1] ** -0.5
+                """
+            ),
+        ],
+        equivalent={
+            "scores = torch.zeros(len(q), len(k), dtype=q.dtype) => "
+            "scores = torch.ones(len(q), len(k), dtype=q.dtype)": "every number is overwritten",
+            "scores[i, j] = (q[i] * k[j]).sum() / q.shape[-1] ** 0.5 => "
+            "scores[i, j] = (q[i] * k[j]).sum() / q.shape[(1)] ** 0.5": "the last of two axes",
+        },
+    ),
+    "03.4": Bank(
+        wrong=[
+            OVER_QUERIES,
+            NOT_SCALED,
+            code(
+                """
+                def attention(q, k, v):
+                    weights = (q @ k.mT).softmax(dim=-1) / q.shape[-1] ** 0.5
+                    return weights @ v, weights
+                """,
+                says="rows do not sum to 1",
+            ),
+            swap("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5", says="the values are not"),
+            swap(", weights\n", ", scores\n", says="scores are returned instead of the weights"),
+            swap(
+                'einsum(weights, v, "... i j, ... j dv -> ... i dv"), weights',
+                'einsum(weights, v, "... i j, ... j dv -> ... i dv")',
+                says="2 results in a tuple",
+            ),
+            code(
+                """
+                def attention(q, k, v):
+                    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+                    return mixed, (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+                """,
+                says="it calls scaled_dot_product_attention",
+            ),
+            code(
+                """
+                from utils.attention import scaled_dot_product_attention as attend
+
+                def attention(q, k, v):
+                    return attend(q, k, v)
+                """,
+                says="it calls scaled_dot_product_attention",
+            ),
+            constant("attention"),
+        ],
+        right=right_attentions("attention"),
+    ),
+    "03.5": Bank(
+        wrong=[
+            code("healthy = sick", says="rows do not sum to 1"),
+            OVER_QUERIES,
+            NOT_SCALED,
+            swap("q.shape[-1] ** 0.5", "q.shape[-1]", says="the values are not"),
+            swap("weights = scores.softmax(dim=-1)", "weights = scores", says="no softmax"),
+            swap("q.shape[-1] ** 0.5", "k.shape[-2] ** 0.5", says="the values are not"),
+            constant("healthy"),
+        ],
+        right=right_attentions("healthy"),
+    ),
+    "03.6": Bank(
+        wrong=[
+            swap(" * k * k_spread", " * k", says="the keys are not multiplied by their spread"),
+            swap("q * q_spread * k", "q * k", says="the queries are not multiplied"),
+            swap(".var()", ".std()", says="standard deviation"),
+            swap(".sum(dim=-1).var()", ".var()", says="not summed over d"),
+            swap(".sum(dim=-1)", ".mean(dim=-1)", says="averaged over d"),
+            swap("d**0.5 * q_spread * k_spread", "d**0.5", says="the spreads are missing"),
+            swap("d**0.5 * q_spread", "d * q_spread", says="the width needs its square root"),
+            swap(
+                "d**0.5 * q_spread * k_spread",
+                "d * (q_spread * k_spread) ** 2",
+                says="this is the variance",
+            ),
+            swap(
+                "d**0.5 * q_spread * k_spread",
+                "(d * q_spread * k_spread) ** 0.5",
+                says="under the root",
+            ),
+            code(
+                """
+                def measure(d, q_spread, k_spread):
+                    return float(d * (q_spread * k_spread) ** 2)
+                """,
+                says="nothing was measured",
+            ),
+            code(
+                """
+                def measure(d, q_spread, k_spread):
+                    return 64.0
+                """,
+                says="the variance of such scores is",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def measure(d, q_spread, k_spread):
+                    torch.manual_seed(1)
+                    q, k = torch.randn(30_000, d) * q_spread, torch.randn(30_000, d) * k_spread
+                    return einsum(q, k, "n d, n d -> n").var()
+                """
+            ),
+            code(
+                """
+                def measure(d, q_spread, k_spread):
+                    q = torch.empty(25_000, d).normal_(generator=torch.Generator().manual_seed(2))
+                    k = torch.normal(0.0, float(k_spread), (25_000, d))
+                    return ((q * q_spread * k).sum(1) ** 2).mean().item()
+
+
+                def divisor(d, q_spread, k_spread):
+                    return (d * q_spread**2 * k_spread**2) ** 0.5
+                """
+            ),
+        ],
+        equivalent={
+            "generator = torch.Generator().manual_seed(0) => ...": "other random numbers, or "
+            "unseeded ones: the same variance within the margin",
+            "q, k = torch.randn(2, 20_000, d, generator=generator) => "
+            "q, k = torch.randn(2, 20000, d)": "unseeded numbers have the same variance",
+            "q, k = torch.randn(2, 20_000, d, generator=generator) => "
+            "q, k = torch.randn(2, 20001, d, generator=generator)": "one experiment more",
+            "q, k = torch.randn(2, 20_000, d, generator=generator) => "
+            "q, k = torch.randn(2, 19999, d, generator=generator)": "one experiment less",
+            "return (q * q_spread * k * k_spread).sum(dim=-1).var().item() => "
+            "return ((q * q_spread * k * k_spread).sum(dim=-1).var())": "a tensor of one number",
+            "return (q * q_spread * k * k_spread).sum(dim=-1).var().item() => "
+            "return (q * q_spread * k * k_spread).sum(dim=(1)).var().item()": "axis 1 is the last",
+            "return (q * q_spread * k * k_spread).sum(dim=-1).var().item() => "
+            "return ((q * q_spread) * k_spread).sum(dim=-1).var().item()": "without the keys, "
+            "whose variance is 1, the sum has the same variance",
+            "return (q * q_spread * k * k_spread).sum(dim=-1).var().item() => "
+            "return ((q_spread) * k * k_spread).sum(dim=-1).var().item()": "without the queries, "
+            "whose variance is 1, the sum has the same variance",
+        },
+    ),
+}

@@ -1,0 +1,391 @@
+"""Make the exercise notebooks from the masters, in which the solutions stand.
+
+    make exercises                     every master in notebooks/solutions/
+    make exercises NB=03               the masters whose name starts with 03
+    make exercises ARGS=--check        write nothing, complain about what does not fit
+
+A master is written as the README says. nbgrader's own preprocessors lock the cells and take the
+solutions out. A notebook that a student changed stays byte for byte as it is; when the new one
+differs from what the student began with, it is put beside it as NN_name.new.ipynb.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from refresh import EXERCISES, NOTEBOOKS, ROOT, Notebook, canonical
+from shipped import BESIDE, BLOCKED, KEPT, beside, chapters, is_beside, put, remember_beginning
+
+SOLUTIONS = NOTEBOOKS / "solutions"
+STUB = "# your code here\n..."
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+
+HEADING = re.compile(r"^## (.+?)\s*$", re.MULTILINE)
+NUMBERED = re.compile(r"(\d+)\. (.+)")
+CARD_LINE = re.compile(r"^Difficulty ([1-5]) of 5 · about (\d+) minutes?$", re.MULTILINE)
+SOLUTION_LINK = re.compile(r"\[Solution\]\(([^)#]+)#(.+)\)\s*$")
+ANSWER, CHECK = re.compile(r"answer-(\d\d)-(\d+)([b-z]?)"), re.compile(r"check-(\d\d)-(\d+)")
+ANSWER_FLAGS = {
+    "grade": False,
+    "locked": False,
+    "schema_version": 3,
+    "solution": True,
+    "task": False,
+}
+CHECK_FLAGS = {**ANSWER_FLAGS, "grade": True, "locked": True, "solution": False}
+
+Cell = dict[str, Any]
+
+
+# ------------------------------------------------------------------------------- reading a master
+
+
+def source(cell: Cell) -> str:
+    return "".join(cell["source"])
+
+
+def grading(cell: Cell) -> dict[str, Any]:
+    return cell.get("metadata", {}).get("nbgrader", {})
+
+
+def grade_id(cell: Cell) -> str:
+    return str(grading(cell).get("grade_id", ""))
+
+
+@dataclass
+class Section:
+    """The cells from one `## heading` to the next."""
+
+    heading: str
+    cells: list[Cell]
+
+    @property
+    def number(self) -> int | None:
+        found = NUMBERED.fullmatch(self.heading)
+        return int(found.group(1)) if found else None
+
+    @property
+    def answers(self) -> list[Cell]:
+        return [cell for cell in self.cells if grade_id(cell).startswith("answer-")]
+
+    @property
+    def checks(self) -> list[Cell]:
+        return [cell for cell in self.cells if grade_id(cell).startswith("check-")]
+
+    def text(self, *, after: bool) -> str:
+        """The prose before the first answer cell (the card), or behind it (the hints)."""
+        places = [self.cells.index(cell) for cell in self.answers]
+        first = places[0] if places else len(self.cells)
+        cells = self.cells[first:] if after else self.cells[:first]
+        return "\n\n".join(source(cell) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def sections(notebook: Notebook) -> list[Section]:
+    found = [Section("", [])]
+    for cell in notebook["cells"]:
+        heading = HEADING.match(source(cell)) if cell["cell_type"] == "markdown" else None
+        if heading:
+            found.append(Section(heading.group(1), []))
+        found[-1].cells.append(cell)
+    return found
+
+
+def regions(cell: Cell) -> list[str]:
+    """Returns what stands between each pair of marks, without its indentation."""
+    pattern = rf"^( *){BEGIN}\n(.*?)^\1{END}$"
+    found = re.finditer(pattern, source(cell), re.DOTALL | re.MULTILINE)
+    return [re.sub(rf"^{m.group(1)}", "", m.group(2), flags=re.MULTILINE) for m in found]
+
+
+# ------------------------------------------------------------------------- the rules of a master
+
+
+def complaints(notebook: Notebook, name: str) -> list[str]:
+    """Says what in a master does not fit: marks, metadata, order, points, cards, hints, links.
+
+    Args:
+        notebook: the parsed master.
+        name: its file name, NN_name.ipynb.
+    """
+    chapter = name[:2]
+    parts = sections(notebook)
+    tasks = [part for part in parts if part.number is not None]
+    found = list(_marks(notebook))
+    if [task.number for task in tasks] != list(range(1, len(tasks) + 1)) or not tasks:
+        numbers = [task.number for task in tasks]
+        found.append(f"exercises are numbered ## 1. to ## n., got {numbers}. Number the cards anew")
+    for part in parts:
+        if part.number is None and (part.answers or part.checks):
+            cell = (part.answers + part.checks)[0]
+            found.append(
+                f"every answer and check stands under a card, got {grade_id(cell)} under "
+                f"{part.heading or 'the title'!r}. Begin its card with ## 2. Title"
+            )
+    for task in tasks:
+        where = f"exercise {task.number}"
+        found += [f"{where}: {what}" for what in _cells_of(task, chapter)]
+        found += [f"{where}: {what}" for what in _card(task, is_last=task is tasks[-1])]
+        found += [f"{where}: {what}" for what in _hints(task, name)]
+    found += _end(notebook, chapter)
+    return found
+
+
+def _marks(notebook: Notebook) -> Iterator[str]:
+    for cell in notebook["cells"]:
+        marks = [line for line in source(cell).split("\n") if re.search(r"(BEGIN|END) SOLUTION", line)]
+        if not grade_id(cell).startswith("answer-"):
+            if marks:
+                yield f"{marks[0].strip()!r} stands outside an answer cell. Move it, or add metadata"
+            continue
+        wanted = (BEGIN, END) * (len(marks) // 2)
+        pairs = zip(marks[::2], marks[1::2], strict=False)
+        indented = all(_indent(first) == _indent(last) for first, last in pairs)
+        if not marks or tuple(mark.strip() for mark in marks) != wanted or not indented:
+            yield (
+                f"{grade_id(cell)}: the solution stands between '{BEGIN}' and '{END}', indented "
+                f"alike, got {marks}. Put both lines around it"
+            )
+            continue
+        try:
+            ast.parse(re.sub(rf"^( *){BEGIN}$.*?^ *{END}$", r"\1...", source(cell), flags=re.M | re.S))
+        except SyntaxError as error:
+            yield (
+                f"{grade_id(cell)}: without its solution the cell must be Python, got "
+                f"{error.msg!r} in line {error.lineno}. Move a mark"
+            )
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _cells_of(task: Section, chapter: str) -> Iterator[str]:
+    number = f"{task.number}"
+    if not task.answers:
+        checked = "a check without one. Put it under" if task.checks else "none. Put one under"
+        yield f"an exercise has an answer cell, got {checked} the card"
+    if len(task.checks) > 1:
+        yield f"an exercise has one check cell, got {len(task.checks)}. Join them"
+    wanted = [f"answer-{chapter}-{number}{letter}" for letter in ["", *"bcdefgh"]]
+    got = [grade_id(cell) for cell in task.answers]
+    if got != wanted[: len(got)]:
+        yield f"its answer cells are {wanted[: len(got)]}, got {got}. Change their grade_id"
+    for cell in task.answers + task.checks:
+        flags = CHECK_FLAGS if cell in task.checks else ANSWER_FLAGS
+        own = ("grade_id", "points") if cell in task.checks else ("grade_id",)
+        rest = {key: value for key, value in grading(cell).items() if key not in own}
+        if rest != flags or cell["cell_type"] != "code":
+            yield f"{grade_id(cell)}: a code cell with {flags}, got {rest}. Change its metadata"
+    for cell in task.checks:
+        if grade_id(cell) != f"check-{chapter}-{number}":
+            yield f"its check is check-{chapter}-{number}, got {grade_id(cell)}. Change it"
+        if not re.fullmatch(rf'check\("{chapter}\.{number}", .+\)', source(cell)):
+            yield (
+                f'its check cell is one line check("{chapter}.{number}", answer), got '
+                f"{source(cell)!r}. Write it so"
+            )
+        places = [task.cells.index(answer) for answer in task.answers]
+        if places and task.cells.index(cell) < max(places):
+            yield f"{grade_id(cell)} stands before an answer. Move it below"
+
+
+def _card(task: Section, *, is_last: bool) -> Iterator[str]:
+    found = CARD_LINE.findall(task.text(after=False))
+    if len(found) != 1:
+        yield (
+            "its card has one line 'Difficulty 2 of 5 · about 8 minutes', "
+            f"got {len(found)}. Write it above the answer cell"
+        )
+    for cell in task.checks:
+        points = grading(cell).get("points")
+        if found and points != int(found[0][0]):
+            yield f"points are the difficulty, {found[0][0]}, got points={points}. Change one of both"
+    if not task.checks and not is_last:
+        yield "only the last exercise is open, got no check cell. Add one, or move the exercise"
+    if task.checks and is_last:
+        yield "the last exercise is open, got a check cell. Add an open exercise"
+
+
+def _hints(task: Section, name: str) -> Iterator[str]:
+    text = task.text(after=True)
+    if not re.search(r"<details><summary>Hint 1</summary>.+?</details>", text, re.DOTALL):
+        yield "its hints are folded, got no <details><summary>Hint 1</summary>. Write one"
+    if text.count("<details>") != text.count("</details>"):
+        yield "every <details> is closed, got one that is not. Add </details>"
+    link = SOLUTION_LINK.search(text)
+    # JupyterLab makes the anchor of a heading so.
+    anchor = re.sub(r"[*`]", "", task.heading).replace(" ", "-")
+    target = f"../solutions/{name}#{anchor}"
+    if not link or link.group(1) != f"../solutions/{name}" or unquote(link.group(2)) != anchor:
+        got = link.group() if link else text.strip()[-60:]
+        yield f"its last line is [Solution]({target}), got {got!r}. Change it"
+
+
+def _end(notebook: Notebook, chapter: str) -> Iterator[str]:
+    wanted = f'progress("{chapter}")'
+    cells = notebook["cells"]
+    if len(cells) < 2 or source(cells[-2]) != wanted or not source(cells[-1]).startswith("## Next"):
+        yield f"the last cells are {wanted} and ## Next, got others. Add them"
+
+
+# ------------------------------------------------------------------------------------ generating
+
+
+def generate(master: Notebook, solution_line: str | None = None) -> Notebook:
+    """Makes the notebook of the student from a master that keeps the rules.
+
+    Args:
+        master: the parsed master; it stays as it is.
+        solution_line: what stands in place of the links to the solutions; None keeps the links.
+    Returns:
+        The notebook without solutions, outputs and counts, with the fingerprint of itself.
+    """
+    try:
+        import nbformat
+        from nbgrader.preprocessors import (
+            CheckCellMetadata,
+            ClearOutput,
+            ClearSolutions,
+            ComputeChecksums,
+            LockCells,
+        )
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            f"exercises: nbgrader makes the notebooks, got no module {error.name}. "
+            "Type: make exercises, which installs it (requirements-grading.txt)"
+        ) from None
+
+    master = copy.deepcopy(master)
+    for cell in master["cells"]:
+        if solution_line is not None and cell["cell_type"] == "markdown":
+            cell["source"] = SOLUTION_LINK.sub(lambda _: solution_line, source(cell))
+    node = nbformat.reads(json.dumps(master), as_version=4)
+    # nbgrader's generate_assignment uses these and, for what the masters do not have, some more.
+    for step in (
+        LockCells(),
+        ClearSolutions(code_stub={"python": STUB}),
+        ClearOutput(),
+        ComputeChecksums(),
+        CheckCellMetadata(),
+    ):
+        node, _ = step.preprocess(node, {})
+    notebook = json.loads(nbformat.writes(node))
+    for cell in notebook["cells"]:
+        # LockCells knows only cells with a grade_id. Cards and hints are nobody's to edit either.
+        if cell["cell_type"] == "markdown":
+            cell["metadata"] |= {"deletable": False, "editable": False}
+    remember_beginning(notebook)
+    return json.loads(canonical(notebook))
+
+
+def read(path: Path) -> Notebook:
+    """Reads a master and refuses one that breaks a rule.
+
+    Raises:
+        ValueError: the master is no notebook, or breaks rules; one line for each.
+    """
+    try:
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{_name(path)}: a master is a notebook, got {error}. Mend it") from None
+    said = complaints(notebook, path.name)
+    if not (NOTEBOOKS / path.name).exists():
+        said.append("a master is called as its chapter is, got no such chapter. Rename it")
+    if said:
+        raise ValueError("\n".join(f"{_name(path)}, {what}." for what in said))
+    return notebook
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def masters() -> list[Path]:
+    """Finds the masters, in order."""
+    return sorted(SOLUTIONS.glob("[0-9][0-9]_*.ipynb"))
+
+
+def superfluous() -> list[Path]:
+    """Finds exercise notebooks without a master."""
+    known = {path.name for path in masters()}
+    found = [path for path in EXERCISES.glob("*.ipynb") if not is_beside(path)]
+    return sorted(path for path in found if path.name not in known)
+
+
+def check(paths: list[Path]) -> Iterator[str]:
+    """Says, without writing anything, what does not fit: masters, and what is made of them."""
+    for path in paths:
+        try:
+            wanted = canonical(generate(read(path)))
+        except ValueError as error:
+            yield str(error)
+            continue
+        made = EXERCISES / path.name
+        if not made.exists():
+            yield f"{_name(made)}: every master has its exercises, got no file. Run: make exercises"
+        elif made.read_bytes() != wanted.encode():
+            yield f"{_name(made)}: it is made from its master, got another. Run: make exercises"
+    for path in superfluous():
+        yield f"{_name(path)}: it has no master in notebooks/solutions. Remove it, or add a master"
+
+
+SAYS = {
+    KEPT: "it has a student's work, and nothing is new",
+    BESIDE: "it has a student's work; the new one is {new}",
+    BLOCKED: "both it and {new} have a student's work. Rename the second, then call again",
+}
+
+
+def say(state: str, path: Path, name: str) -> None:
+    """Prints what `put` did with a file, one line."""
+    reason = SAYS.get(state, "").format(new=beside(path).name)
+    print(f"{state:9}  {name}{': ' if reason else ''}{reason}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="beginnings of names; default: all")
+    parser.add_argument("--check", action="store_true", help="write nothing, only complain")
+    options = parser.parse_args()
+    if not SOLUTIONS.is_dir():
+        raise SystemExit(
+            "exercises: they are made from notebooks/solutions, got no such folder. "
+            "A copy of the course that was handed out has none; its exercises are ready"
+        )
+    found = [p for p in masters() if p.name.startswith(tuple(options.names or [""]))]
+    if not found:
+        raise SystemExit(f"exercises: no master's name starts with {' or '.join(options.names)}")
+    if options.check:
+        said = list(check(found))
+        print("\n".join(said) or f"{len(found)} masters and their exercises fit", flush=True)
+        raise SystemExit(bool(said))
+    failed = False
+    for path in found:
+        try:
+            text = canonical(generate(read(path)))
+        except ValueError as error:
+            print(f"FAILED     {error}", file=sys.stderr, flush=True)
+            failed = True
+            continue
+        made = EXERCISES / path.name
+        say(put(made, text.encode()), made, _name(made))
+    for path in superfluous():
+        print(f"no master  {_name(path)}: it is left as it is", flush=True)
+    missing = {path.name for path in chapters()} - {path.name for path in masters()}
+    for name in sorted(missing if not options.names else ()):
+        print(f"no master  notebooks/{name}: its chapter has no exercises yet", flush=True)
+    raise SystemExit(failed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,575 @@
+"""Judge an answer: a function, a class, a shape, a number or a choice."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from utils.checks.cases import Case
+from utils.checks.compare import aloud, copied, difference, kind, same_values, tensors
+from utils.checks.verdict import ACTS, NotYet, Wrong
+from utils.checks.watch import Watch
+from utils.clinic.report import Report
+
+STUB = "# your code here"
+Inputs = Callable[[Case], tuple[Any, ...]]
+
+# Shortcuts that an exercise may forbid: the name of the function, and what to do instead.
+SOFTMAX = {
+    name: "write the softmax with exp and sum"
+    for name in ("softmax", "_softmax", "log_softmax", "softmin", "logsumexp")
+}
+ATTENTION = {
+    name: "write its steps yourself: scores, softmax, mix"
+    for name in (
+        "scaled_dot_product_attention",
+        "MultiheadAttention.forward",
+        "MultiHeadAttention.forward",
+        "multi_head_attention_forward",
+        "_native_multi_head_attention",
+    )
+}
+EINOPS = {name: "write it with view and transpose" for name in ("rearrange", "reduce", "repeat")}
+
+
+# -------------------------------------------------------------------------------------- the stub
+
+
+def written(*answers: Any) -> None:
+    """Raise `NotYet` for an answer that is still what the stub left.
+
+    Args:
+        answers: what the student handed to `check`.
+
+    Raises:
+        NotYet: it is `...` or None, or its source still holds the stub's comment.
+    """
+    for answer in answers:
+        if answer is ... or answer is None:
+            raise NotYet("the answer is still empty")
+        if callable(answer) and STUB in source(answer):
+            raise NotYet(f"{_name(answer)} is still empty")
+
+
+def source(answer: Any) -> str:
+    """Return the source of a function or class, "" when it cannot be found."""
+    try:
+        return inspect.getsource(answer)
+    except (OSError, TypeError):
+        return ""
+
+
+def _name(answer: Any) -> str:
+    return getattr(answer, "__name__", "the answer")
+
+
+# ----------------------------------------------------------------------------------- running it
+
+
+def run(answer: Callable, args: Sequence[Any], names: Sequence[str] | None = None) -> Any:
+    """Call an answer, and say what it raised, in one line.
+
+    Args:
+        answer: the function or module.
+        args: what it is called with.
+        names: what the arguments are called.
+
+    Raises:
+        Wrong: it raised something, or returned None.
+    """
+    said = aloud(names or [f"argument {n}" for n in range(1, len(args) + 1)], args)
+    try:
+        result = answer(*args)
+    except (Exception, *ACTS) as error:
+        lines = [line for line in str(error).strip().splitlines() if line.strip()]
+        words = f": {lines[0].strip()[:160]}" if lines else ""
+        raise Wrong(f"it raises {type(error).__name__}{words.rstrip('.')}", inputs=said) from None
+    if result is None:
+        raise Wrong(f"{_called(answer)} returns None: end it with return and the result")
+    return result
+
+
+def _called(answer: Any) -> str:
+    return f"{type(answer).__name__}.forward" if isinstance(answer, nn.Module) else _name(answer)
+
+
+def _unchanged(before: Any, after: Any, names: Sequence[str]) -> None:
+    for name, old, new in zip(names, before, after, strict=True):
+        for one, other in zip(tensors(old), tensors(new), strict=True):
+            if other._version or not torch.equal(one, other):
+                raise Wrong(
+                    f"the values are right, but {name} was changed in place: make a new tensor "
+                    f"instead of writing into {name}"
+                )
+
+
+def _explained(
+    mistakes: Mapping[str, Callable], answer: Callable, inputs: Inputs, reference: Callable
+) -> str | None:
+    """Name the mistake that gives what the answer gives, on two cases of other sizes."""
+
+    def gives(other: Callable, seed: int, values: int | None = None) -> bool:
+        args = inputs(Case(seed, values=values))
+        try:
+            return difference(answer(*copied(args)), other(*copied(args))) is None
+        except (Exception, *ACTS):
+            return False
+
+    for words, mistake in mistakes.items():
+        if gives(mistake, 0) and gives(mistake, 1):
+            return words
+    try:
+        names = _parameters(reference)
+        for place, name in enumerate(names):
+            if all(gives(lambda *args, p=place: args[p], seed) for seed in (0, 1)):
+                return f"it returns {name} as it came"
+        one, other = (inputs(Case(0, values=values)) for values in (100, 101))
+        same = difference(answer(*copied(one)), answer(*copied(other))) is None
+        if same and difference(reference(*copied(one)), reference(*copied(other))):
+            return "it gives the same for every input"
+    except (Exception, *ACTS):
+        pass
+    return None
+
+
+def _parameters(function: Callable) -> list[str]:
+    if isinstance(function, nn.Module):
+        function = function.forward
+    return list(inspect.signature(function).parameters)
+
+
+def _named(answer: Callable, reference: Callable) -> list[str]:
+    """Return the names of the arguments: the answer's own, where it has as many."""
+    right = _parameters(reference)
+    try:
+        own = _parameters(answer)
+    except (TypeError, ValueError):
+        return right
+    return own if len(own) == len(right) else right
+
+
+def _gradients(answer: Callable, args: tuple, parameters: Sequence[Tensor] = ()) -> list[Tensor]:
+    """Return the gradients of a fixed mix of all results, for inputs and parameters."""
+    leaves = copied(args, requires_grad=True)
+    results = [t for t in tensors((answer(*leaves),)) if t.is_floating_point()]
+    generator = torch.Generator().manual_seed(0)
+    loss = sum(
+        (r * torch.randn(r.shape, generator=generator, dtype=r.dtype)).sum() for r in results
+    )
+    wanted = [t for t in tensors(leaves) if t.is_floating_point()] + list(parameters)
+    if not loss.requires_grad:
+        return [None] * len(wanted)
+    return list(torch.autograd.grad(loss, wanted, allow_unused=True))
+
+
+def _same_gradients(
+    answer: Callable,
+    reference: Callable,
+    args: tuple,
+    names: Sequence[str],
+    own: Mapping[str, Tensor] | None = None,
+    right: Mapping[str, Tensor] | None = None,
+) -> None:
+    own, right = own or {}, right or {}
+    labels = [
+        n for n, a in zip(names, args, strict=True) for t in tensors(a) if t.is_floating_point()
+    ]
+    want = _gradients(reference, args, list(right.values()))
+    try:
+        got = _gradients(answer, args, [own[name] for name in right])
+    except (Exception, *ACTS) as error:
+        first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        raise Wrong(
+            f"the values are right, but its gradient raises {type(error).__name__}: {first[:160]}"
+        ) from None
+    for name, one, other in zip([*labels, *right], got, want, strict=True):
+        if other is None or (one is None and not other.any()):
+            continue
+        if one is None:
+            raise Wrong(
+                f"the values are right, but no gradient reaches {name}: detach, item, "
+                "torch.tensor and no_grad cut the graph"
+            )
+        if not same_values(one, other):
+            raise Wrong(f"the values are right, the gradient of {name} is not")
+
+
+# ------------------------------------------------------------------------------------- functions
+
+
+def same_function(
+    answer: Callable,
+    reference: Callable,
+    inputs: Inputs,
+    *,
+    mistakes: Mapping[str, Callable] | None = None,
+    forbidden: Mapping[str, str] | None = None,
+    loops: bool = True,
+    gradients: bool = True,
+    clinic: Callable[[Callable], Report] | None = None,
+    trials: int = 4,
+) -> str:
+    """Compare a function with the right one on random sizes: shape, dtype, values, gradients.
+
+    Args:
+        answer: the student's function.
+        reference: the right one.
+        inputs: makes the arguments of one call from a `Case`.
+        mistakes: tempting wrong versions by what is wrong with them, words that end the sentence
+            "the values are not: ...". The one that gives what the answer gives is named.
+        forbidden: names of functions that the answer may not call, and what to do instead.
+        loops: False when the answer may not loop over an axis.
+        gradients: whether to compare the gradients of all inputs, too.
+        clinic: examines a wrong answer with one of the tools of `utils.clinic`.
+        trials: number of sizes; the last one runs in single precision.
+
+    Returns:
+        What was compared, for the verdict.
+
+    Raises:
+        NotYet: the stub.
+        Wrong: anything else than the right function.
+    """
+    written(answer)
+    if not callable(answer):
+        raise Wrong(f"the answer is {kind(answer)}, a function is asked for")
+    names = _named(answer, reference)
+
+    def why() -> str | None:
+        words = _explained(mistakes or {}, answer, inputs, reference)
+        return words or (clinic_words(clinic, answer) if clinic else None)
+
+    floats = False
+    for trial in range(trials):
+        single = trial == trials - 1
+        case = Case(trial, torch.float32 if single else torch.float64)
+        args = inputs(case)
+        names_here = names[: len(args)]
+        given = copied(args)
+        with Watch() as watch:
+            got = run(answer, given, names_here)
+        want = reference(*copied(args))
+        if wrong := difference(got, want):
+            raise Wrong(wrong, why, aloud(names_here, args))
+        _unchanged(args, given, names_here)
+        _allowed(watch, forbidden or {})
+        floats = floats or any(t.is_floating_point() for t in tensors((want,)))
+        if trial == 0 and gradients and floats:
+            _same_gradients(answer, reference, args, names_here)
+    if not loops:
+        _no_loop(answer, inputs)
+    compared = "shapes, values and gradients" if gradients and floats else "shapes and values"
+    if not any(True for _ in tensors((want,))):
+        compared = "results"
+    return f"{compared} agree on {trials} random sizes, the input stays as it was"
+
+
+def _allowed(watch: Watch, forbidden: Mapping[str, str]) -> None:
+    for name, instead in forbidden.items():
+        if watch.called[name]:
+            raise Wrong(
+                f"the values are right, but it calls {name.partition('.')[0]}, which does the "
+                f"exercise for you: {instead}"
+            )
+
+
+def _no_loop(answer: Callable, inputs: Inputs) -> None:
+    counts = []
+    for large in (False, True):
+        args = inputs(Case(0, large=large))
+        with Watch() as watch:
+            answer(*copied(args))
+        counts.append(watch.operations)
+    small, large = counts
+    if large > small + 10:
+        raise Wrong(
+            f"the values are right, but it loops: {small} operations on a small input, {large} on "
+            "a large one. Let one operation do a whole axis"
+        )
+
+
+def clinic_words(clinic: Callable[[Any], Report], answer: Any) -> str | None:
+    """Return what a tool of `utils.clinic` says is wrong, None when it does not know.
+
+    Args:
+        clinic: takes the answer, returns a `Report`.
+        answer: the wrong answer.
+    """
+    try:
+        report = clinic(answer)
+    except ValueError:
+        return None
+    if not report.explanations:
+        return None
+    found = report.explanations[0]
+    fix = found.fix[0].upper() + found.fix[1:].rstrip(".")
+    return f"it {found.words} ({' + '.join(found.ids)} in the clinic). {fix}"
+
+
+# --------------------------------------------------------------------------------------- classes
+
+
+def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Give every parameter random numbers in double precision; return the module in eval mode.
+
+    Args:
+        module: changed in place; no bias stays 0, no LayerNorm weight stays 1.
+        seed: decides the numbers.
+    """
+    module = module.double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            if parameter.ndim > 1:
+                parameter.copy_(noise * max(parameter.shape[-1], 1) ** -0.5)
+            else:
+                parameter.copy_(noise * 0.5 + name.endswith("weight"))
+    return module
+
+
+def same_module(
+    answer: type[nn.Module],
+    reference: Callable[..., nn.Module],
+    arguments: Callable[[Case], dict[str, Any]],
+    inputs: Inputs,
+    *,
+    mistakes: Mapping[str, Callable[..., nn.Module]] | None = None,
+    forbidden: Mapping[str, str] | None = None,
+    clinic: Callable[[nn.Module, dict[str, Any]], Report] | None = None,
+    trials: int = 3,
+) -> str:
+    """Compare a class with the right one: same parameters, same weights in, same numbers out.
+
+    Args:
+        answer: the student's class.
+        reference: the right class, with the same names of parameters.
+        arguments: makes the arguments of the constructor, by name, from a `Case`.
+        inputs: makes the arguments of `forward` from the same `Case`.
+        mistakes: wrong classes by what is wrong with them, with the parameters of the right one.
+        forbidden: names of functions that the answer may not call, and what to do instead.
+        clinic: takes the module with random weights and the constructor's arguments; examines a
+            wrong answer with one of the tools of `utils.clinic`.
+        trials: number of sizes.
+
+    Returns:
+        What was compared, for the verdict.
+
+    Raises:
+        NotYet: the stub.
+        Wrong: anything else than the right class.
+    """
+    written(answer)
+    if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
+        raise Wrong(f"the answer is {kind(answer)}, a class that extends nn.Module is asked for")
+    for trial in range(trials):
+        case = Case(trial)
+        built = arguments(case)
+        right = randomised(reference(**built), seed=trial)
+        module = _built(answer, built)
+        _same_parameters(module, right)
+        module.load_state_dict(right.state_dict())
+        args = inputs(case)
+        names = _parameters(right)[: len(args)]
+        given = copied(args)
+        with Watch() as watch:
+            got = run(module, given, names)
+        want = right(*copied(args)).detach()
+
+        def why(module=module, built=built, right=right, args=args, got=got) -> str | None:
+            for words, mistake in (mistakes or {}).items():
+                other = mistake(**built).double().eval()
+                try:
+                    other.load_state_dict(right.state_dict())
+                    if difference(got, other(*copied(args))) is None:
+                        return words
+                except (Exception, *ACTS):
+                    continue
+            return clinic_words(lambda m: clinic(m, built), module) if clinic else None
+
+        if wrong := difference(got, want):
+            raise Wrong(wrong, why, aloud(names, args))
+        _unchanged(args, given, names)
+        _allowed(watch, forbidden or {})
+        own, rights = dict(module.named_parameters()), dict(right.named_parameters())
+        _same_gradients(module, right, args, names, own, rights)
+    return f"parameters, shapes, values and gradients agree for {trials} random sizes"
+
+
+def _built(answer: type[nn.Module], arguments: dict[str, Any]) -> nn.Module:
+    said = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    try:
+        return answer(**arguments).double().eval()
+    except (Exception, *ACTS) as error:
+        first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+        raise Wrong(
+            f"{answer.__name__}({said}) raises {type(error).__name__}: {first[:160]}"
+        ) from None
+
+
+def _same_parameters(module: nn.Module, right: nn.Module) -> None:
+    own, wanted = module.state_dict(), right.state_dict()
+    for name, tensor in wanted.items():
+        if name not in own:
+            raise Wrong(
+                f"{type(module).__name__} has no {name}: keep the names that the card gives; "
+                f"it has {sorted(own) or 'no parameters'}"
+            )
+        if own[name].shape != tensor.shape:
+            raise Wrong(
+                f"{name} has shape {tuple(own[name].shape)}, asked for is {tuple(tensor.shape)}"
+            )
+    if extra := sorted(set(own) - set(wanted)):
+        raise Wrong(f"{type(module).__name__} has {extra[0]}, which no step of the exercise needs")
+
+
+# ------------------------------------------------------------------- shapes, numbers and choices
+
+
+def same_shape(guess: Any, shape: Sequence[int], letters: str) -> str:
+    """Compare a predicted shape with the true one, without giving the true one away.
+
+    Args:
+        guess: what the student wrote.
+        shape: the true shape, computed.
+        letters: the axes, such as "b h i j".
+
+    Raises:
+        NotYet: `...`.
+        Wrong: anything else than the shape.
+    """
+    written(guess)
+    try:
+        guessed = tuple(operator.index(size) for size in guess)
+    except TypeError:
+        raise Wrong(f"a shape is a tuple of whole numbers such as (2, 3), got {guess!r}") from None
+    shape, names = tuple(shape), letters.split()
+    if guessed == shape:
+        return f"{guessed} is the shape that the code gives"
+    if len(guessed) != len(shape):
+        why = f"it needs {len(shape)} axes, {', '.join(names)}, and not {len(guessed)}"
+    elif sorted(guessed) == sorted(shape):
+        why = f"these are the right sizes in another order; the axes are {', '.join(names)}"
+    elif prod(guessed) == prod(shape):
+        why = "there are as many numbers, but laid out otherwise"
+    else:
+        wrong = [n for n, g, s in zip(names, guessed, shape, strict=True) if g != s]
+        why = f"look at {', '.join(wrong)}; the axes are {', '.join(names)}"
+    raise Wrong(f"{guessed} is not the shape", lambda: why)
+
+
+def same_number(
+    value: Any, want: float, margin: float, what: str, known: Mapping[float, str] | None = None
+) -> str:
+    """Compare a number with the right one, within a margin.
+
+    Args:
+        value: what the student wrote or measured: a number, or a tensor of one number.
+        want: the right number.
+        margin: largest difference that counts as right.
+        what: what the number says, such as "the variance of the scores".
+        known: tempting wrong numbers and what is wrong with them.
+
+    Raises:
+        NotYet: `...`.
+        Wrong: no number, or one outside the margin.
+    """
+    written(value)
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Wrong(f"{what} is a number, got {kind(value)}")
+    if abs(value - want) <= margin:
+        return f"{what} is within {margin:g} of {want:g}"
+
+    def why() -> str | None:
+        near = [w for number, w in (known or {}).items() if abs(value - number) <= margin]
+        return near[0] if near else f"it is too {'large' if value > want else 'small'}"
+
+    raise Wrong(f"{value:.6g} is not {what}", why)
+
+
+RANDOM = ("randn", "rand", "normal", "normal_", "randn_like", "rand_like", "randint", "uniform_")
+
+
+def same_measure(
+    answer: Callable,
+    want: Callable[..., float],
+    cases: Sequence[tuple[Any, ...]],
+    *,
+    what: str,
+    within: float = 0.1,
+    mistakes: Mapping[str, Callable[..., float]] | None = None,
+    draws: bool = True,
+) -> str:
+    """Compare an experiment with what theory, or our own experiment, says.
+
+    Args:
+        answer: the student's function; returns one number.
+        want: takes the same arguments, returns the right number.
+        cases: the arguments of each call.
+        what: what is measured, such as "the variance of such scores".
+        within: largest relative error that counts as right.
+        mistakes: tempting wrong experiments by what is wrong with them, with their numbers.
+        draws: whether the answer must draw random numbers itself: a formula is no experiment.
+
+    Raises:
+        NotYet: the stub.
+        Wrong: no number, a number outside the margin, or one that nobody measured.
+    """
+    written(answer)
+    names = _named(answer, want)
+    for args in cases:
+        with Watch() as watch:
+            got = run(answer, args, names)
+        called = f"{_name(answer)}({', '.join(map(repr, args))})"
+        if isinstance(got, Tensor) and got.numel() == 1:
+            got = got.item()
+        if isinstance(got, bool) or not isinstance(got, int | float):
+            raise Wrong(f"{called} is {kind(got)}, a number is asked for")
+        right = want(*args)
+
+        def why(got=got, args=args, right=right) -> str:
+            for words, mistake in (mistakes or {}).items():
+                number = mistake(*args)
+                if abs(got - number) <= within * abs(number) and number != right:
+                    return words
+            return f"it is too {'large' if got > right else 'small'}"
+
+        if not abs(got - right) <= within * abs(right):
+            raise Wrong(f"{called} is {got:.3g}, {what} is {right:.3g} within {within:.0%}", why)
+        if draws and not any(watch.called[name] for name in RANDOM):
+            raise Wrong(
+                f"{called} is the right number, but nothing was measured: draw random numbers "
+                "and compute it from them"
+            )
+    return f"{what} is within {within:.0%} of the expected in all {len(cases)} experiments"
+
+
+def same_choice(value: Any, right: str, wrong: Mapping[str, str], because: str) -> str:
+    """Compare a choice among named answers.
+
+    Args:
+        value: what the student wrote, a text.
+        right: the right one.
+        wrong: the others, and why each is wrong.
+        because: why the right one is right.
+
+    Raises:
+        NotYet: `...`.
+        Wrong: another choice, or none that exists.
+    """
+    written(value)
+    choices = sorted([right, *wrong])
+    if not isinstance(value, str) or value.strip().lower() not in choices:
+        raise Wrong(f"the answer must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    chosen = value.strip().lower()
+    if chosen != right:
+        raise Wrong(f"{chosen!r} is not it: {wrong[chosen]}")
+    return f"{right!r}, because {because}"
