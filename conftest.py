@@ -113,7 +113,7 @@ IPyNbCell.runtest = runtest
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Counts the cells of the notebooks and the tests apart, file by file where one failed."""
+    """Counts cells of notebooks, tests and answers to exercises; names the files that failed."""
     groups = {"cells of notebooks": Counter(), "tests": Counter()}
     failures: Counter[str] = Counter()
     for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed"):
@@ -130,6 +130,18 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.write_line(f"{group}: {counts}")
     for file, count in sorted(failures.items()):
         terminalreporter.write_line(f"  {file}: {count} failed", red=True)
+    tried: Counter[str] = Counter()
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for name, (made, caught) in report.user_properties:
+                tried.update({name: made, f"{name} caught": caught})
+    if tried["exercises"]:
+        terminalreporter.write_line(
+            f"checks of {tried['exercises']} exercises: refused {tried['wrong caught']} of "
+            f"{tried['wrong']} wrong answers and {tried['mutants caught']} of {tried['mutants']} "
+            f"mutants ({tried['equivalent']} more are equivalent), "
+            f"passed {tried['right caught']} of {tried['right']} right answers"
+        )
 
 
 @pytest.hookimpl(tryfirst=True)

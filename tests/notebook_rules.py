@@ -35,6 +35,7 @@ BUILT_IN: dict[str, dict[str, int | None]] = {
     "images": {"*": None},
     "draw": {"*": None},
     "clinic": {"*": None},
+    "checks": {"*": None},
     "embedding": {"*": 1},
     "attention": {
         "scaled_dot_product_attention": 3,
@@ -101,6 +102,11 @@ class Chapter:
     @property
     def number(self) -> int:
         return int(self.path.name[:2])
+
+    @property
+    def master(self) -> bool:
+        """Whether it holds the exercises of a chapter, with their solutions."""
+        return self.path.parent.name == "solutions"
 
     @cached_property
     def cells(self) -> list[dict[str, Any]]:
@@ -415,7 +421,7 @@ def earlier_only(chapter: Chapter) -> list[str]:
                 continue
             names = BUILT_IN[file]
             built = names.get(name, names.get("*", max(filter(None, names.values()), default=None)))
-            if built is None or built < chapter.number:
+            if built is None or built < chapter.number + chapter.master:
                 continue
             if built > chapter.number:
                 complaints.append(f"{where}: {file}.{name} is built in chapter {built:02}, later")
@@ -692,6 +698,32 @@ def frame(chapter: Chapter) -> list[str]:
     return complaints
 
 
+def exercise_frame(chapter: Chapter) -> list[str]:
+    """Title, a link to the chapter, minutes that the cards add up to; progress at the end."""
+    complaints = []
+    top = chapter.markdown[0]
+    if not top.startswith(f"# Exercises {chapter.number:02} · "):
+        complaints.append(f"the title must begin with # Exercises {chapter.number:02} ·")
+    if f"(../{chapter.path.name})" not in top:
+        complaints.append("the first cell has no link to the chapter")
+    cards = [text for text in chapter.markdown if re.match(r"## \d+\. ", text)]
+    cards += [text for text in chapter.markdown if text.startswith("**Why:**")]
+    total = sum(int(n) for n in re.findall(r"about (\d+) minutes", "\n".join(cards)))
+    stated = minutes(top)
+    if not stated or abs(stated[0] - total) > 5:
+        complaints.append(f"the top says {stated} minutes, the cards add up to {total}")
+    if not 25 <= total <= 60:
+        complaints.append(f"{total} minutes; about as much work as a chapter is asked for")
+    first, last = chapter.trees[0], source(chapter.code[-1])
+    if not first.body or not isinstance(first.body[0], ast.Import | ast.ImportFrom):
+        complaints.append("the first code cell must be the import cell")
+    if last != f'progress("{chapter.number:02}")':
+        complaints.append("the last code cell must show the progress")
+    if not chapter.markdown[-1].startswith("## Next"):
+        complaints.append("the last cell must say what comes next")
+    return complaints
+
+
 RULES = [
     clean_run,
     errors,
@@ -713,3 +745,4 @@ RULES = [
     ledger_agrees,
     frame,
 ]
+RULES_OF_MASTERS = [rule for rule in RULES if rule is not frame] + [exercise_frame]

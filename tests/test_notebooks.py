@@ -1,4 +1,4 @@
-"""Every chapter keeps every rule of `notebook_rules.py`."""
+"""Every chapter and every master keeps the rules of `notebook_rules.py`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from notebook_rules import ROOT, RULES, Chapter
+from notebook_rules import ROOT, RULES, RULES_OF_MASTERS, Chapter
 
 CHAPTERS = sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb"))
+MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_*.ipynb"))
 
 
 def test_chapters_are_there_without_a_gap() -> None:
@@ -17,9 +18,18 @@ def test_chapters_are_there_without_a_gap() -> None:
     assert numbers == list(range(len(numbers))), f"a chapter is missing or doubled: {numbers}"
 
 
+def said(path: Path, rule: Callable[[Chapter], list[str]]) -> str:
+    complaints = rule(Chapter.read(path))
+    return "\n  ".join([f"{path.name}: {rule.__doc__}", *complaints]) if complaints else ""
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_rule(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
-    complaints = rule(Chapter.read(path))
-    said = "\n  ".join(complaints)
-    assert not complaints, f"{path.name}: {rule.__doc__}\n  {said}"
+    assert not said(path, rule)
+
+
+@pytest.mark.parametrize("rule", RULES_OF_MASTERS, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_rule_of_masters(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
+    assert not said(path, rule)

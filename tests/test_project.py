@@ -45,7 +45,11 @@ ORDER = [
     {"vision_transformer"},
     {"training"},
     {"draw", "clinic"},
+    {"checks"},
 ]
+
+
+SPEAK = ("shapes", "checks/verdict")
 
 
 def part(path: Path) -> str:
@@ -113,8 +117,8 @@ def test_utils_raises_errors_and_does_not_print(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         assert not isinstance(node, ast.Assert), f"line {node.lineno}: raise a ValueError instead"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            speaks = node.func.id == "print" and part(path) not in ("shapes", "clinic")
-            assert not speaks, f"{path.name}, line {node.lineno}: only shapes prints"
+            speaks = node.func.id == "print" and title(path) not in SPEAK
+            assert not speaks, f"{path.name}, line {node.lineno}: only {SPEAK} print"
         if isinstance(node, ast.FunctionDef):
             assert node.args.kwarg is None or path.stem == "shapes", f"{node.name}: no **kwargs"
 

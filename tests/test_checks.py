@@ -1,0 +1,398 @@
+"""The engine of the checks: what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import error_of
+from torch import Tensor, nn
+
+from utils.attention import MultiHeadAttention
+from utils.checks import CheckFailed, check, examine, progress, verdict
+from utils.checks.cases import Case
+from utils.checks.compare import difference
+from utils.checks.judge import (
+    SOFTMAX,
+    STUB,
+    same_choice,
+    same_function,
+    same_measure,
+    same_module,
+    same_number,
+    same_shape,
+)
+from utils.checks.verdict import NotYet, Wrong
+from utils.checks.watch import Watch
+from utils.clinic import diagnose
+
+
+def centred(x: Tensor) -> Tensor:
+    return x - x.mean(dim=-1, keepdim=True)
+
+
+def rows(case: Case) -> tuple[Tensor]:
+    return (case.randn("b n e"),)
+
+
+def refusal(judge: Callable, *args, **options) -> str:
+    """Returns what is wrong and why, as `check` would say it."""
+    with pytest.raises(Wrong) as caught:
+        judge(*args, **options)
+    wrong = caught.value
+    why = wrong.why() if wrong.why else None
+    return f"{wrong.what}: {why}" if why else wrong.what
+
+
+# -------------------------------------------------------------------------------------- functions
+
+
+def in_place(x: Tensor) -> Tensor:
+    x -= x.mean(dim=-1, keepdim=True)
+    return x.clone()
+
+
+def in_place_without_effect(x: Tensor) -> Tensor:
+    result = centred(x)
+    x.mul_(1)
+    return result
+
+
+def cut(x: Tensor) -> Tensor:
+    return centred(x.detach())
+
+
+def half_cut(x: Tensor) -> Tensor:
+    return x - x.mean(dim=-1, keepdim=True).detach()
+
+
+def through_items(x: Tensor) -> Tensor:
+    return torch.tensor(centred(x).tolist(), dtype=x.dtype)
+
+
+def in_a_loop(x: Tensor) -> Tensor:
+    return torch.stack([row - row.mean(dim=-1, keepdim=True) for row in x.flatten(0, 1)]).view_as(x)
+
+
+def leaves(x: Tensor) -> Tensor:
+    raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda x: x.mean(dim=-1), "asked for is"),
+        (lambda x: centred(x)[None], "asked for is"),
+        (lambda x: torch.zeros(()), "asked for is"),
+        (lambda x: x.new_zeros(1, 1, x.shape[-1]), "asked for is"),
+        (lambda x: centred(x).float(), "the dtype is not: torch.float32 instead of torch.float64"),
+        (lambda x: centred(x.float()).to(x.dtype), "the values are not"),
+        (lambda x: centred(x).tolist(), "a list, a tensor of shape"),
+        (lambda x: centred(x).numpy(), "a ndarray, a tensor of shape"),
+        (lambda x: (centred(x),), "a tuple, a tensor of shape"),
+        (lambda x: x, "it returns x as it came"),
+        (torch.clone, "it returns x as it came"),
+        (lambda x: torch.ones_like(x), "it gives the same for every input"),
+        (lambda x: centred(x) / 0, "the values are not"),
+        (lambda x: centred(x) * float("nan"), "it holds NaN"),
+        (lambda x: x - x.mean(dim=1, keepdim=True), "the mean over the tokens"),
+        (lambda x: x - x.mean(dim=0, keepdim=True), "the values are not"),
+        (lambda x: x.view(2, -1), "asked for is"),
+        (lambda x: x.view(-1, 12345), "raises RuntimeError"),
+        (lambda x, y: x, "raises TypeError"),
+        (lambda x: None, "returns None"),
+        (leaves, "raises SystemExit"),
+        (in_place, "x was changed in place"),
+        (in_place_without_effect, "x was changed in place"),
+        (cut, "no gradient reaches x"),
+        (through_items, "no gradient reaches x"),
+        (half_cut, "the gradient of x is not"),
+        (in_a_loop, "it loops"),
+        (F.layer_norm, "raises TypeError"),
+        (nn.Identity(), "it returns"),
+        (3, "a function is asked for"),
+    ],
+)
+def test_functions_are_refused_with_a_reason(answer: object, words: str) -> None:
+    mistakes = {"this is the mean over the tokens": lambda x: x - x.mean(dim=1, keepdim=True)}
+    assert words in refusal(same_function, answer, centred, rows, mistakes=mistakes, loops=False)
+
+
+def test_right_functions_pass_however_they_are_written() -> None:
+    for answer in (
+        lambda x: x - x.mean(-1)[..., None],
+        lambda x: x - x.sum(-1, keepdim=True) / x.size(-1),
+        lambda y: y - torch.einsum("bne->bn", y).unsqueeze(-1) / y.shape[2],
+    ):
+        same_function(answer, centred, rows, loops=False)
+
+
+@pytest.mark.parametrize(
+    "shortcut",
+    [
+        lambda s: F.softmax(s, -1),
+        lambda s: s.softmax(-1),
+        lambda s: torch.softmax(s, dim=-1),
+        lambda s: torch.special.softmax(s, -1),
+        lambda s: nn.Softmax(-1)(s),
+        lambda s: s.log_softmax(-1).exp(),
+        lambda s: (s - s.logsumexp(-1, keepdim=True)).exp(),
+        (lambda hidden: lambda s: hidden(s, -1))(F.softmax),
+    ],
+)
+def test_a_forbidden_call_is_seen_under_every_name(shortcut: Callable) -> None:
+    said = refusal(
+        same_function, shortcut, lambda s: s.softmax(-1), rows, forbidden=SOFTMAX, loops=False
+    )
+    assert "does the exercise for you: write the softmax with exp and sum" in said
+
+
+def test_watch_sees_functions_of_utils_and_leaves_no_trace() -> None:
+    attention = MultiHeadAttention(12, 3)
+    with Watch() as watch:
+        attention(torch.randn(2, 5, 12))
+    assert watch.called["MultiHeadAttention.forward"] == 1
+    assert watch.called["scaled_dot_product_attention"] == 1
+    before = dict(watch.called)
+    attention(torch.randn(2, 5, 12))
+    assert dict(watch.called) == before, "nothing is counted outside"
+
+
+def test_the_untouched_stub_is_not_yet() -> None:
+    text = f"def stub(x):\n    {STUB}\n    ...\n"
+    linecache.cache["<stub>"] = (len(text), None, text.splitlines(keepends=True), "<stub>")
+    names: dict = {}
+    exec(compile(text, "<stub>", "exec"), names)
+    for empty in (..., None, names["stub"]):
+        with pytest.raises(NotYet):
+            same_function(empty, centred, rows)
+
+
+def test_sizes_differ_and_repeat() -> None:
+    for seed in range(50):
+        case = Case(seed)
+        x = case.randn("b c (gh ph) (gw pw)")
+        letters = ["b", "c", "gh", "ph", "gw", "pw"]
+        assert len({case[letter] for letter in letters}) == len(letters)
+        assert x.shape == (case["b"], case["c"], case["gh"] * case["ph"], case["gw"] * case["pw"])
+        again = Case(seed)
+        assert torch.equal(again.randn("b c (gh ph) (gw pw)"), x)
+        assert Case(seed, values=99).shape("b c") == again.shape("b c")
+
+
+def test_difference_never_broadcasts() -> None:
+    want = torch.ones(3, 4)
+    for got in (torch.ones(4), torch.ones(1, 4), torch.ones(3, 1), torch.ones(()), torch.ones(12)):
+        assert "shape" in difference(got, want)
+    assert difference(torch.ones(3, 4, dtype=torch.int64), want)
+    assert difference((want,), (want, want)) and difference(want, (want,))
+    assert difference(True, 1) and difference(1, True) and difference("a", "b")
+    assert difference(float("nan"), 1.0) and difference(torch.tensor(1.0), 1.0)
+    assert difference(2, 2) is None and difference(2, 2.0) is None
+    nan = torch.tensor([1.0, float("nan")])
+    assert difference(nan, nan.clone()) is None, "NaN is right where NaN is asked for"
+
+
+# ---------------------------------------------------------------------------------------- classes
+
+
+class Narrow(nn.Module):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__()
+        self.fc1 = nn.Linear(embed_dim, mlp_dim)
+        self.fc2 = nn.Linear(mlp_dim, embed_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.fc1(x).relu())
+
+
+def variant(**changed) -> type[nn.Module]:
+    return type("Answer", (Narrow,), changed)
+
+
+def without(name: str) -> type[nn.Module]:
+    class Answer(Narrow):
+        def __init__(self, embed_dim: int, mlp_dim: int):
+            super().__init__(embed_dim, mlp_dim)
+            delattr(self, name)
+
+    return Answer
+
+
+class Renamed(nn.Module):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__()
+        self.first, self.second = nn.Linear(embed_dim, mlp_dim), nn.Linear(mlp_dim, embed_dim)
+
+
+class Extra(Narrow):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__(embed_dim, mlp_dim)
+        self.fc3 = nn.Linear(2, 2)
+
+
+class Fixed(Narrow):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__(embed_dim, 7)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (without("fc2"), "has no fc2.weight"),
+        (Renamed, "has no fc1.weight: keep the names"),
+        (Extra, "has fc3.bias, which no step"),
+        (Fixed, "fc1.weight has shape"),
+        (type("Answer", (nn.Module,), {}), "raises TypeError"),
+        (variant(forward=lambda self, x: self.fc2(self.fc1(x))), "there is no ReLU"),
+        (variant(forward=lambda self, x: x), "the values are not"),
+        (variant(forward=lambda self, x: self.fc2(self.fc1(x).relu_()).detach()), "no gradient"),
+        (variant(forward=lambda self, x: self.fc2(self.fc1(x)).sum()), "asked for is"),
+        (variant(forward=lambda self, x: None), "Answer.forward returns None"),
+        (nn.Linear(2, 2), "a class that extends nn.Module is asked for"),
+        (Case, "a class that extends nn.Module is asked for"),
+    ],
+)
+def test_classes_are_refused_with_a_reason(answer: object, words: str) -> None:
+    linear = variant(forward=lambda self, x: self.fc2(self.fc1(x)))
+    said = refusal(
+        same_module,
+        answer,
+        Narrow,
+        lambda case: {"embed_dim": case["e"], "mlp_dim": case["m"]},
+        rows,
+        mistakes={"there is no ReLU between the two": linear},
+    )
+    assert words in said
+
+
+def test_the_clinic_names_the_bug_of_a_class() -> None:
+    class Answer(MultiHeadAttention):
+        def forward(self, x: Tensor) -> Tensor:
+            b, n, e = x.shape
+            parts = (self.q_proj, self.k_proj, self.v_proj)
+            q, k, v = (p(x).view(b, n, self.num_heads, -1).transpose(1, 2) for p in parts)
+            weights = (q @ k.mT / e**0.5).softmax(dim=-1)
+            return self.out_proj((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+    said = refusal(
+        same_module,
+        Answer,
+        MultiHeadAttention,
+        lambda case: {"embed_dim": case["h"] * case["d"], "num_heads": case["h"]},
+        lambda case: (case.randn("b n (h d)"),),
+        clinic=lambda module, built: diagnose(module, built["num_heads"]),
+    )
+    assert "divides by sqrt(embed_dim)" in said and "scale-embed" in said
+
+
+# --------------------------------------------------------------------- shapes, numbers and choices
+
+
+@pytest.mark.parametrize(
+    ("guess", "words"),
+    [
+        ((2, 5, 3), "another order"),
+        ((2, 3), "it needs 3 axes"),
+        ((1, 6, 5), "laid out otherwise"),
+        ((2, 3, 4), "look at k"),
+        ((2.0, 3, 5), "whole numbers"),
+        (30, "whole numbers"),
+        ("2 3 5", "whole numbers"),
+    ],
+)
+def test_guesses_are_refused_without_the_answer(guess: object, words: str) -> None:
+    said = refusal(same_shape, guess, (2, 3, 5), "i j k")
+    assert words in said and "(2, 3, 5)" not in said
+    assert "right" not in said.split(":")[0]
+
+
+def test_numbers_and_choices() -> None:
+    known = {4.0: "this is the square"}
+    assert "square" in refusal(same_number, 4.01, 2.0, 0.1, "the root", known)
+    assert "too large" in refusal(same_number, 9, 2.0, 0.1, "the root", known)
+    for nothing in ("2", True, [2], float("nan")):
+        refusal(same_number, nothing, 2.0, 0.1, "the root")
+    same_number(torch.tensor(2.05), 2.0, 0.1, "the root")
+    wrong = {"rows": "they sum to 1"}
+    assert "they sum to 1" in refusal(same_choice, "rows", "columns", wrong, "they do not")
+    assert "must be one of" in refusal(same_choice, "heads", "columns", wrong, "they do not")
+    same_choice(" Columns ", "columns", wrong, "they do not")
+
+
+def test_an_experiment_must_measure() -> None:
+    def measured(d: int) -> float:
+        return torch.randn(20_000, d).square().sum(-1).mean().item()
+
+    options = {"what": "the squared length", "mistakes": {"the mean, not the sum": lambda d: 1.0}}
+    cases = [(3,), (40,)]
+    same_measure(measured, lambda d: d, cases, **options)
+    assert "nothing was measured" in refusal(same_measure, float, lambda d: d, cases, **options)
+    assert "not the sum" in refusal(
+        same_measure, lambda d: torch.randn(9000, d).square().mean(), lambda d: d, cases, **options
+    )
+    assert "too small" in refusal(same_measure, lambda d: 0.1, lambda d: d, cases, **options)
+    for nothing in ("3", True, [3.0], torch.ones(2), float("nan")):
+        refusal(same_measure, lambda d, x=nothing: x, lambda d: d, cases, **options)
+
+
+# ------------------------------------------------------------------------------------------ check
+
+
+def test_check_prints_and_does_not_raise(capsys: pytest.CaptureFixture) -> None:
+    for answers, state in (((..., ...), "not yet"), (((1,), (2,)), "not right")):
+        assert check("03.1", *answers) is None
+        said = capsys.readouterr()
+        assert said.out.startswith(f"03.1  {state}: ") and not said.err
+        assert max(map(len, said.out.splitlines())) <= verdict.PAGE
+    assert check("03.1", (2, 3, 5, 7), (2, 3, 5, 6)) is None
+    assert capsys.readouterr().out.startswith("03.1  right: ")
+
+
+def test_check_raises_for_a_grader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    check("03.1", (2, 3, 5, 7), (2, 3, 5, 6))
+    for answers in ((..., ...), ((1,), (2,))):
+        with pytest.raises(CheckFailed, match=r"03\.1  not"):
+            check("03.1", *answers)
+
+
+def test_progress_tells_the_last_verdicts(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict, "_SEEN", {})
+    check("03.1", (2, 3, 5, 7), (2, 3, 5, 6))
+    check("03.2", None)
+    check("03.4", print)
+    capsys.readouterr()
+    progress("03")
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "Chapter 03: 1 of 6 right"
+    states = [line.split("  ")[2].strip() for line in lines]
+    assert states == ["right", "not yet", "not run", "not right", "not run", "not run", "open"]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: examine("03.99", 1), "the exercise must be one of"),
+        (lambda: examine("99.1", 1), "got chapter '99'"),
+        (lambda: examine("03.7"), "the exercise must be one of"),
+        (lambda: examine("03.2"), "takes softmax, got 0 answers"),
+        (lambda: examine("03.2", 1, 2), "got 2 answers"),
+        (lambda: progress("3"), "got chapter '3'"),
+    ],
+)
+def test_a_check_cell_that_was_changed_says_how_to_mend_it(call: Callable, words: str) -> None:
+    assert words in error_of(call)
+
+
+def test_a_check_disturbs_nothing() -> None:
+    torch.manual_seed(1)
+    want = torch.rand(3)
+    torch.manual_seed(1)
+    examine("03.2", lambda scores: scores.softmax(-1) * torch.rand(1))
+    assert torch.equal(torch.rand(3), want), "the student's random numbers go on as they were"
