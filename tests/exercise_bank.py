@@ -13,7 +13,6 @@ import json
 import linecache
 import re
 import signal
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,12 +152,7 @@ _number = itertools.count()
 def run(text: str, names: dict[str, Any]) -> None:
     """Runs code as a notebook's cell does: its source can be read back by `inspect`."""
     file = f"<cell {next(_number)}>"
-    # Jupyter numbers its cells' files, too; a class needs a module whose file is the cell.
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names["__file__"] = file
-    names.setdefault("__name__", "cell")
-    sys.modules.setdefault("cell", type(sys)("cell"))
-    sys.modules["cell"].__file__ = file
     exec(compile(text, file, "exec"), names)
 
 

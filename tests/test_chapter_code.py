@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from notebook_rules import ROOT, Chapter, source, utils_uses
+from notebook_rules import Chapter, source, utils_uses
+from shipped import chapters
 from torch import Tensor, nn
 
-CHAPTERS = sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb"))
+CHAPTERS = chapters()
 Inputs = Callable[[], tuple[Any, ...]]
 
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from utils.attention import MultiHeadAttention
 from utils.checks import CheckFailed, check, examine, progress, verdict
+from utils.checks.answer import NotYet, Wrong
 from utils.checks.cases import Case
 from utils.checks.compare import difference
 from utils.checks.judge import (
     SOFTMAX,
-    STUB,
     same_choice,
     same_function,
     same_measure,
@@ -25,7 +25,6 @@ from utils.checks.judge import (
     same_number,
     same_shape,
 )
-from utils.checks.verdict import NotYet, Wrong
 from utils.checks.watch import Watch
 from utils.clinic import diagnose
 
@@ -161,14 +160,58 @@ def test_watch_sees_functions_of_utils_and_leaves_no_trace() -> None:
     assert dict(watch.called) == before, "nothing is counted outside"
 
 
-def test_the_untouched_stub_is_not_yet() -> None:
-    text = f"def stub(x):\n    {STUB}\n    ...\n"
-    linecache.cache["<stub>"] = (len(text), None, text.splitlines(keepends=True), "<stub>")
-    names: dict = {}
-    exec(compile(text, "<stub>", "exec"), names)
-    for empty in (..., None, names["stub"]):
-        with pytest.raises(NotYet):
-            same_function(empty, centred, rows)
+def cell(text: str) -> dict:
+    """Runs code whose source can be read back, as that of a notebook's cell."""
+    file = f"<cell of a test {hash(text)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names: dict = {"torch": torch, "nn": nn}
+    exec(compile(text, file, "exec"), names)
+    return names
+
+
+HEAD = 'def softmax(scores):\n    """Return the weights."""\n'
+DOTS = "    # your code here\n    ...\n"
+RIGHT_LINES = (
+    "    powers = (scores - scores.amax(-1, keepdim=True)).exp()\n"
+    "    return powers / powers.sum(-1, keepdim=True)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "words"),
+    [
+        (HEAD + DOTS, "not yet", "softmax is still empty"),
+        (HEAD + "    pass\n", "not yet", "softmax is still empty"),
+        (HEAD, "not yet", "softmax is still empty"),
+        (HEAD + "    ...\n", "not yet", "softmax is still empty"),
+        (HEAD + RIGHT_LINES, "right", ""),
+        (HEAD + DOTS + RIGHT_LINES, "right", ""),
+        (HEAD + "    # your code here\n" + RIGHT_LINES, "right", ""),
+        (HEAD + RIGHT_LINES + DOTS, "right", ""),
+        (HEAD + "    powers = scores.exp()\n" + DOTS, "not yet", "three dots in softmax"),
+        (HEAD + "    # your code here\n    powers = scores.exp()\n", "not right", "returns None"),
+        ("softmax = ...", "not yet", "still empty"),
+        ("softmax = None", "not yet", "still empty"),
+    ],
+)
+def test_a_stub_is_not_yet_and_an_answer_beside_it_counts(
+    text: str, state: str, words: str
+) -> None:
+    said = examine("03.2", cell(text)["softmax"])
+    assert said.state == state and words in said.reason, said
+
+
+def test_a_class_with_an_empty_method_is_not_yet() -> None:
+    text = (
+        "class Answer(nn.Module):\n    def __init__(self, embed_dim, mlp_dim):\n"
+        "        super().__init__()\n        # your code here\n        ...\n\n"
+        "    def forward(self, x):\n        return x\n"
+    )
+    for empty in ("__init__", "forward"):
+        with pytest.raises(NotYet, match=rf"Answer\.{empty} is still empty"):
+            same_module(cell(text)["Answer"], Narrow, widths, rows)
+        text = text.replace("        # your code here\n        ...\n", "        self.a = 1\n")
+        text = text.replace("        return x\n", "        ...\n")
 
 
 def test_sizes_differ_and_repeat() -> None:
@@ -207,6 +250,10 @@ class Narrow(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fc2(self.fc1(x).relu())
+
+
+def widths(case: Case) -> dict[str, int]:
+    return {"embed_dim": case["e"], "mlp_dim": case["m"]}
 
 
 def variant(**changed) -> type[nn.Module]:
@@ -262,7 +309,7 @@ def test_classes_are_refused_with_a_reason(answer: object, words: str) -> None:
         same_module,
         answer,
         Narrow,
-        lambda case: {"embed_dim": case["e"], "mlp_dim": case["m"]},
+        widths,
         rows,
         mistakes={"there is no ReLU between the two": linear},
     )

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from notebook_rules import ROOT, RULES, RULES_OF_MASTERS, Chapter
+from shipped import chapters
 
-CHAPTERS = sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb"))
+CHAPTERS = chapters()
 MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_*.ipynb"))
 
 

@@ -29,11 +29,12 @@ from notebook_rules import (
     wrong_ledger_rows,
 )
 from packaging.requirements import Requirement
+from shipped import chapters
 
 UTILS = sorted(path for path in ROOT.glob("utils/*.py") if path.stem != "__init__")
 # A folder of utils counts as one file.
 ALL_OF_UTILS = [*UTILS, *sorted(ROOT.glob("utils/*/*.py"))]
-CHAPTERS = sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb"))
+CHAPTERS = chapters()
 README = ROOT / "README.md"
 
 # From left to right; a file may import only from columns to its left.

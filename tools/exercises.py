@@ -18,23 +18,18 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
-from refresh import EXERCISES, NOTEBOOKS, ROOT, Notebook, canonical
-from shipped import BESIDE, BLOCKED, KEPT, beside, chapters, is_beside, put, remember_beginning
+from cards import CARD_LINE, Cell, Section, grade_id, grading, sections, source
+from refresh import EXERCISES, NOTEBOOKS, Notebook, canonical
+from shipped import chapters, is_beside, name_of, put, remember_beginning, say
 
 SOLUTIONS = NOTEBOOKS / "solutions"
 STUB = "# your code here\n..."
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
-HEADING = re.compile(r"^## (.+?)\s*$", re.MULTILINE)
-NUMBERED = re.compile(r"(\d+)\. (.+)")
-CARD_LINE = re.compile(r"^Difficulty ([1-5]) of 5 · about (\d+) minutes?$", re.MULTILINE)
 SOLUTION_LINK = re.compile(r"\[Solution\]\(([^)#]+)#(.+)\)\s*$")
-ANSWER, CHECK = re.compile(r"answer-(\d\d)-(\d+)([b-z]?)"), re.compile(r"check-(\d\d)-(\d+)")
 ANSWER_FLAGS = {
     "grade": False,
     "locked": False,
@@ -44,60 +39,8 @@ ANSWER_FLAGS = {
 }
 CHECK_FLAGS = {**ANSWER_FLAGS, "grade": True, "locked": True, "solution": False}
 
-Cell = dict[str, Any]
 
-
-# ------------------------------------------------------------------------------- reading a master
-
-
-def source(cell: Cell) -> str:
-    return "".join(cell["source"])
-
-
-def grading(cell: Cell) -> dict[str, Any]:
-    return cell.get("metadata", {}).get("nbgrader", {})
-
-
-def grade_id(cell: Cell) -> str:
-    return str(grading(cell).get("grade_id", ""))
-
-
-@dataclass
-class Section:
-    """The cells from one `## heading` to the next."""
-
-    heading: str
-    cells: list[Cell]
-
-    @property
-    def number(self) -> int | None:
-        found = NUMBERED.fullmatch(self.heading)
-        return int(found.group(1)) if found else None
-
-    @property
-    def answers(self) -> list[Cell]:
-        return [cell for cell in self.cells if grade_id(cell).startswith("answer-")]
-
-    @property
-    def checks(self) -> list[Cell]:
-        return [cell for cell in self.cells if grade_id(cell).startswith("check-")]
-
-    def text(self, *, after: bool) -> str:
-        """The prose before the first answer cell (the card), or behind it (the hints)."""
-        places = [self.cells.index(cell) for cell in self.answers]
-        first = places[0] if places else len(self.cells)
-        cells = self.cells[first:] if after else self.cells[:first]
-        return "\n\n".join(source(cell) for cell in cells if cell["cell_type"] == "markdown")
-
-
-def sections(notebook: Notebook) -> list[Section]:
-    found = [Section("", [])]
-    for cell in notebook["cells"]:
-        heading = HEADING.match(source(cell)) if cell["cell_type"] == "markdown" else None
-        if heading:
-            found.append(Section(heading.group(1), []))
-        found[-1].cells.append(cell)
-    return found
+# ------------------------------------------------------------------------- the rules of a master
 
 
 def regions(cell: Cell) -> list[str]:
@@ -105,9 +48,6 @@ def regions(cell: Cell) -> list[str]:
     pattern = rf"^( *){BEGIN}\n(.*?)^\1{END}$"
     found = re.finditer(pattern, source(cell), re.DOTALL | re.MULTILINE)
     return [re.sub(rf"^{m.group(1)}", "", m.group(2), flags=re.MULTILINE) for m in found]
-
-
-# ------------------------------------------------------------------------- the rules of a master
 
 
 def complaints(notebook: Notebook, name: str) -> list[str]:
@@ -142,10 +82,10 @@ def complaints(notebook: Notebook, name: str) -> list[str]:
 
 def _marks(notebook: Notebook) -> Iterator[str]:
     for cell in notebook["cells"]:
-        marks = [line for line in source(cell).split("\n") if re.search(r"(BEGIN|END) SOLUTION", line)]
+        marks = re.findall(r"^.*(?:BEGIN|END) SOLUTION.*$", source(cell), re.MULTILINE)
         if not grade_id(cell).startswith("answer-"):
             if marks:
-                yield f"{marks[0].strip()!r} stands outside an answer cell. Move it, or add metadata"
+                yield f"marks stand in answer cells, got {marks[0].strip()!r} in another. Move it"
             continue
         wanted = (BEGIN, END) * (len(marks) // 2)
         pairs = zip(marks[::2], marks[1::2], strict=False)
@@ -157,7 +97,8 @@ def _marks(notebook: Notebook) -> Iterator[str]:
             )
             continue
         try:
-            ast.parse(re.sub(rf"^( *){BEGIN}$.*?^ *{END}$", r"\1...", source(cell), flags=re.M | re.S))
+            region = re.compile(rf"^( *){BEGIN}$.*?^ *{END}$", re.MULTILINE | re.DOTALL)
+            ast.parse(region.sub(r"\1...", source(cell)))
         except SyntaxError as error:
             yield (
                 f"{grade_id(cell)}: without its solution the cell must be Python, got "
@@ -209,7 +150,7 @@ def _card(task: Section, *, is_last: bool) -> Iterator[str]:
     for cell in task.checks:
         points = grading(cell).get("points")
         if found and points != int(found[0][0]):
-            yield f"points are the difficulty, {found[0][0]}, got points={points}. Change one of both"
+            yield f"points are the difficulty, {found[0][0]}, got points={points}. Change one"
     if not task.checks and not is_last:
         yield "only the last exercise is open, got no check cell. Add one, or move the exercise"
     if task.checks and is_last:
@@ -297,17 +238,13 @@ def read(path: Path) -> Notebook:
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{_name(path)}: a master is a notebook, got {error}. Mend it") from None
+        raise ValueError(f"{name_of(path)}: a master is a notebook, got {error}. Mend it") from None
     said = complaints(notebook, path.name)
     if not (NOTEBOOKS / path.name).exists():
         said.append("a master is called as its chapter is, got no such chapter. Rename it")
     if said:
-        raise ValueError("\n".join(f"{_name(path)}, {what}." for what in said))
+        raise ValueError("\n".join(f"{name_of(path)}, {what}." for what in said))
     return notebook
-
-
-def _name(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
 
 def masters() -> list[Path]:
@@ -331,32 +268,18 @@ def check(paths: list[Path]) -> Iterator[str]:
             yield str(error)
             continue
         made = EXERCISES / path.name
-        if not made.exists():
-            yield f"{_name(made)}: every master has its exercises, got no file. Run: make exercises"
-        elif made.read_bytes() != wanted.encode():
-            yield f"{_name(made)}: it is made from its master, got another. Run: make exercises"
+        if not made.exists() or made.read_bytes() != wanted.encode():
+            got = "another" if made.exists() else "none"
+            yield f"{name_of(made)}: it is made from its master, got {got}. Run: make exercises"
     for path in superfluous():
-        yield f"{_name(path)}: it has no master in notebooks/solutions. Remove it, or add a master"
+        yield f"{name_of(path)}: every one has its master, got none. Remove it, or add a master"
 
 
-SAYS = {
-    KEPT: "it has a student's work, and nothing is new",
-    BESIDE: "it has a student's work; the new one is {new}",
-    BLOCKED: "both it and {new} have a student's work. Rename the second, then call again",
-}
-
-
-def say(state: str, path: Path, name: str) -> None:
-    """Prints what `put` did with a file, one line."""
-    reason = SAYS.get(state, "").format(new=beside(path).name)
-    print(f"{state:9}  {name}{': ' if reason else ''}{reason}", flush=True)
-
-
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="beginnings of names; default: all")
     parser.add_argument("--check", action="store_true", help="write nothing, only complain")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if not SOLUTIONS.is_dir():
         raise SystemExit(
             "exercises: they are made from notebooks/solutions, got no such folder. "
@@ -378,9 +301,9 @@ def main() -> None:
             failed = True
             continue
         made = EXERCISES / path.name
-        say(put(made, text.encode()), made, _name(made))
+        say(put(made, text.encode()), made)
     for path in superfluous():
-        print(f"no master  {_name(path)}: it is left as it is", flush=True)
+        print(f"no master  {name_of(path)}: it is left as it is", flush=True)
     missing = {path.name for path in chapters()} - {path.name for path in masters()}
     for name in sorted(missing if not options.names else ()):
         print(f"no master  notebooks/{name}: its chapter has no exercises yet", flush=True)

@@ -364,7 +364,8 @@ async def refresh(
                 same = path.read_bytes() == text.encode()
                 print(f"{'unchanged' if same else 'DIFFERS  '}  {_name(path)}", flush=True)
                 return same
-            print(f"{'refreshed' if write(path, text.encode()) else 'unchanged'}  {_name(path)}", flush=True)
+            state = "refreshed" if write(path, text.encode()) else "unchanged"
+            print(f"{state}  {_name(path)}", flush=True)
             return True
 
     return (await asyncio.gather(*map(one, paths))).count(False)

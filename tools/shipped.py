@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from refresh import COURSE_KEY, NOTEBOOKS, Notebook, write
+from refresh import COURSE_KEY, NOTEBOOKS, ROOT, Notebook, write
 
 MANIFEST = "MANIFEST.json"
 BEGAN_AS = "began_as"
@@ -134,3 +134,20 @@ def put(path: Path, new: bytes, began: str | None = None) -> str:
             return BESIDE
     path.parent.mkdir(parents=True, exist_ok=True)
     return WRITTEN if write(path, new) else SAME
+
+
+SAYS = {
+    KEPT: "you changed it, and nothing is new",
+    BESIDE: "you changed it; the new one is {new}",
+    BLOCKED: "you changed both it and {new}. Rename the second, then call again",
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def say(state: str, path: Path) -> None:
+    """Prints what `put` did with a file, one line."""
+    reason = SAYS.get(state, "").format(new=beside(path).name)
+    print(f"{state:9}  {name_of(path)}{': ' if reason else ''}{reason}", flush=True)

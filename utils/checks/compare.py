@@ -97,9 +97,18 @@ def copied(values: Any, requires_grad: bool = False) -> Any:
 
 
 def aloud(names: Sequence[str], values: Sequence[Any]) -> str:
-    """Say inputs aloud: tensors by shape, the rest by value."""
-    said = [
-        f"{name} {tuple(value.shape)}" if isinstance(value, Tensor) else f"{name}={value!r}"
-        for name, value in zip(names, values, strict=True)
-    ]
+    """Say inputs aloud: tensors by shape, modules by class, numbers and the like by value."""
+    said = [_aloud(name, value) for name, value in zip(names, values, strict=True)]
     return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+
+
+def _aloud(name: str, value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{name} {tuple(value.shape)}"
+    if isinstance(value, nn.Module):
+        return f"{name} {type(value).__name__}"
+    if isinstance(value, tuple | list) and value and all(isinstance(v, Tensor) for v in value):
+        return f"{name} [{', '.join(str(tuple(v.shape)) for v in value)}]"
+    if callable(value):
+        return f"{name}, a function"
+    return f"{name}={value!r}"

@@ -5,19 +5,19 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from utils.checks.answer import Wrong, written
 from utils.checks.cases import Case
 from utils.checks.compare import aloud, copied, difference, kind, same_values, tensors
-from utils.checks.verdict import ACTS, NotYet, Wrong
 from utils.checks.watch import Watch
 from utils.clinic.report import Report
 
-STUB = "# your code here"
 Inputs = Callable[[Case], tuple[Any, ...]]
 
 # Shortcuts that an exercise may forbid: the name of the function, and what to do instead.
@@ -36,40 +36,17 @@ ATTENTION = {
     )
 }
 EINOPS = {name: "write it with view and transpose" for name in ("rearrange", "reduce", "repeat")}
+PRODUCTS = {
+    name: "write the loops and the products yourself"
+    for name in ("einsum", "matmul", "mm", "bmm", "mv", "tensordot", "linear", "addmm", "baddbmm")
+}
 
 
-# -------------------------------------------------------------------------------------- the stub
-
-
-def written(*answers: Any) -> None:
-    """Raise `NotYet` for an answer that is still what the stub left.
-
-    Args:
-        answers: what the student handed to `check`.
-
-    Raises:
-        NotYet: it is `...` or None, or its source still holds the stub's comment.
-    """
-    for answer in answers:
-        if answer is ... or answer is None:
-            raise NotYet("the answer is still empty")
-        if callable(answer) and STUB in source(answer):
-            raise NotYet(f"{_name(answer)} is still empty")
-
-
-def source(answer: Any) -> str:
-    """Return the source of a function or class, "" when it cannot be found."""
-    try:
-        return inspect.getsource(answer)
-    except (OSError, TypeError):
-        return ""
+# ----------------------------------------------------------------------------------- running it
 
 
 def _name(answer: Any) -> str:
     return getattr(answer, "__name__", "the answer")
-
-
-# ----------------------------------------------------------------------------------- running it
 
 
 def run(answer: Callable, args: Sequence[Any], names: Sequence[str] | None = None) -> Any:
@@ -86,9 +63,11 @@ def run(answer: Callable, args: Sequence[Any], names: Sequence[str] | None = Non
     said = aloud(names or [f"argument {n}" for n in range(1, len(args) + 1)], args)
     try:
         result = answer(*args)
-    except (Exception, *ACTS) as error:
+    except (Exception, SystemExit) as error:
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
-        words = f": {lines[0].strip()[:160]}" if lines else ""
+        # einops names the pattern first and the reason last
+        said_by = lines[-1 if type(error).__name__ == "EinopsError" else 0] if lines else ""
+        words = f": {said_by.strip()[:160]}" if lines else ""
         raise Wrong(f"it raises {type(error).__name__}{words.rstrip('.')}", inputs=said) from None
     if result is None:
         raise Wrong(f"{_called(answer)} returns None: end it with return and the result")
@@ -118,7 +97,7 @@ def _explained(
         args = inputs(Case(seed, values=values))
         try:
             return difference(answer(*copied(args)), other(*copied(args))) is None
-        except (Exception, *ACTS):
+        except (Exception, SystemExit):
             return False
 
     for words, mistake in mistakes.items():
@@ -133,7 +112,7 @@ def _explained(
         same = difference(answer(*copied(one)), answer(*copied(other))) is None
         if same and difference(reference(*copied(one)), reference(*copied(other))):
             return "it gives the same for every input"
-    except (Exception, *ACTS):
+    except (Exception, SystemExit):
         pass
     return None
 
@@ -183,7 +162,7 @@ def _same_gradients(
     want = _gradients(reference, args, list(right.values()))
     try:
         got = _gradients(answer, args, [own[name] for name in right])
-    except (Exception, *ACTS) as error:
+    except (Exception, SystemExit) as error:
         first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         raise Wrong(
             f"the values are right, but its gradient raises {type(error).__name__}: {first[:160]}"
@@ -200,9 +179,28 @@ def _same_gradients(
             raise Wrong(f"the values are right, the gradient of {name} is not")
 
 
+def naming(judge: Callable[..., str]) -> Callable[..., str]:
+    """Note which answer is wrong: a check may ask for several.
+
+    Args:
+        judge: takes the answer first, raises `Wrong`.
+    """
+
+    @wraps(judge)
+    def named(answer: Any, *args: Any, **options: Any) -> str:
+        try:
+            return judge(answer, *args, **options)
+        except Wrong as wrong:
+            wrong.answer = _name(answer)
+            raise
+
+    return named
+
+
 # ------------------------------------------------------------------------------------- functions
 
 
+@naming
 def same_function(
     answer: Callable,
     reference: Callable,
@@ -214,6 +212,7 @@ def same_function(
     gradients: bool = True,
     clinic: Callable[[Callable], Report] | None = None,
     trials: int = 4,
+    counted: Inputs | None = None,
 ) -> str:
     """Compare a function with the right one on random sizes: shape, dtype, values, gradients.
 
@@ -228,6 +227,8 @@ def same_function(
         gradients: whether to compare the gradients of all inputs, too.
         clinic: examines a wrong answer with one of the tools of `utils.clinic`.
         trials: number of sizes; the last one runs in single precision.
+        counted: other inputs with which loops are looked for, where those of `inputs` would not
+            fit into memory: each letter is 21 or more there.
 
     Returns:
         What was compared, for the verdict.
@@ -263,7 +264,7 @@ def same_function(
         if trial == 0 and gradients and floats:
             _same_gradients(answer, reference, args, names_here)
     if not loops:
-        _no_loop(answer, inputs)
+        _no_loop(answer, counted or inputs)
     compared = "shapes, values and gradients" if gradients and floats else "shapes and values"
     if not any(True for _ in tensors((want,))):
         compared = "results"
@@ -334,6 +335,7 @@ def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
     return module
 
 
+@naming
 def same_module(
     answer: type[nn.Module],
     reference: Callable[..., nn.Module],
@@ -380,7 +382,7 @@ def same_module(
         given = copied(args)
         with Watch() as watch:
             got = run(module, given, names)
-        want = right(*copied(args)).detach()
+        want = copied(right(*copied(args)))
 
         def why(module=module, built=built, right=right, args=args, got=got) -> str | None:
             for words, mistake in (mistakes or {}).items():
@@ -389,7 +391,7 @@ def same_module(
                     other.load_state_dict(right.state_dict())
                     if difference(got, other(*copied(args))) is None:
                         return words
-                except (Exception, *ACTS):
+                except (Exception, SystemExit):
                     continue
             return clinic_words(lambda m: clinic(m, built), module) if clinic else None
 
@@ -398,6 +400,11 @@ def same_module(
         _unchanged(args, given, names)
         _allowed(watch, forbidden or {})
         own, rights = dict(module.named_parameters()), dict(right.named_parameters())
+        if lost := [name for name in rights if name not in own]:
+            raise Wrong(
+                f"the values are right, but {lost[0]} is no parameter of its own: training would "
+                "not find it. Keep it in an nn.Parameter or a module, and do not share it"
+            )
         _same_gradients(module, right, args, names, own, rights)
     return f"parameters, shapes, values and gradients agree for {trials} random sizes"
 
@@ -406,7 +413,7 @@ def _built(answer: type[nn.Module], arguments: dict[str, Any]) -> nn.Module:
     said = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     try:
         return answer(**arguments).double().eval()
-    except (Exception, *ACTS) as error:
+    except (Exception, SystemExit) as error:
         first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
         raise Wrong(
             f"{answer.__name__}({said}) raises {type(error).__name__}: {first[:160]}"
@@ -415,7 +422,14 @@ def _built(answer: type[nn.Module], arguments: dict[str, Any]) -> nn.Module:
 
 def _same_parameters(module: nn.Module, right: nn.Module) -> None:
     own, wanted = module.state_dict(), right.state_dict()
+    learned, owned = dict(right.named_parameters()), dict(module.named_parameters())
     for name, tensor in wanted.items():
+        here = name in own or isinstance(getattr(module, name, None), Tensor)
+        if here and name in learned and name not in owned:
+            raise Wrong(
+                f"{name} is a tensor, but not a parameter, so nothing trains it: nn.Parameter "
+                "must stand around all of it, a factor included"
+            )
         if name not in own:
             raise Wrong(
                 f"{type(module).__name__} has no {name}: keep the names that the card gives; "
@@ -489,15 +503,30 @@ def same_number(
         return f"{what} is within {margin:g} of {want:g}"
 
     def why() -> str | None:
-        near = [w for number, w in (known or {}).items() if abs(value - number) <= margin]
-        return near[0] if near else f"it is too {'large' if value > want else 'small'}"
+        near = min(known or {}, key=lambda number: abs(value - number), default=None)
+        if near is not None and abs(value - near) <= margin:
+            return known[near]
+        return too_far(value, want)
 
     raise Wrong(f"{value:.6g} is not {what}", why)
+
+
+def too_far(got: float, want: float) -> str:
+    """Say on which side of the right number a wrong one lies.
+
+    Args:
+        got: the wrong number.
+        want: the right one.
+    """
+    if got != got:
+        return "it is not a number"
+    return f"it is too {'large' if got > want else 'small'}"
 
 
 RANDOM = ("randn", "rand", "normal", "normal_", "randn_like", "rand_like", "randint", "uniform_")
 
 
+@naming
 def same_measure(
     answer: Callable,
     want: Callable[..., float],
@@ -540,7 +569,7 @@ def same_measure(
                 number = mistake(*args)
                 if abs(got - number) <= within * abs(number) and number != right:
                     return words
-            return f"it is too {'large' if got > right else 'small'}"
+            return too_far(got, right)
 
         if not abs(got - right) <= within * abs(right):
             raise Wrong(f"{called} is {got:.3g}, {what} is {right:.3g} within {within:.0%}", why)

@@ -10,32 +10,11 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
+from utils.checks.answer import NotYet, Wrong, stub_left
 from utils.clinic.patient import undisturbed
 
 PAGE = 96  # columns that a notebook shows without breaking a line
 RIGHT, NOT_YET, NOT_RIGHT, NOT_RUN, OPEN = "right", "not yet", "not right", "not run", "open"
-ACTS = (SystemExit, KeyboardInterrupt)  # what an answer may raise beside an Exception
-
-
-class NotYet(Exception):
-    """The answer is still empty."""
-
-
-class Wrong(Exception):
-    """The answer is wrong.
-
-    Args:
-        what: what is wrong, without a full stop.
-        why: finds out why; called only when somebody will read it. It returns None when no known
-            mistake explains the answer.
-        inputs: the inputs for which it is wrong, said aloud.
-    """
-
-    def __init__(
-        self, what: str, why: Callable[[], str | None] | None = None, inputs: str | None = None
-    ):
-        super().__init__(what)
-        self.what, self.why, self.inputs = what, why, inputs
 
 
 class CheckFailed(AssertionError):
@@ -162,10 +141,16 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
         except NotYet as empty:
             return Verdict(id, NOT_YET, f"{empty}. Write your code, run its cell, run this cell.")
         except Wrong as wrong:
+            for answer in filter(stub_left, answers):
+                reason = f"put your code in the place of the three dots in {answer.__name__}."
+                return Verdict(id, NOT_YET, reason)
             why = wrong.why() if explain and wrong.why else None
             because = f": {why}" if why else ""
             tried = f" Tried with {wrong.inputs}." if wrong.inputs else ""
-            return Verdict(id, NOT_RIGHT, f"{wrong.what}{because}.{tried} Chapter {id[:2]}.")
+            what = wrong.what
+            if wrong.answer and sum(map(callable, answers)) > 1 and wrong.answer not in what:
+                what = f"{wrong.answer}: {what}"  # which of several functions it is
+            return Verdict(id, NOT_RIGHT, f"{what}{because}.{tried} Chapter {id[:2]}.")
 
 
 def check(id: str, *answers: Any) -> None:

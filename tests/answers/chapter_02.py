@@ -1,0 +1,477 @@
+"""Answers to the exercises of chapter 02, right and wrong."""
+
+from exercise_bank import Bank, code, swap
+
+BANK = {
+    "02.1": Bank(
+        wrong=[
+            swap("(12, 10)", "(10, 12)", says="right sizes in another order"),
+            swap("(12, 10)", "(7, 10)", says="look at new"),
+            swap("(4, 7, 12)", "(4, 7, 10)", says="look at new"),
+            swap("(4, 7, 12)", "(4, 12, 7)", says="right sizes in another order"),
+            swap("(4, 3, 7, 4)", "(4, 7, 3, 4)", says="right sizes in another order"),
+            swap("(4, 3, 7, 4)", "(4, 3, 7, 12)", says="look at d"),
+            swap("(4, 3, 7, 4)", "(12, 7, 4)", says="needs 4 axes"),
+            swap("12 * 10 + 12", "12 * 10", says="the biases are missing"),
+            swap("12 * 10 + 12", "12 * 10 + 10", says="not of the token"),
+            swap("12 * 10 + 12", "3 * (12 * 10 + 12)", says="the heads share"),
+            swap("12 * 10 + 12", "(12, 10)", says="is a number"),
+        ],
+        right=[
+            swap("(12, 10)", "torch.Size([12, 10])"),
+            swap("12 * 10 + 12", "sum(p.numel() for p in nn.Linear(10, 12).parameters())"),
+        ],
+    ),
+    "02.2": Bank(
+        wrong=[
+            code(
+                """
+                def split_heads(x, num_heads):
+                    b, n, width = x.shape
+                    return x.view(b, num_heads, n, width // num_heads)
+                """,
+                says="tokens and heads never changed places",
+            ),
+            code(
+                """
+                def split_heads(x, num_heads):
+                    b, n, width = x.shape
+                    return x.reshape(b, n, width // num_heads, num_heads).permute(0, 3, 1, 2)
+                """,
+                says="every h-th number",
+            ),
+            swap("num_heads).transpose(1, 2)", "num_heads)", says="asked for is"),
+            swap("num_heads).transpose(1, 2)", "num_heads).transpose(2, 3)", says="asked for is"),
+            code(
+                """
+                def split_heads(x, num_heads):
+                    return rearrange(x, "b n (h d) -> b h n d", h=num_heads)
+                """,
+                says="it calls rearrange",
+            ),
+            code(
+                """
+                def split_heads(x, num_heads):
+                    b, n, width = x.shape
+                    return x.reshape(b, n, 8, width // 8).transpose(1, 2)
+                """,
+                says="it raises RuntimeError",
+            ),
+            code(
+                """
+                def join_heads(heads):
+                    b, h, n, d = heads.shape
+                    return heads.reshape(b, n, h * d)
+                """,
+                says="tokens and heads never changed places",
+            ),
+            code(
+                """
+                def join_heads(heads):
+                    b, h, n, d = heads.shape
+                    return heads.transpose(1, 2).view(b, n, h * d)
+                """,
+                says="it raises RuntimeError: view size is not compatible",
+            ),
+            code(
+                """
+                def join_heads(heads):
+                    b, h, n, d = heads.shape
+                    return heads.permute(0, 2, 3, 1).reshape(b, n, h * d)
+                """,
+                says="as in (d h)",
+            ),
+            code(
+                """
+                def join_heads(heads):
+                    b, h, n, d = heads.shape
+                    heads.unsqueeze_(0)
+                    return heads[0].transpose(1, 2).reshape(b, n, h * d)
+                """,
+                says="heads was changed in place",
+            ),
+            code(
+                """
+                def join_heads(heads):
+                    b, h, n, d = heads.shape
+                    return heads.transpose(1, 2).reshape(b, n, h * d).float()
+                """,
+                says="the dtype is not",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def split_heads(x, num_heads):
+                    return torch.stack(x.chunk(num_heads, dim=-1), dim=1)
+
+
+                def join_heads(heads):
+                    return torch.cat(heads.unbind(1), dim=-1)
+                """
+            ),
+            code(
+                """
+                def split_heads(x, num_heads):
+                    return x.unflatten(-1, (num_heads, -1)).permute(0, 2, 1, 3)
+
+
+                def join_heads(heads):
+                    return heads.movedim(1, 2).flatten(2)
+                """
+            ),
+            code(
+                """
+                def split_heads(x, num_heads):
+                    b, n, width = x.shape
+                    return x.view(b, n, num_heads, -1).swapaxes(1, 2).contiguous()
+
+
+                def join_heads(heads):
+                    b, h, n, d = heads.shape
+                    return heads.transpose(1, 2).contiguous().view(b, n, -1)
+                """
+            ),
+        ],
+    ),
+    "02.3": Bank(
+        wrong=[
+            swap('d e -> b n d") + bias', 'd e -> b n d")', says="the biases are missing"),
+            swap("dim=1)", "dim=2)", says="asked for is"),
+            swap("dim=1)", "dim=0)", says="asked for is"),
+            swap("einsum(x, table, ", "einsum(x, tables[0], ", says="the table of head 0"),
+            swap(
+                "return torch.stack(heads, dim=1)",
+                "return torch.stack(heads, dim=2).reshape(len(x), len(tables), x.shape[1], -1)",
+                says="reshape brought them in front",
+            ),
+            swap("zip(tables, biases)", "zip(tables.flip(0), biases.flip(0))", says="reverse"),
+            swap(
+                'return projected + rearrange(biases, "h d -> h 1 d")',
+                "return projected",
+                says="the biases are missing",
+            ),
+            swap(
+                "projected + rearrange(biases, ",
+                "projected - rearrange(biases, ",
+                says="the biases are subtracted",
+            ),
+            swap('rearrange(biases, "h d -> h 1 d")', "biases", says="it raises RuntimeError"),
+            swap('rearrange(biases, "h d -> h 1 d")', "biases[0]", says="the biases of head 0"),
+            swap('rearrange(biases, "h d -> h 1 d")', "biases.sum(0)", says="sum of all biases"),
+            swap("-> b h n d", "-> b n h d", says="it raises RuntimeError"),
+            code(
+                """
+                def heads(x, tables, biases):
+                    return heads_loop(x, tables, biases)
+                """,
+                says="it loops",
+            ),
+            code(
+                """
+                def heads(x, tables, biases):
+                    wide = einsum(x, tables, "b n e, h d e -> b n h d") + biases
+                    return wide.view(len(x), len(tables), x.shape[1], -1)
+                """,
+                says="reshape brought them in front",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def heads_loop(x, tables, biases):
+                    linear = torch.nn.functional.linear
+                    return torch.stack([linear(x, *pair) for pair in zip(tables, biases)], dim=1)
+
+
+                def heads(x, tables, biases):
+                    return x[:, None] @ tables.mT + biases[:, None]
+                """
+            ),
+            code(
+                """
+                def heads_loop(x, tables, biases):
+                    result = torch.zeros(len(x), len(tables), x.shape[1], tables.shape[1])
+                    result = result.to(x.dtype)
+                    for h in range(len(tables)):
+                        result[:, h] = x @ tables[h].T + biases[h]
+                    return result
+
+
+                def heads(x, tables, biases):
+                    wide = x @ tables.flatten(0, 1).T + biases.flatten()
+                    return rearrange(wide, "b n (h d) -> b h n d", h=len(tables))
+                """
+            ),
+        ],
+    ),
+    "02.4": Bank(
+        wrong=[
+            code("Healthy = Sick", says="q_proj.weight has shape"),
+            swap(
+                "nn.Linear(embed_dim, embed_dim)",
+                "nn.Linear(embed_dim, embed_dim // num_heads)",
+                says="q_proj.weight has shape",
+            ),
+            swap(
+                "nn.Linear(embed_dim, embed_dim)",
+                "nn.Linear(embed_dim, embed_dim, bias=False)",
+                says="has no q_proj.bias",
+            ),
+            swap("self.q_proj", "self.query", says="keep the names that the card gives"),
+            swap("b n (h d) ->", "b n (d h) ->", says="every h-th number"),
+            swap("-> b h n d", "-> b n h d", says="asked for is"),
+            code(
+                """
+                class Healthy(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.num_heads = num_heads
+                        self.q_proj = nn.Linear(embed_dim, embed_dim)
+
+                    def forward(self, x):
+                        b, n, e = x.shape
+                        return self.q_proj(x).view(b, self.num_heads, n, e // self.num_heads)
+                """,
+                says="tokens and heads never changed places",
+            ),
+            code(
+                """
+                class Healthy(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.num_heads = num_heads
+                        self.q_proj = nn.Linear(embed_dim, embed_dim)
+
+                    def forward(self, x):
+                        return self.q_proj(rearrange(x, "b n (h d) -> b h n d", h=self.num_heads))
+                """,
+                says="it raises RuntimeError",
+            ),
+            code(
+                """
+                class Healthy(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.num_heads = num_heads
+                        d = embed_dim // num_heads
+                        self.q_proj = nn.ModuleList(nn.Linear(d, d) for _ in range(num_heads))
+
+                    def forward(self, x):
+                        parts = zip(self.q_proj, x.chunk(self.num_heads, dim=-1))
+                        return torch.stack([layer(part) for layer, part in parts], dim=1)
+                """,
+                says="has no q_proj.weight",
+            ),
+            code(
+                """
+                class Healthy(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.num_heads = num_heads
+                        self.q_proj = nn.Linear(embed_dim, embed_dim)
+
+                    def forward(self, x):
+                        with torch.no_grad():
+                            queries = self.q_proj(x)
+                        return rearrange(queries, "b n (h d) -> b h n d", h=self.num_heads)
+                """,
+                says="no gradient reaches",
+            ),
+        ],
+        right=[
+            code(
+                """
+                class Healthy(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.num_heads = num_heads
+                        self.q_proj = nn.Linear(embed_dim, embed_dim)
+
+                    def forward(self, x):
+                        return self.q_proj(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+                """
+            ),
+            code(
+                """
+                class Healthy(Sick):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__(embed_dim, num_heads)
+                        self.q_proj = nn.Linear(embed_dim, embed_dim)
+
+                    def forward(self, x):
+                        weight, bias = self.q_proj.weight, self.q_proj.bias
+                        tables = rearrange(weight, "(h d) e -> h d e", h=self.num_heads)
+                        biases = rearrange(bias, "(h d) -> h 1 d", h=self.num_heads)
+                        return einsum(x, tables, "b n e, h d e -> b h n d") + biases
+                """
+            ),
+        ],
+    ),
+    "02.5": Bank(
+        wrong=[
+            swap("b n (three h d) ->", "b n (h three d) ->", says="read head by head"),
+            swap("b n (three h d) ->", "b n (h d three) ->", says="take turns in every row"),
+            swap("b n (three h d) ->", "b n (three d h) ->", says="every h-th number"),
+            swap("three b h n d", "three b n h d", says="asked for is"),
+            swap("return q, k, v", "return k, q, v", says="queries and keys are exchanged"),
+            swap("return q, k, v", "return v, k, q", says="in reverse order"),
+            swap("return q, k, v", "return q, k, k", says="the keys are given out as values"),
+            swap("return q, k, v", "return torch.stack([q, k, v])", says="3 results in a tuple"),
+            swap("return q, k, v", "return q, k", says="has 2 parts, 3 are asked for"),
+            swap("3 * embed_dim", "embed_dim", says="qkv_proj.weight has shape"),
+            swap("self.qkv_proj", "self.proj", says="keep the names that the card gives"),
+            code(
+                """
+                class WideProjection(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.num_heads = num_heads
+                        self.qkv_proj = nn.Linear(embed_dim, 3 * embed_dim)
+
+                    def forward(self, x):
+                        b, n, e = x.shape
+                        q, k, v = self.qkv_proj(x).chunk(3, dim=-1)
+                        return tuple(t.reshape(b, self.num_heads, n, -1) for t in (q, k, v))
+                """,
+                says="view or reshape alone moves no axis",
+            ),
+            code(
+                """
+                class WideProjection(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.num_heads = num_heads
+                        self.qkv_proj = nn.Linear(embed_dim, 3 * embed_dim)
+
+                    def forward(self, x):
+                        b, n, e = x.shape
+                        q, k, v = self.qkv_proj(x).view(3, b, self.num_heads, n, -1)
+                        return q, k, v
+                """,
+                says="bring `three` to the front",
+            ),
+            code(
+                """
+                def in_our_order(weight, num_heads):
+                    return rearrange(weight, "(three h d) e -> (h three d) e", three=3, h=num_heads)
+                """,
+                says="from our order to theirs",
+            ),
+            swap("-> (three h d) e", "-> (three d h) e", says="must stay neighbours"),
+            swap('"(h three d) e', '"(h d three) e', says="take turns"),
+            code(
+                """
+                def in_our_order(weight, num_heads):
+                    return weight.reshape(3, num_heads, -1, weight.shape[1]).flatten(0, 2)
+                """,
+                says="it returns weight as it came",
+            ),
+        ],
+        right=[
+            code(
+                """
+                class WideProjection(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.h = num_heads
+                        self.qkv_proj = nn.Linear(embed_dim, 3 * embed_dim)
+
+                    def forward(self, x):
+                        parts = self.qkv_proj(x).chunk(3, dim=-1)
+                        return [t.unflatten(-1, (self.h, -1)).transpose(1, 2) for t in parts]
+
+
+                def in_our_order(weight, num_heads):
+                    d = len(weight) // num_heads // 3
+                    blocks = weight.view(num_heads, 3, d, -1)
+                    return torch.cat([blocks[:, i].flatten(0, 1) for i in range(3)])
+                """
+            ),
+            code(
+                """
+                class WideProjection(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.qkv_proj = nn.Linear(embed_dim, embed_dim * 3)
+                        self.num_heads, self.d = num_heads, embed_dim // num_heads
+
+                    def forward(self, x):
+                        b, n, _ = x.shape
+                        wide = self.qkv_proj(x).view(b, n, 3, self.num_heads, self.d)
+                        return wide.permute(2, 0, 3, 1, 4).unbind(0)
+
+
+                def in_our_order(weight, num_heads):
+                    places = torch.arange(len(weight))
+                    rows = rearrange(places, "(h t d) -> (t h d)", t=3, h=num_heads)
+                    return weight[rows]
+                """
+            ),
+        ],
+    ),
+    "02.6": Bank(
+        wrong=[
+            swap("tables * embed_dim, embed_dim", "embed_dim, embed_dim", says="of its own"),
+            swap(".var()", ".std()", says="standard deviation"),
+            swap("(tokens @ table[:embed_dim].T)", "table", says="variance of the weights"),
+            swap(
+                "nn.init.xavier_uniform_(table)",
+                "nn.init.kaiming_uniform_(table, 5**0.5)",
+                says="nn.Linear fills its table in another way",
+            ),
+            code(
+                """
+                def measure(embed_dim, tables):
+                    return 2 / (1 + tables)
+                """,
+                says="nothing was measured",
+            ),
+            code(
+                """
+                def measure(embed_dim, tables):
+                    return 0.5
+                """,
+                says="nothing was measured",
+            ),
+            code(
+                """
+                def measure(embed_dim, tables):
+                    linear = nn.Linear(embed_dim, tables * embed_dim)
+                    return linear(torch.randn(1000, embed_dim)).var().item()
+                """,
+                says="nn.Linear fills its table in another way",
+            ),
+            swap(".var().item()", ".var(dim=0)", says="a number is asked for"),
+            swap("** 0.5", "* 1.0", says="a root is missing"),
+            swap("((1 + tables) / 2) ** 0.5", "tables**0.5", says="square root of the number"),
+            swap("((1 + tables) / 2) ** 0.5", "2**0.5", says="for 3 tables only"),
+            swap("((1 + tables) / 2) ** 0.5", "(2 / (1 + tables)) ** 0.5", says="upside down"),
+            swap("((1 + tables) / 2) ** 0.5", "2 / (1 + tables)", says="without a gain"),
+        ],
+        right=[
+            code(
+                """
+                def measure(embed_dim, tables):
+                    wide = nn.Linear(embed_dim, tables * embed_dim, bias=False)
+                    nn.init.xavier_uniform_(wide.weight)
+                    with torch.no_grad():
+                        return wide(torch.randn(1200, embed_dim))[:, :embed_dim].var()
+                """
+            ),
+            code(
+                """
+                def measure(embed_dim, tables):
+                    table = nn.init.xavier_uniform_(torch.zeros(embed_dim * tables, embed_dim))
+                    tokens = torch.randn(8, 250, embed_dim)
+                    q = einsum(tokens, table[:embed_dim], "b n e, new e -> b n new")
+                    return float(q.square().mean())
+
+
+                def gain(tables):
+                    return (tables / 2 + 0.5) ** (1 / 2)
+                """
+            ),
+        ],
+    ),
+}

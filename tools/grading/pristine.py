@@ -1,0 +1,166 @@
+"""Notices what a student's code replaced in the libraries with which its answers are judged.
+
+Works in the process of the student's code. Everything that judging calls is noted before that code
+begins; before and after every check it is compared and put back. Code that is out to deceive can
+get around anything in its own process: `suspicion` looks for that in its text.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import pkgutil
+import sys
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+LIBRARIES = ("torch", "einops", "numpy", "utils")
+# Standard modules that judging uses; sys has hooks that IPython changes, so only these of it.
+STANDARD = "contextlib copy dataclasses functools importlib inspect itertools linecache math operator"
+STANDARD += " random re textwrap types warnings"
+OF_SYS = ("setprofile", "getprofile", "settrace", "_getframe")
+# Jupyter gives these of builtins other meanings.
+JUPYTERS = {"input", "exit", "quit", "help", "copyright", "credits", "license", "open", "display"}
+# What the course itself changes while it runs.
+CHANGES = {"_SEEN"}
+# torch calls what stands in these for every module that it runs.
+HOOKS = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+    "_global_module_registration_hooks",
+    "_global_parameter_registration_hooks",
+    "_global_buffer_registration_hooks",
+)
+PARTS = ("__code__", "__defaults__", "__kwdefaults__", "__closure__")
+MISSING = object()
+
+
+def load_course() -> None:
+    """Imports all of `utils`, so that nothing of it is new to a student's code."""
+    import utils
+
+    for found in pkgutil.walk_packages(utils.__path__, "utils."):
+        importlib.import_module(found.name)
+
+
+class Pristine:
+    """What the libraries were before a student's code ran."""
+
+    def __init__(self) -> None:
+        self.modules = {
+            name: module
+            for name, module in sys.modules.items()
+            if name.split(".")[0] in LIBRARIES or name in ("builtins", "sys", *STANDARD.split())
+        }
+        # Each entry: what to call it, the namespace, the name in it, what stood there.
+        self.entries: list[tuple[str, Any, str, Any]] = []
+        self.functions: dict[FunctionType, tuple[Any, ...]] = {}
+        self.names: list[tuple[str, Any, frozenset[str]]] = []
+        seen: set[int] = set()
+        for name, module in self.modules.items():
+            for key, value in list(vars(module).items()):
+                if self._counts(name, key, value):
+                    self.entries.append((f"{name}.{key}", vars(module), key, value))
+                    self._look_into(f"{name}.{key}", value, seen)
+            if name.split(".")[0] == "utils":
+                self.names.append((name, vars(module), frozenset(vars(module))))
+        hooks = vars(sys.modules["torch.nn.modules.module"])
+        self.hooks = {name: hooks[name] for name in HOOKS if name in hooks}
+
+    @staticmethod
+    def _counts(module: str, key: str, value: Any) -> bool:
+        if module == "builtins":
+            return key not in JUPYTERS and callable(value)
+        if module == "sys":
+            return key in OF_SYS
+        if module.split(".")[0] == "utils":
+            return not key.startswith("__") and key not in CHANGES
+        return callable(value) or isinstance(value, ModuleType)
+
+    def _look_into(self, label: str, value: Any, seen: set[int]) -> None:
+        """Notes what can be changed inside a function, a class or a table."""
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        home = str(getattr(value, "__module__", "")).split(".")
+        ours = home[0] in ("utils", "einops")
+        if isinstance(value, FunctionType):
+            self.functions[value] = tuple(getattr(value, part) for part in PARTS)
+        elif isinstance(value, type) and (
+            ours or home[:2] == ["torch", "nn"] or home[:2] in (["torch", "_tensor"], ["torch", "overrides"])
+        ):
+            self.names.append((label, value, frozenset(vars(value))))
+            for key, inner in list(vars(value).items()):
+                if callable(inner) or isinstance(inner, property | staticmethod | classmethod):
+                    self.entries.append((f"{label}.{key}", value, key, inner))
+                    self._look_into(f"{label}.{key}", inner, seen)
+        elif isinstance(value, dict) and label.startswith("utils."):
+            for key, inner in value.items():
+                self.entries.append((f"{label}[{key!r}]", value, key, inner))
+                self._look_into(f"{label}[{key!r}]", inner, seen)
+        elif ours and hasattr(value, "__dict__") and not isinstance(value, ModuleType):
+            for key, inner in vars(value).items():
+                self.entries.append((f"{label}.{key}", vars(value), key, inner))
+                self._look_into(f"{label}.{key}", inner, seen)
+
+    def put_back(self) -> list[str]:
+        """Puts everything back to what it was; returns the names of what was replaced."""
+        sys.settrace(None)
+        return list(dict.fromkeys(self._put_back()))
+
+    def _put_back(self) -> Iterator[str]:
+        for name, module in self.modules.items():
+            if sys.modules.get(name) is not module:
+                sys.modules[name] = module
+                yield f"sys.modules[{name!r}]"
+        for label, space, key, value in self.entries:
+            table = space if isinstance(space, dict) else vars(space)
+            if table.get(key, MISSING) is not value:
+                if isinstance(space, dict):
+                    space[key] = value
+                else:
+                    setattr(space, key, value)
+                yield label
+        for function, parts in self.functions.items():
+            for part, value in zip(PARTS, parts, strict=True):
+                if getattr(function, part) is not value:
+                    if part != "__closure__":  # it cannot be changed, so it was not
+                        setattr(function, part, value)
+                    yield f"{function.__module__}.{function.__qualname__}.{part}"
+        for label, space, names in self.names:
+            table = space if isinstance(space, dict) else vars(space)
+            for key in [k for k in table if k not in names]:
+                if self._shadows(space, key):
+                    if isinstance(space, dict):
+                        del space[key]
+                    else:
+                        delattr(space, key)
+                    yield f"{label}.{key}"
+        for name, table in self.hooks.items():
+            if table:
+                table.clear()
+                yield f"torch.nn.modules.module.{name}"
+        yield from self._modes()
+
+    @staticmethod
+    def _shadows(space: Any, key: str) -> bool:
+        """Says whether a new name hides one that judging would have found behind it."""
+        if isinstance(space, dict):
+            return hasattr(builtins, key)
+        return any(key in vars(base) for base in space.__mro__[1:])
+
+    @staticmethod
+    def _modes() -> Iterator[str]:
+        import torch
+        from torch.overrides import _get_current_function_mode_stack
+        from torch.utils._device import DeviceContext
+
+        left = _get_current_function_mode_stack()
+        if any(not isinstance(mode, DeviceContext) for mode in left):
+            for mode in left:
+                torch._C._pop_torch_function_stack()
+                if not isinstance(mode, DeviceContext):
+                    yield f"the functions of torch, by {type(mode).__name__}"

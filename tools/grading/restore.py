@@ -1,0 +1,299 @@
+"""Puts a handed-in notebook into the order that grading needs, and says what was changed.
+
+Only the students' own sources are taken from it. Checks come from the master, one after the answers
+of each exercise, whatever was deleted, doubled, moved or rewritten; so does the metadata that says
+which cell is what. A notebook that lost all metadata is put together by its headings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from cards import HEADING, NUMBERED, Cell, grade_id, sections, source
+from refresh import Notebook
+
+GRADE_ID = re.compile(r"(answer|check)-(\d\d)-(\d+)([b-z]?)")
+CALL = re.compile(r"""^\s*check\(\s*["'](\d\d)\.(\d+)["']""", re.MULTILINE)
+MOST_CELLS = 2000
+
+
+class Unreadable(Exception):
+    """The file is no notebook; the text says why."""
+
+
+def tidy(content: bytes) -> Notebook:
+    """Reads a notebook and keeps what grading needs: kinds, sources, grade_ids.
+
+    Args:
+        content: what stands in the file.
+
+    Raises:
+        Unreadable: it is no notebook.
+    """
+    if not content.strip():
+        raise Unreadable("the file is empty")
+    try:
+        raw = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        words = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not JSON, or cut off"
+        raise Unreadable(f"the file is no notebook: {words}") from None
+    if not isinstance(raw, dict):
+        raise Unreadable("the file is no notebook: JSON, but no cells")
+    cells = raw.get("cells")
+    if cells is None and isinstance(raw.get("worksheets"), list):  # the format before 2015
+        cells = [c for sheet in raw["worksheets"] for c in (sheet or {}).get("cells", [])]
+    if not isinstance(cells, list):
+        raise Unreadable("the file is no notebook: JSON, but no cells")
+    if len(cells) > MOST_CELLS:
+        raise Unreadable(f"the notebook has {len(cells)} cells, more than {MOST_CELLS}")
+    return {"cells": [_cell(cell, place) for place, cell in enumerate(cells) if isinstance(cell, dict)]}
+
+
+def _cell(raw: dict[str, Any], place: int) -> Cell:
+    text = raw.get("source", raw.get("input", ""))
+    if isinstance(text, list):
+        text = "".join(part for part in text if isinstance(part, str))
+    metadata = raw.get("metadata")
+    nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    name = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
+    kind = raw.get("cell_type")
+    # A lone half of a surrogate pair is JSON, but no text that can be written to a file.
+    text = text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
+    return {
+        "cell_type": kind if kind in ("code", "markdown", "raw") else "markdown",
+        "id": f"cell-{place}",
+        "metadata": {"nbgrader": {"grade_id": name}} if isinstance(name, str) else {},
+        "source": text.replace("\r\n", "\n"),
+    }
+
+
+def chapter_of(notebook: Notebook) -> str | None:
+    """Returns the chapter whose exercises these are, by grade_ids, then by calls of check."""
+    found: dict[str, int] = {}
+    for cell in notebook["cells"]:
+        match = GRADE_ID.fullmatch(grade_id(cell))
+        if match:
+            found[match.group(2)] = found.get(match.group(2), 0) + 1000
+        for call in CALL.finditer(source(cell)):
+            found[call.group(1)] = found.get(call.group(1), 0) + 1
+    return max(sorted(found), key=lambda chapter: found[chapter]) if found else None
+
+
+@dataclass
+class Task:
+    """One exercise, as the master has it and as the student left it.
+
+    Args:
+        id: such as "03.2".
+        title: of its card.
+        points: 0 for an open exercise.
+        check: grade_id of its check cell, None for an open exercise.
+        answers: grade_ids of its answer cells.
+        stubs: their sources before the student's work.
+    """
+
+    id: str
+    title: str
+    points: float
+    check: str | None
+    answers: list[str]
+    stubs: list[str]
+
+
+def tasks_of(exercises: Notebook) -> list[Task]:
+    """Lists the exercises of a notebook that was made from a master."""
+    found = []
+    for part in sections(exercises):
+        if part.number is None:
+            continue
+        numbers = GRADE_ID.fullmatch(grade_id(part.answers[0])) if part.answers else None
+        if not numbers:
+            continue
+        check = part.checks[0] if part.checks else None
+        found.append(
+            Task(
+                id=f"{numbers.group(2)}.{numbers.group(3)}",
+                title=NUMBERED.fullmatch(part.heading).group(2),
+                points=float(check["metadata"]["nbgrader"]["points"]) if check else 0.0,
+                check=grade_id(check) if check else None,
+                answers=[grade_id(cell) for cell in part.answers],
+                stubs=[source(cell).strip() for cell in part.answers],
+            )
+        )
+    return found
+
+
+@dataclass
+class Restored:
+    """What is graded in place of what was handed in.
+
+    Args:
+        notebook: in nbformat 4.5, with the master's checks and metadata.
+        own: places (in that notebook) of the cells that are the student's, by exercise.
+        remarks: what was put back, for the instructor.
+        numbers: for each place, the number of the cell as the student saw it, None for checks.
+    """
+
+    notebook: Notebook
+    own: dict[str, list[int]]
+    remarks: list[str] = field(default_factory=list)
+    numbers: list[int | None] = field(default_factory=list)
+
+
+def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
+    """Makes the notebook that is graded from what was handed in and what was handed out.
+
+    Args:
+        handed_in: as `tidy` gives it.
+        exercises: what was made from the master, with its check cells and metadata.
+    """
+    tasks = tasks_of(exercises)
+    originals = {grade_id(cell): cell for cell in exercises["cells"] if grade_id(cell)}
+    remarks: list[str] = []
+    cells = [dict(cell, number=n) for n, cell in enumerate(handed_in["cells"], start=1)]
+    checks = {task.check: task for task in tasks if task.check}
+    known = {_bare(cell) for cell in exercises["cells"]}
+
+    where: dict[str, list[int]] = {}  # grade_id -> places
+    for place, cell in enumerate(cells):
+        name = _which(cell, originals)
+        cell["role"] = name
+        if name:
+            where.setdefault(name, []).append(place)
+        elif grade_id(cell):
+            remarks.append(f"cell {cell['number']} has the unknown grade_id {grade_id(cell)[:40]}")
+    if not any(name.startswith("answer-") for name in where) and tasks:
+        remarks.append("the grading metadata is gone: answers are found by the headings")
+
+    # After which place each check stands, and what was wrong with it.
+    after: dict[int, list[Task]] = {}
+    edges = _edges(cells)
+    for task in tasks:
+        answers = [p for name in task.answers for p in where.get(name, [])]
+        if task.check:
+            after.setdefault(_place(task, answers, where, edges, len(cells)), []).append(task)
+        if task.check and (said := _changed(task, where, cells, originals)):
+            remarks.append(said)
+        for name in task.answers:
+            count = len(where.get(name, []))
+            if count > 1:
+                remarks.append(f"{name} stands {count} times: the last one is shown, all are run")
+            for p in where.get(name, []):
+                if cells[p]["cell_type"] != "code":
+                    remarks.append(f"{name} was made a cell of text: it is run as code")
+                    cells[p]["cell_type"] = "code"
+
+    result: list[Cell] = []
+    own: dict[str, list[int]] = {task.id: [] for task in tasks}
+    numbers: list[int | None] = []
+    section: str | None = None
+    ids = {task.id.partition(".")[2]: task.id for task in tasks}
+    home = {name: task.id for task in tasks for name in task.answers}
+
+    def put(cell: Cell, number: int | None) -> None:
+        cell["id"] = f"cell-{len(result)}"
+        result.append(cell)
+        numbers.append(number)
+
+    for task in after.pop(-1, []):
+        put(_check_cell(originals[task.check]), None)
+    for place, cell in enumerate(cells):
+        heading = HEADING.match(cell["source"]) if cell["cell_type"] == "markdown" else None
+        if heading:
+            numbered = NUMBERED.fullmatch(heading.group(1))
+            section = ids.get(numbered.group(1)) if numbered else None
+        role = cell["role"]
+        if role not in checks and not _is_stray_check(cell):
+            last = role and where[role][-1] == place
+            exercise = home.get(role or "", section)
+            if exercise and (role or _bare(cell) not in known) and cell["source"].strip():
+                own[exercise].append(len(result))
+            put(_own_cell(cell, originals[role] if last else None), cell["number"])
+        for task in after.get(place, []):
+            put(_check_cell(originals[task.check]), None)
+    notebook = {"cells": result, "metadata": exercises["metadata"], "nbformat": 4, "nbformat_minor": 5}
+    return Restored(notebook, own, remarks, numbers)
+
+
+def _bare(cell: Cell) -> tuple[str, str]:
+    return cell["cell_type"], source(cell).strip()
+
+
+def _which(cell: Cell, originals: dict[str, Cell]) -> str | None:
+    """Returns which cell of the master this is: by its grade_id, or as a check by its text."""
+    name = grade_id(cell)
+    if name in originals:
+        return name
+    if cell["cell_type"] == "code" and (call := CALL.match(cell["source"])):
+        name = f"check-{call.group(1)}-{call.group(2)}"
+        if name in originals and "\n" not in cell["source"].strip():
+            return name
+    return None
+
+
+def _is_stray_check(cell: Cell) -> bool:
+    """Says whether a cell claims to be a check that the master does not have."""
+    return grade_id(cell).startswith("check-")
+
+
+def _edges(cells: list[Cell]) -> dict[int, int]:
+    """Returns the place of the last cell of each numbered section."""
+    found: dict[int, int] = {}
+    number: int | None = None
+    for place, cell in enumerate(cells):
+        heading = HEADING.match(cell["source"]) if cell["cell_type"] == "markdown" else None
+        if heading:
+            numbered = NUMBERED.fullmatch(heading.group(1))
+            number = int(numbered.group(1)) if numbered else None
+        if number is not None:
+            found[number] = place
+    return found
+
+
+def _place(
+    task: Task, answers: list[int], where: dict[str, list[int]], edges: dict[int, int], count: int
+) -> int:
+    """Returns the place after which the check of an exercise stands; -1 is the beginning."""
+    own = where.get(task.check or "", [])
+    last = max(answers, default=-1)
+    if own and own[-1] > last >= 0:
+        return own[-1]
+    if last >= 0:
+        return last
+    return edges.get(int(task.id.partition(".")[2]), own[-1] if own else count - 1)
+
+
+def _changed(
+    task: Task, where: dict[str, list[int]], cells: list[Cell], originals: dict[str, Cell]
+) -> str | None:
+    places = where.get(task.check or "", [])
+    if not places:
+        return f"the check of {task.id} was deleted: put back"
+    if len(places) > 1:
+        return f"the check of {task.id} stood {len(places)} times: one put back"
+    cell = cells[places[0]]
+    if cell["cell_type"] != "code" or cell["source"].strip() != source(originals[task.check]).strip():
+        return f"the check of {task.id} was changed: put back"
+    return None
+
+
+def _check_cell(original: Cell) -> Cell:
+    return {
+        "cell_type": "code",
+        "execution_count": None,
+        "metadata": json.loads(json.dumps(original["metadata"])),
+        "outputs": [],
+        "source": source(original),
+    }
+
+
+def _own_cell(cell: Cell, original: Cell | None) -> Cell:
+    made: Cell = {"cell_type": cell["cell_type"], "metadata": {}, "source": cell["source"]}
+    if original is not None:
+        made["metadata"] = json.loads(json.dumps(original["metadata"]))
+    if cell["cell_type"] == "code":
+        made |= {"execution_count": None, "outputs": []}
+    return made

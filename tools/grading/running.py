@@ -1,0 +1,358 @@
+"""Runs one notebook in a process of its own, with limits, and collects what it shows.
+
+nbgrader's own `Execute` waits for ever where a student's code makes it wait. `Run` takes its place
+among nbgrader's preprocessors. A cell that takes too long or prints too much is interrupted, and the
+next cell follows; a cell that cannot be interrupted ends the notebook, and what was right before
+stays right. Check cells are not run as code: the kernel judges the answers itself (see warm.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import secrets
+import select
+import signal
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cards import grade_id, source
+
+PATIENCE = 3.0  # seconds that an interrupted cell has to end
+START = 60.0  # seconds that a kernel has to begin
+KEPT = 20_000  # characters of text kept for a cell
+KEPT_PICTURES = 600_000  # characters of pictures kept for a cell
+MESSAGE_BYTES = 30_000_000  # a longer message is refused before it is in memory
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a notebook may take.
+
+    Args:
+        cell: seconds of one cell.
+        notebook: seconds of the whole notebook.
+        memory: bytes of all its processes together.
+        output: bytes that one cell may show.
+    """
+
+    cell: float = 30.0
+    notebook: float = 180.0
+    memory: int = 3_000_000_000
+    output: int = 5_000_000
+
+
+class Ended(Exception):
+    """The kernel is no more; the text says why, in words that follow "stopped: "."""
+
+
+class Keeper:
+    """The connection to the process that watches a kernel; see warm.py."""
+
+    def __init__(self, address: str, order: dict[str, Any]):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(address)
+        self.socket.sendall(json.dumps(order).encode() + b"\n")
+        self.pid: int | None = None
+        self.stopped: str | None = None
+        self.ended = False
+        self._rest = b""
+
+    def look(self, wait: float = 0.0) -> None:
+        """Takes in what the keeper said."""
+        while not self.ended and select.select([self.socket], [], [], wait)[0]:
+            wait = 0.0
+            try:
+                got = self.socket.recv(65536)
+            except OSError:
+                got = b""
+            if not got:
+                self.ended = True
+                self.stopped = self.stopped or "its watcher was killed"
+                if self.pid:
+                    self._signal(signal.SIGKILL)
+                return
+            *lines, self._rest = (self._rest + got).split(b"\n")
+            for line in lines:
+                said = json.loads(line)
+                self.pid = said.get("pid", self.pid)
+                self.stopped = said.get("stopped", self.stopped)
+                if "ended" in said:
+                    self.ended = True
+                    self.stopped = self.stopped or _words(said["ended"])
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except OSError:
+            pass
+
+    def interrupt(self) -> None:
+        self._signal(signal.SIGINT)
+
+    def close(self) -> None:
+        """Has everything killed that belongs to the kernel, and waits until it is."""
+        try:
+            self.socket.sendall(b"stop\n")
+        except OSError:
+            pass
+        end = time.monotonic() + 5
+        while not self.ended and time.monotonic() < end:
+            self.look(0.1)
+        self.socket.close()
+
+
+def _words(status: int | None) -> str:
+    if status is None:
+        return "it was stopped"
+    if status < 0:
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+        return f"its process died ({name})"
+    return f"its process ended by itself (exit code {status})"
+
+
+@dataclass
+class Run:
+    """A preprocessor of nbgrader that runs the cells; it keeps what each check found.
+
+    Args:
+        address: of the warm process.
+        folder: a new folder, in which the code runs; whoever made it removes it.
+        environment: of the code.
+        limits: what it may take.
+    """
+
+    address: str
+    folder: Path
+    environment: dict[str, str]
+    limits: Limits
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # by grade_id
+    troubles: dict[int, str] = field(default_factory=dict)  # by place of the cell
+    stopped: str | None = None  # why the notebook did not run to its end
+    stopped_at: int | None = None
+    seconds: float = 0.0
+
+    def __call__(self, nb: Any, resources: Any) -> tuple[Any, Any]:
+        """Runs a notebook; nbgrader calls this."""
+        began = time.monotonic()
+        try:
+            self._run(nb)
+        except Ended as end:
+            self.stopped = str(end)
+        for cell in nb.cells:
+            name = grade_id(cell)
+            if cell.cell_type == "code" and name.startswith("check-"):
+                cell.outputs = self._said(name)
+        self.seconds = time.monotonic() - began
+        return nb, resources
+
+    def _said(self, name: str) -> list[Any]:
+        """Returns the output of a check cell: what the check found, as an error if not right.
+
+        nbgrader gives points to a cell without error; so a check that was never made is one.
+        """
+        from nbformat.v4 import new_output
+
+        found = self.verdicts.get(name)
+        if found and found["state"] == "right" and not found["replaced"]:
+            return [new_output("stream", name="stdout", text=f"right: {found['reason']}\n")]
+        text = f"{found['state']}: {found['reason']}" if found else "the check was not made"
+        return [new_output("error", ename="CheckFailed", evalue=text, traceback=[text])]
+
+    def _run(self, nb: Any) -> None:
+        from jupyter_client import BlockingKernelClient
+
+        inside = self.folder / "inside"
+        for name in ("work", "home", "tmp"):
+            (inside / name).mkdir(parents=True)
+        home = {"HOME": str(inside / "home"), "TMPDIR": str(inside / "tmp")}
+        home["IPYTHONDIR"] = home["JUPYTER_RUNTIME_DIR"] = str(inside / "home" / ".ipython")
+        connection = {
+            "transport": "ipc",
+            "ip": str(self.folder / "k"),
+            "key": secrets.token_hex(),
+            "signature_scheme": "hmac-sha256",
+            **{f"{name}_port": n for n, name in enumerate("shell iopub stdin control hb".split(), 1)},
+        }
+        file = self.folder / "connection.json"
+        file.write_text(json.dumps(connection))
+        order = {
+            "connection": str(file),
+            "folder": str(inside / "work"),
+            "log": str(self.folder / "kernel.log"),
+            "environment": {**self.environment, **home},
+            "memory": self.limits.memory,
+            "seconds": self.limits.notebook,
+        }
+        keeper = Keeper(self.address, order)
+        client = BlockingKernelClient()
+        try:
+            client.load_connection_info(connection)
+            client.start_channels(stdin=False, hb=False, control=False)
+            import zmq
+
+            client.iopub_channel.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
+            client.shell_channel.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
+            self._begin(client, keeper)
+            file.unlink()  # its key would let the code speak in the kernel's name
+            for place, cell in enumerate(nb.cells):
+                if cell.cell_type == "code":
+                    self.stopped_at = place
+                    cell.outputs = []
+                    self._cell(client, keeper, cell, place)
+            self.stopped_at = None
+        finally:
+            client.stop_channels()
+            keeper.close()
+
+    def _begin(self, client: Any, keeper: Keeper) -> None:
+        """Waits until the kernel answers and its outputs arrive."""
+        end = time.monotonic() + START
+        request = client.kernel_info()
+        while True:
+            if self._reply(client, request):
+                break
+            keeper.look(0.02)
+            if keeper.ended or time.monotonic() > end:
+                raise Ended(keeper.stopped or "its kernel did not start")
+        # Outputs may be lost before the subscription works: ask until the answer is heard.
+        while time.monotonic() < end:
+            request = client.kernel_info()
+            until = time.monotonic() + 0.5
+            while time.monotonic() < until:
+                message = _get(client.iopub_channel, 0.1)
+                if message and message["parent_header"].get("msg_id") == request:
+                    return
+            keeper.look()
+            if keeper.ended:
+                break
+        raise Ended(keeper.stopped or "its kernel did not start")
+
+    def _reply(self, client: Any, request: str) -> dict[str, Any] | None:
+        while message := _get(client.shell_channel, 0.0):
+            if message["parent_header"].get("msg_id") == request:
+                return message
+        return None
+
+    def _cell(self, client: Any, keeper: Keeper, cell: Any, place: int) -> None:
+        """Runs a cell, or has a check made; returns when it is over, or raises `Ended`."""
+        name = grade_id(cell)
+        is_check = name.startswith("check-")
+        content = {
+            "code": "" if is_check else source(cell),
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+        message = client.session.msg("execute_request", content)
+        if is_check:
+            message["metadata"] = {"check": source(cell)}
+        client.shell_channel.send(message)
+        request = message["header"]["msg_id"]
+        shown = Shown(cell)
+        end = time.monotonic() + self.limits.cell
+        patience: float | None = None
+        reply, idle = None, None
+        while reply is None or not idle:
+            now = time.monotonic()
+            output = _get(client.iopub_channel, 0.05)
+            if output and output["parent_header"].get("msg_id") == request:
+                if output["msg_type"] == "status":
+                    idle = output["content"]["execution_state"] == "idle"
+                elif patience is None:
+                    shown.add(output)
+            elif output:
+                shown.bytes += _size(output)  # printed by a thread of an earlier cell
+            if reply is None and (reply := self._reply(client, request)):
+                # The state "idle" follows at once, except where a flood drowned it.
+                end = now + 2.0
+            if not output:
+                keeper.look()
+                if keeper.ended:
+                    self.troubles[place] = f"stopped: {keeper.stopped}"
+                    raise Ended(keeper.stopped)
+            if patience is None and reply is None:
+                if now > end:
+                    self.troubles[place] = f"it took longer than {self.limits.cell:g} s"
+                elif shown.bytes > self.limits.output:
+                    size = f"{self.limits.output / 1e6:g} MB"
+                    self.troubles[place] = f"it printed more than {size}"
+                else:
+                    continue
+                patience, interrupts = now + PATIENCE, 1
+                keeper.interrupt()
+            elif patience is not None and reply is None:
+                if now > patience:
+                    keeper.look()
+                    self.troubles[place] += " and did not let itself be interrupted"
+                    raise Ended(self.troubles[place])
+                if now > patience - PATIENCE * (1 - interrupts / 4):
+                    interrupts += 1
+                    keeper.interrupt()
+            elif now > end:
+                break
+        if is_check and reply:
+            found = reply["content"].get("verdict")
+            if isinstance(found, dict):
+                self.verdicts[name] = found
+
+
+class Shown:
+    """Collects the outputs of a cell, of which a page needs only the beginning."""
+
+    def __init__(self, cell: Any):
+        self.cell = cell
+        self.bytes = self.text = self.pictures = 0
+
+    def add(self, message: dict[str, Any]) -> None:
+        from nbformat.v4 import new_output, output_from_msg
+
+        self.bytes += _size(message)
+        kind, content = message["msg_type"], message["content"]
+        if kind == "stream":
+            text = content["text"][: KEPT - self.text]
+            self.text += len(text)
+            outputs = self.cell.outputs
+            if outputs and outputs[-1].get("name") == content["name"]:
+                outputs[-1].text += text
+            elif text:
+                outputs.append(new_output("stream", name=content["name"], text=text))
+        elif kind in ("display_data", "execute_result"):
+            data = {}
+            for mime, limit in (("text/plain", KEPT - self.text), ("image/png", KEPT_PICTURES)):
+                value = content["data"].get(mime)
+                if isinstance(value, str) and mime == "text/plain":
+                    data[mime] = value[:limit]
+                    self.text += len(data[mime])
+                elif isinstance(value, str) and self.pictures + len(value) <= limit:
+                    data[mime] = value
+                    self.pictures += len(value)
+            # A result that looks like a number would be points to nbgrader; a picture is not.
+            self.cell.outputs.append(new_output("display_data", data=data))
+        elif kind == "error":
+            output = output_from_msg(message)
+            output.evalue = output.evalue[:2000]
+            output.traceback = [line[:2000] for line in output.traceback[-20:]]
+            self.cell.outputs.append(output)
+
+
+def _size(message: dict[str, Any]) -> int:
+    content = message["content"]
+    if "text" in content:
+        return len(content["text"])
+    if isinstance(content.get("data"), dict):
+        return sum(len(value) if isinstance(value, str) else 1000 for value in content["data"].values())
+    return 100
+
+
+def _get(channel: Any, timeout: float) -> dict[str, Any] | None:
+    try:
+        return channel.get_msg(timeout=timeout)
+    except queue.Empty:
+        return None

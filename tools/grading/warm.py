@@ -1,0 +1,300 @@
+"""A process that has everything imported and forks a fresh kernel for each notebook.
+
+    python warm.py SOCKET COURSE      started by tools/grade.py; ends when its standard input does
+
+Importing torch takes longer than most notebooks run, so it is done once. Whoever connects to SOCKET
+and sends one line of JSON gets a keeper: a process that forks the kernel, watches the memory, the
+processes, the files and the time of all that belongs to it, says in lines of JSON how it ended, and
+then kills whatever was left behind. When the connection is closed, the keeper kills everything, so
+nothing runs on when the command is stopped.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+LOOK = 0.2  # seconds between two looks at what belongs to a kernel
+MOST_PROCESSES = 60
+FILE_BYTES, FOLDER_BYTES = 200_000_000, 500_000_000
+PR_SET_CHILD_SUBREAPER = 36
+
+
+# ----------------------------------------------------------------------------------- the kernel
+
+
+def judging_kernel() -> type:
+    """Makes the class of the kernel: Jupyter's own, which judges check cells by itself."""
+    from ipykernel.ipkernel import IPythonKernel
+    from pristine import Pristine
+
+    from utils.checks import examine
+
+    pristine = Pristine()
+
+    def verdict(call: str, names: dict[str, Any]) -> dict[str, str]:
+        tree = ast.parse(call, mode="eval").body
+        exercise = ast.literal_eval(tree.args[0])
+        answers = []
+        for argument in tree.args[1:]:
+            try:
+                answers.append(eval(compile(ast.Expression(argument), "<check>", "eval"), names))
+            except NameError as error:
+                return {"state": "not right", "reason": f"{error}: its cell did not run to its end."}
+            except Exception as error:
+                reason = f"{ast.unparse(argument)} raises {type(error).__name__}."
+                return {"state": "not right", "reason": reason}
+        found = examine(exercise, *answers)
+        return {"state": found.state, "reason": found.reason}
+
+    def judged(call: str, names: dict[str, Any]) -> dict[str, Any]:
+        before = pristine.put_back()
+        try:
+            said: dict[str, Any] = verdict(call, names)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                said = {"state": "not right", "reason": "it was stopped while the check ran."}
+            else:
+                reason = f"the check raised {type(error).__name__}: {error}"[:300]
+                said = {"state": "not right", "reason": reason}
+        said["replaced"] = before + pristine.put_back()
+        return said
+
+    class JudgingKernel(IPythonKernel):
+        async def do_execute(
+            self,
+            code: str,
+            silent: bool,
+            store_history: bool = True,
+            user_expressions: dict[str, str] | None = None,
+            allow_stdin: bool = False,
+            *,
+            cell_meta: dict[str, Any] | None = None,
+            cell_id: str | None = None,
+        ) -> dict[str, Any]:
+            call = (cell_meta or {}).get("check")
+            if not call:
+                return await super().do_execute(
+                    code, silent, store_history, user_expressions, False, cell_id=cell_id
+                )
+            self._forward_input(False)
+            try:
+                said = judged(call, self.shell.user_ns)
+            finally:
+                self._restore_input()
+            count = self.shell.execution_count
+            return {"status": "ok", "execution_count": count, "verdict": said, "payload": []}
+
+    return JudgingKernel
+
+
+def become_kernel(order: dict[str, Any], kernel: type) -> None:
+    """Turns this fork into the kernel of one notebook; never returns."""
+    os.setsid()
+    nothing, log = os.open(os.devnull, os.O_RDONLY), os.open(order["log"], os.O_WRONLY | os.O_CREAT)
+    for number, file in enumerate((nothing, log, log)):
+        os.dup2(file, number)
+    os.chdir(order["folder"])
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    limit("RLIMIT_CORE", 0)
+    limit("RLIMIT_FSIZE", FILE_BYTES)
+    limit("RLIMIT_DATA", order["memory"])
+    from ipykernel.kernelapp import IPKernelApp
+
+    arguments = ["-f", order["connection"], "--HistoryManager.enabled=False"]
+    arguments += ["--IPKernelApp.log_level=50"]
+    app = IPKernelApp.instance(kernel_class=kernel)
+    app.initialize(arguments)
+    app.start()
+
+
+def limit(name: str, value: int) -> None:
+    """Sets a limit that holds for the process and its children, where the system knows it."""
+    number = getattr(resource, name, None)
+    if number is not None:
+        _, most = resource.getrlimit(number)
+        value = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(number, (value, value))
+
+
+# ----------------------------------------------------------------------------------- the keeper
+
+
+def adopt_orphans() -> None:
+    """Makes processes that lose their parent ours, where the system can (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def keep(connection: socket.socket, kernel: type) -> None:
+    """Forks the kernel that the other side asks for and watches it to its end."""
+    file = connection.makefile("rw")
+    order = json.loads(file.readline())
+    adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = 1
+        try:
+            connection.close()
+            become_kernel(order, kernel)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def say(**message: Any) -> None:
+        try:
+            print(json.dumps(message), file=file, flush=True)
+        except OSError:
+            pass  # nobody listens any more
+
+    say(pid=child)
+    end = time.monotonic() + order["seconds"]
+    status = None
+    while status is None:
+        done, code = os.waitpid(child, os.WNOHANG)
+        if done:
+            status = os.waitstatus_to_exitcode(code)
+            break
+        if select.select([connection], [], [], LOOK)[0]:
+            break  # the other side wants no more, or is gone
+        if why := beyond(child, order, time.monotonic() - end):
+            say(stopped=why)
+            break
+    kill_all(child)
+    say(ended=status)
+
+
+def beyond(child: int, order: dict[str, Any], over: float) -> str | None:
+    """Says which limit the kernel and what it started have passed together, None if none."""
+    import psutil
+
+    if over > 0:
+        return f"it ran longer than {order['seconds']:g} s"
+    memory = count = 0
+    for process in family(child):
+        count += 1
+        try:
+            memory += process.memory_info().rss
+        except psutil.Error:
+            continue  # it ended meanwhile
+    if memory > order["memory"]:
+        return f"it took more than {order['memory'] / 1e9:.3g} GB of memory"
+    if count > MOST_PROCESSES:
+        return f"it started more than {MOST_PROCESSES} processes"
+    if folder_bytes(order["folder"]) > FOLDER_BYTES:
+        return f"it wrote more than {FOLDER_BYTES // 1_000_000} MB of files"
+    return None
+
+
+def family(child: int) -> list[Any]:
+    """Returns the kernel and all that it started; orphans are this keeper's children."""
+    import psutil
+
+    try:
+        return psutil.Process().children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def folder_bytes(folder: str) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+def kill_all(child: int) -> None:
+    """Kills the kernel and whatever it started, until nothing is left."""
+    for _ in range(200):
+        left = family(child)
+        for process in left:
+            try:
+                os.kill(process.pid, signal.SIGKILL)
+            except OSError:
+                continue
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            if not left:
+                return
+        time.sleep(0.01)
+
+
+# ---------------------------------------------------------------------------------- the forking
+
+
+def main() -> None:
+    path, course = sys.argv[1:]
+    sys.path.insert(0, course)
+    import ipykernel.kernelapp
+    import matplotlib.pyplot
+    import matplotlib_inline.backend_inline
+    import psutil
+    from pristine import load_course
+
+    load_course()
+    kernel = judging_kernel()
+    # A student's code need not find these files.
+    del sys.modules["pristine"]
+    here = str(Path(__file__).resolve().parent)
+    sys.path[:] = [place for place in sys.path if place != here]
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen(64)
+    # Everything is adopted here that a keeper, killed by what it kept, left behind.
+    adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    print("ready", flush=True)
+    while True:
+        ready, _, _ = select.select([server, sys.stdin], [], [], 1)
+        if server in ready:
+            connection, _ = server.accept()
+            if os.fork() == 0:
+                try:
+                    server.close()
+                    keep(connection, kernel)
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(0)
+            connection.close()
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+        if sys.stdin in ready and not sys.stdin.readline():
+            break
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        if process.is_running():
+            process.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Show which exercises are done, from what the student's own notebooks hold.
+
+    make progress
+
+It reads the texts that the check cells in notebooks/exercises/ printed when they ran last. It runs
+nothing, writes nothing and sends nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cards import CARD_LINE, Cell, Section, grade_id, sections, source
+from refresh import EXERCISES, Notebook
+from shipped import beside, chapters, is_beside, parse
+
+RIGHT, NOT_RIGHT, NOT_YET, NOT_RUN = "right", "not right", "not yet", "not run"
+OPEN, WRITTEN = "open", "open, begun"
+STATES = (RIGHT, NOT_RIGHT, NOT_YET, NOT_RUN, OPEN, WRITTEN)
+STUB = "# your code here"
+
+
+@dataclass(frozen=True)
+class Exercise:
+    number: int
+    state: str
+    minutes: int
+
+
+def exercises(notebook: Notebook, chapter: str) -> list[Exercise]:
+    """Reads what is known of each exercise of a notebook, whatever the order of its cells."""
+    found = {}
+    for section in sections(notebook):
+        if section.number is None:
+            continue
+        text = "\n\n".join(source(c) for c in section.cells if c["cell_type"] == "markdown")
+        card = CARD_LINE.search(text)
+        checks = list(_checks(notebook, chapter, section.number))
+        state = _state(checks, f"{chapter}.{section.number}") if checks else _open(section)
+        found[section.number] = Exercise(section.number, state, int(card.group(2)) if card else 0)
+    return [found[number] for number in sorted(found)]
+
+
+def _checks(notebook: Notebook, chapter: str, number: int) -> Iterator[Cell]:
+    call = re.compile(rf"\s*check\([\"']{chapter}\.{number}[\"']")
+    for cell in notebook["cells"]:
+        named = grade_id(cell) == f"check-{chapter}-{number}"
+        if cell["cell_type"] == "code" and (named or call.match(source(cell))):
+            yield cell
+
+
+def _state(checks: list[Cell], exercise: str) -> str:
+    """What the check said that ran last; a copied cell may have made two of one."""
+    last = max(checks, key=lambda cell: cell.get("execution_count") or 0)
+    printed = "".join("".join(output.get("text", "")) for output in last.get("outputs", []))
+    states = "|".join((RIGHT, NOT_RIGHT, NOT_YET))
+    said = re.search(rf"^{re.escape(exercise)}  ({states}):", printed, re.MULTILINE)
+    return said.group(1) if said else NOT_RUN
+
+
+def _open(section: Section) -> str:
+    untouched = any(STUB in source(cell) for cell in section.cells if cell["cell_type"] == "code")
+    return OPEN if untouched else WRITTEN
+
+
+def line(chapter: str, title: str, found: list[Exercise]) -> str:
+    """Says in one line how far a chapter is."""
+    checked = [exercise for exercise in found if exercise.state not in (OPEN, WRITTEN)]
+    done = sum(exercise.state == RIGHT for exercise in checked)
+    bar = "#" * done + "-" * (len(checked) - done)
+    parts = [
+        f"{state} {' '.join(str(e.number) for e in found if e.state == state)}"
+        for state in STATES
+        if any(e.state == state for e in found)
+    ]
+    return f"{chapter}  {title:32}  [{bar}]{' ' * (8 - len(bar))} {', '.join(parts)}".rstrip()
+
+
+def notebooks(folder: Path) -> list[Path]:
+    """Finds the notebooks of exercises, also those that a chapter should have and that are gone."""
+    names = {path.name for path in folder.glob("[0-9][0-9]_*.ipynb") if not is_beside(path)}
+    return [folder / name for name in sorted(names | {path.name for path in chapters()})]
+
+
+def report(paths: list[Path]) -> Iterator[str]:
+    """Gives the lines to print: one for each chapter, and the total."""
+    everything: list[Exercise] = []
+    for path in paths:
+        chapter, title = path.stem[:2], path.stem[3:].replace("_", " ")
+        if not path.exists():
+            yield f"{chapter}  {title:32}  no notebook of exercises is there"
+            continue
+        notebook = parse(path.read_bytes())
+        if notebook is None:
+            yield f"{chapter}  {title:32}  cannot be read: the file is damaged"
+            continue
+        found = exercises(notebook, chapter)
+        everything += found
+        new = f"  (a newer version: {beside(path).name})" if beside(path).exists() else ""
+        yield line(chapter, title, found) + new
+    checked = [exercise for exercise in everything if exercise.state not in (OPEN, WRITTEN)]
+    right = sum(exercise.state == RIGHT for exercise in checked)
+    left = sum(e.minutes for e in everything if e.state not in (RIGHT, WRITTEN))
+    yield f"\n{right} of {len(checked)} right, about {left} minutes left"
+
+
+def main() -> None:
+    for text in report(notebooks(EXERCISES)):
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

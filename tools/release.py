@@ -1,0 +1,244 @@
+"""Make the zip that an instructor hands out: the course without what stands in its solutions.
+
+    make release
+
+It holds the chapters, freshly made exercises, `utils`, the tests that need no solutions, and
+MANIFEST.json, by which `make update` tells later what a student changed. The same course gives the
+same bytes. It is searched for solutions before it is written.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
+
+from exercises import BEGIN, END, generate, masters, read, regions
+from refresh import ROOT, canonical, write
+from shipped import MANIFEST, chapters, fingerprint, is_beside, name_of, parse
+
+NAME = "attention-shape-by-shape"
+SOLUTION_LINE = "The solution: your instructor has it."
+
+# What is handed out: names and folders with the endings that belong there.
+ALONE = (
+    ".gitignore",
+    "CITATION.cff",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "conftest.py",
+    "pyproject.toml",
+    "requirements-dev.txt",
+    "requirements.txt",
+)
+FOLDERS = {
+    "img": (".md", ".py", ".svg"),
+    "resources": (".json", ".md", ".npy", ".py", ".safetensors"),
+    "tests": (".py",),
+    "tools": (".py",),
+    "utils": (".js", ".py"),
+}
+# What an instructor keeps. Everything in notebooks/ that is neither a chapter nor made from a
+# master stays at home, too.
+KEPT_BACK = (
+    "instructor.mk",
+    "requirements-grading.txt",
+    "tests/answers",
+    "tests/exercise_bank.py",
+    "tests/mutants.py",
+    "tests/test_exercise_tools.py",
+    "tests/test_exercises.py",
+    "tests/test_grading.py",
+    "tools/class_of_thirty.py",
+    "tools/exercises.py",
+    "tools/grade.py",
+    "tools/grading",
+    "tools/release.py",
+)
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+
+Files = dict[str, bytes]
+
+
+def is_kept_back(name: str) -> bool:
+    return any(name == kept or name.startswith(f"{kept}/") for kept in KEPT_BACK)
+
+
+def _listed() -> Iterator[Path]:
+    for name in ALONE:
+        if (ROOT / name).is_file():
+            yield ROOT / name
+    for folder, endings in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*")):
+            hidden = any(part.startswith((".", "__pycache__")) for part in path.parts)
+            if path.is_file() and path.suffix in endings and not hidden and not is_beside(path):
+                yield path
+
+
+def collect() -> Files:
+    """Returns the files to hand out by name, without their manifest.
+
+    Raises:
+        ValueError: a chapter or a master is not as it should be.
+    """
+    files: Files = {}
+    for path in _listed():
+        if not is_kept_back(name_of(path)):
+            files[name_of(path)] = path.read_bytes()
+    for path in chapters():
+        files[name_of(path)] = _chapter(path)
+    for path in masters():
+        made = generate(read(path), SOLUTION_LINE)
+        files[f"notebooks/exercises/{path.name}"] = canonical(made).encode()
+    names = set(files)
+    for name in files:
+        files[name] = _for_students(name, files[name], names)
+    return files
+
+
+def _chapter(path: Path) -> bytes:
+    text = path.read_text(encoding="utf-8")
+    if canonical(json.loads(text)) != text:
+        raise ValueError(
+            f"{name_of(path)}: chapters are handed out as `make refresh` writes them, got one that "
+            "was saved by something else. Look at git diff, then: make refresh"
+        )
+    return text.encode()
+
+
+def _for_students(name: str, content: bytes, names: set[str]) -> bytes:
+    """Takes out what leads to files that stay at home."""
+    if name.endswith(".md"):
+        return unlink(content.decode(), name, names).encode()
+    if name == "requirements-dev.txt":
+        return re.sub(rb"(?m)^-r requirements-grading.txt.*\n", b"", content)
+    if not name.endswith(".ipynb"):
+        return content
+    notebook = json.loads(content)
+    before = json.dumps(notebook)
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = unlink("".join(cell["source"]), name, names).splitlines(keepends=True)
+    return content if json.dumps(notebook) == before else canonical(notebook).encode()
+
+
+def unlink(text: str, name: str, names: set[str]) -> str:
+    """Leaves of each link to a file of the course that is not handed out only its words.
+
+    Args:
+        text: a markdown text.
+        name: the file in which it stands.
+        names: the files that are handed out.
+    """
+
+    def words(match: re.Match[str]) -> str:
+        label, target = match.group(1), unquote(match.group(2)).partition("#")[0]
+        if not target or re.match(r"[a-z]+:", target):
+            return match.group()
+        path = (ROOT / name).parent.joinpath(target).resolve()
+        inside = name_of(path)
+        there = inside in names or any(other.startswith(f"{inside}/") for other in names)
+        return match.group() if there or not path.exists() else label
+
+    return LINK.sub(words, text)
+
+
+# ------------------------------------------------------------------------------- nothing leaks
+
+
+def texts(name: str, content: bytes) -> Iterator[str]:
+    """Gives what a reader finds in a file: of a notebook, its cells and what they printed."""
+    notebook = parse(content) if name.endswith(".ipynb") else None
+    if notebook is None:
+        yield content.decode("utf-8", errors="replace")
+        return
+    for cell in notebook["cells"]:
+        yield "".join(cell["source"])
+        for output in cell.get("outputs", []):
+            yield "".join(output.get("text", ""))
+            yield "".join(output.get("data", {}).get("text/plain", ""))
+
+
+def solutions() -> list[str]:
+    """Returns the body of each solution of more than one line, its lines without indentation."""
+    found = []
+    for path in masters():
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            found += map(_flat, regions(cell))
+    return [body for body in found if "\n" in body]
+
+
+def _flat(text: str) -> str:
+    return "\n".join(line.strip() for line in text.strip().splitlines())
+
+
+def leaks(files: Files, bodies: list[str]) -> Iterator[str]:
+    """Says where a solution, or a mark of one, stands in what is handed out.
+
+    Args:
+        files: content by name.
+        bodies: the solutions, see `solutions`.
+    """
+    for name, content in files.items():
+        flat = [f"\n{_flat(text)}\n" for text in texts(name, content)]
+        for mark in (BEGIN, END):
+            if any(f"\n{mark}\n" in text for text in flat):
+                yield f"{name} holds the mark {mark!r}"
+        # The package holds the finished course, and the chapters show it: both are no secret.
+        if name.startswith("utils/") or PurePosixPath(name).parent.name == "notebooks":
+            continue
+        for body in bodies:
+            if any(f"\n{body}\n" in text for text in flat):
+                yield f"{name} holds the solution that begins with {body.splitlines()[0]!r}"
+
+
+# ---------------------------------------------------------------------------------------- the zip
+
+
+def version() -> str:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def pack(files: Files) -> bytes:
+    """Packs the files below one folder; the same files give the same bytes."""
+    top = f"{NAME}-{version()}"
+    listed = {name: fingerprint(name, content) for name, content in sorted(files.items())}
+    text = json.dumps({"course": NAME, "version": version(), "files": listed}, indent=1) + "\n"
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name, content in sorted({**files, MANIFEST: text.encode()}.items()):
+            entry = zipfile.ZipInfo(f"{top}/{name}", date_time=(1980, 1, 1, 0, 0, 0))
+            entry.create_system, entry.external_attr = 3, 0o100644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            zipped.writestr(entry, content)
+    return memory.getvalue()
+
+
+def main() -> None:
+    if not masters():
+        raise SystemExit(
+            "release: it is made from the course with its solutions, got no notebooks/solutions. "
+            "A copy that was handed out cannot be handed on so; give its zip instead"
+        )
+    try:
+        files = collect()
+    except ValueError as error:
+        raise SystemExit(f"release: {error}") from None
+    if found := list(leaks(files, solutions())):
+        raise SystemExit("release: no solution is handed out, got\n  " + "\n  ".join(found))
+    path = ROOT / "build" / f"{NAME}-{version()}.zip"
+    path.parent.mkdir(exist_ok=True)
+    content = pack(files)
+    write(path, content)
+    size = len(content) / 2**20
+    print(f"{name_of(path)}: {len(files) + 1} files, {size:.1f} MB, no solutions", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""What a student wrote: still the stub, or an answer."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from textwrap import dedent
+from typing import Any
+
+# What stands in place of a solution, alone on two lines.
+STUB = re.compile(r"^[ \t]*# your code here[ \t]*\n[ \t]*\.\.\.[ \t]*$", re.MULTILINE)
+
+
+class NotYet(Exception):
+    """The answer is still empty."""
+
+
+class Wrong(Exception):
+    """The answer is wrong.
+
+    Args:
+        what: what is wrong, without a full stop.
+        why: finds out why; called only when somebody will read it. It returns None when no known
+            mistake explains the answer.
+        inputs: the inputs for which it is wrong, said aloud.
+
+    Its attribute `answer` names the wrong one of several answers; None when that is not known.
+    """
+
+    def __init__(
+        self, what: str, why: Callable[[], str | None] | None = None, inputs: str | None = None
+    ):
+        super().__init__(what)
+        self.what, self.why, self.inputs = what, why, inputs
+        self.answer: str | None = None
+
+
+def written(*answers: Any) -> None:
+    """Raise `NotYet` for an answer that is empty: `...`, or a function without a line of its own.
+
+    Args:
+        answers: what the student handed to `check`.
+
+    Raises:
+        NotYet: one of them is empty.
+    """
+    for answer in answers:
+        if answer is ... or answer is None:
+            raise NotYet("the answer is still empty")
+        if name := _empty(answer):
+            raise NotYet(f"{name} is still empty")
+
+
+def stub_left(answer: Any) -> bool:
+    """Say whether the two lines of the stub still stand in a function or class.
+
+    Args:
+        answer: what the student handed to `check`.
+    """
+    return any(STUB.search(source(function)) for function in _functions(answer))
+
+
+def source(function: Callable) -> str:
+    """Return the source of a function, "" when it cannot be found.
+
+    Args:
+        function: for a class ask its methods; a notebook cannot tell where a class stands.
+    """
+    try:
+        return dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return ""
+
+
+def _functions(answer: Any) -> list[Callable]:
+    """Return the functions that the student wrote: the answer itself, or the methods of a class."""
+    parts = vars(answer).values() if isinstance(answer, type) else [answer]
+    return [part for part in parts if inspect.isfunction(part)]
+
+
+def _empty(answer: Any) -> str | None:
+    """Return the name of the first function in an answer that does nothing yet."""
+    for function in _functions(answer):
+        try:
+            (node,) = ast.parse(source(function)).body
+        except (SyntaxError, ValueError):
+            continue
+        if isinstance(node, ast.FunctionDef) and not any(map(_does_something, node.body)):
+            return function.__qualname__.rpartition("<locals>.")[2]
+    return None
+
+
+def _does_something(line: ast.stmt) -> bool:
+    """Say whether a line is more than a docstring, `...` or the call of super().__init__."""
+    if not isinstance(line, ast.Expr):
+        return not isinstance(line, ast.Pass)
+    return not (isinstance(line.value, ast.Constant) or ast.unparse(line) == "super().__init__()")
