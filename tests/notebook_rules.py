@@ -12,7 +12,6 @@ import json
 import re
 import statistics
 import symtable
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,11 +20,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from ledger import COUNT_MAY_BE_LEFT_OUT, ledger
+from refresh import WIDGET_VIEW, canonical
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-
-from refresh import WIDGET_VIEW, canonical  # noqa: E402
 
 # Which chapter builds a name of `utils`. A chapter may use what an earlier one built; what it
 # builds itself it may import only after it built it, for the proof. What no chapter builds, such

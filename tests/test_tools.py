@@ -230,6 +230,57 @@ def test_a_promised_error_that_does_not_come_is_an_error(tmp_path: Path) -> None
     assert asyncio.run(refresh.refresh([path])) == 1
 
 
+def test_what_nbgrader_needs_survives_a_run(tmp_path: Path) -> None:
+    grading = {"schema_version": 3, "grade_id": "answer-03-1", "solution": True}
+    metadata = {"nbgrader": grading, "editable": False, "deletable": False}
+    cell = {**code("1"), "metadata": {**metadata, "trusted": True, "tags": ["b", "a"]}}
+    stored = json.loads(run(tmp_path, cell).read_text())
+    assert stored["cells"][0]["metadata"] == {**metadata, "tags": ["a", "b"]}
+    keys = list(stored["cells"][0]["metadata"])
+    assert keys == sorted(keys)
+    assert list(stored["cells"][0]["metadata"]["nbgrader"]) == sorted(grading)
+    stored["metadata"] |= {refresh.COURSE_KEY: {"began_as": "0"}, "toc": {}}
+    kept = json.loads(refresh.canonical(stored))["metadata"]
+    assert set(kept) == {"kernelspec", "language_info", refresh.COURSE_KEY}
+
+
+def test_a_students_notebook_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["03_a.ipynb", "03_a.new.ipynb", "solutions/03_a.ipynb", "exercises/03_a.ipynb"]
+    for name in [*names, "04_b.ipynb", ".ipynb_checkpoints/03_a-checkpoint.ipynb"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    monkeypatch.setattr(refresh, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(refresh, "EXERCISES", tmp_path / "exercises")
+    found = [path.relative_to(tmp_path).as_posix() for path in refresh.find(["03"])]
+    assert found == ["03_a.ipynb", "solutions/03_a.ipynb"]
+    assert [path.name for path in refresh.find([])] == ["03_a.ipynb", "04_b.ipynb", "03_a.ipynb"]
+    for name in (names[1], names[3]):
+        with pytest.raises(SystemExit, match="a student's notebook is never run"):
+            refresh.find([str(tmp_path / name)])
+
+
+def test_a_new_file_is_written_for_everybody_to_read(tmp_path: Path) -> None:
+    plain, path = tmp_path / "plain", tmp_path / "new"
+    plain.write_text("")
+    assert refresh.write(path, b"a")
+    assert not refresh.write(path, b"a")
+    assert path.stat().st_mode == plain.stat().st_mode
+
+
+def test_nbval_leaves_exercises_and_what_an_update_put_beside_alone(tmp_path: Path) -> None:
+    for name in ("03_a.ipynb", "03_a.new.ipynb", "solutions/03_a.ipynb", "exercises/03_a.ipynb"):
+        path = tmp_path / "notebooks" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(refresh.canonical(notebook(code("1"))))
+    for name in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    command = [sys.executable, "-m", "pytest", "--nbval", "notebooks", "--collect-only", "-q"]
+    command += ["-p", "no:cacheprovider"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    found = set(re.findall(r"^(\S+)::", result.stdout, re.MULTILINE))
+    assert found == {"notebooks/03_a.ipynb", "notebooks/solutions/03_a.ipynb"}, result.stdout
+
+
 # ------------------------------------------------------------------- the rules for the stored files
 
 GOOD_TOP = (

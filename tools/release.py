@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
+from cards import source
 from exercises import BEGIN, END, generate, masters, read, regions
 from refresh import ROOT, canonical, write
 from shipped import MANIFEST, chapters, fingerprint, is_beside, name_of, parse
@@ -166,12 +167,18 @@ def texts(name: str, content: bytes) -> Iterator[str]:
 
 
 def solutions() -> list[str]:
-    """Returns the body of each solution of more than one line, its lines without indentation."""
-    found = []
-    for path in masters():
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            found += map(_flat, regions(cell))
-    return [body for body in found if "\n" in body]
+    """Returns the body of each solution of more than one line, its lines without indentation.
+
+    What a master also shows openly is no secret: the right half of a class with a bug, or what an
+    earlier chapter asked for.
+    """
+    notebooks = (json.loads(path.read_text(encoding="utf-8")) for path in masters())
+    cells = [cell for notebook in notebooks for cell in notebook["cells"]]
+    shown = [f"\n{_flat(source(cell))}\n" for cell in cells if not regions(cell)]
+    bodies = (_flat(body) for cell in cells for body in regions(cell))
+    return [
+        body for body in bodies if "\n" in body and not any(f"\n{body}\n" in text for text in shown)
+    ]
 
 
 def _flat(text: str) -> str:

@@ -298,6 +298,14 @@ BANK = {
             code(
                 """
                 def remix(images, tables):
+                    mixed = einsum(images[:, None], tables, "b one c H W, b new c -> one b new H W")
+                    return mixed.squeeze()
+                """,
+                says="not where axes have size 1",
+            ),
+            code(
+                """
+                def remix(images, tables):
                     turned = tables.view(len(tables), images.shape[1], -1)
                     return einsum(images, turned, "b c H W, b c new -> b new H W")
                 """,

@@ -4,6 +4,8 @@ from exercise_bank import Bank, code, swap
 
 PATTERN = '"b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)"'
 
+FOLLOWS = "the size left out follows from the others and the width of the weight"
+
 
 def pattern(new, says):
     return swap(PATTERN, f'"{new}"', says=says)
@@ -288,14 +290,11 @@ BANK = {
         ],
         equivalent={
             'return rearrange(weight, "e (ph pw c) -> e (c ph pw)", c=c, ph=ph, pw=pw) => '
-            "return rearrange(weight, 'e (ph pw c) -> e (c ph pw)', ph=ph, pw=pw)": "the size left out "
-            "follows from the others and the width of the weight",
+            "return rearrange(weight, 'e (ph pw c) -> e (c ph pw)', ph=ph, pw=pw)": FOLLOWS,
             'return rearrange(weight, "e (ph pw c) -> e (c ph pw)", c=c, ph=ph, pw=pw) => '
-            "return rearrange(weight, 'e (ph pw c) -> e (c ph pw)', c=c, pw=pw)": "the size left out "
-            "follows from the others and the width of the weight",
+            "return rearrange(weight, 'e (ph pw c) -> e (c ph pw)', c=c, pw=pw)": FOLLOWS,
             'return rearrange(weight, "e (ph pw c) -> e (c ph pw)", c=c, ph=ph, pw=pw) => '
-            "return rearrange(weight, 'e (ph pw c) -> e (c ph pw)', c=c, ph=ph)": "the size left out "
-            "follows from the others and the width of the weight",
+            "return rearrange(weight, 'e (ph pw c) -> e (c ph pw)', c=c, ph=ph)": FOLLOWS,
         },
     ),
     "01.5": Bank(

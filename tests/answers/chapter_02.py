@@ -76,6 +76,13 @@ BANK = {
             code(
                 """
                 def join_heads(heads):
+                    return torch.cat(heads.split(1, dim=1), dim=-1).squeeze()
+                """,
+                says="not where axes have size 1",
+            ),
+            code(
+                """
+                def join_heads(heads):
                     b, h, n, d = heads.shape
                     return heads.permute(0, 2, 3, 1).reshape(b, n, h * d)
                 """,
@@ -133,6 +140,14 @@ BANK = {
                 """
             ),
         ],
+        equivalent={
+            "return x.reshape(b, n, num_heads, width // num_heads).transpose(1, 2) => "
+            "return x.reshape(b, n, num_heads, width // num_heads).transpose(2, 1)": "transpose "
+            "exchanges two axes, whichever is named first",
+            "return heads.transpose(1, 2).reshape(b, n, h * d) => "
+            "return heads.transpose(2, 1).reshape(b, n, h * d)": "transpose exchanges two axes, "
+            "whichever is named first",
+        },
     ),
     "02.3": Bank(
         wrong=[
@@ -473,5 +488,19 @@ BANK = {
                 """
             ),
         ],
+        equivalent={
+            "return (tokens @ table[:embed_dim].T).var().item() => "
+            "return ((tokens @ table[:embed_dim].T).var())": "a tensor of one number",
+            "tokens = torch.randn(1000, embed_dim) => "
+            "tokens = torch.randn(1001, embed_dim)": "one token more",
+            "tokens = torch.randn(1000, embed_dim) => "
+            "tokens = torch.randn(999, embed_dim)": "one token less",
+            "return (tokens @ table[:embed_dim].T).var().item() => "
+            "return (tokens @ (table[:embed_dim])).var().item()": "the first rows are a square of "
+            "random numbers: its columns have the variance of its rows",
+            "return (tokens @ table[:embed_dim].T).var().item() => "
+            "return (tokens @ (table).T).var().item()": "all rows of the wide table are filled "
+            "alike: keys and values have the variance of the queries",
+        },
     ),
 }

@@ -368,9 +368,10 @@ BANK = {
                 "changed[j, 0] += 1",
                 says="only the first number of each token",
             ),
-            swap(".abs().amax(dim=-1)", ".sum(dim=-1).abs()", says="with their signs"),
+            swap(".abs().amax(dim=-1)", ".sum(dim=-1).abs()", says="added up with their signs"),
             swap(".abs().amax(dim=-1)", "[:, 0].abs()", says="first number of each output"),
             swap("amax", "amin", says="one is enough"),
+            swap(".abs()", "", says="take the absolute value"),
             swap("1e-6", "0.01", says="a faint dependence is missed"),
             code(
                 """
@@ -459,5 +460,27 @@ BANK = {
                 """
             ),
         ],
+        equivalent={
+            "generator = torch.Generator().manual_seed(0) => ...": "other random numbers, or "
+            "unseeded ones, change a token as well",
+            "table = torch.zeros(len(x), len(x), dtype=torch.bool) => "
+            "table = torch.ones(len(x), len(x), dtype=torch.bool)": "every column is overwritten",
+            "changed[j] = torch.randn(x.shape[1], generator=generator, dtype=x.dtype) => "
+            "changed[j] = (x.shape[1])": "one number written over the whole token changes it, too",
+            "changed[j] = torch.randn(x.shape[1], generator=generator, dtype=x.dtype) => "
+            "changed[j] = torch.randn(x.shape[1], dtype=x.dtype)": "unseeded numbers do as well",
+            "changed[j] = torch.randn(x.shape[1], generator=generator, dtype=x.dtype) => "
+            "changed[j] = torch.randn(x.shape[1], generator=generator)": "numbers of single "
+            "precision, written into a tensor of double, are random as well",
+            "table[:, j] = (layer(changed) - before).abs().amax(dim=-1) > 1e-6 => "
+            "table[:, j] = ((layer(changed) - before).abs().amax(dim=-1)) >= (1e-06)": "nothing "
+            "differs by exactly 1e-6",
+            "table[:, j] = (layer(changed) - before).abs().amax(dim=-1) > 1e-6 => "
+            "table[:, j] = (layer(changed) - before).abs().amax(dim=-1) > 2e-06": "the threshold "
+            "only has to lie between rounding and the faintest dependence",
+            "table[:, j] = (layer(changed) - before).abs().amax(dim=-1) > 1e-6 => "
+            "table[:, j] = (layer(changed) - before).abs().amax(dim=(1)) > 1e-6": "axis 1 is the "
+            "last",
+        },
     ),
 }

@@ -11,6 +11,7 @@ import builtins
 import importlib
 import pkgutil
 import sys
+import warnings
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
@@ -62,9 +63,12 @@ class Pristine:
         seen: set[int] = set()
         for name, module in self.modules.items():
             for key, value in list(vars(module).items()):
-                if self._counts(name, key, value):
-                    self.entries.append((f"{name}.{key}", vars(module), key, value))
-                    self._look_into(f"{name}.{key}", value, seen)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # to look at old names makes torch warn
+                    if not self._counts(name, key, value):
+                        continue
+                self.entries.append((f"{name}.{key}", vars(module), key, value))
+                self._look_into(f"{name}.{key}", value, seen)
             if name.split(".")[0] == "utils":
                 self.names.append((name, vars(module), frozenset(vars(module))))
         hooks = vars(sys.modules["torch.nn.modules.module"])

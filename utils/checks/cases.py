@@ -25,6 +25,7 @@ class Case:
         dtype: of the numbers.
         large: draws sizes of 21 and more instead of 2 to 9.
         values: another seed for the numbers alone, the sizes stay.
+        ones: gives every axis the size 1.
     """
 
     def __init__(
@@ -33,8 +34,9 @@ class Case:
         dtype: torch.dtype = torch.float64,
         large: bool = False,
         values: int | None = None,
+        ones: bool = False,
     ):
-        self.dtype = dtype
+        self.dtype, self.ones = dtype, ones
         self.random = random.Random(seed)  # for whatever else a case needs
         self.generator = torch.Generator().manual_seed(seed if values is None else values)
         self._sizes: dict[str, int] = {}
@@ -44,7 +46,7 @@ class Case:
     def __getitem__(self, letter: str) -> int:
         """Return the size of an axis."""
         if letter not in self._sizes:
-            self._sizes[letter] = self._left.pop()
+            self._sizes[letter] = 1 if self.ones else self._left.pop()
         return self._sizes[letter]
 
     def shape(self, axes: str) -> tuple[int, ...]:

@@ -66,6 +66,7 @@ def split_and_join(split_heads, join_heads) -> str:
         split_heads,
         lambda x, num_heads: rearrange(x, "b n (h d) -> b h n d", h=num_heads),
         lambda case: (case.randn("b n (h d)"), case["h"]),
+        ones=True,
         forbidden=EINOPS,
         mistakes={
             BY_MEMORY: lambda x, h: x.reshape(len(x), h, x.shape[1], -1),
@@ -76,6 +77,7 @@ def split_and_join(split_heads, join_heads) -> str:
         join_heads,
         lambda heads: rearrange(heads, "b h n d -> b n (h d)"),
         lambda case: (case.randn("b h n d"),),
+        ones=True,
         forbidden=EINOPS,
         mistakes={
             BY_MEMORY: lambda heads: heads.reshape(len(heads), heads.shape[2], -1),
@@ -133,8 +135,9 @@ def table_for_each_head(heads_loop, heads) -> str:
     def inputs(case: Case) -> tuple[Tensor, ...]:
         return case.randn("b n e"), case.randn("h d e"), case.randn("h d")
 
-    same_function(heads_loop, by_tables, inputs, mistakes=TABLE_MISTAKES)
-    return same_function(heads, by_tables, inputs, mistakes=TABLE_MISTAKES, loops=False)
+    options = {"mistakes": TABLE_MISTAKES, "ones": True}
+    same_function(heads_loop, by_tables, inputs, **options)
+    return same_function(heads, by_tables, inputs, loops=False, **options)
 
 
 # ----------------------------------------------------------------------------- two projections

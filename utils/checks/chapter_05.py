@@ -354,7 +354,13 @@ def empty_row(answer: Callable, names: list[str]) -> None:
         raise Wrong(f"right as long as every row has a key, but with empty rows: {wrong}", why)
     filled = ~empty.expand_as(weights[..., :1])[..., 0]
     loss = (weights * case.randn("b h i j"))[filled].sum()
-    (gradient,) = torch.autograd.grad(loss, scores)
+    try:
+        (gradient,) = torch.autograd.grad(loss, scores)
+    except RuntimeError:
+        raise Wrong(
+            "the weights are right, empty rows included, but with an empty row no gradient "
+            "reaches the scores"
+        ) from None
     if not gradient.isfinite().all():
         raise Wrong(
             "the weights are right, empty rows included, but their gradient is NaN: a 0 was "
@@ -396,7 +402,7 @@ class Layer(nn.Module):
         super().__init__()
         self.graph, self.strength, self.e, self.calls = graph, strength, e, 0
         generator = torch.Generator().manual_seed(e)
-        self.mixer = torch.randn(e, e - 1, generator=generator, dtype=torch.float64)
+        self.mixer = torch.randn(e, e - 1, generator=generator, dtype=torch.float64) / e**0.5
 
     def read(self, x: Tensor) -> Tensor:
         """What the layer takes from its tokens."""
@@ -413,10 +419,13 @@ class Layer(nn.Module):
 
 
 class NormalisedInputs(Layer):
-    """It does not see that a token grows by the same number everywhere."""
+    """It does not see that a token grows by the same number everywhere; it writes one number."""
 
     def read(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, x.shape[-1:])
+
+    def write(self, y: Tensor) -> Tensor:
+        return F.pad(y[:, :1] * 1000, (0, self.e - 1))
 
 
 class NormalisedOutputs(Layer):
@@ -479,7 +488,7 @@ def stranger(build: type[Layer]) -> Callable[[Case], tuple[nn.Module, Tensor]]:
             graph = window(n, 2)
         if build is FaintLeak:
             graph, i = masking.causal_mask(n), case.random.randrange(n - 1)
-            graph[i, i + 1], strength[i, i + 1] = True, 1e-3
+            graph[i, i + 1], strength[i, i + 1] = True, 1e-4
         return build(graph, strength, e), x
 
     return make
@@ -502,6 +511,11 @@ def by_change(
         return torch.stack(table, dim=1)
 
     return influences
+
+
+def by_sums_of_gradients(layer: nn.Module, x: Tensor) -> Tensor:
+    """A leak test that adds up the gradients."""
+    return torch.autograd.functional.jacobian(layer, x).sum(dim=(1, 3)).abs() > 1e-8
 
 
 def by_gradient_of_sums(layer: nn.Module, x: Tensor) -> Tensor:
@@ -528,18 +542,18 @@ LEAK_MISTAKES = {
     "an output that depends on its own token counts, too: the diagonal": known(
         lambda graph: graph & ~torch.eye(len(graph), dtype=torch.bool)
     ),
-    "all tokens were changed at once, so each output seems to depend on each token": known(
-        lambda graph: torch.ones_like(graph)
+    "all tokens were changed at once; change token j alone to see who depends on it": known(
+        lambda graph: graph.any(dim=-1, keepdim=True).expand_as(graph)
     ),
     "the changes pile up: put token j back before you change the next": by_change(
         other, restore=False
     ),
     "the same number was added to all of the token, and a layer that normalises does not see "
     "that; change it at random": by_change(lambda token: token + 1),
-    "the numbers of an output were added up first; where they are normalised their sum is always "
-    "0, and so is its gradient": by_gradient_of_sums,
-    "the differences were added up with their signs; where outputs are normalised they sum to 0": (
-        by_change(other, moved=lambda difference: difference.sum(dim=-1).abs())
+    "the numbers of an output, or their changes, were added up with their signs; where a layer "
+    "normalises they always sum to 0": by_gradient_of_sums,
+    "the gradients were added up with their signs, and where a layer normalises they sum to 0": (
+        by_sums_of_gradients
     ),
     "it looks at the first number of each output alone": by_change(
         other, moved=lambda difference: difference[:, 0].abs()
@@ -556,10 +570,15 @@ LEAK_MISTAKES = {
 }
 
 
-STRANGERS = [
-    causal_attention_layer,
-    *map(stranger, (NormalisedInputs, NormalisedOutputs, TwoWindows, FaintLeak)),
-]
+# Each kind of layer, and what to think of where no known mistake explains the answer.
+STRANGERS = {
+    causal_attention_layer: None,
+    stranger(NormalisedInputs): None,
+    stranger(NormalisedOutputs): "this layer normalises its outputs: the numbers of each sum to 0 "
+    "but for rounding, and the gradient of that sum is as useless",
+    stranger(TwoWindows): None,
+    stranger(FaintLeak): "one output looks ahead, with a weight of 1e-4",
+}
 
 
 def truth(layer: nn.Module, x: Tensor) -> Tensor:
@@ -583,17 +602,40 @@ def leak_mistake(influences: Callable) -> str | None:
                     return False
         return True
 
-    return next((words for words, mistake in LEAK_MISTAKES.items() if gives(mistake)), None)
+    for words, mistake in LEAK_MISTAKES.items():
+        if gives(mistake):
+            return words
+    if sign_matters(influences):
+        return "an output that falls counts as well as one that grows: take the absolute value"
+    return None
+
+
+def sign_matters(influences: Callable) -> bool:
+    """Say whether the answer finds something else in a layer whose outputs are turned around."""
+    layer, x = stranger(NormalisedInputs)(Case(0))
+    tables = []
+    for sign in (1, -1):
+        torch.manual_seed(0)
+        try:
+            tables.append(influences(lambda x, sign=sign: sign * layer(x), x.clone()))
+        except (Exception, SystemExit):
+            return False
+    shape = (len(x), len(x))
+    if any(not isinstance(t, Tensor) or t.shape != shape or t.dtype != torch.bool for t in tables):
+        return False
+    return not torch.equal(*tables)
 
 
 @exercise("05.6", "Who hears of whom, measured")
 def who_hears_of_whom(influences, tokens_back) -> str:
     written(influences, tokens_back)
-    for make in STRANGERS:
+    for make, hint in STRANGERS.items():
         try:
             same_function(influences, truth, make, trials=2)
         except Wrong as wrong:
-            raise Wrong(wrong.what, lambda: leak_mistake(influences), wrong.inputs) from None
+            if wrong.why:  # the mistake must explain what the answer says of layers of all kinds
+                wrong.why = lambda hint=hint: leak_mistake(influences) or hint
+            raise
     same_function(
         tokens_back,
         lambda width, num_layers: num_layers * (width - 1),
@@ -616,7 +658,7 @@ def who_hears_of_whom(influences, tokens_back) -> str:
         },
     )
     return (
-        "your test finds every dependence of five kinds of layers, one of 1e-3 included, and "
+        "your test finds every dependence of five kinds of layers, one of 1e-4 included, and "
         "num_layers windows reach as far back as you say"
     )
 

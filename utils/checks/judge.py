@@ -63,6 +63,8 @@ def run(answer: Callable, args: Sequence[Any], names: Sequence[str] | None = Non
     said = aloud(names or [f"argument {n}" for n in range(1, len(args) + 1)], args)
     try:
         result = answer(*args)
+    except Wrong:
+        raise  # a check around the answer found it
     except (Exception, SystemExit) as error:
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
         # einops names the pattern first and the reason last
@@ -213,6 +215,7 @@ def same_function(
     clinic: Callable[[Callable], Report] | None = None,
     trials: int = 4,
     counted: Inputs | None = None,
+    ones: bool = False,
 ) -> str:
     """Compare a function with the right one on random sizes: shape, dtype, values, gradients.
 
@@ -229,6 +232,7 @@ def same_function(
         trials: number of sizes; the last one runs in single precision.
         counted: other inputs with which loops are looked for, where those of `inputs` would not
             fit into memory: each letter is 21 or more there.
+        ones: whether to try axes of size 1 as well.
 
     Returns:
         What was compared, for the verdict.
@@ -263,12 +267,27 @@ def same_function(
         floats = floats or any(t.is_floating_point() for t in tensors((want,)))
         if trial == 0 and gradients and floats:
             _same_gradients(answer, reference, args, names_here)
+    if ones:
+        _at_size_one(answer, reference, inputs, names)
     if not loops:
         _no_loop(answer, counted or inputs)
     compared = "shapes, values and gradients" if gradients and floats else "shapes and values"
     if not any(True for _ in tensors((want,))):
         compared = "results"
     return f"{compared} agree on {trials} random sizes, the input stays as it was"
+
+
+def _at_size_one(
+    answer: Callable, reference: Callable, inputs: Inputs, names: Sequence[str]
+) -> None:
+    args = inputs(Case(0, ones=True))
+    names = names[: len(args)]
+    if wrong := difference(run(answer, copied(args), names), reference(*copied(args))):
+        raise Wrong(
+            f"it is right, but not where axes have size 1 ({wrong}): some step drops such axes, "
+            "as squeeze does",
+            inputs=aloud(names, args),
+        )
 
 
 def _allowed(watch: Watch, forbidden: Mapping[str, str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from textwrap import wrap
@@ -148,8 +149,9 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
             because = f": {why}" if why else ""
             tried = f" Tried with {wrong.inputs}." if wrong.inputs else ""
             what = wrong.what
-            if wrong.answer and sum(map(callable, answers)) > 1 and wrong.answer not in what:
-                what = f"{wrong.answer}: {what}"  # which of several functions it is
+            several = sum(map(callable, answers)) > 1
+            if several and wrong.answer and wrong.answer not in re.findall(r"\w+", what):
+                what = f"{wrong.answer}: {what}"
             return Verdict(id, NOT_RIGHT, f"{what}{because}.{tried} Chapter {id[:2]}.")
 
 

@@ -1,0 +1,342 @@
+"""Rehearse the grading of a class: thirty students, made up, some broken and some cheating.
+
+    make class                          thirty students, every chapter that has a master
+    make class ARGS="--chapter 03"      this chapter only
+    make class ARGS="--keep folder"     leave submissions and grades in a folder to look at
+
+It makes the submissions, grades them with the command that an instructor types, and compares every
+grade with what that student earned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import csv
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cards import Cell, grade_id, source
+from exercises import generate, masters
+from refresh import Notebook, canonical
+
+TOOL = Path(__file__).resolve().parent / "grade.py"
+MARKS = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.MULTILINE)
+
+
+# ---------------------------------------------------------------------------- making submissions
+
+
+@dataclass
+class Chapter:
+    """A chapter as the student gets it, and what solves it.
+
+    Args:
+        stem: name of the notebook without ending.
+        blank: the notebook that is handed out.
+        solutions: source of each solved answer cell, by grade_id.
+        points: of each exercise with a check, by number: "2".
+    """
+
+    stem: str
+    blank: Notebook
+    solutions: dict[str, str]
+    points: dict[str, int]
+
+    @property
+    def number(self) -> str:
+        return self.stem[:2]
+
+    def solved(self, only: Iterable[str] | None = None) -> Notebook:
+        """Returns the notebook with the solutions of these exercises, default all."""
+        only = None if only is None else set(only)
+        notebook = copy.deepcopy(self.blank)
+        for cell in notebook["cells"]:
+            name = grade_id(cell)
+            number = re.match(r"\d+", name.rpartition("-")[2])
+            if name in self.solutions and (only is None or number.group() in only):
+                cell["source"] = self.solutions[name]
+        return notebook
+
+    def worth(self, only: Iterable[str] | None = None) -> int:
+        """Returns the points of these exercises, default all."""
+        return sum(self.points[number] for number in (self.points if only is None else only))
+
+
+def chapter_of(master: Path) -> Chapter:
+    """Reads a master."""
+    notebook = json.loads(master.read_text(encoding="utf-8"))
+    solutions, points = {}, {}
+    for cell in notebook["cells"]:
+        name = grade_id(cell)
+        if name.startswith("answer-"):
+            solutions[name] = MARKS.sub("", source(cell))
+        elif name.startswith("check-"):
+            points[name.rpartition("-")[2]] = cell["metadata"]["nbgrader"]["points"]
+    return Chapter(master.stem, generate(notebook), solutions, points)
+
+
+def find_cell(notebook: Notebook, name: str) -> Cell:
+    """Returns the cell with this grade_id."""
+    return next(cell for cell in notebook["cells"] if grade_id(cell) == name)
+
+
+def code_cell(text: str) -> Cell:
+    cell = {"cell_type": "code", "execution_count": None, "id": "", "metadata": {}}
+    return {**cell, "outputs": [], "source": text}
+
+
+def inserted(notebook: Notebook, text: str, place: int = 2) -> Notebook:
+    """Puts a code cell into a notebook, by default behind the imports, and returns it."""
+    notebook["cells"].insert(place, code_cell(text))
+    return notebook
+
+
+def before_checks(notebook: Notebook, text: str) -> Notebook:
+    """Puts a code cell before every check cell, and returns the notebook."""
+    cells = []
+    for cell in notebook["cells"]:
+        if grade_id(cell).startswith("check-"):
+            cells.append(code_cell(text))
+        cells.append(cell)
+    notebook["cells"] = cells
+    return notebook
+
+
+def changed_checks(notebook: Notebook, change: Callable[[Cell], None]) -> Notebook:
+    """Changes every check cell, and returns the notebook."""
+    for cell in notebook["cells"]:
+        if grade_id(cell).startswith("check-"):
+            change(cell)
+    return notebook
+
+
+def without(notebook: Notebook, unwanted: Callable[[Cell], bool]) -> Notebook:
+    """Takes cells out of a notebook, and returns it."""
+    notebook["cells"] = [cell for cell in notebook["cells"] if not unwanted(cell)]
+    return notebook
+
+
+def is_check(cell: Cell) -> bool:
+    return grade_id(cell).startswith("check-")
+
+
+FAKE = 'print("{n}.1  right: it agrees.")'
+# What a cheat puts behind the imports of a blank notebook, and words of the reason.
+CHEATS: dict[str, tuple[str, str]] = {
+    "redefines check": ("def check(*a):\n    print('right: all of it')", "check another meaning"),
+    "a lambda for check": ("check = lambda *a: None", "check another meaning"),
+    "patches utils.checks": (
+        "import utils.checks\nutils.checks.check = lambda *a: None",
+        "replaces utils.checks.check",
+    ),
+    "patches examine": (
+        "from utils.checks import verdict, Verdict\n"
+        "verdict.examine = lambda id, *a, **k: Verdict(id, 'right', 'so')",
+        "replaces utils.checks.verdict.examine",
+    ),
+    "replaces sys.modules": (
+        "import sys, types\nfake = types.ModuleType('utils.checks')\nfake.check = print\n"
+        "sys.modules['utils.checks'] = fake",
+        "sys.modules",
+    ),
+    "replaces allclose": (
+        "torch.allclose = lambda *a, **k: True\ntorch.equal = torch.allclose",
+        "replaces torch.allclose",
+    ),
+    "replaces allclose unseen": (
+        "table = torch.__getattribute__('__dict' + '__')\ntable['allclose'] = lambda *a, **k: True",
+        "replaced torch.allclose",
+    ),
+    "fills the list of exercises": (
+        "from utils.checks.verdict import EXERCISES\n"
+        "for e in EXERCISES.values():\n    object.__setattr__(e, 'judge', None)",
+        "replaced utils.checks.verdict.EXERCISES",
+    ),
+    "leaves a mode on": (
+        "from torch.overrides import TorchFunctionMode\n"
+        "class Yes(TorchFunctionMode):\n"
+        "    def __torch_function__(self, func, types, args=(), kwargs=None):\n"
+        "        same = func in (torch.allclose, torch.equal)\n"
+        "        return True if same else func(*args, **(kwargs or {}))\n"
+        "mode = Yes()\nmode.__enter__()",
+        "replaced the functions of torch",
+    ),
+    "prints a fake line": (FAKE, ""),
+    "hides the grader": (
+        "import os\nos.environ.pop('NBGRADER_EXECUTION', None)",
+        "NBGRADER",
+    ),
+    "looks at frames": (
+        "import sys\ndef softmax(scores):\n    return sys._getframe(1).f_locals['want']",
+        "_getframe",
+    ),
+    "hooks the cells": (
+        "get_ipython().events.register('pre_run_cell', lambda *a: None)",
+        "events",
+    ),
+}
+
+
+@dataclass
+class Made:
+    """What a made-up student hands in, and what that is worth.
+
+    Args:
+        name: of the student.
+        files: content by path below the folder of all submissions.
+        points: expected for each chapter.
+        reason: words that stand in the csv for that chapter; "" when anything may.
+    """
+
+    name: str
+    files: dict[str, bytes]
+    points: dict[str, int]
+    reason: dict[str, str] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        for name, content in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def raw(notebook: Notebook) -> bytes:
+    return canonical(notebook).encode()
+
+
+# ------------------------------------------------------------------------------------- the class
+
+NAMES = """Ada Lovelace|Søren Ångström|María-José Núñez|王小明|Дмитрий Иванов|नेहा शर्मा|محمد علي|
+山田 太郎|Θάλεια Παπαδοπούλου|O'Brien, Sean|김민준|Zoë van der Berg|Nguyễn Thị Hà|=SUM(A1)|
+<b>Bobby</b>|Łukasz Żółć|Ayşe Yılmaz|עדה לוי|Chidi Okafor|João da Silva|Ngozi Eze|İpek Işık|
+Jean-Luc "Picard"|สมชาย ใจดี|-2+3|Émile Zola|Jürgen Müßig|Aroha Ngata|Bằng Trần|Zed""".replace(
+    "\n", ""
+).split("|")
+
+
+def a_class(chapters: list[Chapter], seed: int = 0) -> list[Made]:
+    """Makes up thirty students: solved, partly solved, blank, cheating, broken."""
+    chance = random.Random(seed)
+    students = []
+    for place, name in enumerate(NAMES):
+        folder = re.sub(r'[/\\<>"|?*:]', "_", name) if sys.platform == "win32" else name.replace("/", "_")
+        files, points, reason = {}, {}, {}
+        for number, chapter in enumerate(chapters):
+            file = f"{folder}/{chapter.stem}.ipynb"
+            numbers = list(chapter.points)
+            # What is solved is a beginning: later exercises may use earlier answers.
+            done = numbers[: chance.randint(0, len(numbers))] if place > 2 else numbers
+            notebook = chapter.solved(done)
+            worth = chapter.worth(done)
+            # Each oddity falls upon one chapter of one student.
+            odd = place - 10 if number == place % len(chapters) else -1
+            content: bytes | None = None
+            if 0 <= odd < len(CHEATS):
+                cheat = list(CHEATS.values())[odd]
+                notebook = inserted(chapter.solved([]), cheat[0].replace("{n}", chapter.number))
+                worth, reason[chapter.number] = 0, cheat[1]
+            elif odd == 13:
+                first = find_cell(notebook, f"answer-{chapter.number}-1")
+                first["source"] = "while True:\n    pass"
+                worth -= chapter.points["1"] if "1" in done else 0
+                reason[chapter.number] = "longer than"
+            elif odd == 14:
+                content, worth, reason[chapter.number] = b"", 0, "empty"
+            elif odd == 15:
+                content, worth = raw(notebook)[:2000], 0
+                reason[chapter.number] = "no notebook"
+            elif odd == 16:
+                notebook = inserted(notebook, "import os\nos._exit(3)")
+                worth, reason[chapter.number] = 0, "exit code 3"
+            elif odd == 17:
+                worth, content, reason[chapter.number] = 0, None, "not handed in"
+            elif odd == 18:
+                notebook = without(notebook, is_check)
+                reason[chapter.number] = "put back"
+            elif odd == 19:
+                for cell in notebook["cells"]:
+                    cell["metadata"] = {}
+                reason[chapter.number] = "by the headings"
+            if odd != 17:
+                files[file] = content if content is not None else raw(notebook)
+            points[chapter.number] = worth
+        students.append(Made(name, files, points, reason))
+    return students
+
+
+def differences(students: list[Made], out: Path) -> list[str]:
+    """Compares grades.csv with what every student earned; returns what is not so."""
+    with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = {(row["student"].lstrip("'"), row["chapter"]): row for row in csv.DictReader(file)}
+    wrong = []
+    for student in students:
+        for chapter, points in student.points.items():
+            row = rows.pop((student.name, chapter), None)
+            where = f"{student.name}, chapter {chapter}"
+            if row is None:
+                wrong.append(f"{where}: no line")
+            elif float(row["points"]) != points:
+                wrong.append(f"{where}: {row['points']} points, earned {points} ({row['reason']})")
+            elif student.reason.get(chapter, "") not in row["reason"]:
+                said = student.reason[chapter]
+                wrong.append(f"{where}: the reason lacks {said!r}: {row['reason']!r}")
+    wrong += [f"a line too many: {key}" for key in rows]
+    pages = len(list((out / "feedback").glob("*.html")))
+    if pages != len(students):
+        wrong.append(f"{pages} pages of feedback for {len(students)} students")
+    return wrong
+
+
+def rehearse(chosen: list[str], folder: Path, options: list[str]) -> int:
+    """Makes, grades and compares in a folder; returns the number of wrong grades."""
+    chapters = [chapter_of(path) for path in masters() if not chosen or path.name[:2] in chosen]
+    students = a_class(chapters)
+    submissions, out = folder / "class", folder / "class-grades"
+    for number, student in enumerate(students):
+        if number % 7 == 3:  # some send a zip file
+            submissions.mkdir(exist_ok=True)
+            with zipfile.ZipFile(submissions / f"{student.name}.zip", "w") as archive:
+                for name, content in student.files.items():
+                    archive.writestr(name.partition("/")[2], content)
+        else:
+            student.write(submissions)
+    count = sum(len(student.files) for student in students)
+    began = time.monotonic()
+    command = [sys.executable, str(TOOL), str(submissions), "--out", str(out), *options]
+    subprocess.run(command, check=True)
+    took = time.monotonic() - began
+    wrong = differences(students, out)
+    for line in wrong:
+        print(f"WRONG      {line}", flush=True)
+    grades = sum(len(student.points) for student in students)
+    print(
+        f"{len(students)} students, {count} notebooks, {grades - len(wrong)} of {grades} grades right, "
+        f"{took / 60:.1f} minutes"
+    )
+    return len(wrong)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--chapter", action="append", default=[], help="only this one (repeatable)")
+    parser.add_argument("--keep", type=Path, help="a folder for what is made")
+    options, rest = parser.parse_known_args()  # what is not known here is for grade.py
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        raise SystemExit(bool(rehearse(options.chapter, options.keep, rest)))
+    with tempfile.TemporaryDirectory(prefix="class-") as folder:
+        raise SystemExit(bool(rehearse(options.chapter, Path(folder), rest)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,571 @@
+"""Checks of the exercises of chapter 04: multi-head attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from utils import attention as finished
+from utils.checks.answer import Wrong, written
+from utils.checks.cases import Case
+from utils.checks.judge import (
+    ATTENTION,
+    randomised,
+    run,
+    same_choice,
+    same_function,
+    same_module,
+    same_shape,
+)
+from utils.checks.verdict import exercise, open_exercise
+from utils.clinic import Report, diagnose
+from utils.images import load_digits
+from utils.vision_transformer import VisionTransformer, load_digits_model
+
+
+@exercise("04.1", "Which shape?")
+def which_shape(keys_shape, weights_shape, joined_shape) -> str:
+    written(keys_shape, weights_shape, joined_shape)
+    x, context = torch.zeros(2, 5, 24), torch.zeros(2, 7, 24)
+    q, k = (rearrange(t, "b n (h d) -> b h n d", h=4) for t in (x, context))
+    mixed, weights = finished.scaled_dot_product_attention(q, k, k)
+    same_shape(keys_shape, k.shape, "b h j d")
+    same_shape(weights_shape, weights.shape, "b h i j")
+    same_shape(joined_shape, join(mixed).shape, "b i e")
+    return "the code gives all three shapes"
+
+
+# ------------------------------------------------------------------------------- several heads
+
+
+def split(t: Tensor, num_heads: int) -> Tensor:
+    return rearrange(t, "b n (h d) -> b h n d", h=num_heads)
+
+
+def join(mixed: Tensor) -> Tensor:
+    return rearrange(mixed, "b h i d -> b i (h d)")
+
+
+def weigh(q: Tensor, k: Tensor, width: float | None = None, axis: int = -1) -> Tensor:
+    """Return weights; the scores are divided by the square root of the width."""
+    return (q @ k.mT / (width or q.shape[-1]) ** 0.5).softmax(dim=axis)
+
+
+def heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return join(weigh(q, k) @ v)
+
+
+def unmoved(mixed: Tensor) -> Tensor:
+    b, h, i, d = mixed.shape
+    return mixed.reshape(b, i, h * d)
+
+
+def heads_first(mixed: Tensor) -> Tensor:
+    b, h, i, d = mixed.shape
+    return rearrange(mixed, "b h i d -> h b i d").reshape(b, i, h * d)
+
+
+UNMOVED = (
+    "the heads were joined as they lie in memory, so that tokens are mixed: bring the heads beside "
+    "d before you join them"
+)
+INTERLEAVED = (
+    "the numbers of the heads are shuffled into each other, (d h): first all of head 0, then all "
+    "of head 1, is (h d)"
+)
+TOGETHER = (
+    "there is one table of weights for all heads, because the sum runs over h, too: one head over "
+    "the whole width. Each head needs scores of its own"
+)
+
+HEAD_MISTAKES = {
+    UNMOVED: lambda q, k, v: unmoved(weigh(q, k) @ v),
+    "samples get each other's heads: b must come first when the heads are joined": lambda q, k, v: (
+        heads_first(weigh(q, k) @ v)
+    ),
+    INTERLEAVED: lambda q, k, v: rearrange(weigh(q, k) @ v, "b h i d -> b i (d h)"),
+    "the heads stand in the opposite order": lambda q, k, v: join((weigh(q, k) @ v).flip(1)),
+    "every head uses the weights of head 0": lambda q, k, v: join(weigh(q, k)[:, :1] @ v),
+    "every head mixes the values of head 0": lambda q, k, v: join(weigh(q, k) @ v[:, :1]),
+    "all heads use the mean of the heads' weights": lambda q, k, v: join(
+        weigh(q, k).mean(dim=1, keepdim=True) @ v
+    ),
+    TOGETHER: lambda q, k, v: join(
+        weigh(q, k, width=0.25).log().mul(0).add((q @ k.mT).sum(1, keepdim=True)).softmax(-1) @ v
+    ),
+    "the scores are not divided by the square root of d": lambda q, k, v: join(
+        weigh(q, k, width=1) @ v
+    ),
+    "softmax runs over the queries (columns sum to 1)": lambda q, k, v: join(
+        weigh(q, k, axis=-2) @ v
+    ),
+    "softmax runs over the heads": lambda q, k, v: join(weigh(q, k, axis=1) @ v),
+}
+
+
+@exercise("04.2", "Head by head, then all at once")
+def head_by_head_and_at_once(head_by_head, at_once) -> str:
+    written(head_by_head, at_once)
+
+    def inputs(case: Case) -> tuple[Tensor, ...]:
+        return case.randn("b h i d"), case.randn("b h j d"), case.randn("b h j d")
+
+    same_function(head_by_head, heads, inputs, mistakes=HEAD_MISTAKES)
+    return same_function(at_once, heads, inputs, mistakes=HEAD_MISTAKES, loops=False)
+
+
+# ----------------------------------------------------------------------------------- the class
+
+
+def layer_with(
+    queries: str = "x",
+    keys: str = "context",
+    values: str = "context",
+    attend: Callable = heads,
+    cut: Callable = split,
+) -> type[nn.Module]:
+    """Return a layer whose queries, keys and values come from somewhere, and attend somehow."""
+
+    class Layer(finished.MultiHeadAttention):
+        def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+            given = {"x": x, "context": x if context is None else context}
+            q = cut(self.q_proj(given[queries]), self.num_heads)
+            k = cut(self.k_proj(given[keys]), self.num_heads)
+            v = cut(self.v_proj(given[values]), self.num_heads)
+            return self.out_proj(attend(q, k, v))
+
+    return Layer
+
+
+def every_hth(t: Tensor, num_heads: int) -> Tensor:
+    return rearrange(t, "b n (d h) -> b h n d", h=num_heads)
+
+
+def back_from_every_hth(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return rearrange(weigh(q, k) @ v, "b h i d -> b i (d h)")
+
+
+EVERY_HTH = (
+    "a head takes every h-th number of a token, as (d h) does; it must take neighbours, (h d), "
+    "or weights that come from elsewhere do not fit"
+)
+CLASS_MISTAKES = {
+    EVERY_HTH: layer_with(cut=every_hth, attend=back_from_every_hth),
+    "the split takes every h-th number, (d h), and the join puts neighbours together, (h d)": (
+        layer_with(cut=every_hth)
+    ),
+    INTERLEAVED: layer_with(attend=back_from_every_hth),
+}
+CROSS_MISTAKES = {
+    "right without context; with it, context is not used: keys and values come from context": (
+        layer_with(keys="x", values="x")
+    ),
+    "right without context; with it, the queries come from context, too: x asks": (
+        layer_with(queries="context")
+    ),
+    "right without context; with it, x and context are exchanged: x asks, context answers": (
+        layer_with(queries="context", keys="x", values="x")
+    ),
+    "right without context; with it, the keys still come from x": layer_with(keys="x"),
+    "right without context; with it, the values still come from x": layer_with(values="x"),
+}
+FORBIDDEN = {
+    name: "write its steps yourself: project, split, attend, join, project"
+    for name in ATTENTION
+    if name != "scaled_dot_product_attention"
+}
+
+
+@exercise("04.3", "The layer")
+def the_layer(MultiHeadAttention) -> str:  # noqa: N803, the name of the class in the notebook
+    def arguments(case: Case) -> dict[str, int]:
+        return {"embed_dim": case["h"] * case["d"], "num_heads": case["h"]}
+
+    def examined(module: nn.Module, built: dict[str, Any]) -> Report:
+        return diagnose(module, num_heads=built["num_heads"], causal=False)
+
+    same_module(
+        MultiHeadAttention,
+        finished.MultiHeadAttention,
+        arguments,
+        lambda case: (case.randn("b i (h d)"),),
+        mistakes=CLASS_MISTAKES,
+        forbidden=FORBIDDEN,
+        clinic=examined,
+    )
+    return same_module(
+        MultiHeadAttention,
+        finished.MultiHeadAttention,
+        arguments,
+        lambda case: (case.randn("b i (h d)"), _other_length(case)),
+        mistakes=CROSS_MISTAKES,
+        forbidden=FORBIDDEN,
+    )
+
+
+def _other_length(case: Case) -> Tensor:
+    """Return a context: now longer, now shorter, now as long as x, which hides nothing then."""
+    return case.randn("b i (h d)" if case.random.random() < 0.4 else "b j (h d)")
+
+
+# ------------------------------------------------------------------------------------- the bug
+
+
+def healthy_heads(q: Tensor, k: Tensor, v: Tensor, num_heads: int) -> Tensor:
+    return heads(*(split(t, num_heads) for t in (q, k, v)))
+
+
+def wide(attend: Callable, cut: Callable = split) -> Callable:
+    """Return a function of wide queries, keys and values that cuts them and attends."""
+    return lambda q, k, v, num_heads: attend(*(cut(t, num_heads) for t in (q, k, v)))
+
+
+def scaled_by(width: Callable[[Tensor], float]) -> Callable:
+    return wide(lambda q, k, v: join(weigh(q, k, width(q)) @ v))
+
+
+BUG_MISTAKES = {
+    "the scores are divided by the square root of e, the width of a whole token: the products run "
+    "over one head": scaled_by(lambda q: q.shape[1] * q.shape[3]),
+    "the scores are not divided by anything": scaled_by(lambda q: 1),
+    "the scores are divided by the square root of the number of heads": scaled_by(
+        lambda q: q.shape[1]
+    ),
+    "the scores are divided by the square root of a number of tokens": scaled_by(
+        lambda q: q.shape[2]
+    ),
+    "the scores are divided by a width without its square root": scaled_by(
+        lambda q: q.shape[3] ** 2
+    ),
+    "the scores are multiplied by the square root of d": scaled_by(lambda q: 1 / q.shape[3]),
+    "there is only one head: split before the scores": lambda q, k, v, num_heads: (
+        weigh(q, k) @ v
+    ),
+    UNMOVED: wide(lambda q, k, v: unmoved(weigh(q, k) @ v)),
+}
+
+
+class Wide(nn.Module):
+    """A layer around a function of wide queries, keys and values, for the clinic."""
+
+    def __init__(self, attend: Callable):
+        super().__init__()
+        self.attend = attend
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (nn.Linear(12, 12) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out_proj(self.attend(self.q_proj(x), self.k_proj(x), self.v_proj(x), 2))
+
+
+@exercise("04.4", "Find the bug")
+def find_the_bug(healthy) -> str:
+    return same_function(
+        healthy,
+        healthy_heads,
+        lambda case: (
+            case.randn("b i (h d)"),
+            case.randn("b j (h d)"),
+            case.randn("b j (h d)"),
+            case["h"],
+        ),
+        mistakes=BUG_MISTAKES,
+        forbidden=FORBIDDEN,
+        clinic=lambda answer: diagnose(Wide(answer), num_heads=2),
+    )
+
+
+# --------------------------------------------------------------------------- the order of heads
+
+
+def random_layer(embed_dim: int, num_heads: int) -> finished.MultiHeadAttention:
+    return randomised(finished.MultiHeadAttention(embed_dim, num_heads), seed=num_heads)
+
+
+def a_layer(layer: Any, who: str) -> finished.MultiHeadAttention:
+    """Return what an answer returned, when it is a layer."""
+    if not isinstance(layer, finished.MultiHeadAttention):
+        got = type(layer).__name__
+        raise Wrong(f"{who} gives {got} back, the new MultiHeadAttention is asked for")
+    return layer
+
+
+def results(layer: finished.MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what a layer gives, and the weights of its heads."""
+    with torch.no_grad(), finished.record_attention(layer) as maps:
+        y = layer(x)
+    return y, maps[0]
+
+
+def moved(
+    order: Callable = lambda order: order,
+    back: Callable = lambda order: order,
+    biases: bool = True,
+    columns: bool = True,
+) -> Callable:
+    """Return a way to put heads into another order, right unless it is told otherwise."""
+
+    def reorder(layer: finished.MultiHeadAttention, wanted: list[int]) -> nn.Module:
+        new = deepcopy(layer)
+        numbers = rearrange(torch.arange(layer.embed_dim), "(h d) -> h d", h=layer.num_heads)
+        rows, others = numbers[order(wanted)].flatten(), numbers[back(wanted)].flatten()
+        with torch.no_grad():
+            for part in (new.q_proj, new.k_proj, new.v_proj):
+                part.weight.copy_(part.weight[rows])
+                if biases:
+                    part.bias.copy_(part.bias[rows])
+            weight = new.out_proj.weight
+            weight.copy_(weight[:, others] if columns else weight[others])
+        return new
+
+    return reorder
+
+
+def inverse(order: list[int]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def unmoved_order(order: list[int]) -> list[int]:
+    return sorted(order)
+
+
+REORDERINGS = {
+    "no head has moved": moved(order=unmoved_order, back=unmoved_order),
+    "out_proj still reads the heads in their old order: its columns must move with them": moved(
+        back=unmoved_order
+    ),
+    "out_proj reads the heads from its columns, not from its rows": moved(columns=False),
+    "the biases of q_proj, k_proj and v_proj belong to the heads and must move with them": moved(
+        biases=False
+    ),
+    "head order[h] of the new layer is head h of the old one: it is to be the other way round": (
+        moved(order=inverse, back=inverse)
+    ),
+    "the columns of out_proj move the opposite way": moved(back=inverse),
+}
+
+
+@exercise("04.5", "The order of the heads")
+def order_of_heads(reorder) -> str:
+    written(reorder)
+    if not callable(reorder):
+        return same_function(reorder, reorder, lambda case: ())
+
+    def inputs(case: Case) -> tuple[int, list[int], Tensor]:
+        h = max(case["h"], 3)  # another order than its own inverse needs three heads
+        order = list(range(h))
+        while order in (sorted(order), inverse(order)):
+            case.random.shuffle(order)
+        return h, order, torch.randn(2, 5, h * case["d"], generator=case.generator).double()
+
+    def tried(way: Callable) -> Callable:
+        def reorder(num_heads: int, order: list[int], x: Tensor) -> tuple[Tensor, Tensor]:
+            layer = random_layer(x.shape[-1], num_heads)
+            return results(a_layer(run(way, (layer, list(order))), "reorder"), x)
+
+        return reorder
+
+    def right(num_heads: int, order: list[int], x: Tensor) -> tuple[Tensor, Tensor]:
+        y, weights = results(random_layer(x.shape[-1], num_heads), x)
+        return y, weights[:, order]
+
+    same_function(
+        tried(reorder),
+        right,
+        inputs,
+        mistakes={words: tried(way) for words, way in REORDERINGS.items()},
+        gradients=False,
+    )
+    _kept("reorder", random_layer(24, 4), lambda layer: reorder(layer, [2, 3, 1, 0]))
+    return "the result is the same for random layers and orders, and every head stands elsewhere"
+
+
+def _kept(who: str, module: nn.Module, use: Callable[[nn.Module], Any]) -> None:
+    """Raise `Wrong` when an answer changes the module that it was given."""
+    before = deepcopy(module.state_dict())
+    returned = use(module)
+    same = all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    if returned is module or not same:
+        raise Wrong(
+            f"the values are right, but {who} changed the one that it was given: change a copy, "
+            "deepcopy(...)"
+        )
+
+
+# ------------------------------------------------------------------------------- silent heads
+
+
+def quieted(silent: Callable = lambda heads, h: heads, part: str = "columns") -> Callable:
+    """Return a way to silence heads, right unless it is told otherwise."""
+
+    def silence(layer: finished.MultiHeadAttention, wanted: list[int]) -> nn.Module:
+        new = deepcopy(layer)
+        numbers = rearrange(torch.arange(layer.embed_dim), "(h d) -> h d", h=layer.num_heads)
+        chosen = numbers[silent(wanted, layer.num_heads)].flatten()
+        with torch.no_grad():
+            if part == "columns":
+                new.out_proj.weight[:, chosen] = 0
+            elif part == "rows":
+                new.out_proj.weight[chosen] = 0
+            elif part == "every h-th":
+                rearrange(new.out_proj.weight, "e (d h) -> e h d", h=layer.num_heads)[:, wanted] = 0
+            elif part == "bias":
+                new.out_proj.weight[:, chosen] = 0
+                new.out_proj.bias.zero_()
+            else:
+                for name in part.split():
+                    getattr(new, name).weight[chosen] = 0
+                    if name == "v_proj":
+                        continue
+                    getattr(new, name).bias[chosen] = 0
+        return new
+
+    return silence
+
+
+SILENCINGS = {
+    "nobody is silent": quieted(lambda heads, h: []),
+    "these heads speak, and all others are silent": quieted(
+        lambda heads, h: [head for head in range(h) if head not in heads]
+    ),
+    "only the first head of the list is silent": quieted(lambda heads, h: heads[:1]),
+    "only the last head of the list is silent": quieted(lambda heads, h: heads[-1:]),
+    "the rows of out_proj are what it writes; what it reads from a head are columns": quieted(
+        part="rows"
+    ),
+    "a head has neighbouring columns of out_proj, not every h-th one": quieted(part="every h-th"),
+    "the bias of out_proj belongs to no head and must stay": quieted(part="bias"),
+    "the values still have their bias: a silent head mixes nothing but 0": quieted(part="v_proj"),
+    "queries of 0 do not silence a head: it then looks at all tokens alike": quieted(part="q_proj"),
+    "keys of 0 do not silence a head: it then looks at all tokens alike": quieted(part="k_proj"),
+    "queries and keys of 0 do not silence a head: it then looks at all tokens alike": quieted(
+        part="q_proj k_proj"
+    ),
+}
+
+
+@cache
+def digits() -> tuple[VisionTransformer, Tensor, Tensor]:
+    """Return the trained model and the digits that it was not trained on, in double precision."""
+    _, (images, labels) = load_digits()
+    return load_digits_model().double(), images.double(), labels
+
+
+def counted(
+    model: nn.Module,
+    layer: int,
+    heads: list[int],
+    images: Tensor,
+    labels: Tensor,
+    silence: Callable | None = None,
+    other: int | None = None,
+) -> int:
+    """Return how many digits a model reads when heads of one layer are silent."""
+    model = deepcopy(model)
+    for number in {layer if other is None else other}:
+        block = model.encoder.layers[number]
+        block.attn = (silence or quieted())(block.attn, heads)
+    with torch.no_grad():
+        return int((model(images).argmax(dim=-1) == labels).sum())
+
+
+@exercise("04.6", "Silent heads, measured")
+def silent_heads(silence, still_read, together) -> str:
+    written(silence, still_read, together)
+
+    def inputs(case: Case) -> tuple[int, list[int], Tensor]:
+        h = case["h"] + 3
+        heads = case.random.sample(range(h), 2)
+        return h, heads, torch.randn(2, 5, h * case["d"], generator=case.generator).double()
+
+    def tried(way: Callable) -> Callable:
+        def silence(num_heads: int, heads: list[int], x: Tensor) -> Tensor:
+            layer = random_layer(x.shape[-1], num_heads)
+            quiet = a_layer(run(way, (layer, list(heads))), "silence")
+            with torch.no_grad():
+                return quiet(x)
+
+        return silence
+
+    if not callable(silence) or not callable(still_read):
+        raise Wrong("silence and still_read are functions")
+    same_function(
+        tried(silence),
+        tried(quieted()),
+        inputs,
+        mistakes={words: tried(way) for words, way in SILENCINGS.items()},
+        gradients=False,
+    )
+    _kept("silence", random_layer(24, 4), lambda layer: silence(layer, [2, 0]))
+
+    model, images, labels = digits()
+
+    def some(case: Case) -> tuple[int, list[int], Tensor, Tensor]:
+        layer = 0 if case.random.random() < 0.7 else 1
+        heads = case.random.sample(range(4), case.random.choice([2, 3]))
+        chosen = torch.randperm(360, generator=case.generator)[:180]
+        return layer, heads, images[chosen], labels[chosen]
+
+    def reading(way: Callable) -> Callable:
+        def still_read(layer: int, heads: list[int], images: Tensor, labels: Tensor) -> int:
+            number = run(way, (model, layer, list(heads), images, labels))
+            if isinstance(number, Tensor) and number.numel() == 1:
+                number = number.item()
+            whole = isinstance(number, float) and number.is_integer()
+            return int(number) if whole else number
+
+        return still_read
+
+    before = deepcopy(model.state_dict())
+    try:
+        same_function(
+            reading(still_read),
+            reading(counted),
+            some,
+            mistakes={
+                "it counts what is read wrongly": reading(lambda *a: len(a[4]) - counted(*a)),
+                "nobody is silent": reading(lambda m, l, h, x, y: counted(m, l, [], x, y)),
+                "the heads of the other layer are silent": reading(
+                    lambda *a: counted(*a, other=1 - a[1])
+                ),
+                "the heads of layer 0 are silent, whatever layer is asked for": reading(
+                    lambda *a: counted(*a, other=0)
+                ),
+                "it is a share of the digits, a number of digits is asked for": reading(
+                    lambda *a: counted(*a) / len(a[4])
+                ),
+            },
+            gradients=False,
+            trials=3,
+        )
+        changed = any(not torch.equal(before[n], t) for n, t in model.state_dict().items())
+    finally:
+        digits.cache_clear()  # whatever the answer did to the model
+    if changed:
+        raise Wrong(
+            "the numbers are right, but still_read changed the model that it was given: change a "
+            "copy, deepcopy(model)"
+        )
+    same_choice(
+        together,
+        "more",
+        {
+            "fewer": "silence one head of layer 0 at a time and add up what is lost; then silence "
+            "all four",
+            "as many": "silence one head of layer 0 at a time and add up what is lost; then "
+            "silence all four",
+        },
+        "",
+    )
+    return (
+        "every count is right, and the four heads of layer 0 lose more together than the sum of "
+        "what each loses alone: when one is silent, the others stand in for it"
+    )
+
+
+open_exercise("04.7", "A digit that it misreads")
