@@ -214,7 +214,7 @@ def main(arguments: list[str] | None = None) -> None:
         if not here.is_file():
             how = "make update" if (ROOT / ".git").exists() else "Unpack the zip in a new folder"
             refuse(f"a zip updates what came as a zip, got a folder without {MANIFEST}. {how}")
-        new, began = release(source, ROOT), manifest(here.read_bytes(), str(here))
+        new, began = release(source.expanduser(), ROOT), manifest(here.read_bytes(), str(here))
     try:
         finished = update(new, began, ROOT)
     except OSError as error:

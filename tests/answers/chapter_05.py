@@ -268,6 +268,14 @@ BANK = {
             code(
                 """
                 def masked_weights(scores, attn_mask):
+                    powers = scores.masked_fill(~attn_mask, -torch.inf).exp()
+                    return powers / powers.sum(dim=-1, keepdim=True)
+                """,
+                says="softmax subtracts the largest",
+            ),
+            code(
+                """
+                def masked_weights(scores, attn_mask):
                     added = torch.zeros(attn_mask.shape, dtype=scores.dtype)
                     added = added.masked_fill(~attn_mask, -torch.inf)
                     return (scores + added).softmax(dim=-1).masked_fill(~attn_mask, 0.0)

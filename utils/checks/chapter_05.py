@@ -307,20 +307,24 @@ def weights_under_a_mask(masked_weights) -> str:
 def extreme_scores(answer: Callable, names: list[str]) -> None:
     """Raise `Wrong` where a huge score that is masked still has a say, or a fill is too small."""
     mask = torch.tensor([[True, True, False]])
-    for scores, why in (
-        (
-            [0.0, 1.0, 1000.0],
-            "a masked score of 1000 spoils its row: mask before the softmax, not after it",
-        ),
-        (
-            [-2e9, 1.0 - 2e9, 0.0],
-            "a row whose scores are near -2,000,000,000 goes to a masked key: what replaces a "
-            "masked score must be smaller than every score, and only -inf is",
-        ),
-    ):
+    for scores in ([0.0, 1.0, 1000.0], [-2e9, 1.0 - 2e9, 0.0]):
         given = torch.tensor([[[scores]]], dtype=torch.float64)
-        if difference(run(answer, (given, mask), names), masked(-torch.inf)(given, mask)):
-            raise Wrong(f"right for ordinary scores, but {why}")
+        got = run(answer, (given, mask), names)
+        if not difference(got, masked(-torch.inf)(given, mask)):
+            continue
+        if scores[2] > 0:
+            why = "a masked score of 1000 spoils its row: mask before the softmax, not after it"
+        elif isinstance(got, Tensor) and got.flatten()[-1] > 0.5:
+            why = (
+                "a row whose scores are near -2,000,000,000 goes to a masked key: what replaces a "
+                "masked score must be smaller than every score, and only -inf is"
+            )
+        else:
+            why = (
+                "a row whose scores are near -2,000,000,000 is spoiled: the exp of all of them is "
+                "0; softmax subtracts the largest score of a row first"
+            )
+        raise Wrong(f"right for ordinary scores, but {why}")
 
 
 def empty_row(answer: Callable, names: list[str]) -> None:

@@ -339,8 +339,8 @@ def survives(norm: Callable, reference: Callable, number: float, *vectors: Tenso
     gradient = torch.autograd.grad(got.sum(), ours)[0]
     if not gradient.isfinite().all():
         raise Wrong(
-            f"the values are right, but for {said} the gradient is NaN: the root has no slope at "
-            "0, so eps must be added before the root is taken. Use var or squares, not std or norm"
+            f"the values are right, but for {said} the gradient is NaN: the root of 0 has no "
+            "slope. Take one root only, after eps is added"
         )
 
 
