@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_*.ipynb"))
 ANSWERS = ROOT / "tests" / "answers"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
-STUB = "# your code here\n..."
+STUB = "# your code here\npass"
 SECONDS = 10  # for one answer; a mutant may loop for ever
 
 

@@ -170,7 +170,7 @@ def cell(text: str) -> dict:
 
 
 HEAD = 'def softmax(scores):\n    """Return the weights."""\n'
-DOTS = "    # your code here\n    ...\n"
+STUB = "    # your code here\n    pass\n"
 RIGHT_LINES = (
     "    powers = (scores - scores.amax(-1, keepdim=True)).exp()\n"
     "    return powers / powers.sum(-1, keepdim=True)\n"
@@ -180,15 +180,15 @@ RIGHT_LINES = (
 @pytest.mark.parametrize(
     ("text", "state", "words"),
     [
-        (HEAD + DOTS, "not yet", "softmax is still empty"),
+        (HEAD + STUB, "not yet", "softmax is still empty"),
         (HEAD + "    pass\n", "not yet", "softmax is still empty"),
         (HEAD, "not yet", "softmax is still empty"),
         (HEAD + "    ...\n", "not yet", "softmax is still empty"),
         (HEAD + RIGHT_LINES, "right", ""),
-        (HEAD + DOTS + RIGHT_LINES, "right", ""),
+        (HEAD + STUB + RIGHT_LINES, "right", ""),
         (HEAD + "    # your code here\n" + RIGHT_LINES, "right", ""),
-        (HEAD + RIGHT_LINES + DOTS, "right", ""),
-        (HEAD + "    powers = scores.exp()\n" + DOTS, "not yet", "three dots in softmax"),
+        (HEAD + RIGHT_LINES + STUB, "right", ""),
+        (HEAD + "    powers = scores.exp()\n" + STUB, "not yet", "of pass in softmax"),
         (HEAD + "    # your code here\n    powers = scores.exp()\n", "not right", "returns None"),
         ("softmax = ...", "not yet", "still empty"),
         ("softmax = None", "not yet", "still empty"),
@@ -204,13 +204,13 @@ def test_a_stub_is_not_yet_and_an_answer_beside_it_counts(
 def test_a_class_with_an_empty_method_is_not_yet() -> None:
     text = (
         "class Answer(nn.Module):\n    def __init__(self, embed_dim, mlp_dim):\n"
-        "        super().__init__()\n        # your code here\n        ...\n\n"
+        "        super().__init__()\n        # your code here\n        pass\n\n"
         "    def forward(self, x):\n        return x\n"
     )
     for empty in ("__init__", "forward"):
         with pytest.raises(NotYet, match=rf"Answer\.{empty} is still empty"):
             same_module(cell(text)["Answer"], Narrow, widths, rows)
-        text = text.replace("        # your code here\n        ...\n", "        self.a = 1\n")
+        text = text.replace("        # your code here\n        pass\n", "        self.a = 1\n")
         text = text.replace("        return x\n", "        ...\n")
 
 

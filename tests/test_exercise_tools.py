@@ -135,10 +135,10 @@ def test_what_is_made_has_stubs_locks_checksums_and_no_solution(folder: Folder) 
     text = folder.made.read_text(encoding="utf-8")
     made = json.loads(text)
     cells = {exercises.grade_id(cell): cell for cell in made["cells"]}
-    assert source(cells["answer-03-1"]) == "a = ...\n# your code here\n..."
-    stub = "def f(x):\n    # your code here\n    ...\n\n\ndef g(x):\n    # your code here\n    ..."
+    assert source(cells["answer-03-1"]) == "a = ...\n# your code here\npass"
+    stub = "def f(x):\n    # your code here\n    pass\n\n\ndef g(x):\n    # your code here\n    pass"
     assert source(cells["answer-03-2"]) == stub
-    assert source(cells["answer-03-3"]) == "# your code here\n..."
+    assert source(cells["answer-03-3"]) == "# your code here\npass"
     assert "SOLUTION" not in text
     assert "return y" not in text
     assert refresh.canonical(made) == text
@@ -494,18 +494,22 @@ def test_progress_reports_in_lines(folder: Folder) -> None:
     folder.new.write_text("{}")
     broken = folder.made.with_name("04_broken.ipynb")
     broken.write_text("{")
+    odd = copy.deepcopy(half)
+    odd["cells"][4]["outputs"] = None
+    broken.with_name("03_zero.ipynb").write_text(json.dumps(odd))
     missing = folder.root / "notebooks" / "05_missing.ipynb"
     missing.write_text("{}")
     before = {path: path.read_bytes() for path in folder.root.rglob("*.ipynb")}
     lines = list(progress.report(progress.notebooks(folder.made.parent)))
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert re.fullmatch(
         r"03  tiny +\[#-\] +right 1, not run 2, open 3  \(a newer version: 03_tiny.new.ipynb\)",
         lines[0],
     )
-    assert lines[1].startswith("04  broken") and lines[1].endswith("the file is damaged")
-    assert lines[2].startswith("05  missing") and lines[2].endswith("is there")
-    assert lines[3] == "\n1 of 2 right, about 15 minutes left"
+    assert lines[1].startswith("03  zero") and lines[1].endswith("the file is damaged")
+    assert lines[2].startswith("04  broken") and lines[2].endswith("the file is damaged")
+    assert lines[3].startswith("05  missing") and lines[3].endswith("is there")
+    assert lines[4] == "\n1 of 2 right, about 15 minutes left"
     assert before == {path: path.read_bytes() for path in folder.root.rglob("*.ipynb")}
 
 
@@ -885,7 +889,7 @@ def test_a_release_has_the_same_bytes_and_lists_its_files(given: dict[str, bytes
     assert release.pack(dict(reversed(given.items()))) == first
     with zipfile.ZipFile(io.BytesIO(first)) as zipped:
         names = zipped.namelist()
-        assert {entry.date_time for entry in zipped.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {entry.date_time for entry in zipped.infolist()} == {release.DATE}
     assert names == sorted(names)
     assert len({name.partition("/")[0] for name in names}) == 1
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,10 @@ from exercise_bank import MASTERS, Answer, Task, bank, code_cells, judged, tasks
 from mutants import outcome
 
 from utils.checks.verdict import exercises
+
+sys.path.insert(0, str(MASTERS[0].parents[2] / "tools"))
+
+from refresh import execute
 
 CHAPTERS = [path.name[:2] for path in MASTERS]
 Found = list[tuple[Task, Answer]]
@@ -108,3 +115,18 @@ def test_masters_use_only_what_students_have() -> None:
     for path in MASTERS:
         for _, source in code_cells(path):
             assert "exercise_bank" not in source and "tests" not in source, path.name
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_run_all_of_an_untouched_notebook_goes_through(path: Path) -> None:
+    """In a kernel, as a student: classes and functions of a notebook have no file of their own."""
+    untouched = path.parent.parent / "exercises" / path.name
+    cells = json.loads(asyncio.run(execute(untouched, timeout=120)))["cells"]
+    said = {
+        cell["metadata"]["nbgrader"]["grade_id"]: "".join(cell["outputs"][0]["text"])
+        for cell in cells
+        if cell["metadata"].get("nbgrader", {}).get("grade")
+    }
+    assert list(said) == [f"check-{id.replace('.', '-')}" for id in tasks(path)]
+    for grade_id, text in said.items():
+        assert text.startswith(f"{grade_id[6:].replace('-', '.')}  not yet: "), text

@@ -130,7 +130,7 @@ def is_check(cell: Cell) -> bool:
     return grade_id(cell).startswith("check-")
 
 
-FAKE = 'print("{n}.1  right: it agrees.")'
+FAKE = 'print("{n}.1  right: shapes, values and gradients agree.")'
 # What a cheat puts behind the imports of a blank notebook, and words of the reason.
 CHEATS: dict[str, tuple[str, str]] = {
     "redefines check": ("def check(*a):\n    print('right: all of it')", "check another meaning"),
@@ -218,7 +218,7 @@ def raw(notebook: Notebook) -> bytes:
 
 NAMES = """Ada Lovelace|Søren Ångström|María-José Núñez|王小明|Дмитрий Иванов|नेहा शर्मा|محمد علي|
 山田 太郎|Θάλεια Παπαδοπούλου|O'Brien, Sean|김민준|Zoë van der Berg|Nguyễn Thị Hà|=SUM(A1)|
-<b>Bobby</b>|Łukasz Żółć|Ayşe Yılmaz|עדה לוי|Chidi Okafor|João da Silva|Ngozi Eze|İpek Işık|
+<b>Bobby|Łukasz Żółć|Ayşe Yılmaz|עדה לוי|Chidi Okafor|João da Silva|Ngozi Eze|İpek Işık|
 Jean-Luc "Picard"|สมชาย ใจดี|-2+3|Émile Zola|Jürgen Müßig|Aroha Ngata|Bằng Trần|Zed""".replace(
     "\n", ""
 ).split("|")
@@ -229,7 +229,11 @@ def a_class(chapters: list[Chapter], seed: int = 0) -> list[Made]:
     chance = random.Random(seed)
     students = []
     for place, name in enumerate(NAMES):
-        folder = re.sub(r'[/\\<>"|?*:]', "_", name) if sys.platform == "win32" else name.replace("/", "_")
+        folder = (
+            re.sub(r'[/\\<>"|?*:]', "_", name)
+            if sys.platform == "win32"
+            else name.replace("/", "_")
+        )
         files, points, reason = {}, {}, {}
         for number, chapter in enumerate(chapters):
             file = f"{folder}/{chapter.stem}.ipynb"
@@ -262,12 +266,14 @@ def a_class(chapters: list[Chapter], seed: int = 0) -> list[Made]:
                 worth, content, reason[chapter.number] = 0, None, "not handed in"
             elif odd == 18:
                 notebook = without(notebook, is_check)
-                reason[chapter.number] = "put back"
+                reason[chapter.number] = "was deleted"
             elif odd == 19:
                 for cell in notebook["cells"]:
                     cell["metadata"] = {}
                 reason[chapter.number] = "by the headings"
-            if odd != 17:
+            if odd == 17:
+                files[f"{folder}/notes.txt"] = b"I was ill."
+            else:
                 files[file] = content if content is not None else raw(notebook)
             points[chapter.number] = worth
         students.append(Made(name, files, points, reason))

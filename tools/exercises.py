@@ -23,10 +23,10 @@ from urllib.parse import unquote
 
 from cards import CARD_LINE, Cell, Section, grade_id, grading, sections, source
 from refresh import EXERCISES, NOTEBOOKS, Notebook, canonical
-from shipped import chapters, is_beside, name_of, put, remember_beginning, say
+from shipped import chapters, is_beside, name_of, parse, put, remember_beginning, say
 
 SOLUTIONS = NOTEBOOKS / "solutions"
-STUB = "# your code here\n..."
+STUB = "# your code here\npass"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
 SOLUTION_LINK = re.compile(r"\[Solution\]\(([^)#]+)#(.+)\)\s*$")
@@ -235,10 +235,9 @@ def read(path: Path) -> Notebook:
     Raises:
         ValueError: the master is no notebook, or breaks rules; one line for each.
     """
-    try:
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{name_of(path)}: a master is a notebook, got {error}. Mend it") from None
+    notebook = parse(path.read_bytes())
+    if notebook is None:
+        raise ValueError(f"{name_of(path)}: a master is a notebook, got a damaged one. Mend it")
     said = complaints(notebook, path.name)
     if not (NOTEBOOKS / path.name).exists():
         said.append("a master is called as its chapter is, got no such chapter. Rename it")

@@ -48,7 +48,9 @@ def amount(text: str) -> int:
     try:
         return int(float(digits) * units[unit])
     except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"memory is a number and a unit, got {text!r}. Write 3GB") from None
+        raise argparse.ArgumentTypeError(
+            f"memory is a number and a unit, got {text!r}. Write 3GB"
+        ) from None
 
 
 def seconds(text: str) -> float:
@@ -72,7 +74,9 @@ def places(submissions: str, out: str | None) -> tuple[Path, Path]:
     if folder.is_file() and folder.suffix.lower() == ".zip":
         raise fail(f"SUBMISSIONS is a folder, got the zip file {submissions}. Unpack it first")
     if not folder.is_dir():
-        raise fail(f"SUBMISSIONS is a folder, got {submissions}, which is not there. Look at its name")
+        raise fail(
+            f"SUBMISSIONS is a folder, got {submissions}, which is not there. Look at its name"
+        )
     target = Path(out).expanduser().resolve() if out else folder.with_name(f"{folder.name}-grades")
     if target == folder or target.is_relative_to(folder) or folder.is_relative_to(target):
         raise fail(
@@ -169,7 +173,9 @@ def mark_all(
                 number, (student, name) = waiting.pop(0)
                 result = root / f"{number}.json"
                 arguments = (course, student, chapters, address, limits, root / f"s{number}")
-                process = fork.Process(target=_work, args=(result, *arguments, logs / f"{name}.txt"))
+                process = fork.Process(
+                    target=_work, args=(result, *arguments, logs / f"{name}.txt")
+                )
                 process.start()
                 running[process] = number, time.monotonic() + most
             wait([process.sentinel for process in running], timeout=1)
@@ -184,7 +190,8 @@ def mark_all(
                 if result.exists():
                     plain = json.loads(result.read_text(encoding="utf-8"))
                     marks[name] = [
-                        Mark(**{**m, "exercises": [Exercise(**e) for e in m["exercises"]]}) for m in plain
+                        Mark(**{**m, "exercises": [Exercise(**e) for e in m["exercises"]]})
+                        for m in plain
                     ]
                 else:
                     why = f"grading failed: its process ended (code {process.exitcode}). Look at the log"
@@ -236,18 +243,23 @@ def grade(
         raise fail(f"--chapter is one of {', '.join(all_masters)}, got {unknown[0]}. Change it")
     (root / "zip").mkdir()
     stems = {chapter: path.stem for chapter, path in all_masters.items()}
-    students = find(folder, stems, root / "zip")
+    students, others = find(folder, stems, root / "zip")
     if not any(student.chapters for student in students):
-        got = "other files" if students else "nothing"
+        got = "no such notebook" if students or others else "nothing"
         raise fail(
             f"in SUBMISSIONS lies a folder, a zip file or a notebook for each student, got {got} in "
             f"{folder}. Name the notebooks as they were handed out, or look at the folder's name"
         )
+    for name in others:
+        print(f"left alone: {name} is of no student", flush=True)
     handed_in = {chapter for student in students for chapter in student.chapters}
     chapters = sorted(chosen or handed_in)
     from grading.marks import prepare
 
-    print(f"{len(students)} students, chapters {', '.join(chapters)}: making the assignments", flush=True)
+    print(
+        f"{len(students)} students, chapters {', '.join(chapters)}: making the assignments",
+        flush=True,
+    )
     warnings.simplefilter("ignore")  # nbgrader makes sqlalchemy warn
     course = prepare({chapter: all_masters[chapter] for chapter in chapters}, root / "course")
     warm = start_warm(root / "warm", course.library, root / "warm.log")
@@ -279,14 +291,18 @@ def grade(
             warm.kill()
     minutes, rest = divmod(int(time.monotonic() - began), 60)
     count = sum(len(student.chapters) for student in students)
-    print(f"{len(students)} students, {count} notebooks in {minutes} min {rest} s: {out / 'grades.csv'}")
+    print(
+        f"{len(students)} students, {count} notebooks in {minutes} min {rest} s: {out / 'grades.csv'}"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("submissions", nargs="?", default="", help="folder of handed-in notebooks")
     parser.add_argument("--out", help="folder for the grades (default: SUBMISSIONS-grades)")
-    parser.add_argument("--chapter", action="append", default=[], help="grade this one (repeatable)")
+    parser.add_argument(
+        "--chapter", action="append", default=[], help="grade this one (repeatable)"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="students at once (default 2)")
     parser.add_argument("--cell-seconds", type=seconds, default=30.0, help="limit of a cell")
     parser.add_argument("--notebook-seconds", type=seconds, default=180.0, help="of a notebook")

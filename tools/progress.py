@@ -30,8 +30,12 @@ class Exercise:
     minutes: int
 
 
-def exercises(notebook: Notebook, chapter: str) -> list[Exercise]:
-    """Reads what is known of each exercise of a notebook, whatever the order of its cells."""
+def exercises(notebook: Notebook | None, chapter: str) -> list[Exercise]:
+    """Reads what is known of each exercise of a notebook, whatever the order of its cells.
+
+    Raises:
+        TypeError, KeyError, AttributeError: it is no notebook, or not well formed.
+    """
     found = {}
     for section in sections(notebook):
         if section.number is None:
@@ -94,10 +98,11 @@ def report(paths: list[Path]) -> Iterator[str]:
             yield f"{chapter}  {title:32}  no notebook of exercises is there"
             continue
         notebook = parse(path.read_bytes())
-        if notebook is None:
+        try:
+            found = exercises(notebook, chapter)
+        except (TypeError, KeyError, AttributeError):
             yield f"{chapter}  {title:32}  cannot be read: the file is damaged"
             continue
-        found = exercises(notebook, chapter)
         everything += found
         new = f"  (a newer version: {beside(path).name})" if beside(path).exists() else ""
         yield line(chapter, title, found) + new

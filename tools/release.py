@@ -15,7 +15,7 @@ import re
 import tomllib
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from urllib.parse import unquote
 
 from cards import source
@@ -24,6 +24,7 @@ from refresh import ROOT, canonical, write
 from shipped import MANIFEST, chapters, fingerprint, is_beside, name_of, parse
 
 NAME = "attention-shape-by-shape"
+DATE = (2026, 1, 1, 0, 0, 0)  # of every file, so that the same course gives the same bytes
 SOLUTION_LINE = "The solution: your instructor has it."
 
 # What is handed out: names and folders with the endings that belong there.
@@ -53,6 +54,7 @@ KEPT_BACK = (
     "tests/answers",
     "tests/exercise_bank.py",
     "tests/mutants.py",
+    "tests/test_checks.py",
     "tests/test_exercise_tools.py",
     "tests/test_exercises.py",
     "tests/test_grading.py",
@@ -169,16 +171,21 @@ def texts(name: str, content: bytes) -> Iterator[str]:
 def solutions() -> list[str]:
     """Returns the body of each solution of more than one line, its lines without indentation.
 
-    What a master also shows openly is no secret: the right half of a class with a bug, or what an
-    earlier chapter asked for.
+    What the course shows openly is no secret: `utils`, the chapters, and what a master gives away,
+    such as the right half of a class with a bug.
     """
     notebooks = (json.loads(path.read_text(encoding="utf-8")) for path in masters())
     cells = [cell for notebook in notebooks for cell in notebook["cells"]]
-    shown = [f"\n{_flat(source(cell))}\n" for cell in cells if not regions(cell)]
+    given = [source(cell) for cell in cells if not regions(cell)]
+    for path in [*chapters(), *sorted((ROOT / "utils").rglob("*.py"))]:
+        given += texts(path.name, path.read_bytes())
+    shown = "\n\n".join(map(_lines_of, given))
     bodies = (_flat(body) for cell in cells for body in regions(cell))
-    return [
-        body for body in bodies if "\n" in body and not any(f"\n{body}\n" in text for text in shown)
-    ]
+    return [body for body in bodies if "\n" in body and f"\n{body}\n" not in shown]
+
+
+def _lines_of(text: str) -> str:
+    return f"\n{_flat(text)}\n"
 
 
 def _flat(text: str) -> str:
@@ -193,13 +200,10 @@ def leaks(files: Files, bodies: list[str]) -> Iterator[str]:
         bodies: the solutions, see `solutions`.
     """
     for name, content in files.items():
-        flat = [f"\n{_flat(text)}\n" for text in texts(name, content)]
+        flat = [_lines_of(text) for text in texts(name, content)]
         for mark in (BEGIN, END):
             if any(f"\n{mark}\n" in text for text in flat):
                 yield f"{name} holds the mark {mark!r}"
-        # The package holds the finished course, and the chapters show it: both are no secret.
-        if name.startswith("utils/") or PurePosixPath(name).parent.name == "notebooks":
-            continue
         for body in bodies:
             if any(f"\n{body}\n" in text for text in flat):
                 yield f"{name} holds the solution that begins with {body.splitlines()[0]!r}"
@@ -220,7 +224,7 @@ def pack(files: Files) -> bytes:
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as zipped:
         for name, content in sorted({**files, MANIFEST: text.encode()}.items()):
-            entry = zipfile.ZipInfo(f"{top}/{name}", date_time=(1980, 1, 1, 0, 0, 0))
+            entry = zipfile.ZipInfo(f"{top}/{name}", date_time=DATE)
             entry.create_system, entry.external_attr = 3, 0o100644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             zipped.writestr(entry, content)

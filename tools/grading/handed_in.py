@@ -64,8 +64,8 @@ class Student:
     remarks: list[str] = field(default_factory=list)
 
 
-def find(folder: Path, stems: dict[str, str], scratch: Path) -> list[Student]:
-    """Finds the students and their notebooks, in the order of their names.
+def find(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Student], list[str]]:
+    """Finds the students and their notebooks, in the order of their names, and other files.
 
     Args:
         folder: what was handed in; it is only read.
@@ -99,8 +99,13 @@ def find(folder: Path, stems: dict[str, str], scratch: Path) -> list[Student]:
         elif path.is_file():
             mine.append(f"{label}: no notebook, left alone")
 
+    others = []
     for path in sorted(folder.iterdir()):
-        if not _skipped(path):
+        if _skipped(path):
+            continue
+        if path.is_symlink() or (not path.is_dir() and path.suffix.lower() not in (".ipynb", ".zip")):
+            others.append(path.name)
+        else:
             add(_who(path, folder, stems), path, path.name)
     again = Counter(name for name, _ in files)
     students = []
@@ -109,9 +114,8 @@ def find(folder: Path, stems: dict[str, str], scratch: Path) -> list[Student]:
         student = Student(shown, remarks=remarks[name, number])
         _choose(student, found, stems)
         student.remarks = student.remarks[:MOST_FILES]
-        if student.chapters or student.remarks:
-            students.append(student)
-    return sorted(students, key=lambda student: student.name.casefold())
+        students.append(student)
+    return sorted(students, key=lambda student: student.name.casefold()), others
 
 
 def _skipped(path: Path) -> bool:

@@ -10,13 +10,18 @@ from __future__ import annotations
 import builtins
 import importlib
 import pkgutil
+import re
 import sys
 import warnings
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-LIBRARIES = ("torch", "einops", "numpy", "utils")
+# What judging calls, and no more: libraries change far corners of themselves when they are used.
+LIBRARIES = re.compile(
+    r"(einops|utils)(\..+)?|numpy(\.random)?|torch(\.(functional|_tensor|overrides|autograd|linalg"
+    r"|random|nn|nn\.(functional|parameter|init|modules(\..+)?)))?"
+)
 # Standard modules that judging uses; sys has hooks that IPython changes, so only these of it.
 STANDARD = "contextlib copy dataclasses functools importlib inspect itertools linecache math operator"
 STANDARD += " random re textwrap types warnings"
@@ -54,7 +59,7 @@ class Pristine:
         self.modules = {
             name: module
             for name, module in sys.modules.items()
-            if name.split(".")[0] in LIBRARIES or name in ("builtins", "sys", *STANDARD.split())
+            if LIBRARIES.fullmatch(name) or name in ("builtins", "sys", *STANDARD.split())
         }
         # Each entry: what to call it, the namespace, the name in it, what stood there.
         self.entries: list[tuple[str, Any, str, Any]] = []

@@ -170,13 +170,14 @@ def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
 
     # After which place each check stands, and what was wrong with it.
     after: dict[int, list[Task]] = {}
+    put_back: dict[str, list[str]] = {}
     edges = _edges(cells)
     for task in tasks:
         answers = [p for name in task.answers for p in where.get(name, [])]
         if task.check:
             after.setdefault(_place(task, answers, where, edges, len(cells)), []).append(task)
         if task.check and (said := _changed(task, where, cells, originals)):
-            remarks.append(said)
+            put_back.setdefault(said, []).append(task.id)
         for name in task.answers:
             count = len(where.get(name, []))
             if count > 1:
@@ -185,6 +186,7 @@ def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
                 if cells[p]["cell_type"] != "code":
                     remarks.append(f"{name} was made a cell of text: it is run as code")
                     cells[p]["cell_type"] = "code"
+    remarks += [f"put back: the check of {', '.join(ids)}, {what}" for what, ids in put_back.items()]
 
     result: list[Cell] = []
     own: dict[str, list[int]] = {task.id: [] for task in tasks}
@@ -271,12 +273,12 @@ def _changed(
 ) -> str | None:
     places = where.get(task.check or "", [])
     if not places:
-        return f"the check of {task.id} was deleted: put back"
+        return "which was deleted"
     if len(places) > 1:
-        return f"the check of {task.id} stood {len(places)} times: one put back"
+        return "which stood there several times"
     cell = cells[places[0]]
     if cell["cell_type"] != "code" or cell["source"].strip() != source(originals[task.check]).strip():
-        return f"the check of {task.id} was changed: put back"
+        return "which was changed"
     return None
 
 

@@ -143,7 +143,7 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
             return Verdict(id, NOT_YET, f"{empty}. Write your code, run its cell, run this cell.")
         except Wrong as wrong:
             for answer in filter(stub_left, answers):
-                reason = f"put your code in the place of the three dots in {answer.__name__}."
+                reason = f"put your code in the place of pass in {answer.__name__}."
                 return Verdict(id, NOT_YET, reason)
             why = wrong.why() if explain and wrong.why else None
             because = f": {why}" if why else ""

@@ -1,0 +1,509 @@
+"""Answers to the exercises of chapter 04, right and wrong."""
+
+from exercise_bank import Bank, code, swap
+
+# Another way to write the steps of the layer, with a place for a mistake in each.
+LAYER = """
+class MultiHeadAttention(nn.Module):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__()
+        self.num_heads, self.embed_dim = num_heads, embed_dim
+        self.q_proj = nn.Linear(embed_dim, embed_dim)
+        self.k_proj = nn.Linear(embed_dim, embed_dim)
+        self.v_proj = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x, context=None):
+        if context is None:
+            context = x
+        b, i, e = x.shape
+        d = e // self.num_heads
+        q = self.q_proj(x).view(b, i, self.num_heads, d).transpose(1, 2)
+        k = self.k_proj(context).view(b, -1, self.num_heads, d).transpose(1, 2)
+        v = self.v_proj(context).view(b, -1, self.num_heads, d).transpose(1, 2)
+        weights = (q @ k.transpose(-2, -1) / d**0.5).softmax(dim=-1)
+        mixed = (weights @ v).transpose(1, 2).reshape(b, i, e)
+        return self.out_proj(mixed)
+"""
+
+
+def layer(*changes, says=""):
+    """The layer with pieces of its text replaced."""
+    text = LAYER
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return code(text, says=says)
+
+
+HEALTHY = """
+def healthy(q, k, v, num_heads):
+    b, i, e = q.shape
+    q, k, v = (t.unflatten(-1, (num_heads, -1)).transpose(1, 2) for t in (q, k, v))
+    weights = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
+    return (weights @ v).transpose(1, 2).flatten(2)
+"""
+
+REORDER = """
+def reorder(layer, order):
+    new, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+    with torch.no_grad():
+        for here, old in enumerate(order):
+            to, of = slice(here * d, here * d + d), slice(old * d, old * d + d)
+            for name in ("q_proj", "k_proj", "v_proj"):
+                getattr(new, name).weight[to] = getattr(layer, name).weight[of]
+                getattr(new, name).bias[to] = getattr(layer, name).bias[of]
+            new.out_proj.weight[:, to] = layer.out_proj.weight[:, of]
+    return new
+"""
+
+SILENCE = """
+def silence(layer, heads):
+    quiet, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+    for head in heads:
+        quiet.out_proj.weight.data[:, head * d : (head + 1) * d] = 0
+    return quiet
+"""
+
+ALONE = "return (quiet(images)"
+
+BANK = {
+    "04.1": Bank(
+        wrong=[
+            swap("(2, 4, 7, 6)", "(2, 7, 4, 6)", says="right sizes in another order"),
+            swap("(2, 4, 7, 6)", "(2, 4, 7, 24)", says="look at d"),
+            swap("(2, 4, 7, 6)", "(2, 4, 5, 6)", says="look at j"),
+            swap("(2, 4, 5, 7)", "(2, 5, 7)", says="needs 4 axes"),
+            swap("(2, 4, 5, 7)", "(2, 4, 7, 5)", says="right sizes in another order"),
+            swap("(2, 4, 5, 7)", "(2, 4, 5, 5)", says="look at j"),
+            swap("(2, 5, 24)", "(2, 7, 24)", says="look at i"),
+            swap("(2, 5, 24)", "(2, 5, 6)", says="look at e"),
+            swap("(2, 5, 24)", "(2, 4, 5, 6)", says="needs 3 axes"),
+        ],
+        right=[
+            swap("(2, 4, 7, 6)", "[2, 4, 7, 24 // 4]"),
+            swap("(2, 5, 24)", "torch.Size([2, 5, 24])"),
+        ],
+    ),
+    "04.2": Bank(
+        wrong=[
+            swap("torch.cat(said, dim=-1)", "torch.cat(said, dim=1)", says="asked for is"),
+            swap("torch.cat(said, dim=-1)", "torch.stack(said, dim=1)", says="asked for is"),
+            swap("torch.cat(said, dim=-1)", "sum(said)", says="asked for is"),
+            swap(
+                "torch.cat(said, dim=-1)",
+                "torch.stack(said, dim=-1).flatten(2)",
+                says="shuffled into each other",
+            ),
+            swap("torch.cat(said", "torch.cat(said[::-1]", says="opposite order"),
+            swap("v[:, h])", "v[:, 0])", says="the values of head 0"),
+            swap("(q[:, h], k[:, h], v", "(q[:, 0], k[:, 0], v", says="the weights of head 0"),
+            swap(
+                'rearrange(mixed, "b h i d -> b i (h d)")',
+                "mixed.reshape(len(q), q.shape[2], -1)",
+                says="joined as they lie in memory",
+            ),
+            swap("-> b i (h d)", "-> b i (d h)", says="shuffled into each other"),
+            swap("-> b i (h d)", "-> b h (i d)", says="asked for is"),
+            code(
+                """
+                def at_once(q, k, v):
+                    scores = einsum(q, k, "b h i d, b h j d -> b i j") / q.shape[-1] ** 0.5
+                    mixed = einsum(scores.softmax(-1), v, "b i j, b h j d -> b h i d")
+                    return rearrange(mixed, "b h i d -> b i (h d)")
+                """,
+                says="one table of weights for all heads",
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1).mean(1, keepdim=True)
+                    return rearrange(weights @ v, "b h i d -> b i (h d)")
+                """,
+                says="the mean of the heads' weights",
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    weights = (q @ k.mT).softmax(-1)
+                    return rearrange(weights @ v, "b h i d -> b i (h d)")
+                """,
+                says="not divided by the square root of d",
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(1)
+                    return rearrange(weights @ v, "b h i d -> b i (h d)")
+                """,
+                says="over the heads",
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-2)
+                    return rearrange(weights @ v, "b h i d -> b i (h d)")
+                """,
+                says="columns sum to 1",
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    mixed, _ = scaled_dot_product_attention(q, k, v)
+                    return mixed.transpose(0, 1).reshape(len(q), q.shape[2], -1)
+                """,
+                says="samples get each other's heads",
+            ),
+            code("at_once = head_by_head", says="it loops"),
+            code(
+                """
+                def at_once(q, k, v):
+                    q /= q.shape[-1] ** 0.5
+                    return rearrange((q @ k.mT).softmax(-1) @ v, "b h i d -> b i (h d)")
+                """,
+                says="q was changed in place",
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    return rearrange(torch.zeros_like(q), "b h i d -> b i (h d)")
+                """,
+                says="it gives the same for every input",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def head_by_head(q, k, v):
+                    heads = zip(q.unbind(1), k.unbind(1), v.unbind(1))
+                    mixed = [scaled_dot_product_attention(*head)[0] for head in heads]
+                    return torch.stack(mixed, dim=2).flatten(2)
+                """
+            ),
+            code(
+                """
+                def head_by_head(q, k, v):
+                    b, h, i, d = q.shape
+                    said = torch.zeros(b, i, h * d, dtype=q.dtype)
+                    for n in range(h):
+                        weights = (q[:, n] @ k[:, n].mT / d**0.5).softmax(dim=-1)
+                        said[:, :, n * d : (n + 1) * d] = weights @ v[:, n]
+                    return said
+                """
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    mixed = F.scaled_dot_product_attention(q, k, v)
+                    return mixed.transpose(1, 2).reshape(len(q), q.shape[2], -1)
+                """
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    weights = (einsum(q, k, "b h i d, b h j d -> b h i j") / q.shape[3] ** 0.5).exp()
+                    weights = weights / weights.sum(dim=-1, keepdim=True)
+                    return torch.einsum("bhij,bhjd->bihd", weights, v).flatten(-2)
+                """
+            ),
+        ],
+    ),
+    "04.3": Bank(
+        wrong=[
+            layer((".transpose(1, 2).reshape(b, i, e)", ".reshape(b, i, e)"), says="merge-no-"),
+            layer(
+                ("view(b, i, self.num_heads, d).transpose(1, 2)", "view(b, self.num_heads, i, d)"),
+                (
+                    "view(b, -1, self.num_heads, d).transpose(1, 2)",
+                    "view(b, self.num_heads, -1, d)",
+                ),
+                says="split-no-transpose",
+            ),
+            layer(("/ d**0.5", "/ e**0.5"), says="scale-embed"),
+            layer((" / d**0.5", ""), says="scale-missing"),
+            layer(("softmax(dim=-1)", "softmax(dim=-2)"), says="softmax-query"),
+            layer(("self.v_proj(context)", "self.k_proj(context)"), says="value-from-key"),
+            layer(("self.out_proj(mixed)", "mixed"), says="out-missing"),
+            layer(
+                ("(weights @ v).transpose(1, 2)", "(weights @ v).transpose(0, 1)"),
+                says="merge-batch-head",
+            ),
+            layer(
+                ("view(b, i, self.num_heads, d).transpose(1, 2)", "unflatten(2, (d, -1)).mT.mT"),
+                says="it raises",
+            ),
+            swap("(h d) -> b h", "(d h) -> b h", says="(d h), and the join puts neighbours"),
+            swap("(h d)", "(d h)", says="every h-th number of a token"),
+            swap("-> b i (h d)", "-> b i (d h)", says="shuffled into each other"),
+            swap("x if context is None else context", "x", says="context is not used"),
+            swap("self.q_proj(x)", "self.q_proj(context)", says="queries come from context, too"),
+            swap("self.k_proj(context)", "self.k_proj(x)", says="number"),
+            swap("self.v_proj(context)", "self.v_proj(x)", says="number"),
+            layer(
+                ("self.q_proj(x).view(b, i,", "self.q_proj(context).view(b, -1,"),
+                ("self.k_proj(context)", "self.k_proj(x)"),
+                ("self.v_proj(context)", "self.v_proj(x)"),
+                (".reshape(b, i, e)", ".flatten(2)"),
+                says="x and context are exchanged",
+            ),
+            swap("h=self.num_heads", "h=2", says="raises"),
+            layer(
+                (
+                    "_proj = nn.Linear(embed_dim, embed_dim)",
+                    "_proj = nn.Linear(embed_dim, embed_dim, bias=False)",
+                ),
+                says="has no",
+            ),
+            layer(("q_proj", "query"), says="has no q_proj.weight: keep the names"),
+            layer(
+                (
+                    "self.k_proj = nn.Linear(embed_dim, embed_dim)",
+                    "self.k_proj = self.q_proj",
+                ),
+                says="the values are not",
+            ),
+            layer(
+                ("return self.out_proj(mixed)", "return self.out_proj(mixed), weights"),
+                says="a tensor of shape",
+            ),
+            layer(("return self.out_proj(mixed)", "self.out_proj(mixed)"), says="returns None"),
+            layer(("self.out_proj(mixed)", "self.out_proj(mixed).detach()"), says="no gradient"),
+            layer(("self.out_proj(mixed)", "self.out_proj(mixed) + x"), says="the values are not"),
+            code(
+                """
+                class MultiHeadAttention(attention.MultiHeadAttention):
+                    def forward(self, x, context=None):
+                        return super().forward(x, context)
+                """,
+                says="it calls MultiHeadAttention",
+            ),
+            code("MultiHeadAttention = attention.MultiHeadAttention", says="it calls MultiHead"),
+            code(
+                """
+                class MultiHeadAttention(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.attn = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
+
+                    def forward(self, x, context=None):
+                        return self.attn(x, context, context)
+                """,
+                says="keep the names that the card gives",
+            ),
+        ],
+        right=[
+            layer(),
+            code(
+                """
+                class MultiHeadAttention(nn.Module):
+                    def __init__(self, embed_dim, num_heads):
+                        super().__init__()
+                        self.h = num_heads
+                        for name in ("out_proj", "v_proj", "k_proj", "q_proj"):
+                            setattr(self, name, nn.Linear(embed_dim, embed_dim))
+
+                    def forward(self, x, context=None):
+                        context = x if context is None else context
+                        q, k, v = self.q_proj(x), self.k_proj(context), self.v_proj(context)
+                        heads = zip(*(t.chunk(self.h, dim=-1) for t in (q, k, v)))
+                        said = [F.scaled_dot_product_attention(*head) for head in heads]
+                        return self.out_proj(torch.cat(said, dim=-1))
+                """
+            ),
+        ],
+    ),
+    "04.4": Bank(
+        wrong=[
+            code("healthy = sick", says="square root of e, the width of a whole token"),
+            swap(" / q.shape[-1] ** 0.5", "", says="not divided by anything"),
+            swap("q.shape[-1] ** 0.5", "num_heads**0.5", says="the number of heads"),
+            swap("q.shape[-1] ** 0.5", "q.shape[-1]", says="without its square root"),
+            swap("q.shape[-1] ** 0.5", "q.shape[2] ** 0.5", says="a number of tokens"),
+            swap("/ q.shape", "* q.shape", says="multiplied by the square root of d"),
+            swap(
+                'rearrange(mixed, "b h i d -> b i (h d)")',
+                "mixed.flatten(1).unflatten(1, (mixed.shape[2], -1))",
+                says="joined as they lie in memory",
+            ),
+            swap("dim=-1", "dim=-2", says="softmax-query"),
+            swap("scores.softmax(dim=-1)", "scores", says="the values are not"),
+            code(
+                """
+                def healthy(q, k, v, num_heads):
+                    return (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1) @ v
+                """,
+                says="only one head",
+            ),
+            code(
+                """
+                def healthy(q, k, v, num_heads):
+                    return sick(q, k, v, 1)
+                """,
+                says="only one head",
+            ),
+        ],
+        right=[
+            code(HEALTHY),
+            code(
+                """
+                def healthy(q, k, v, num_heads):
+                    return sick(q * num_heads**0.5, k, v, num_heads)
+                """
+            ),
+            code(
+                """
+                def healthy(q, k, v, num_heads):
+                    q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
+                    mixed = F.scaled_dot_product_attention(q, k, v)
+                    return rearrange(mixed, "b h i d -> b i (h d)")
+                """
+            ),
+        ],
+    ),
+    "04.5": Bank(
+        wrong=[
+            code(
+                """
+                def reorder(layer, order):
+                    return deepcopy(layer)
+                """,
+                says="no head has moved",
+            ),
+            swap(
+                "        new.out_proj.weight.copy_(new.out_proj.weight[:, moved])\n",
+                "",
+                says="out_proj still reads the heads in their old order",
+            ),
+            swap(
+                "            part.bias.copy_(part.bias[moved])\n",
+                "",
+                says="the biases of q_proj, k_proj and v_proj",
+            ),
+            swap("weight[:, moved]", "weight[moved]", says="from its columns, not from its rows"),
+            swap(
+                "moved = numbers[order]",
+                "moved = numbers[torch.tensor(order).argsort()]",
+                says="the other way round",
+            ),
+            swap(
+                "weight[:, moved]",
+                "weight[:, numbers[torch.tensor(order).argsort()].flatten()]",
+                says="the columns of out_proj move the opposite way",
+            ),
+            swap("deepcopy(layer)", "layer", says="changed the one that it was given"),
+            swap("    return new\n", "    return None\n", says="returns None"),
+            swap("    return new\n", "    return new.state_dict()\n", says="is asked for"),
+            swap("new.k_proj, new.v_proj", "new.k_proj", says="v_proj stands still"),
+            swap("new.q_proj, new.k_proj, ", "", says="q_proj and k_proj stand still"),
+            swap('"(h d) -> h d"', '"(d h) -> h d"', says="neighbouring rows"),
+            swap("numbers[order].flatten()", "order", says="it raises"),
+        ],
+        right=[
+            code(REORDER),
+            code(
+                """
+                def reorder(layer, order):
+                    new, state, h = deepcopy(layer), {}, layer.num_heads
+                    for name, t in layer.state_dict().items():
+                        if name == "out_proj.weight":
+                            t = rearrange(t, "e (h d) -> h e d", h=h)[order]
+                            state[name] = rearrange(t, "h e d -> e (h d)")
+                        elif name == "out_proj.bias":
+                            state[name] = t
+                        else:
+                            state[name] = t.unflatten(0, (h, -1))[order].flatten(0, 1)
+                    new.load_state_dict(state)
+                    return new
+                """
+            ),
+        ],
+    ),
+    "04.6": Bank(
+        wrong=[
+            swap("] = 0", "] *= 1", says="nobody is silent"),
+            swap("weight[:, numbers", "weight[numbers", says="what it writes"),
+            swap('"(h d) -> h d"', '"(d h) -> h d"', says="neighbouring columns"),
+            swap("numbers[heads]", "numbers[heads[:1]]", says="only the first head"),
+            swap(
+                "    return quiet\n",
+                "    quiet.out_proj.bias.data[:] = 0\n    return quiet\n",
+                says="bias of out_proj belongs to no head",
+            ),
+            code(
+                SILENCE.replace("out_proj.weight.data[:, ", "v_proj.weight.data["),
+                says="the values still have their bias",
+            ),
+            code(
+                SILENCE.replace(
+                    "out_proj.weight.data[:, head * d : (head + 1) * d] = 0",
+                    "out_proj.weight.data[:, head] = 0",
+                ),
+                says="the values are not",
+            ),
+            code(
+                SILENCE.replace("out_proj.weight.data[:, ", "q_proj.weight.data[")
+                + SILENCE.replace("def silence", "def loud"),
+                says="the values are not",
+            ),
+            code(
+                """
+                def silence(layer, heads):
+                    quiet, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+                    for head in heads:
+                        for part in (quiet.q_proj, quiet.k_proj):
+                            part.weight.data[head * d : (head + 1) * d] = 0
+                            part.bias.data[head * d : (head + 1) * d] = 0
+                    return quiet
+                """,
+                says="looks at all tokens alike",
+            ),
+            code(
+                """
+                def silence(layer, heads):
+                    quiet = deepcopy(layer)
+                    others = [h for h in range(layer.num_heads) if h not in heads]
+                    columns = rearrange(quiet.out_proj.weight.data, "e (h d) -> h e d", h=layer.num_heads)
+                    columns[others] = 0
+                    return quiet
+                """,
+                says="all others are silent",
+            ),
+            swap("quiet = deepcopy(layer)", "quiet = layer", says="silence changed the one"),
+            swap("quiet = deepcopy(model)", "quiet = model", says="still_read changed the one"),
+            swap("layers[layer]", "layers[0]", says="whatever layer is asked for"),
+            swap("layers[layer]", "layers[1 - layer]", says="the heads of the other layer"),
+            swap("    block.attn = silence", "    silence", says="nobody is silent"),
+            swap("== labels", "!= labels", says="counts what is read wrongly"),
+            swap(".sum().item()", ".double().mean().item()", says="it is a share"),
+            swap(".sum().item()", "", says="is asked for"),
+            swap("(quiet(images)", "(quiet(images[:100])", says="it raises"),
+            swap('together = "more"', 'together = "fewer"', says="add up what is lost"),
+            swap('together = "more"', 'together = "as many"', says="add up what is lost"),
+            swap('together = "more"', "together = 246", says="must be one of"),
+        ],
+        right=[
+            code(SILENCE),
+            code(
+                """
+                def silence(layer, heads):
+                    quiet, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+                    with torch.no_grad():
+                        for head in heads:
+                            quiet.v_proj.weight[head * d : (head + 1) * d] = 0
+                            quiet.v_proj.bias[head * d : (head + 1) * d] = 0
+                    return quiet
+
+
+                def still_read(model, layer, heads, images, labels):
+                    copy = deepcopy(model)
+                    copy.encoder.layers[layer].attn = silence(model.encoder.layers[layer].attn, heads)
+                    with torch.inference_mode():
+                        return (labels == copy(images).max(dim=-1).indices).count_nonzero()
+
+
+                together = "More"
+                """
+            ),
+        ],
+    ),
+}
