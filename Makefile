@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 NB ?=
+FROM ?=
 ARGS ?=
 
 PY := .venv/bin/python
@@ -19,11 +20,13 @@ test: export IPYTHONDIR = $(CURDIR)/.venv/ipython
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test refresh bench clinic lint weights study photos drawings clean
+.PHONY: help lab test progress update refresh bench clinic lint weights study photos drawings clean
 
-help:
+help::
 	@echo 'make lab        open the course in JupyterLab   (ARGS="--no-browser --port 8899" passes options on)'
 	@echo 'make test       run every notebook, compare every output, run the tests'
+	@echo 'make progress   show which exercises are done'
+	@echo 'make update     bring a newer course into this folder, keep what you changed   (FROM=new.zip)'
 	@echo 'make refresh    run notebooks and store what they show   (NB=03 for one, NB="03 04" for some)'
 	@echo 'make bench      compare the speed with PyTorch and HuggingFace'
 	@echo 'make clinic     try diagnose on the whole bank of right and broken modules'
@@ -85,7 +88,7 @@ endef
 	@touch $@
 
 # What testing needs includes what learning needs.
-.venv/dev.stamp: requirements-dev.txt requirements.txt pyproject.toml
+.venv/dev.stamp: requirements-dev.txt requirements.txt pyproject.toml $(wildcard requirements-grading.txt)
 	$(call install,requirements-dev.txt)
 	@touch .venv/lab.stamp $@
 
@@ -104,6 +107,12 @@ lab: .venv/lab.stamp
 test: .venv/dev.stamp
 	@echo '== Notebooks: every cell runs again and every output is compared. Tests: what nbval cannot see.'
 	$(PY) -m pytest --nbval notebooks tests -n 2 --dist loadfile $(ARGS)
+
+progress: .venv/lab.stamp
+	$(PY) tools/progress.py
+
+update: .venv/lab.stamp
+	$(PY) tools/update.py $(if $(FROM),'$(subst ','\'',$(FROM))')
 
 refresh: .venv/lab.stamp
 	$(PY) tools/refresh.py $(NB) $(ARGS)
@@ -133,3 +142,6 @@ drawings: .venv/lab.stamp
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info
 	find . -path ./.git -prune -o -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -exec rm -rf {} +
+
+# What only an instructor has: the masters with their solutions, and grading.
+-include instructor.mk

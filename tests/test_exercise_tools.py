@@ -136,8 +136,8 @@ def test_what_is_made_has_stubs_locks_checksums_and_no_solution(folder: Folder) 
     made = json.loads(text)
     cells = {exercises.grade_id(cell): cell for cell in made["cells"]}
     assert source(cells["answer-03-1"]) == "a = ...\n# your code here\npass"
-    stub = "def f(x):\n    # your code here\n    pass\n\n\ndef g(x):\n    # your code here\n    pass"
-    assert source(cells["answer-03-2"]) == stub
+    stub = "    # your code here\n    pass"
+    assert source(cells["answer-03-2"]) == f"def f(x):\n{stub}\n\n\ndef g(x):\n{stub}"
     assert source(cells["answer-03-3"]) == "# your code here\npass"
     assert "SOLUTION" not in text
     assert "return y" not in text
@@ -465,7 +465,7 @@ def test_progress_reads_what_the_checks_said(folder: Folder) -> None:
     assert states(blank) == ["not run", "not run", "open"]
     half = copy.deepcopy(blank)
     printed(half["cells"][4], "03.1  right: yes")
-    printed(half["cells"][11], "some print of the answer\n03.2  not right: it says 03.2  right: no")
+    printed(half["cells"][11], "I print 03.2  right: so\n03.2  not right: no")
     half["cells"][14]["source"] = "print(3)"
     assert states(half) == ["right", "not right", "open, begun"]
     shuffled = {**half, "cells": [half["cells"][4], *half["cells"][:4], *half["cells"][5:]]}
@@ -501,6 +501,7 @@ def test_progress_reports_in_lines(folder: Folder) -> None:
     missing.write_text("{}")
     before = {path: path.read_bytes() for path in folder.root.rglob("*.ipynb")}
     lines = list(progress.report(progress.notebooks(folder.made.parent)))
+    assert before == {path: path.read_bytes() for path in folder.root.rglob("*.ipynb")}
     assert len(lines) == 5
     assert re.fullmatch(
         r"03  tiny +\[#-\] +right 1, not run 2, open 3  \(a newer version: 03_tiny.new.ipynb\)",
@@ -510,7 +511,9 @@ def test_progress_reports_in_lines(folder: Folder) -> None:
     assert lines[2].startswith("04  broken") and lines[2].endswith("the file is damaged")
     assert lines[3].startswith("05  missing") and lines[3].endswith("is there")
     assert lines[4] == "\n1 of 2 right, about 15 minutes left"
-    assert before == {path: path.read_bytes() for path in folder.root.rglob("*.ipynb")}
+    half["cells"][14]["source"] = "print(3)"
+    folder.made.write_text(json.dumps(half))
+    assert list(progress.report([folder.made]))[-1] == "\n1 of 2 right, about 10 minutes left"
 
 
 def test_students_need_no_nbgrader() -> None:

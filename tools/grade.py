@@ -194,7 +194,8 @@ def mark_all(
                         for m in plain
                     ]
                 else:
-                    why = f"grading failed: its process ended (code {process.exitcode}). Look at the log"
+                    code = process.exitcode
+                    why = f"grading failed: its process ended (code {code}). Look at the log"
                     marks[name] = [
                         missing(course, c, why, student.chapters[c].label, "not checked")
                         if c in student.chapters
@@ -247,7 +248,7 @@ def grade(
     if not any(student.chapters for student in students):
         got = "no such notebook" if students or others else "nothing"
         raise fail(
-            f"in SUBMISSIONS lies a folder, a zip file or a notebook for each student, got {got} in "
+            f"in SUBMISSIONS lies a folder, zip file or notebook for each student, got {got} in "
             f"{folder}. Name the notebooks as they were handed out, or look at the folder's name"
         )
     for name in others:
@@ -292,7 +293,8 @@ def grade(
     minutes, rest = divmod(int(time.monotonic() - began), 60)
     count = sum(len(student.chapters) for student in students)
     print(
-        f"{len(students)} students, {count} notebooks in {minutes} min {rest} s: {out / 'grades.csv'}"
+        f"{len(students)} students, {count} notebooks in {minutes} min {rest} s: "
+        f"{out / 'grades.csv'}"
     )
 
 
@@ -312,8 +314,8 @@ def main() -> None:
         import nbgrader  # noqa: F401
     except ModuleNotFoundError:
         raise fail(
-            "nbgrader does the grading, got no module nbgrader. Type: make grade, which installs it "
-            "(requirements-grading.txt)"
+            "nbgrader does the grading, got no module nbgrader. "
+            "Type: make grade, which installs it (requirements-grading.txt)"
         ) from None
     folder, out = places(options.submissions, options.out)
     limits = Limits(options.cell_seconds, options.notebook_seconds, options.memory)

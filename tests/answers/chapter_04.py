@@ -65,8 +65,6 @@ def silence(layer, heads):
     return quiet
 """
 
-ALONE = "return (quiet(images)"
-
 BANK = {
     "04.1": Bank(
         wrong=[
@@ -201,7 +199,8 @@ BANK = {
             code(
                 """
                 def at_once(q, k, v):
-                    weights = (einsum(q, k, "b h i d, b h j d -> b h i j") / q.shape[3] ** 0.5).exp()
+                    scores = einsum(q, k, "b h i d, b h j d -> b h i j")
+                    weights = (scores / q.shape[3] ** 0.5).exp()
                     weights = weights / weights.sum(dim=-1, keepdim=True)
                     return torch.einsum("bhij,bhjd->bihd", weights, v).flatten(-2)
                 """
@@ -237,8 +236,8 @@ BANK = {
             swap("-> b i (h d)", "-> b i (d h)", says="shuffled into each other"),
             swap("x if context is None else context", "x", says="context is not used"),
             swap("self.q_proj(x)", "self.q_proj(context)", says="queries come from context, too"),
-            swap("self.k_proj(context)", "self.k_proj(x)", says="number"),
-            swap("self.v_proj(context)", "self.v_proj(x)", says="number"),
+            swap("self.k_proj(context)", "self.k_proj(x)", says="the keys still come from x"),
+            swap("self.v_proj(context)", "self.v_proj(x)", says="the values still come from x"),
             layer(
                 ("self.q_proj(x).view(b, i,", "self.q_proj(context).view(b, -1,"),
                 ("self.k_proj(context)", "self.k_proj(x)"),
@@ -246,7 +245,7 @@ BANK = {
                 (".reshape(b, i, e)", ".flatten(2)"),
                 says="x and context are exchanged",
             ),
-            swap("h=self.num_heads", "h=2", says="raises"),
+            swap("h=self.num_heads", "h=2", says="it always has 2 heads"),
             layer(
                 (
                     "_proj = nn.Linear(embed_dim, embed_dim)",
@@ -260,7 +259,7 @@ BANK = {
                     "self.k_proj = nn.Linear(embed_dim, embed_dim)",
                     "self.k_proj = self.q_proj",
                 ),
-                says="the values are not",
+                says="the two share one weight",
             ),
             layer(
                 ("return self.out_proj(mixed)", "return self.out_proj(mixed), weights"),
@@ -268,7 +267,10 @@ BANK = {
             ),
             layer(("return self.out_proj(mixed)", "self.out_proj(mixed)"), says="returns None"),
             layer(("self.out_proj(mixed)", "self.out_proj(mixed).detach()"), says="no gradient"),
-            layer(("self.out_proj(mixed)", "self.out_proj(mixed) + x"), says="the values are not"),
+            layer(
+                ("self.out_proj(mixed)", "self.out_proj(mixed) + x"),
+                says="x is added to the result",
+            ),
             code(
                 """
                 class MultiHeadAttention(attention.MultiHeadAttention):
@@ -379,7 +381,7 @@ BANK = {
                 "",
                 says="the biases of q_proj, k_proj and v_proj",
             ),
-            swap("weight[:, moved]", "weight[moved]", says="from its columns, not from its rows"),
+            swap("weight[:, moved]", "weight[moved]", says="with its columns, not with its rows"),
             swap(
                 "moved = numbers[order]",
                 "moved = numbers[torch.tensor(order).argsort()]",
@@ -393,8 +395,12 @@ BANK = {
             swap("deepcopy(layer)", "layer", says="changed the one that it was given"),
             swap("    return new\n", "    return None\n", says="returns None"),
             swap("    return new\n", "    return new.state_dict()\n", says="is asked for"),
-            swap("new.k_proj, new.v_proj", "new.k_proj", says="v_proj stands still"),
-            swap("new.q_proj, new.k_proj, ", "", says="q_proj and k_proj stand still"),
+            swap("new.k_proj, new.v_proj)", "new.k_proj)", says="v_proj stands still"),
+            swap(
+                "new.q_proj, new.k_proj, new.v_proj",
+                "new.v_proj,",
+                says="q_proj and k_proj stand still",
+            ),
             swap('"(h d) -> h d"', '"(d h) -> h d"', says="neighbouring rows"),
             swap("numbers[order].flatten()", "order", says="it raises"),
         ],
@@ -438,12 +444,11 @@ BANK = {
                     "out_proj.weight.data[:, head * d : (head + 1) * d] = 0",
                     "out_proj.weight.data[:, head] = 0",
                 ),
-                says="the values are not",
+                says="has d columns of out_proj, not one",
             ),
             code(
-                SILENCE.replace("out_proj.weight.data[:, ", "q_proj.weight.data[")
-                + SILENCE.replace("def silence", "def loud"),
-                says="the values are not",
+                SILENCE.replace("out_proj.weight.data[:, ", "q_proj.weight.data["),
+                says="zeros in the weight of q_proj",
             ),
             code(
                 """
@@ -455,31 +460,93 @@ BANK = {
                             part.bias.data[head * d : (head + 1) * d] = 0
                     return quiet
                 """,
-                says="looks at all tokens alike",
+                says="zeros in q_proj or k_proj",
             ),
             code(
                 """
                 def silence(layer, heads):
                     quiet = deepcopy(layer)
                     others = [h for h in range(layer.num_heads) if h not in heads]
-                    columns = rearrange(quiet.out_proj.weight.data, "e (h d) -> h e d", h=layer.num_heads)
-                    columns[others] = 0
+                    for part in quiet.out_proj.weight.data.chunk(layer.num_heads, dim=1):
+                        part.zero_() if others.count(0) else None
+                        others = [h - 1 for h in others]
                     return quiet
                 """,
                 says="all others are silent",
             ),
             swap("quiet = deepcopy(layer)", "quiet = layer", says="silence changed the one"),
-            swap("quiet = deepcopy(model)", "quiet = model", says="still_read changed the one"),
+            code(
+                """
+                loaded = load_digits_model()
+
+                def still_read(layer, heads, images, labels):
+                    block = loaded.encoder.layers[layer]
+                    block.attn = silence(block.attn, heads)
+                    return (loaded(images).argmax(dim=-1) == labels).sum().item()
+                """,
+                says="silent in the next one, too",
+            ),
             swap("layers[layer]", "layers[0]", says="whatever layer is asked for"),
             swap("layers[layer]", "layers[1 - layer]", says="the heads of the other layer"),
             swap("    block.attn = silence", "    silence", says="nobody is silent"),
             swap("== labels", "!= labels", says="counts what is read wrongly"),
             swap(".sum().item()", ".double().mean().item()", says="it is a share"),
-            swap(".sum().item()", "", says="is asked for"),
-            swap("(quiet(images)", "(quiet(images[:100])", says="it raises"),
-            swap('together = "more"', 'together = "fewer"', says="add up what is lost"),
-            swap('together = "more"', 'together = "as many"', says="add up what is lost"),
-            swap('together = "more"', "together = 246", says="must be one of"),
+            code(
+                """
+                def still_read(layer, heads, images, labels):
+                    model = load_digits_model()
+                    block = model.encoder.layers[layer]
+                    block.attn = silence(block.attn, heads)
+                    return model(images).argmax(dim=-1) == labels
+                """,
+                says="an int is asked for",
+            ),
+            code(
+                """
+                def still_read(layer, heads, images, labels):
+                    return 110
+                """,
+                says="it gives the same for every input",
+            ),
+            code(
+                """
+                def still_read(layer, heads, images, labels):
+                    model = load_digits_model()
+                    silence(model.encoder.layers[layer].attn, heads)
+                    return (model(images).argmax(dim=-1) == labels).sum().item()
+                """,
+                says="nobody is silent",
+            ),
+            code(
+                """
+                def silence(layer, heads):
+                    quiet = deepcopy(layer)
+                    quiet.out_proj.weight[:, : layer.embed_dim // layer.num_heads] = 0
+                    return quiet
+                """,
+                says="it raises RuntimeError: a",
+            ),
+            swap(
+                "lost_alone = [before - still_read", "lost_alone = [still_read", says="still read"
+            ),
+            swap("[before -", "[360 -", says="only what it read can be lost"),
+            swap("(0, [head]", "(1, [head]", says="the heads of layer 1"),
+            swap("range(4)", "range(3)", says="a list of four numbers"),
+            swap("(0, [head]", "(0, []", says="nothing is lost"),
+            swap(
+                "[before - still_read(0, [head], images, labels)",
+                "[0 * head + still_read(0, [head], images, labels) - before",
+                says="before minus after",
+            ),
+            swap(
+                "lost_together = before -",
+                "lost_together = sum(lost_alone)  #",
+                says="the sum of the four",
+            ),
+            swap("lost_together = before -", "lost_together =", says="so many are still read"),
+            swap("lost_together = before -", "lost_together = 360 -", says="only what it read"),
+            swap("0, [0, 1, 2, 3]", "1, [0, 1, 2, 3]", says="the heads of layer 1"),
+            swap("[0, 1, 2, 3]", "[0, 1, 2]", says="too small"),
         ],
         right=[
             code(SILENCE),
@@ -494,16 +561,32 @@ BANK = {
                     return quiet
 
 
-                def still_read(model, layer, heads, images, labels):
-                    copy = deepcopy(model)
-                    copy.encoder.layers[layer].attn = silence(model.encoder.layers[layer].attn, heads)
+                def still_read(layer, heads, images, labels):
+                    model = load_digits_model().double()
+                    loud = model.encoder.layers[layer].attn
+                    model.encoder.layers[layer].attn = silence(loud, heads)
                     with torch.inference_mode():
-                        return (labels == copy(images).max(dim=-1).indices).count_nonzero()
+                        read = model(images.double()).max(dim=-1).indices
+                        return (labels == read).count_nonzero()
 
 
-                together = "More"
+                lost_alone = (13, 12, 3, 16)
+                lost_together = torch.tensor(246)
                 """
             ),
         ],
+        equivalent={
+            "quiet.out_proj.weight[:, numbers[heads].flatten()] = 0 => "
+            "quiet.out_proj.weight[:, (numbers[heads])] = 0": "a table of numbers picks the same "
+            "columns as their list",
+            "return (model(images).argmax(dim=-1) == labels).sum().item() => "
+            "return ((model(images).argmax(dim=-1) == labels).sum())": "a tensor of one number",
+            "return (model(images).argmax(dim=-1) == labels).sum().item() => "
+            "return (model(images).argmax(dim=(1)) == labels).sum().item()": "axis 1 is the last",
+            "before = still_read(0, [], images, labels) => "
+            "before = still_read(1, [], images, labels)": "no head is silent in any layer",
+            "before = still_read(0, [], images, labels) => "
+            "before = still_read(-1, [], images, labels)": "no head is silent in any layer",
+        },
     ),
 }

@@ -33,7 +33,7 @@ BANK = {
             swap("(3, 7, 24)", "(3, 24, 7)", says="right sizes in another order"),
             swap("(24, 10)", "(10, 24)", says="right sizes in another order"),
             swap("(24, 10)", "(7, 24, 10)", says="needs 2 axes"),
-            swap("(10,)", "(7, 10)", says="needs 1 axes"),
+            swap("(10,)", "(7, 10)", says="needs 1 axis, e, and not 2"),
             swap("(10,)", "(7,)", says="look at e"),
             swap("(10,)", "10", says="a tuple of whole numbers"),
         ],
@@ -53,7 +53,7 @@ BANK = {
             fed("self.fc2(F.gelu(self.fc1(x))).mean(1, keepdim=True)", says="asked for is"),
             fed("self.fc2(F.gelu(self.fc1(x.detach())))", says="no gradient reaches x"),
             fed("self.fc2(F.gelu(self.fc1(x.float()).double()))", says="raises RuntimeError"),
-            fed("x", says="the values are not"),
+            fed("x", says="it returns x as it came"),
             swap("mlp_dim)\n", "embed_dim)\n", says="fc1.weight has shape"),
             swap("embed_dim, mlp_dim)\n", "embed_dim, 4 * embed_dim)\n", says="has shape"),
             swap("self.fc1", "self.linear1", says="has no fc1.weight"),
@@ -111,7 +111,7 @@ BANK = {
     "06.3": Bank(
         wrong=[
             swap('"weight": linear.weight[:, :, None], ', '"weight": conv.weight, ', says="weight"),
-            swap('"bias": linear.bias', '"bias": conv.bias', says="its bias are not those"),
+            swap('"bias": linear.bias', '"bias": conv.bias', says="its bias is not that of"),
             swap(
                 '    conv.load_state_dict({"weight": linear.weight[:, :, None], '
                 '"bias": linear.bias})\n',
@@ -200,7 +200,7 @@ BANK = {
                     conv.load_state_dict({"weight": weight[:, :, None], "bias": linear.bias})
                     return conv
                 """,
-                says="its weight are not those",
+                says="its weight is not that of",
             ),
             swap("= 5", "= 3", says="the second carries it one token further"),
             swap("= 5", "= 1", says="a window of three sees"),
@@ -301,12 +301,16 @@ BANK = {
             code(
                 """
                 def layer_norm(x, weight, bias, eps):
-                    mean = x.mean(dim=2, keepdim=True)
-                    return (x - mean) / ((x - mean) ** 2).mean(2, True).add(eps).sqrt() * weight
+                    centred = x - x.mean(2, True)
+                    return centred / (centred**2).mean(2, True).add(eps).sqrt() * weight + bias
                 """,
-                says="raises IndexError",
+                says="over the tokens",
             ),
-            swap(RMS, "(x - x.mean(-1, True)) / (x.var(-1, True) + eps).sqrt()", says="values"),
+            swap(
+                RMS_MEAN,
+                "x.square().mean(dim=-1) + eps",
+                says="raises RuntimeError: The size of tensor a",
+            ),
             swap(
                 RMS,
                 "(x - x.mean(-1, keepdim=True)) / "
@@ -363,8 +367,9 @@ BANK = {
             code(
                 """
                 def rms_norm(x, weight, eps):
-                    mean_square = torch.linalg.vector_norm(x, dim=-1, keepdim=True) ** 2 / len(weight)
-                    return torch.einsum("...e,e->...e", x / (mean_square + eps) ** 0.5, weight)
+                    mean_square = torch.linalg.vector_norm(x, dim=-1) ** 2 / len(weight)
+                    root = (mean_square + eps)[..., None] ** 0.5
+                    return torch.einsum("...e,e->...e", x / root, weight)
                 """
             ),
         ],
@@ -410,7 +415,7 @@ BANK = {
             healthy(
                 "x = x + self.mlp(self.norm2(x))",
                 "return x + self.attn(self.norm1(x))",
-                says="the values are not",
+                says="runs before the attention",
             ),
             swap("x = x + self.attn", "x += self.attn", says="x was changed in place"),
             healthy(
@@ -463,10 +468,10 @@ BANK = {
                 "x = F.layer_norm(x, (256,))\n        x = x + x @ matrix",
                 says="the normalised stream is added",
             ),
-            measured("x = x + F.layer_norm(x @ matrix, (256,))", says="what is added is norm"),
+            measured("x = x + F.layer_norm(x @ matrix, (256,))", says="the gain has no effect"),
             swap("* gain / 256**0.5", "* gain", says="not divided by the root of 256"),
             swap("256**0.5", "256", says="not by its root"),
-            swap(" * gain / 256**0.5", " / 256**0.5", says="the gain is not used"),
+            swap(" * gain / 256**0.5", " / 256**0.5", says="the gain has no effect"),
             swap("x.std()", "x.var()", says="this is the variance"),
             swap("range(depth)", "range(depth + 1)", says="one layer too many"),
             swap("range(depth)", "range(1, depth)", says="one layer too few"),
@@ -501,7 +506,7 @@ BANK = {
                 "(1 + gain**2) ** (depth / 2)",
                 says="without the norm",
             ),
-            swap("(1 + depth * gain**2) ** 0.5", "measure(depth, gain)", says="the result is"),
+            swap("(1 + depth * gain**2) ** 0.5", "measure(depth, gain)", says="draws random"),
         ],
         right=[
             code(
@@ -534,5 +539,24 @@ BANK = {
                 """
             ),
         ],
+        equivalent={
+            "generator = torch.Generator().manual_seed(0) => ...": "other random numbers, or "
+            "unseeded ones: the same spread within the margin",
+            "x = torch.randn(64, 256, generator=generator) => x = torch.randn(64, 256)": "unseeded",
+            "x = torch.randn(64, 256, generator=generator) => "
+            "x = torch.randn(65, 256, generator=generator)": "one token more has the same spread",
+            "x = torch.randn(64, 256, generator=generator) => "
+            "x = torch.randn(63, 256, generator=generator)": "one token less has the same spread",
+            "x = x + F.layer_norm(x, (256,)) @ matrix => "
+            "x = (x) - (F.layer_norm(x, (256,)) @ matrix)": "a random matrix and its negative are "
+            "equally likely",
+            "matrix = torch.randn(256, 256, generator=generator) * gain / 256**0.5 => "
+            "matrix = torch.randn(256, 256) * gain / 256**0.5": "unseeded",
+            "matrix = torch.randn(256, 256, generator=generator) * gain / 256**0.5 => "
+            "matrix = torch.randn(256, 256, generator=generator) * gain / 257**0.5": "0.2 percent",
+            "matrix = torch.randn(256, 256, generator=generator) * gain / 256**0.5 => "
+            "matrix = torch.randn(256, 256, generator=generator) * gain / 255**0.5": "0.2 percent",
+            "return x.std().item() => return (x.std())": "a tensor of one number",
+        },
     ),
 }

@@ -23,7 +23,9 @@ from cards import grade_id, source
 
 from grading.restore import CALL, Notebook, Unreadable, chapter_of, tidy
 
-MOODLE = re.compile(r"^(?P<name>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinetext)_?(?P<rest>.*)$")
+MOODLE = re.compile(
+    r"^(?P<name>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinetext)_?(?P<rest>.*)$"
+)
 SKIPPED = {".ipynb_checkpoints", "__MACOSX", "__pycache__", ".git", ".venv", "node_modules"}
 MOST_BYTES = 100_000_000  # of one notebook; with stored pictures a chapter has about 1 MB
 ZIP_BYTES, ZIP_FILES = 1_000_000_000, 5000
@@ -103,7 +105,9 @@ def find(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Stude
     for path in sorted(folder.iterdir()):
         if _skipped(path):
             continue
-        if path.is_symlink() or (not path.is_dir() and path.suffix.lower() not in (".ipynb", ".zip")):
+        if path.is_symlink() or (
+            not path.is_dir() and path.suffix.lower() not in (".ipynb", ".zip")
+        ):
             others.append(path.name)
         else:
             add(_who(path, folder, stems), path, path.name)
@@ -177,7 +181,9 @@ def _choose(student: Student, found: list[tuple[Path, str]], stems: dict[str, st
         *others, taken = several
         if others:
             left = ", ".join(other.label for other in others)
-            taken.remarks.append(f"{len(several)} files: took {taken.label}, the newest; left {left}")
+            taken.remarks.append(
+                f"{len(several)} files: took {taken.label}, the newest; left {left}"
+            )
         student.chapters[chapter] = taken
 
 
@@ -239,7 +245,14 @@ def unpack(path: Path, target: Path) -> str | None:
                 file = place / (re.sub(r"[^\w .()-]", "_", parts[-1])[-120:])
                 file.write_bytes(content)
                 _date(file, member)
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, OSError, EOFError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        RuntimeError,
+        NotImplementedError,
+        OSError,
+        EOFError,
+        ValueError,
+    ) as error:
         return f"a zip file that cannot be read: {error}"[:200]
     except Exception as error:  # zlib.error and the like, which zipfile lets through
         return f"a zip file that cannot be read: {type(error).__name__}"

@@ -102,7 +102,13 @@ class Course:
 
 def _converter(kind: type, root: Path, stem: str, log: logging.Logger) -> Any:
     from nbgrader.coursedir import CourseDirectory
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
     from traitlets.config import Config
+
+    # The gradebook is thrown away afterwards: nobody needs to wait for the disk.
+    if not event.contains(Engine, "connect", _in_a_hurry):
+        event.listen(Engine, "connect", _in_a_hurry)
 
     config = Config()
     config.CourseDirectory.root = str(root)
@@ -111,6 +117,11 @@ def _converter(kind: type, root: Path, stem: str, log: logging.Logger) -> Any:
     config.CourseDirectory.db_url = f"sqlite:///{root / 'gradebook.db'}"
     config.ClearSolutions.code_stub = {"python": STUB}
     return kind(coursedir=CourseDirectory(config=config, log=log), config=config, log=log)
+
+
+def _in_a_hurry(connection: Any, _record: Any) -> None:
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute("PRAGMA journal_mode = MEMORY")
 
 
 def prepare(masters: dict[str, Path], root: Path) -> Course:
@@ -166,7 +177,9 @@ def environment(library: Path) -> dict[str, str]:
     }
 
 
-def missing(course: Course, chapter: str, reason: str, file: str = "", state: str = "not handed in") -> Mark:
+def missing(
+    course: Course, chapter: str, reason: str, file: str = "", state: str = "not handed in"
+) -> Mark:
     """Returns the mark of a notebook that cannot be graded: 0 for each exercise."""
     exercises = [
         Exercise(t.id, t.title, 0.0, t.points, state if t.check else "open", "")
@@ -176,7 +189,13 @@ def missing(course: Course, chapter: str, reason: str, file: str = "", state: st
 
 
 def mark_student(
-    course: Course, student: Student, chapters: list[str], address: str, limits: Limits, scratch: Path, log: Path
+    course: Course,
+    student: Student,
+    chapters: list[str],
+    address: str,
+    limits: Limits,
+    scratch: Path,
+    log: Path,
 ) -> list[Mark]:
     """Grades what one student handed in; whatever goes wrong costs one notebook.
 
@@ -213,7 +232,13 @@ def mark_student(
 
 
 def _mark(
-    course: Course, chapter: str, sent: Sent, address: str, limits: Limits, scratch: Path, log: logging.Logger
+    course: Course,
+    chapter: str,
+    sent: Sent,
+    address: str,
+    limits: Limits,
+    scratch: Path,
+    log: logging.Logger,
 ) -> Mark:
     from nbgrader.api import Gradebook
     from nbgrader.converters import Autograde
@@ -258,7 +283,9 @@ def _mark(
         _tail(folder / "kernel.log", log)
         shutil.rmtree(folder, ignore_errors=True)
     log.info("ran for %.1f s", run.seconds)
-    done = json.loads((scratch / "autograded" / STUDENT / stem / f"{stem}.ipynb").read_text("utf-8"))
+    done = json.loads(
+        (scratch / "autograded" / STUDENT / stem / f"{stem}.ipynb").read_text("utf-8")
+    )
     with Gradebook(f"sqlite:///{scratch / 'gradebook.db'}") as gradebook:
         found = gradebook.find_submission_notebook(stem, stem, STUDENT)
         scores = {grade.cell.name: float(grade.score) for grade in found.grades}

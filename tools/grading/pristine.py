@@ -23,7 +23,9 @@ LIBRARIES = re.compile(
     r"|random|nn|nn\.(functional|parameter|init|modules(\..+)?)))?"
 )
 # Standard modules that judging uses; sys has hooks that IPython changes, so only these of it.
-STANDARD = "contextlib copy dataclasses functools importlib inspect itertools linecache math operator"
+STANDARD = (
+    "contextlib copy dataclasses functools importlib inspect itertools linecache math operator"
+)
 STANDARD += " random re textwrap types warnings"
 OF_SYS = ("setprofile", "getprofile", "settrace", "_getframe")
 # Jupyter gives these of builtins other meanings.
@@ -99,7 +101,9 @@ class Pristine:
         if isinstance(value, FunctionType):
             self.functions[value] = tuple(getattr(value, part) for part in PARTS)
         elif isinstance(value, type) and (
-            ours or home[:2] == ["torch", "nn"] or home[:2] in (["torch", "_tensor"], ["torch", "overrides"])
+            ours
+            or home[:2] == ["torch", "nn"]
+            or home[:2] in (["torch", "_tensor"], ["torch", "overrides"])
         ):
             self.names.append((label, value, frozenset(vars(value))))
             for key, inner in list(vars(value).items()):
@@ -127,12 +131,15 @@ class Pristine:
                 yield f"sys.modules[{name!r}]"
         for label, space, key, value in self.entries:
             table = space if isinstance(space, dict) else vars(space)
-            if table.get(key, MISSING) is not value:
+            found = table.get(key, MISSING)
+            if found is not value:
                 if isinstance(space, dict):
                     space[key] = value
                 else:
                     setattr(space, key, value)
-                yield label
+                # torch.manual_seed = 0 is a slip of who meant to call it, and deceives nobody.
+                if callable(found) or found is MISSING or label.startswith("utils."):
+                    yield label
         for function, parts in self.functions.items():
             for part, value in zip(PARTS, parts, strict=True):
                 if getattr(function, part) is not value:

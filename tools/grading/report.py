@@ -10,7 +10,17 @@ from typing import Any
 from grading.marks import Mark
 
 FORMULA = ("=", "+", "-", "@")  # what begins with these, a spreadsheet computes
-COLUMNS = ("student", "chapter", "file", "points", "possible", "share", "exercises", "to_read", "reason")
+COLUMNS = (
+    "student",
+    "chapter",
+    "file",
+    "points",
+    "possible",
+    "share",
+    "exercises",
+    "to_read",
+    "reason",
+)
 TOTALS = ("student", "points", "possible", "share", "handed_in", "to_read", "reason", "page")
 REASON = 1000
 
@@ -130,9 +140,7 @@ def row(name: str, mark: Mark) -> list[str]:
     return [safe(v) for v in [*values, exercises, to_read([mark]), reason]]
 
 
-def write(
-    out: Path, results: list[tuple[str, str, list[Mark], list[str]]]
-) -> None:
+def write(out: Path, results: list[tuple[str, str, list[Mark], list[str]]]) -> None:
     """Writes the tables and the pages of all students.
 
     Args:

@@ -49,7 +49,9 @@ def tidy(content: bytes) -> Notebook:
         raise Unreadable("the file is no notebook: JSON, but no cells")
     if len(cells) > MOST_CELLS:
         raise Unreadable(f"the notebook has {len(cells)} cells, more than {MOST_CELLS}")
-    return {"cells": [_cell(cell, place) for place, cell in enumerate(cells) if isinstance(cell, dict)]}
+    return {
+        "cells": [_cell(cell, place) for place, cell in enumerate(cells) if isinstance(cell, dict)]
+    }
 
 
 def _cell(raw: dict[str, Any], place: int) -> Cell:
@@ -186,7 +188,9 @@ def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
                 if cells[p]["cell_type"] != "code":
                     remarks.append(f"{name} was made a cell of text: it is run as code")
                     cells[p]["cell_type"] = "code"
-    remarks += [f"put back: the check of {', '.join(ids)}, {what}" for what, ids in put_back.items()]
+    remarks += [
+        f"put back: the check of {', '.join(ids)}, {what}" for what, ids in put_back.items()
+    ]
 
     result: list[Cell] = []
     own: dict[str, list[int]] = {task.id: [] for task in tasks}
@@ -216,7 +220,12 @@ def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
             put(_own_cell(cell, originals[role] if last else None), cell["number"])
         for task in after.get(place, []):
             put(_check_cell(originals[task.check]), None)
-    notebook = {"cells": result, "metadata": exercises["metadata"], "nbformat": 4, "nbformat_minor": 5}
+    notebook = {
+        "cells": result,
+        "metadata": exercises["metadata"],
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
     return Restored(notebook, own, remarks, numbers)
 
 
@@ -277,7 +286,10 @@ def _changed(
     if len(places) > 1:
         return "which stood there several times"
     cell = cells[places[0]]
-    if cell["cell_type"] != "code" or cell["source"].strip() != source(originals[task.check]).strip():
+    if (
+        cell["cell_type"] != "code"
+        or cell["source"].strip() != source(originals[task.check]).strip()
+    ):
         return "which was changed"
     return None
 

@@ -1,13 +1,15 @@
 """Runs one notebook in a process of its own, with limits, and collects what it shows.
 
 nbgrader's own `Execute` waits for ever where a student's code makes it wait. `Run` takes its place
-among nbgrader's preprocessors. A cell that takes too long or prints too much is interrupted, and the
-next cell follows; a cell that cannot be interrupted ends the notebook, and what was right before
-stays right. Check cells are not run as code: the kernel judges the answers itself (see warm.py).
+among nbgrader's preprocessors. A cell that takes too long or prints too much is interrupted, and
+the next cell follows; a cell that cannot be interrupted ends the notebook, and what was right
+before stays right. Check cells are not run as code: the kernel judges the answers itself (see
+warm.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -86,20 +88,16 @@ class Keeper:
                     self.stopped = self.stopped or _words(said["ended"])
 
     def _signal(self, number: int) -> None:
-        try:
+        with contextlib.suppress(OSError):
             os.killpg(self.pid, number)
-        except OSError:
-            pass
 
     def interrupt(self) -> None:
         self._signal(signal.SIGINT)
 
     def close(self) -> None:
         """Has everything killed that belongs to the kernel, and waits until it is."""
-        try:
+        with contextlib.suppress(OSError):
             self.socket.sendall(b"stop\n")
-        except OSError:
-            pass
         end = time.monotonic() + 5
         while not self.ended and time.monotonic() < end:
             self.look(0.1)
@@ -176,7 +174,10 @@ class Run:
             "ip": str(self.folder / "k"),
             "key": secrets.token_hex(),
             "signature_scheme": "hmac-sha256",
-            **{f"{name}_port": n for n, name in enumerate("shell iopub stdin control hb".split(), 1)},
+            **{
+                f"{name}_port": n
+                for n, name in enumerate(["shell", "iopub", "stdin", "control", "hb"], 1)
+            },
         }
         file = self.folder / "connection.json"
         file.write_text(json.dumps(connection))
@@ -186,6 +187,7 @@ class Run:
             "log": str(self.folder / "kernel.log"),
             "environment": {**self.environment, **home},
             "memory": self.limits.memory,
+            "output": self.limits.output,
             "seconds": self.limits.notebook,
         }
         keeper = Keeper(self.address, order)
@@ -222,9 +224,9 @@ class Run:
         # Outputs may be lost before the subscription works: ask until the answer is heard.
         while time.monotonic() < end:
             request = client.kernel_info()
-            until = time.monotonic() + 0.5
+            until = time.monotonic() + 0.1
             while time.monotonic() < until:
-                message = _get(client.iopub_channel, 0.1)
+                message = _get(client.iopub_channel, 0.05)
                 if message and message["parent_header"].get("msg_id") == request:
                     return
             keeper.look()
@@ -280,9 +282,8 @@ class Run:
             if patience is None and reply is None:
                 if now > end:
                     self.troubles[place] = f"it took longer than {self.limits.cell:g} s"
-                elif shown.bytes > self.limits.output:
-                    size = f"{self.limits.output / 1e6:g} MB"
-                    self.troubles[place] = f"it printed more than {size}"
+                elif shown.bytes >= self.limits.output:
+                    self.troubles[place] = self._too_much()
                 else:
                     continue
                 patience, interrupts = now + PATIENCE, 1
@@ -297,10 +298,15 @@ class Run:
                     keeper.interrupt()
             elif now > end:
                 break
+        if shown.bytes >= self.limits.output:
+            self.troubles.setdefault(place, self._too_much())
         if is_check and reply:
             found = reply["content"].get("verdict")
             if isinstance(found, dict):
                 self.verdicts[name] = found
+
+    def _too_much(self) -> str:
+        return f"it printed more than {self.limits.output / 1e6:g} MB"
 
 
 class Shown:
@@ -347,7 +353,9 @@ def _size(message: dict[str, Any]) -> int:
     if "text" in content:
         return len(content["text"])
     if isinstance(content.get("data"), dict):
-        return sum(len(value) if isinstance(value, str) else 1000 for value in content["data"].values())
+        return sum(
+            len(value) if isinstance(value, str) else 1000 for value in content["data"].values()
+        )
     return 100
 
 

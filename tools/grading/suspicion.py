@@ -59,7 +59,15 @@ INNER_CALLS = {
 }
 INNER_MODULES = {"ctypes", "utils.checks.verdict", "utils.checks.judge", "utils.checks.compare"}
 INNER_MODULES |= {"utils.checks.watch", "utils.checks.cases"}
-SHELL = ("kernel", "events", "user_global_ns", "display_pub", "displayhook", "parent", "payload_manager")
+SHELL = (
+    "kernel",
+    "events",
+    "user_global_ns",
+    "display_pub",
+    "displayhook",
+    "parent",
+    "payload_manager",
+)
 # Libraries in which something was replaced when it is assigned to; settings of theirs are no harm.
 JUDGES = ("torch", "einops", "numpy", "utils", "builtins", "math", "inspect", "operator", "copy")
 JUDGES += ("random", "importlib", "types", "functools", "linecache", "re", "sys", "dataclasses")
@@ -110,7 +118,12 @@ def suspicions(handed_in: Notebook, given: set[str]) -> list[Suspicion]:
             if not word.startswith(HARMLESS_MAGICS):
                 found.append(Suspicion(f"has the magic {word[:40]!r}", number, False))
         if tree := trees[number]:
-            found += [Suspicion(what, number, deceit) for what, deceit in _look(tree, names)]
+            # IPython turns a magic into a call of get_ipython(), which was told already.
+            found += [
+                Suspicion(what, number, deceit)
+                for what, deceit in _look(tree, names)
+                if deceit or "get_ipython()" not in what or "get_ipython" in source(cell)
+            ]
     return list(dict.fromkeys(found))
 
 
@@ -184,7 +197,9 @@ def _bound(tree: ast.Module, names: dict[str, str]) -> set[str]:
             if outside:
                 found.add(node.name)
             outside = False
-        elif isinstance(node, ast.Lambda):
+        elif isinstance(
+            node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+        ):
             outside = False
         elif isinstance(node, ast.Global):
             found.update(node.names)
@@ -192,7 +207,11 @@ def _bound(tree: ast.Module, names: dict[str, str]) -> set[str]:
             found.add(node.id)
         elif isinstance(node, ast.ImportFrom) and outside:
             right = (node.module or "") in ("utils.checks", "utils.checks.verdict")
-            found.update(a.asname or a.name for a in node.names if not right or a.asname not in (None, a.name))
+            found.update(
+                a.asname or a.name
+                for a in node.names
+                if not right or a.asname not in (None, a.name)
+            )
         elif isinstance(node, ast.Import) and outside:
             found.update(a.asname for a in node.names if a.asname)
         for child in ast.iter_child_nodes(node):
@@ -266,10 +285,17 @@ def _attribute(node: ast.Attribute, names: dict[str, str]) -> Iterator[tuple[str
 def _call(node: ast.Call, names: dict[str, str]) -> Iterator[tuple[str, bool]]:
     path = _path(node.func, names)
     first = _path(node.args[0], names) if node.args else ""
-    if path in ("setattr", "delattr", "object.__setattr__", "type.__setattr__") or path.endswith("patch.object"):
+    if path in ("setattr", "delattr", "object.__setattr__", "type.__setattr__") or path.endswith(
+        "patch.object"
+    ):
         if _of_library(first, names):
             yield f"replaces a part of {first}", True
-    elif path in ("sys.modules.pop", "sys.modules.update", "sys.modules.__setitem__", "sys.modules.clear"):
+    elif path in (
+        "sys.modules.pop",
+        "sys.modules.update",
+        "sys.modules.__setitem__",
+        "sys.modules.clear",
+    ):
         yield "replaces a module in sys.modules", True
     elif path in INNER_CALLS:
         yield f"uses {path}", True

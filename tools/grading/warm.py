@@ -12,6 +12,7 @@ nothing runs on when the command is stopped.
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes
 import gc
 import json
@@ -29,6 +30,7 @@ from typing import Any
 LOOK = 0.2  # seconds between two looks at what belongs to a kernel
 MOST_PROCESSES = 60
 FILE_BYTES, FOLDER_BYTES = 200_000_000, 500_000_000
+CALLS_TOO_MANY = 1000
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -52,7 +54,10 @@ def judging_kernel() -> type:
             try:
                 answers.append(eval(compile(ast.Expression(argument), "<check>", "eval"), names))
             except NameError as error:
-                return {"state": "not right", "reason": f"{error}: its cell did not run to its end."}
+                return {
+                    "state": "not right",
+                    "reason": f"{error}: its cell did not run to its end.",
+                }
             except Exception as error:
                 reason = f"{ast.unparse(argument)} raises {type(error).__name__}."
                 return {"state": "not right", "reason": reason}
@@ -86,9 +91,13 @@ def judging_kernel() -> type:
         ) -> dict[str, Any]:
             call = (cell_meta or {}).get("check")
             if not call:
-                return await super().do_execute(
+                reply = await super().do_execute(
                     code, silent, store_history, user_expressions, False, cell_id=cell_id
                 )
+                # The frames of an error would keep alive what filled the memory.
+                for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+                    vars(sys).pop(name, None)
+                return reply
             self._forward_input(False)
             try:
                 said = judged(call, self.shell.user_ns)
@@ -112,13 +121,36 @@ def become_kernel(order: dict[str, Any], kernel: type) -> None:
     limit("RLIMIT_CORE", 0)
     limit("RLIMIT_FSIZE", FILE_BYTES)
     limit("RLIMIT_DATA", order["memory"])
+    from ipykernel.iostream import OutStream
     from ipykernel.kernelapp import IPKernelApp
 
+    OutStream.write = bounded(OutStream.write, order["output"])
     arguments = ["-f", order["connection"], "--HistoryManager.enabled=False"]
     arguments += ["--IPKernelApp.log_level=50"]
     app = IPKernelApp.instance(kernel_class=kernel)
     app.initialize(arguments)
     app.start()
+
+
+def bounded(write: Any, most: int) -> Any:
+    """Makes a method that writes so much in each cell; when more and more comes, it raises.
+
+    A cell that prints faster than anybody reads would otherwise fill the memory, and could not be
+    interrupted before all of it was sent.
+    """
+    counts: dict[Any, tuple[int, int]] = {}  # of the running cell: characters, and calls too many
+
+    def bounded_write(self: Any, text: str) -> int:
+        cell = self.parent_header.get("msg_id")
+        if cell not in counts:
+            counts.clear()
+        written, many = counts.get(cell, (0, 0))
+        counts[cell] = written + len(text), many + (written > most)
+        if many > CALLS_TOO_MANY:
+            raise RuntimeError("this cell prints without end")
+        return write(self, text[: max(0, most - written)])
+
+    return bounded_write
 
 
 def limit(name: str, value: int) -> None:
@@ -159,10 +191,8 @@ def keep(connection: socket.socket, kernel: type) -> None:
             os._exit(code)
 
     def say(**message: Any) -> None:
-        try:
+        with contextlib.suppress(OSError):  # when nobody listens any more
             print(json.dumps(message), file=file, flush=True)
-        except OSError:
-            pass  # nobody listens any more
 
     say(pid=child)
     end = time.monotonic() + order["seconds"]
@@ -187,17 +217,15 @@ def beyond(child: int, order: dict[str, Any], over: float) -> str | None:
 
     if over > 0:
         return f"it ran longer than {order['seconds']:g} s"
-    memory = count = 0
-    for process in family(child):
-        count += 1
-        try:
-            memory += process.memory_info().rss
-        except psutil.Error:
-            continue  # it ended meanwhile
-    if memory > order["memory"]:
-        return f"it took more than {order['memory'] / 1e9:.3g} GB of memory"
-    if count > MOST_PROCESSES:
+    processes = family(child)
+    if len(processes) > MOST_PROCESSES:
         return f"it started more than {MOST_PROCESSES} processes"
+    # Forks share most of their memory. To count every page once takes long: only where it matters.
+    # One process alone is stopped by its own limit, which costs a cell and not the notebook.
+    most = 1.25 * order["memory"]
+    exact = "pss" if psutil.LINUX else "uss"
+    if memory_of(processes, "rss") > most and memory_of(processes, exact) > most:
+        return f"it took more than {order['memory'] / 1e9:.3g} GB of memory"
     if folder_bytes(order["folder"]) > FOLDER_BYTES:
         return f"it wrote more than {FOLDER_BYTES // 1_000_000} MB of files"
     return None
@@ -211,6 +239,19 @@ def family(child: int) -> list[Any]:
         return psutil.Process().children(recursive=True)
     except psutil.Error:
         return []
+
+
+def memory_of(processes: list[Any], kind: str) -> int:
+    import psutil
+
+    total = 0
+    for process in processes:
+        try:
+            info = process.memory_info() if kind == "rss" else process.memory_full_info()
+            total += getattr(info, kind)
+        except (psutil.Error, OSError):
+            continue  # it ended meanwhile
+    return total
 
 
 def folder_bytes(folder: str) -> int:
@@ -248,9 +289,6 @@ def kill_all(child: int) -> None:
 def main() -> None:
     path, course = sys.argv[1:]
     sys.path.insert(0, course)
-    import ipykernel.kernelapp
-    import matplotlib.pyplot
-    import matplotlib_inline.backend_inline
     import psutil
     from pristine import load_course
 
@@ -289,7 +327,6 @@ def main() -> None:
             pass
         if sys.stdin in ready and not sys.stdin.readline():
             break
-    import psutil
 
     for process in psutil.Process().children(recursive=True):
         if process.is_running():

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from utils import attention as finished
 from utils.checks.answer import Wrong, written
 from utils.checks.cases import Case
-from utils.checks.compare import kind
+from utils.checks.compare import difference, kind
 from utils.checks.judge import (
     ATTENTION,
     randomised,
     run,
-    same_choice,
     same_function,
     same_module,
+    same_number,
     same_shape,
 )
 from utils.checks.verdict import exercise, open_exercise
@@ -156,25 +156,48 @@ EVERY_HTH = (
     "a head takes every h-th number of a token, as (d h) does; it must take neighbours, (h d), "
     "or weights that come from elsewhere do not fit"
 )
+
+
+def into(count: int) -> Callable:
+    """Return a split into a fixed number of heads."""
+    return lambda t, num_heads: split(t, count)
+
+
+class AddsX(finished.MultiHeadAttention):
+    """The layer with the residual path that is the block's."""
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        return super().forward(x, context) + x
+
+
 CLASS_MISTAKES = {
     EVERY_HTH: layer_with(cut=every_hth, attend=back_from_every_hth),
     "the split takes every h-th number, (d h), and the join puts neighbours together, (h d)": (
         layer_with(cut=every_hth)
     ),
     INTERLEAVED: layer_with(attend=back_from_every_hth),
+    "x is added to the result, and the layer returns only what attention says": AddsX,
+    "num_heads is taken for d, the width of a head": layer_with(
+        cut=lambda t, num_heads: rearrange(t, "b n (h d) -> b h n d", d=num_heads)
+    ),
+    **{
+        f"it always has {count} head{'s' * (count > 1)}, whatever num_heads says": layer_with(
+            cut=into(count)
+        )
+        for count in (1, 2, 3, 4)
+    },
 }
+SELF = "right without context; with it,"
 CROSS_MISTAKES = {
-    "right without context; with it, context is not used: keys and values come from context": (
+    f"{SELF} context is not used: keys and values come from context": (
         layer_with(keys="x", values="x")
     ),
-    "right without context; with it, the queries come from context, too: x asks": (
-        layer_with(queries="context")
-    ),
-    "right without context; with it, x and context are exchanged: x asks, context answers": (
+    f"{SELF} the queries come from context, too: x asks": layer_with(queries="context"),
+    f"{SELF} x and context are exchanged: x asks, context answers": (
         layer_with(queries="context", keys="x", values="x")
     ),
-    "right without context; with it, the keys still come from x": layer_with(keys="x"),
-    "right without context; with it, the values still come from x": layer_with(values="x"),
+    f"{SELF} the keys still come from x": layer_with(keys="x"),
+    f"{SELF} the values still come from x": layer_with(values="x"),
 }
 FORBIDDEN = {
     name: "write its steps yourself: project, split, attend, join, project"
@@ -200,19 +223,17 @@ def the_layer(MultiHeadAttention) -> str:
         forbidden=FORBIDDEN,
         clinic=examined,
     )
-    return same_module(
-        MultiHeadAttention,
-        finished.MultiHeadAttention,
-        arguments,
-        lambda case: (case.randn("b i (h d)"), _other_length(case)),
-        mistakes=CROSS_MISTAKES,
-        forbidden=FORBIDDEN,
-    )
-
-
-def _other_length(case: Case) -> Tensor:
-    """Return a context: now longer, now shorter, now as long as x, which hides nothing then."""
-    return case.randn("b i (h d)" if case.random.random() < 0.4 else "b j (h d)")
+    for other in ("b i (h d)", "b j (h d)"):  # as long as x: then every mistake can be named
+        said = same_module(
+            MultiHeadAttention,
+            finished.MultiHeadAttention,
+            arguments,
+            lambda case, other=other: (case.randn("b i (h d)"), case.randn(other)),
+            mistakes=CROSS_MISTAKES,
+            forbidden=FORBIDDEN,
+            trials=2,
+        )
+    return said
 
 
 # ------------------------------------------------------------------------------------- the bug
@@ -302,19 +323,22 @@ def results(layer: finished.MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tens
 
 
 def moved(
-    order: Callable = lambda order: order,
-    back: Callable = lambda order: order,
+    order: Callable = list,
+    back: Callable = list,
+    parts: str = "q_proj k_proj v_proj",
     biases: bool = True,
     columns: bool = True,
+    cut: str = "(h d) -> h d",
 ) -> Callable:
     """Return a way to put heads into another order, right unless it is told otherwise."""
 
     def reorder(layer: finished.MultiHeadAttention, wanted: list[int]) -> nn.Module:
         new = deepcopy(layer)
-        numbers = rearrange(torch.arange(layer.embed_dim), "(h d) -> h d", h=layer.num_heads)
-        rows, others = numbers[order(wanted)].flatten(), numbers[back(wanted)].flatten()
+        numbers = rearrange(torch.arange(layer.embed_dim), cut, h=layer.num_heads)
+        rows, others = (numbers[way(wanted)].flatten() for way in (order, back))
         with torch.no_grad():
-            for part in (new.q_proj, new.k_proj, new.v_proj):
+            for name in parts.split():
+                part = getattr(new, name)
                 part.weight.copy_(part.weight[rows])
                 if biases:
                     part.bias.copy_(part.bias[rows])
@@ -329,24 +353,37 @@ def inverse(order: list[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def unmoved_order(order: list[int]) -> list[int]:
-    return sorted(order)
-
-
-REORDERINGS = {
-    "no head has moved": moved(order=unmoved_order, back=unmoved_order),
+RESULT_MISTAKES = {
     "out_proj still reads the heads in their old order: its columns must move with them": moved(
-        back=unmoved_order
+        back=sorted
     ),
-    "out_proj reads the heads from its columns, not from its rows": moved(columns=False),
+    "only the columns of out_proj have moved, the heads that write have not": moved(order=sorted),
+    "out_proj reads the heads with its columns, not with its rows": moved(columns=False),
     "the biases of q_proj, k_proj and v_proj belong to the heads and must move with them": moved(
         biases=False
     ),
-    "head order[h] of the new layer is head h of the old one: it is to be the other way round": (
-        moved(order=inverse, back=inverse)
+    "v_proj stands still: values belong to the heads as well as queries and keys": moved(
+        parts="q_proj k_proj"
     ),
+    "q_proj and k_proj stand still: the weights would be those of other heads": moved(
+        parts="v_proj"
+    ),
+    "a head has neighbouring rows, (h d), not every h-th one": moved(cut="(d h) -> h d"),
     "the columns of out_proj move the opposite way": moved(back=inverse),
 }
+ORDER_MISTAKES = {
+    "no head has moved": moved(order=sorted, back=sorted),
+    "head order[h] of the new layer is head h of the old one, and it is to be the other way "
+    "round": moved(order=inverse, back=inverse),
+}
+
+
+def heads_and_order(case: Case) -> tuple[int, list[int], Tensor]:
+    h = max(case["h"], 3)  # another order than its own inverse needs three heads
+    order = list(range(h))
+    while order in (sorted(order), inverse(order)):
+        case.random.shuffle(order)
+    return h, order, torch.randn(2, 5, h * case["d"], generator=case.generator).double()
 
 
 @exercise("04.5", "The order of the heads")
@@ -355,36 +392,37 @@ def order_of_heads(reorder) -> str:
     if not callable(reorder):
         raise Wrong(f"reorder is {kind(reorder)}, a function is asked for")
 
-    def inputs(case: Case) -> tuple[int, list[int], Tensor]:
-        h = max(case["h"], 3)  # another order than its own inverse needs three heads
-        order = list(range(h))
-        while order in (sorted(order), inverse(order)):
-            case.random.shuffle(order)
-        return h, order, torch.randn(2, 5, h * case["d"], generator=case.generator).double()
-
-    def tried(way: Callable) -> Callable:
-        def reorder(num_heads: int, order: list[int], x: Tensor) -> tuple[Tensor, Tensor]:
+    def tried(way: Callable, part: int = 0) -> Callable:
+        def reorder(num_heads: int, order: list[int], x: Tensor) -> Tensor:
             layer = random_layer(x.shape[-1], num_heads)
-            return results(a_layer(run(way, (layer, list(order))), "reorder"), x)
+            new = run(way, (layer, list(order)), ["layer", "order"])
+            return results(a_layer(new, "reorder"), x)[part]
 
         return reorder
 
-    def right(num_heads: int, order: list[int], x: Tensor) -> tuple[Tensor, Tensor]:
-        y, weights = results(random_layer(x.shape[-1], num_heads), x)
-        return y, weights[:, order]
+    def same(num_heads: int, order: list[int], x: Tensor) -> Tensor:
+        return results(random_layer(x.shape[-1], num_heads), x)[0]
 
-    same_function(
-        tried(reorder),
-        right,
-        inputs,
-        mistakes={words: tried(way) for words, way in REORDERINGS.items()},
-        gradients=False,
-    )
+    mistakes = {words: tried(way) for words, way in RESULT_MISTAKES.items()}
+    same_function(tried(reorder), same, heads_and_order, mistakes=mistakes, gradients=False)
+    for seed in range(3):
+        case = heads_and_order(Case(seed))
+        got, want = (tried(way, part=1)(*case) for way in (reorder, moved()))
+        if difference(got, want):
+            ways = {words: tried(way, part=1)(*case) for words, way in ORDER_MISTAKES.items()}
+            why = [words for words, weights in ways.items() if not difference(got, weights)]
+            raise Wrong(
+                "the result is the same, but the heads do not stand in the order asked for",
+                lambda why=why: why[0] if why else None,
+                f"order={case[1]}",
+            )
     _kept("reorder", random_layer(24, 4), lambda layer: reorder(layer, [2, 3, 1, 0]))
     return "the result is the same for random layers and orders, and every head stands elsewhere"
 
 
-def _kept(who: str, module: nn.Module, use: Callable[[nn.Module], Any]) -> None:
+def _kept(
+    who: str, module: nn.Module, use: Callable[[nn.Module], Any], afterwards: str = ""
+) -> None:
     """Raise `Wrong` when an answer changes the module that it was given."""
     before = deepcopy(module.state_dict())
     returned = use(module)
@@ -440,7 +478,13 @@ def quieted(
     return silence
 
 
-ALIKE = "do not silence a head: it then looks at all tokens alike"
+def one_column(layer: finished.MultiHeadAttention, heads: list[int]) -> nn.Module:
+    new = deepcopy(layer)
+    new.out_proj.weight.data[:, heads] = 0
+    return new
+
+
+LOUD = "do not silence a head: it looks elsewhere and goes on mixing values"
 SILENCINGS = {
     "nobody is silent": quieted(lambda heads, h: []),
     "these heads speak, and all others are silent": quieted(
@@ -456,41 +500,45 @@ SILENCINGS = {
     "the values still have their bias: a silent head has only 0 to mix": quieted(
         zero=fill("v_proj", 0)
     ),
-    f"queries of 0 {ALIKE}": quieted(zero=fill_all("q_proj")),
-    f"keys of 0 {ALIKE}": quieted(zero=fill_all("k_proj")),
-    f"queries and keys of 0 {ALIKE}": quieted(zero=fill_all("q_proj", "k_proj")),
+    "a head has d columns of out_proj, not one": one_column,
+    f"zeros in q_proj or k_proj {LOUD}": quieted(zero=fill_all("q_proj", "k_proj")),
+    f"zeros in the weight of q_proj {LOUD}": quieted(zero=fill("q_proj", 0)),
 }
 
 
 @cache
 def digits() -> tuple[VisionTransformer, Tensor, Tensor]:
-    """Return the trained model and the digits that it was not trained on, in double precision."""
+    """Return the trained model and the digits that it was not trained on."""
     _, (images, labels) = load_digits()
-    return load_digits_model().double(), images.double(), labels
+    return load_digits_model(), images, labels
 
 
-def counted(model: nn.Module, layer: int, heads: list[int], images: Tensor, labels: Tensor) -> int:
-    """Return how many digits a model reads when heads of one layer are silent."""
-    block = model.encoder.layers[layer]
-    quiet = quieted()(block.attn, heads).out_proj.weight
+def counted(layer: int, heads: list[int], images: Tensor, labels: Tensor) -> int:
+    """Return how many digits the trained model reads when heads of one layer are silent."""
+    model = digits()[0]
+    quiet = quieted()(model.encoder.layers[layer].attn, heads).out_proj.weight
     with torch.no_grad():
-        # a changed copy of the weights, without writing into the model
+        # other weights for one call, without writing into the model
         name = f"encoder.layers.{layer}.attn.out_proj.weight"
         answers = torch.func.functional_call(model, {name: quiet}, (images,))
     return int((answers.argmax(dim=-1) == labels).sum())
 
 
 READINGS = {
-    "it counts what is read wrongly": lambda m, n, heads, x, y: len(y) - counted(m, n, heads, x, y),
-    "nobody is silent": lambda m, n, heads, x, y: counted(m, n, [], x, y),
-    "the heads of the other layer are silent": lambda m, n, heads, x, y: counted(
-        m, 1 - n, heads, x, y
+    "it counts what is read wrongly": lambda n, heads, x, y: len(y) - counted(n, heads, x, y),
+    "nobody is silent": lambda n, heads, x, y: counted(n, [], x, y),
+    "the heads of the other layer are silent": lambda n, heads, x, y: counted(1 - n, heads, x, y),
+    "the heads of layer 0 are silent, whatever layer is asked for": lambda n, heads, x, y: counted(
+        0, heads, x, y
     ),
-    "the heads of layer 0 are silent, whatever layer is asked for": lambda m, n, heads, x, y: (
-        counted(m, 0, heads, x, y)
+    "the heads of layer 1 are silent, whatever layer is asked for": lambda n, heads, x, y: counted(
+        1, heads, x, y
     ),
-    "it is a share of the digits, and their number is asked for": lambda m, n, heads, x, y: (
-        counted(m, n, heads, x, y) / len(y)
+    "these heads speak, and all others are silent": lambda n, heads, x, y: counted(
+        n, [head for head in range(4) if head not in heads], x, y
+    ),
+    "it is a share of the digits, and their number is asked for": lambda n, heads, x, y: (
+        counted(n, heads, x, y) / len(y)
     ),
 }
 
@@ -506,7 +554,7 @@ def same_silence(silence: Callable) -> None:
     def tried(way: Callable) -> Callable:
         def silence(num_heads: int, heads: list[int], x: Tensor) -> Tensor:
             layer = random_layer(x.shape[-1], num_heads)
-            quiet = a_layer(run(way, (layer, list(heads))), "silence")
+            quiet = a_layer(run(way, (layer, list(heads)), ["layer", "heads"]), "silence")
             with torch.no_grad():
                 return quiet(x)
 
@@ -524,16 +572,17 @@ def same_silence(silence: Callable) -> None:
 
 def same_reading(still_read: Callable) -> None:
     """Compare how many digits are read while some heads of one layer are silent."""
-    model, images, labels = digits()
+    _, images, labels = digits()
 
     def inputs(case: Case) -> tuple[int, list[int], Tensor, Tensor]:
         silent = case.random.sample(range(4), case.random.choice([2, 3]))
-        chosen = torch.randperm(360, generator=case.generator)[:180]
+        chosen = torch.randperm(360, generator=case.generator)[:100]
         return case.random.choice([0, 0, 1]), silent, images[chosen], labels[chosen]
 
     def tried(way: Callable) -> Callable:
         def still_read(layer: int, heads: list[int], images: Tensor, labels: Tensor) -> Any:
-            number = run(way, (deepcopy(model), layer, list(heads), images, labels))
+            args = (layer, list(heads), images, labels)
+            number = run(way, args, ["layer", "heads", "images", "labels"])
             if isinstance(number, Tensor) and number.numel() == 1:
                 number = number.item()
             whole = isinstance(number, float) and number.is_integer()
@@ -541,6 +590,13 @@ def same_reading(still_read: Callable) -> None:
 
         return still_read
 
+    few = images[:100], labels[:100]
+    before, _, after = (tried(still_read)(0, heads, *few) for heads in ([], [0, 1, 2, 3], []))
+    if type(before) is type(after) is int and before == counted(0, [], *few) != after:
+        raise Wrong(
+            "still_read: heads that were silent in one call are silent in the next one, too: load "
+            "the model anew in every call, load_digits_model()"
+        )
     same_function(
         tried(still_read),
         tried(counted),
@@ -549,26 +605,72 @@ def same_reading(still_read: Callable) -> None:
         gradients=False,
         trials=3,
     )
-    few = images[:20], labels[:20]
-    _kept("still_read", deepcopy(model), lambda model: still_read(model, 0, [1], *few))
+
+
+@cache
+def losses(layer: int) -> tuple[list[int], int]:
+    """Return how many of 360 digits are lost: without each head of a layer, and without all."""
+    _, images, labels = digits()
+    quiet = [[0], [1], [2], [3], [0, 1, 2, 3]]
+    *alone, together = (356 - counted(layer, heads, images, labels) for heads in quiet)
+    return alone, together
+
+
+def same_losses(lost_alone: Any, lost_together: Any) -> str:
+    """Compare the numbers of digits lost, one more or less."""
+    alone, together = losses(0)
+    if isinstance(lost_alone, Tensor):
+        lost_alone = lost_alone.tolist()
+    numbers = list(lost_alone) if isinstance(lost_alone, list | tuple) else []
+    numbers = [n.item() if isinstance(n, Tensor) and n.numel() == 1 else n for n in numbers]
+    if len(numbers) != 4 or any(type(n) not in (int, float) for n in numbers):
+        raise Wrong(f"lost_alone is a list of four numbers, one for each head, got {lost_alone!r}")
+
+    def close(wanted: list[int]) -> bool:
+        return all(abs(n - w) <= 1 for n, w in zip(numbers, wanted, strict=True))
+
+    def why() -> str | None:
+        if close([356 - n for n in alone]):
+            return "so many are still read, and the lost ones are asked for"
+        if close([n + 4 for n in alone]):
+            return "the model reads 356 of 360 before, and only what it read can be lost"
+        if close([-n for n in alone]):
+            return "lost is before minus after, not after minus before"
+        if close(losses(1)[0]):
+            return "these are the heads of layer 1"
+        if max(numbers) <= 1:
+            return "nothing is lost, as if no head were silent"
+        return None
+
+    if not close(alone):
+        raise Wrong(f"{numbers} are not the digits lost without each head of layer 0", why)
+    same_number(
+        lost_together,
+        together,
+        1,
+        "the number of digits lost without all four heads",
+        known={
+            sum(alone): "this is the sum of the four; silence them all at once",
+            356 - together: "so many are still read, and the lost ones are asked for",
+            together + 4: "the model reads 356 of 360 before, and only what it read can be lost",
+            losses(1)[1]: "these are the heads of layer 1",
+        },
+    )
+    return (
+        f"the four heads lose {sum(alone)} digits when each is silent alone, and {together} "
+        "together: while one is silent, the others do part of its work"
+    )
 
 
 @exercise("04.6", "Silent heads, measured")
-def silent_heads(silence, still_read, together) -> str:
-    written(silence, still_read, together)
+def silent_heads(silence, still_read, lost_alone, lost_together) -> str:
+    written(silence, still_read, lost_alone, lost_together)
     for answer, name in ((silence, "silence"), (still_read, "still_read")):
         if not callable(answer):
             raise Wrong(f"{name} is {kind(answer)}, a function is asked for")
     same_silence(silence)
     same_reading(still_read)
-    add = "silence each head of layer 0 alone and add up what is lost, then silence all four"
-    chosen = same_choice(
-        together,
-        "more",
-        {"fewer": add, "as many": add},
-        "while one head is silent the others do part of its work, and at last nobody does",
-    )
-    return f"layers and counts are right, and it is {chosen}"
+    return same_losses(lost_alone, lost_together)
 
 
 open_exercise("04.7", "A digit that it misreads")

@@ -14,6 +14,7 @@ from utils.checks.answer import Wrong, written
 from utils.checks.cases import Case
 from utils.checks.compare import difference, kind
 from utils.checks.judge import (
+    RANDOM,
     naming,
     run,
     same_function,
@@ -23,6 +24,7 @@ from utils.checks.judge import (
     same_shape,
 )
 from utils.checks.verdict import exercise, open_exercise
+from utils.checks.watch import Watch
 from utils.clinic import Report, diagnose_block
 
 
@@ -66,6 +68,7 @@ FEED_MISTAKES = {
     "it bends before fc1, the bend belongs between fc1 and fc2": feeding(
         lambda self, x: self.fc2(self.fc1(F.gelu(x)))
     ),
+    "it returns x as it came": feeding(lambda self, x: x),
     "it adds x: the residual belongs into the block, not in here": feeding(
         lambda self, x: x + self.fc2(F.gelu(self.fc1(x)))
     ),
@@ -136,7 +139,9 @@ def not_copied(conv: nn.Conv1d, was: Mapping[str, Tensor]) -> str | None:
         for name, part in (("weight", conv.weight[..., 0]), ("bias", conv.bias))
         if not torch.allclose(part, was[name])
     ]
-    return f"its {' and '.join(wrong)} are not those of the Linear" if wrong else None
+    if len(wrong) == 2:
+        return "its weight and bias are not those of the Linear"
+    return f"its {wrong[0]} is not that of the Linear" if wrong else None
 
 
 def alone(conv: nn.Conv1d, linear: nn.Linear) -> None:
@@ -434,6 +439,11 @@ def added_to_the_start(self: Any, x: Tensor) -> Tensor:
     return x + self.mlp(self.norm2(x + self.attn(self.norm1(x))))
 
 
+def feed_first(self: Any, x: Tensor) -> Tensor:
+    x = x + self.mlp(self.norm2(x))
+    return x + self.attn(self.norm1(x))
+
+
 def norm_of_part(self: Any, x: Tensor) -> Tensor:
     x = x + self.norm1(self.attn(x))
     return x + self.norm2(self.mlp(x))
@@ -453,6 +463,7 @@ BLOCK_MISTAKES = {
     "what attention added is lost: the second sum adds to the stream from before": (
         added_to_the_start
     ),
+    "the feed-forward runs before the attention, it belongs after it": feed_first,
     "the norm stands behind the part: it belongs before it, on what the part reads": norm_of_part,
 }
 
@@ -513,7 +524,7 @@ def how_a_stream_grows(measure, growth) -> str:
     measured = same_measure(
         measure,
         theory,
-        [(4, 1.5), (9, 0.5), (1, 2.5), (16, 1.0)],
+        [(4, 1.5), (9, 0.5), (1, 2.5), (16, 2.0)],
         what="the spread of such a stream",
         within=0.05,
         mistakes={
@@ -524,7 +535,6 @@ def how_a_stream_grows(measure, growth) -> str:
             "the normalised stream is added, not the stream as it came": spread(
                 lambda x, m: normed(x) + normed(x) @ m
             ),
-            "what is added is normalised, too": spread(lambda x, m: x + normed(x @ m)),
             "all layers have the same matrix, each needs its own": spread(
                 lambda x, m: x + normed(x) @ m, one_matrix=True
             ),
@@ -534,12 +544,18 @@ def how_a_stream_grows(measure, growth) -> str:
             "the matrix is divided by 256, not by its root": spread(
                 lambda x, m: x + normed(x) @ m / 16
             ),
-            "the gain is not used": lambda depth, gain: (1 + depth) ** 0.5,
+            "the gain has no effect: it is not used, or what is added is normalised, too": (
+                lambda depth, gain: (1 + depth) ** 0.5
+            ),
             "this is the variance, the spread is its root": lambda depth, gain: 1 + depth * gain**2,
             "it ran one layer too many": lambda depth, gain: theory(depth + 1, gain),
             "it ran one layer too few": lambda depth, gain: theory(depth - 1, gain),
         },
     )
+    with Watch() as watch:
+        run(growth, (4, 1.5), ["depth", "gain"])
+    if any(watch.called[name] for name in RANDOM):
+        raise Wrong("growth draws random numbers: a formula of depth and gain is asked for")
     same_function(
         growth,
         theory,
@@ -558,7 +574,7 @@ def how_a_stream_grows(measure, growth) -> str:
             "that would be so without the norm, when each layer multiplies the variance": (
                 lambda depth, gain: (1 + gain**2) ** (depth / 2)
             ),
-            "the gain is not used": lambda depth, gain: (1 + depth) ** 0.5,
+            "the gain has no effect": lambda depth, gain: (1 + depth) ** 0.5,
         },
     )
     return f"{measured}, and the formula agrees"

@@ -67,8 +67,9 @@ def run(answer: Callable, args: Sequence[Any], names: Sequence[str] | None = Non
         raise  # a check around the answer found it
     except (Exception, SystemExit) as error:
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
-        # einops names the pattern first and the reason last
-        said_by = lines[-1 if type(error).__name__ == "EinopsError" else 0] if lines else ""
+        # einops names the pattern first and the reason last; so does whoever ends with a colon
+        last = lines and (type(error).__name__ == "EinopsError" or lines[0].endswith(":"))
+        said_by = lines[-1 if last else 0] if lines else ""
         words = f": {said_by.strip()[:160]}" if lines else ""
         raise Wrong(f"it raises {type(error).__name__}{words.rstrip('.')}", inputs=said) from None
     if result is None:
@@ -442,7 +443,13 @@ def _built(answer: type[nn.Module], arguments: dict[str, Any]) -> nn.Module:
 def _same_parameters(module: nn.Module, right: nn.Module) -> None:
     own, wanted = module.state_dict(), right.state_dict()
     learned, owned = dict(right.named_parameters()), dict(module.named_parameters())
+    shared = dict(module.named_parameters(remove_duplicate=False))
     for name, tensor in wanted.items():
+        if name in shared and name not in owned:
+            raise Wrong(
+                f"{name} belongs to another layer, too: the two share one weight and learn as one. "
+                "Give each its own"
+            )
         here = name in own or isinstance(getattr(module, name, None), Tensor)
         if here and name in learned and name not in owned:
             raise Wrong(
@@ -486,7 +493,8 @@ def same_shape(guess: Any, shape: Sequence[int], letters: str) -> str:
     if guessed == shape:
         return f"{guessed} is the shape that the code gives"
     if len(guessed) != len(shape):
-        why = f"it needs {len(shape)} axes, {', '.join(names)}, and not {len(guessed)}"
+        axes = f"{len(shape)} ax{'i' if len(shape) == 1 else 'e'}s"
+        why = f"it needs {axes}, {', '.join(names)}, and not {len(guessed)}"
     elif sorted(guessed) == sorted(shape):
         why = f"these are the right sizes in another order; the axes are {', '.join(names)}"
     elif prod(guessed) == prod(shape):
@@ -564,7 +572,8 @@ def same_measure(
         cases: the arguments of each call.
         what: what is measured, such as "the variance of such scores".
         within: largest relative error that counts as right.
-        mistakes: tempting wrong experiments by what is wrong with them, with their numbers.
+        mistakes: tempting wrong experiments by what is wrong with them, with their numbers; one is
+            named only when it gives the numbers of the answer in every case.
         draws: whether the answer must draw random numbers itself: a formula is no experiment.
 
     Raises:
@@ -583,10 +592,9 @@ def same_measure(
             raise Wrong(f"{called} is {kind(got)}, a number is asked for")
         right = want(*args)
 
-        def why(got=got, args=args, right=right) -> str:
+        def why(got=got, right=right) -> str:
             for words, mistake in (mistakes or {}).items():
-                number = mistake(*args)
-                if abs(got - number) <= within * abs(number) and number != right:
+                if all(_gives(answer, mistake, case, within) for case in cases):
                     return words
             return too_far(got, right)
 
@@ -598,6 +606,15 @@ def same_measure(
                 "and compute it from them"
             )
     return f"{what} is within {within:.0%} of the expected in all {len(cases)} experiments"
+
+
+def _gives(answer: Callable, mistake: Callable[..., float], args: tuple, within: float) -> bool:
+    """Say whether an experiment gives what a mistake gives: one case alone may be chance."""
+    try:
+        number = mistake(*args)
+        return bool(abs(answer(*args) - number) <= within * abs(number))
+    except (Exception, SystemExit):
+        return False
 
 
 def same_choice(value: Any, right: str, wrong: Mapping[str, str], because: str) -> str:

@@ -1,0 +1,651 @@
+"""Answers to the exercises of chapter 07, right and wrong."""
+
+from exercise_bank import Bank, code, swap
+
+STACK = """
+    class Healthy(nn.Module):
+        def __init__(self, num_layers, embed_dim, num_heads, mlp_dim):
+            super().__init__()
+            BUILD
+            self.norm = nn.LayerNorm(embed_dim)
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return self.norm(x)
+"""
+
+
+def stack(*lines, says=""):
+    """The right stack, with other lines that build its blocks."""
+    return code(STACK.replace("BUILD", ("\n" + " " * 12).join(lines)), says=says)
+
+
+def block(pre, post, says=""):
+    """A block with the right parts and the given steps, each a text with one line after another."""
+    steps = "".join(f"            {line}\n" for line in pre.split("; "))
+    other = "".join(f"        {line}\n" for line in post.split("; "))
+    return code(
+        "class Block(nn.Module):\n"
+        "    def __init__(self, embed_dim, num_heads, mlp_dim, norm_first=True):\n"
+        "        super().__init__()\n"
+        "        self.norm_first = norm_first\n"
+        "        self.norm1, self.norm2 = nn.LayerNorm(embed_dim), nn.LayerNorm(embed_dim)\n"
+        "        self.attn = MultiHeadAttention(embed_dim, num_heads)\n"
+        "        self.mlp = FeedForward(embed_dim, mlp_dim)\n\n"
+        "    def forward(self, x, attn_mask=None):\n"
+        "        def attend(x):\n"
+        "            return self.attn(x, attn_mask=attn_mask)\n\n"
+        f"        if self.norm_first:\n{steps}{other}",
+        says=says,
+    )
+
+
+PRE = "x = x + attend(self.norm1(x)); return x + self.mlp(self.norm2(x))"
+POST = "x = self.norm1(x + attend(x)); return self.norm2(x + self.mlp(x))"
+
+
+def rollout(*lines, says=""):
+    """A rollout of these lines."""
+    return code("def rollout(maps, own):\n" + "".join(f"    {line}\n" for line in lines), says=says)
+
+
+EYE = "eye = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)"
+
+
+def shift(*lines, says=""):
+    return code(
+        "def shifted(images, columns):\n" + "".join(f"    {line}\n" for line in lines), says=says
+    )
+
+
+def accuracy(*lines, says=""):
+    return code(
+        "def accuracy_of(model, images, labels):\n" + "".join(f"    {line}\n" for line in lines),
+        says=says,
+    )
+
+
+BANK = {
+    "07.1": Bank(
+        wrong=[
+            swap("(5, 13, 36)", "(5, 12, 36)", says="look at n"),
+            swap("(5, 13, 36)", "(5, 36, 13)", says="right sizes in another order"),
+            swap("(5, 6, 13, 13)", "(5, 6, 13, 6)", says="look at j"),
+            swap("(5, 6, 13, 13)", "(5, 13, 13)", says="needs 4 axes"),
+            swap("(5, 6, 13, 13)", "(5, 6, 12, 12)", says="look at i, j"),
+            swap("(5, 7)", "(5, 13, 7)", says="needs 2 axes"),
+            swap("(5, 7)", "(7,)", says="needs 2 axes"),
+            swap("(5, 7)", "(5, 36)", says="look at k"),
+        ],
+        right=[
+            swap("(5, 13, 36)", "[5, 3 * 4 + 1, 36]"),
+            swap("(5, 6, 13, 13)", "torch.Size([5, 6, 13, 13])"),
+        ],
+    ),
+    "07.2": Bank(
+        wrong=[
+            swap("(embed_dim * embed_dim + embed_dim)", "embed_dim**2", says="the result is"),
+            code(
+                """
+                def parameters(num_layers, embed_dim, num_heads, mlp_dim):
+                    matrices = 4 * embed_dim**2 + 2 * embed_dim * mlp_dim
+                    return num_layers * (matrices + 4 * embed_dim) + 2 * embed_dim
+                """,
+                says="the biases of the Linears are missing",
+            ),
+            swap(" + norm\n", "\n", says="the norm after the last block is missing"),
+            swap("2 * norm) + norm", "3 * norm)", says="stands once after all blocks"),
+            swap("2 * norm)", "norm)", says="two norms, not one"),
+            swap("norm = 2 * embed_dim", "norm = embed_dim", says="a norm has a bias"),
+            swap("attention = 4", "attention = 3", says="four Linears"),
+            swap(
+                "embed_dim * mlp_dim + mlp_dim + mlp_dim * embed_dim + embed_dim",
+                "embed_dim * mlp_dim + mlp_dim",
+                says="two Linears, one widens",
+            ),
+            swap("num_layers * (", "(", says="one block, not all"),
+            swap("attention = 4", "attention = 4 * num_heads", says="share those of width e"),
+            swap(
+                "attention = 4", "attention = (3 * num_heads + 1)", says="heads together is e x e"
+            ),
+            swap("norm = 2 * embed_dim", "norm = 2.0 * embed_dim", says="a float, an int"),
+            code(
+                """
+                def parameters(num_layers, embed_dim, num_heads, mlp_dim):
+                    encoder = Encoder(num_layers, embed_dim, num_heads, mlp_dim)
+                    return sum(parameter.numel() for parameter in encoder.parameters())
+                """,
+                says="it calls Encoder",
+            ),
+            code(
+                """
+                def parameters(num_layers, embed_dim, num_heads, mlp_dim):
+                    layer = nn.TransformerEncoderLayer(embed_dim, num_heads, mlp_dim)
+                    block = sum(parameter.numel() for parameter in layer.parameters())
+                    return num_layers * block + 2 * embed_dim
+                """,
+                says="build nothing",
+            ),
+            code(
+                """
+                def parameters(num_layers, embed_dim, num_heads, mlp_dim):
+                    return 85_056_000
+                """,
+                says="the same for every input",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def parameters(num_layers, embed_dim, num_heads, mlp_dim):
+                    def linear(before, after):
+                        return (before + 1) * after
+
+                    e, m = embed_dim, mlp_dim
+                    block = 4 * linear(e, e) + linear(e, m) + linear(m, e) + 4 * e
+                    return sum(block for _ in range(num_layers)) + 2 * e
+                """
+            ),
+            code(
+                """
+                def parameters(num_layers, embed_dim, num_heads, mlp_dim):
+                    block = 4 * embed_dim**2 + 2 * embed_dim * mlp_dim + 9 * embed_dim + mlp_dim
+                    return num_layers * block + 2 * embed_dim
+                """
+            ),
+        ],
+    ),
+    "07.3": Bank(
+        wrong=[
+            block(POST, POST, says="this is post-norm, norm(x + part(x))"),
+            block(PRE, PRE, says="this is pre-norm, x + part(norm(x))"),
+            block(POST, PRE, says="with norm_first=True, "),
+            block(
+                "x = self.norm1(x); x = x + attend(x); x = self.norm2(x); return x + self.mlp(x)",
+                POST,
+                says="residual-from-norm",
+            ),
+            block(
+                "x = attend(self.norm1(x)); return self.mlp(self.norm2(x))",
+                POST,
+                says="residual-missing",
+            ),
+            block(
+                PRE,
+                "x = self.norm1(attend(x)); return self.norm2(x + self.mlp(x))",
+                says="residual-missing",
+            ),
+            block(
+                "start = x; x = x + attend(self.norm1(x)); return start + self.mlp(self.norm2(x))",
+                POST,
+                says="residual-from-input",
+            ),
+            block(
+                "x = x + self.mlp(self.norm2(x)); return x + attend(self.norm1(x))",
+                POST,
+                says="the feed-forward runs first",
+            ),
+            block(
+                "return x + attend(self.norm1(x)) + self.mlp(self.norm2(x))",
+                POST,
+                says="not what the attention added",
+            ),
+            block(
+                PRE.replace("attend(self.norm1(x))", "self.attn(self.norm1(x))"),
+                POST,
+                says="the mask is not handed on",
+            ),
+            block(
+                PRE.replace(
+                    "attend(self.norm1(x))",
+                    "self.attn(self.norm1(x), attn_mask=None if attn_mask is None else ~attn_mask)",
+                ),
+                POST,
+                says="the mask is inverted",
+            ),
+            block(
+                "x = x + self.norm1(attend(x)); return x + self.norm2(self.mlp(x))",
+                POST,
+                says="normed before it is added",
+            ),
+            block(
+                "x = x + attend(self.norm2(x)); return x + self.mlp(self.norm1(x))",
+                POST,
+                says="the values are not",
+            ),
+            block(
+                "x += attend(self.norm1(x)); return x + self.mlp(self.norm2(x))",
+                POST,
+                says="x was changed in place",
+            ),
+            swap("nn.LayerNorm(embed_dim)", "nn.LayerNorm(embed_dim, eps=1e-3)", says="norm-eps"),
+            swap(
+                "FeedForward(embed_dim, mlp_dim)",
+                'FeedForward(embed_dim, mlp_dim, activation="relu")',
+                says="the values are not",
+            ),
+            swap("self.norm2 = nn.LayerNorm(embed_dim)", "self.norm2 = self.norm1", says="norm"),
+            swap("self.mlp", "self.feed_forward", says="keep the names that the card gives"),
+            code(
+                """
+                class Block(EncoderBlock):
+                    pass
+                """,
+                says="it calls EncoderBlock",
+            ),
+        ],
+        right=[
+            block(
+                "gathered = torch.add(attend(self.norm1(x)), x); "
+                "return self.mlp(self.norm2(gathered)) + gathered",
+                "gathered = self.norm1(attend(x) + x); return self.norm2(self.mlp(gathered).add(gathered))",
+            ),
+            code(
+                """
+                class Block(nn.Module):
+                    def __init__(self, embed_dim, num_heads, mlp_dim, norm_first=True):
+                        super().__init__()
+                        self.norm_first = norm_first
+                        self.mlp = FeedForward(embed_dim=embed_dim, mlp_dim=mlp_dim)
+                        self.attn = MultiHeadAttention(embed_dim=embed_dim, num_heads=num_heads)
+                        for name in ("norm1", "norm2"):
+                            self.add_module(name, nn.LayerNorm([embed_dim]))
+
+                    def add(self, norm, part, x):
+                        return x + part(norm(x)) if self.norm_first else norm(x + part(x))
+
+                    def forward(self, x, attn_mask=None):
+                        x = self.add(self.norm1, lambda y: self.attn(y, attn_mask=attn_mask), x)
+                        return self.add(self.norm2, self.mlp, x)
+                """
+            ),
+        ],
+    ),
+    "07.4": Bank(
+        wrong=[
+            code("Healthy = Sick", says="layers-shared"),
+            stack(
+                "block = EncoderBlock(embed_dim, num_heads, mlp_dim)",
+                "self.layers = nn.ModuleList(block for _ in range(num_layers))",
+                says="layers-shared",
+            ),
+            stack(
+                "from copy import deepcopy",
+                "block = EncoderBlock(embed_dim, num_heads, mlp_dim)",
+                "self.layers = nn.ModuleList(deepcopy(block) for _ in range(num_layers))",
+                says="layers-same-init",
+            ),
+            stack(
+                "blocks = [EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers)]",
+                "for block in blocks:",
+                "    block.mlp = blocks[0].mlp",
+                "self.layers = nn.ModuleList(blocks)",
+                says="share one feed-forward",
+            ),
+            stack(
+                "self.layers = [",
+                "    EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers)",
+                "]",
+                says="has no layers.0",
+            ),
+            stack(
+                "self.layers = nn.ModuleList(",
+                "    EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers - 1)",
+                ")",
+                says="has no layers.",
+            ),
+            stack(
+                "self.layers = nn.ModuleList(",
+                "    EncoderBlock(embed_dim, num_heads, mlp_dim, norm_first=False)",
+                "    for _ in range(num_layers)",
+                ")",
+                says="norm-order",
+            ),
+            swap("return self.norm(x)", "return x", says="the last norm is missing"),
+            swap("x = layer(x)", "x = self.norm(layer(x))", says="runs after every block"),
+            swap(
+                "for layer in self.layers:\n            x = layer(x)\n        return self.norm(x)",
+                "x = self.norm(x)\n        for layer in self.layers:\n            x = layer(x)\n"
+                "        return x",
+                says="runs before the blocks",
+            ),
+            swap(
+                "x = layer(x)\n        return self.norm(x)",
+                "result = layer(x)\n        return self.norm(result)",
+                says="stack-last-only",
+            ),
+            swap("x = layer(x)", "x = x + layer(x)", says="adds to the stream itself"),
+            swap("in self.layers:", "in reversed(self.layers):", says="in the wrong order"),
+            swap(
+                "    x = layer(x)\n        return",
+                "    x = layer(x)\n            break\n        return",
+                says="the values are not",
+            ),
+            code(
+                """
+                class Healthy(Encoder):
+                    pass
+                """,
+                says="it calls Encoder",
+            ),
+        ],
+        right=[
+            stack(
+                "self.layers = nn.ModuleList()",
+                "for _ in range(num_layers):",
+                "    self.layers.append(EncoderBlock(embed_dim, num_heads, mlp_dim))",
+            ),
+            stack(
+                "layers = [EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers)]",
+                "self.layers = nn.Sequential(*layers)",
+            ),
+            swap(
+                "for layer in self.layers:\n            x = layer(x)\n        return self.norm(x)",
+                "return nn.Sequential(*self.layers, self.norm)(x)",
+            ),
+        ],
+    ),
+    "07.5": Bank(
+        wrong=[
+            swap("tokens[:, 0]", "tokens[:, -1]", says="it reads the last token"),
+            swap("tokens[:, 0]", "tokens[:, 1]", says="the class token is token 0"),
+            swap("tokens[:, 0]", "tokens[0]", says="asked for is"),
+            swap("tokens[:, 1:]", "tokens", says="the class token is in the mean"),
+            swap("tokens[:, 1:]", "tokens[:, :-1]", says="the last patch is missing"),
+            swap("tokens[:, 1:]", "tokens[:, 2:]", says="the first patch is missing"),
+            swap(".mean(dim=1)", ".sum(dim=1)", says="the sum, not the mean"),
+            swap(".mean(dim=1)", ".amax(dim=1)", says="the largest numbers"),
+            swap('== "class"', '!= "class"', says="which is pool='mean'"),
+            swap("self.pool ==", '"class" ==', says="which is pool='class'"),
+            swap(".mean(dim=1)", ".mean(dim=0)", says="asked for is"),
+            swap("self.head(tokens[:, 0])", "tokens[:, 0]", says="asked for is"),
+            swap(
+                "self.encoder(self.embedding(images))",
+                "self.embedding(images)",
+                says="before the encoder",
+            ),
+            swap("self.head(tokens[:, 0])", "self.head(tokens[:, 0]).softmax(-1)", says="not"),
+            code(
+                """
+                class Classifier(nn.Module):
+                    def __init__(
+                        self, image_size, patch_size, in_channels, num_classes,
+                        embed_dim, num_heads, mlp_dim, num_layers, pool,
+                    ):
+                        super().__init__()
+                        self.embedding = PatchEmbedding(
+                            image_size, patch_size[::-1], in_channels, embed_dim
+                        )
+                        self.encoder = Encoder(num_layers, embed_dim, num_heads, mlp_dim)
+                        self.head = nn.Linear(embed_dim, num_classes)
+                """,
+                says="PatchEmbedding",
+            ),
+            code(
+                """
+                from utils.vision_transformer import VisionTransformer
+
+
+                class Classifier(VisionTransformer):
+                    def __init__(self, *, pool, **sizes):
+                        super().__init__(**sizes)
+                        self.pool = pool
+
+                    def forward(self, images):
+                        if self.pool == "class":
+                            return super().forward(images)
+                        return self.head(self.encoder(self.embedding(images))[:, 1:].mean(dim=1))
+                """,
+                says="it calls VisionTransformer",
+            ),
+        ],
+        right=[
+            code(
+                """
+                from utils.vision_transformer import VisionTransformer
+
+
+                class Classifier(VisionTransformer):
+                    def __init__(self, *, pool, **sizes):
+                        super().__init__(**sizes)
+                        self.pool = pool
+
+                    def forward(self, images):
+                        scores = self.head(self.encoder(self.embedding(images)))
+                        return scores[:, 0] if self.pool == "class" else scores[:, 1:].mean(1)
+                """
+            ),
+            swap(
+                "return self.head(tokens[:, 1:].mean(dim=1))",
+                "first, *patches = tokens.unbind(dim=1)\n"
+                "        return self.head(torch.stack(patches).mean(dim=0))",
+            ),
+            swap("tokens[:, 0]", "tokens.select(1, 0)"),
+        ],
+    ),
+    "07.6": Bank(
+        wrong=[
+            swap(
+                "(own * itself + (1 - own) * weights.mean(dim=1)) @ path",
+                "path @ (own * itself + (1 - own) * weights.mean(dim=1))",
+                says="the later one stands on the left",
+            ),
+            swap(
+                "own * itself + (1 - own) *",
+                "(1 - own) * itself + own *",
+                says="own and 1 - own are exchanged",
+            ),
+            swap(
+                "(own * itself + (1 - own) * weights.mean(dim=1))",
+                "(itself + weights.mean(dim=1)) / 2",
+                says="own is not used",
+            ),
+            swap("own * itself + ", "", says="add own times torch.eye"),
+            swap("own * itself + (1 - own) *", "", says="without the token's own share"),
+            swap("(1 - own) *", "", says="not multiplied by 1 - own"),
+            swap("own * itself", "itself", says="torch.eye is not multiplied by own"),
+            swap("weights.mean(dim=1)", "weights.sum(dim=1)", says="summed, not averaged"),
+            swap("weights.mean(dim=1)", "weights.amax(dim=1)", says="the largest weight"),
+            swap("weights.mean(dim=1)", "weights[:, 0]", says="the first head alone"),
+            swap("@ path", "@ itself", says="the last layer alone"),
+            swap("in maps:", "in maps[1:]:", says="the first layer is missing"),
+            swap("in maps:", "in maps[:-1]:", says="the last layer is missing"),
+            swap("in maps:", "in maps[::-1]:", says="the later one stands on the left"),
+            swap("@ path", "+ path - itself / 2", says="the values are not"),
+            swap(", dtype=maps[0].dtype", "", says="float"),
+            swap("weights.mean(dim=1)", "weights.mean(dim=0)", says="asked for is"),
+            rollout(
+                EYE,
+                "for weights in maps:",
+                "    weights *= 1 - own",
+                "tables = [weights.mean(dim=1) + own * eye for weights in maps]",
+                "path = tables[0]",
+                "for table in tables[1:]:",
+                "    path = table @ path",
+                "return path",
+                says="maps was changed in place",
+            ),
+            rollout(
+                EYE,
+                "first, *others = [own * eye + (1 - own) * w.mean(dim=1) for w in maps]",
+                "for other in others[:]:",
+                "    first = first + other",
+                "return first",
+                says="added, not multiplied",
+            ),
+            rollout(
+                EYE,
+                "first, second, *others = [own * eye + (1 - own) * w.mean(dim=1) for w in maps]",
+                "path = second @ first",
+                "for other in others:",
+                "    path = other @ path",
+                "return path",
+                says="it raises ValueError",
+            ),
+            rollout(
+                EYE,
+                "path = eye",
+                "for weights in maps:",
+                "    path = (own * eye + (1 - own) * weights.detach().mean(dim=1)) @ path",
+                "return path",
+                says="no gradient reaches maps",
+            ),
+        ],
+        right=[
+            rollout(
+                "path = 1",
+                "for weights in maps:",
+                "    table = (1 - own) * weights.mean(dim=1)",
+                "    table.diagonal(dim1=-2, dim2=-1).add_(own)",
+                "    path = table if path is 1 else table @ path".replace(
+                    "path is 1", "isinstance(path, int)"
+                ),
+                "return path",
+            ),
+            rollout(
+                "def table(weights):",
+                "    eye = torch.eye(weights.shape[-1]).to(weights)",
+                "    return torch.lerp(weights.mean(dim=1), eye, own)",
+                "path = table(maps[-1])",
+                "for weights in reversed(maps[:-1]):",
+                "    path = torch.einsum('bij,bjk->bik', path, table(weights))",
+                "return path",
+            ),
+        ],
+    ),
+    "07.7": Bank(
+        wrong=[
+            shift("return torch.roll(images, columns, dims=-1)", says="comes back at the other"),
+            shift(
+                "moved = torch.zeros_like(images)",
+                "if columns > 0:",
+                "    moved[..., :-columns] = images[..., columns:]",
+                "else:",
+                "    moved[..., -columns:] = images[..., : images.shape[-1] + columns]",
+                "return moved",
+                says="it moves to the left",
+            ),
+            shift(
+                "moved = torch.zeros_like(images)",
+                "height = images.shape[2]",
+                "if columns >= 0:",
+                "    moved[:, :, columns:] = images[:, :, : max(height - columns, 0)]",
+                "else:",
+                "    moved[:, :, :columns] = images[:, :, -columns:]",
+                "return moved",
+                says="it moves down",
+            ),
+            shift(
+                "moved = torch.zeros_like(images)",
+                "if columns > 0:",
+                "    moved[..., columns:] = images[..., :-columns]",
+                "else:",
+                "    moved[..., :columns] = images[..., -columns:]",
+                "return moved",
+                says="columns=0",
+            ),
+            shift(
+                "moved = torch.zeros_like(images)",
+                "moved[..., columns:] = images[..., : images.shape[-1] - columns]",
+                "return moved",
+                says="it raises RuntimeError",
+            ),
+            shift(
+                "images[..., columns:] = images[..., : images.shape[-1] - columns].clone()",
+                "images[..., :columns] = 0",
+                "return images",
+                says="raises",
+            ),
+            shift(
+                "moved = torch.roll(images, columns, dims=-1)",
+                "moved[..., :columns] = 0",
+                "return moved",
+                says="the values are not",
+            ),
+            shift(
+                "moved = torch.zeros(images.shape)",
+                "width = images.shape[-1]",
+                "for column in range(width):",
+                "    if 0 <= column - columns < width:",
+                "        moved[..., column] = images[..., column - columns]",
+                "return moved",
+                says="dtype",
+            ),
+            shift(
+                "rolled = torch.roll(images, columns, dims=-1)",
+                "images.zero_()",
+                "if columns >= 0:",
+                "    images[..., columns:] = rolled[..., columns:]",
+                "else:",
+                "    images[..., :columns] = rolled[..., :columns]",
+                "return images",
+                says="images was changed in place",
+            ),
+            shift(
+                "places = torch.arange(images.shape[-1]) - columns",
+                "return images[..., places.clamp(0, images.shape[-1] - 1)]",
+                says="the edge is repeated",
+            ),
+            swap("    model.eval()\n", "", says="in training mode"),
+            swap("model.eval()", "model.train()", says="in training mode"),
+            swap("argmax", "argmin", says="the smallest score"),
+            swap("== labels", "!= labels", says="the share that is read wrongly"),
+            swap(".mean().item()", ".sum().item()", says="the number of right answers"),
+            swap(".mean().item()", ".mean().item() * 100", says="a percentage"),
+            swap(".item()", "", says="a float is asked for"),
+            swap(
+                "with torch.no_grad():\n        scores",
+                "if True:\n        scores",
+                says="gradients",
+            ),
+            accuracy(
+                "from utils.training import accuracy",
+                "return accuracy(model, (images, labels))",
+                says="it calls accuracy",
+            ),
+            accuracy(
+                "from utils import training",
+                "guesses = training.predict(model, images).argmax(dim=-1)",
+                "return (guesses == labels).double().mean().item()",
+                says="it calls predict",
+            ),
+            accuracy("return 0.625", says="it is right, but"),
+            swap("shifted(digits, 1)", "digits", says="that nobody moved"),
+            swap("shifted(digits, 1)", "shifted(digits, -1)", says="moved to the left"),
+            swap("shifted(digits, 1)", "shifted(digits.mT, 1).mT", says="moved down"),
+            swap("shifted(digits, 2)", "shifted(digits, 1)", says="they were moved by 1"),
+            code("one_pixel = 100 * one_pixel", says="a share from 0 to 1"),
+            code("two_pixels = 1 - two_pixels", says="read wrongly"),
+            code("one_pixel = 0.99 - one_pixel", says="what it loses"),
+            code("two_pixels = 0.9", says="too large"),
+        ],
+        right=[
+            shift(
+                "b, c, height, width = images.shape",
+                "paper = images.new_zeros(b, c, height, abs(columns))",
+                "if columns < 0:",
+                "    return torch.cat([images[..., -columns:], paper], dim=-1)",
+                "return torch.cat([paper, images[..., : width - columns]], dim=-1)",
+            ),
+            shift("return nn.functional.pad(images, (columns, -columns))"),
+            accuracy(
+                "before = model.training",
+                "model.train(False)",
+                "with torch.inference_mode():",
+                "    right = model(images).max(dim=1).indices.eq(labels)",
+                "model.train(before)",
+                "return right.sum().item() / len(labels)",
+            ),
+            code(
+                """
+                @torch.no_grad()
+                def accuracy_of(model, images, labels):
+                    guesses = model.eval()(images).argmax(-1).tolist()
+                    return sum(g == label for g, label in zip(guesses, labels.tolist())) / len(labels)
+                """
+            ),
+            code("one_pixel = torch.tensor(one_pixel)"),
+        ],
+    ),
+}
