@@ -439,6 +439,13 @@ def joined(notebook: dict[str, Any]) -> list[Cell]:
     return notebook["cells"]
 
 
+def test_a_fingerprint_sees_what_counts() -> None:
+    assert shipped.fingerprint("a.py", b"a\r\n") == shipped.fingerprint("a.py", b"a\n")
+    assert shipped.fingerprint("a.npy", b"\0\r\n") != shipped.fingerprint("a.npy", b"\0\n")
+    damaged = [shipped.fingerprint("a.ipynb", content) for content in (b"", b"{", b"[]")]
+    assert len(set(damaged)) == 3
+
+
 def test_what_stands_beside_a_chapter_is_no_chapter(folder: Folder) -> None:
     (folder.root / "notebooks" / "03_tiny.new.ipynb").write_text("{}")
     assert [path.name for path in shipped.chapters()] == [NAME]

@@ -144,17 +144,18 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
         content = content if isinstance(content, bytes) else raw(content)
         made[name] = ({f"{name}/{file}.ipynb": content}, points, reason)
 
-    everything, blank = chapter.solved, lambda: chapter.solved([])
-    add("solved", everything(), 14)
+    # To check few answers takes less time: "some" are 3 points.
+    some, blank = lambda: chapter.solved(["1", "2"]), lambda: chapter.solved([])
+    add("solved", chapter.solved(), 14)
     add("blank", blank(), 0)
     add("half", chapter.solved(["1", "3", "5"]), 1 + 2 + 2)
-    wrong = everything()
+    wrong = chapter.solved(["3", "4"])
     cell = find_cell(wrong, "answer-03-4")
     cell["source"] = cell["source"].replace("dim=-1", "dim=-2")
-    add("wrong axis", wrong, 11)
+    add("wrong axis", wrong, 2)
     for name, (code, reason) in CHEATS.items():
         add(name, inserted(blank(), code.replace("{n}", "03")), 0, reason)
-    add("redefines, solved", inserted(everything(), "def check(*a): pass"), 0, "another meaning")
+    add("redefines, solved", inserted(some(), "def check(*a): pass"), 0, "another meaning")
     add("before each check", before_checks(blank(), "check = print"), 0, "check another meaning")
 
     # Checks that are not what they were.
@@ -169,25 +170,25 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
 
     add("check: 1000", changed_checks(blank(), passes), 0, "which was changed")
     add("check: 1000, half", changed_checks(chapter.solved(["1", "2"]), passes), 3, "was changed")
-    add("check: of 1000 points", changed_checks(everything(), points), 14)
+    add("check: of 1000 points", changed_checks(some(), points), 3)
     add("check: not graded", changed_checks(blank(), ungraded), 0)
-    add("check: not graded, solved", changed_checks(everything(), ungraded), 14)
-    add("check: deleted", without(everything(), is_check), 14, "which was deleted")
+    add("check: not graded, solved", changed_checks(some(), ungraded), 3)
+    add("check: deleted", without(some(), is_check), 3, "which was deleted")
     add("check: deleted, blank", without(blank(), is_check), 0, "which was deleted")
-    twice = everything()
+    twice = some()
     twice["cells"] += [dict(c, source="0 == 0") for c in twice["cells"] if is_check(c)]
-    add("check: doubled", twice, 14, "several times")
-    first = everything()
+    add("check: doubled", twice, 3, "several times")
+    first = some()
     first["cells"].sort(key=lambda c: not is_check(c))
-    add("check: moved up", first, 14)
+    add("check: moved up", first, 3)
     text = changed_checks(blank(), lambda c: c.update(cell_type="markdown"))
     add("check: text", text, 0, "which was changed")
-    add("answers deleted", without(everything(), lambda c: "answer" in str(c["metadata"])), 0)
-    bare = everything()
+    add("answers deleted", without(some(), lambda c: "answer" in str(c["metadata"])), 0)
+    bare = some()
     for cell in bare["cells"]:
         cell["metadata"] = {}
-    add("no metadata", bare, 14, "found by the headings")
-    add("only code", without(everything(), lambda c: c["cell_type"] != "code"), 14)
+    add("no metadata", bare, 3, "found by the headings")
+    add("only code", without(some(), lambda c: c["cell_type"] != "code"), 3)
 
     for name, (code, worth, reason) in ACCIDENTS.items():
         notebook = chapter.solved(["1", "2", "3"])
@@ -200,7 +201,7 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
 
     # No notebooks.
     add("empty", b"", 0, "the file is empty")
-    add("cut off", raw(everything())[:5000], 0, "not JSON, or cut off")
+    add("cut off", raw(some())[:5000], 0, "not JSON, or cut off")
     add("not JSON", b"\x89PNG\r\n\x1a\n\0\0", 0, "not UTF-8")
     add("no cells", b'{"a": 1}', 0, "no cells")
     add("a list", b"[1, 2]", 0, "no cells")
@@ -210,7 +211,7 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     )
     chapter_text = (ROOT / "notebooks" / f"{STEM}.ipynb").read_bytes()
     add("the chapter", chapter_text, 0, "holds no exercises")
-    add("named otherwise", everything(), 14, "named as chapter 08", file="08_clinic")
+    add("named otherwise", some(), 3, "named as chapter 08", file="08_clinic")
     add("html", answer(blank(), "7", "<script>alert(1)</script>"), 0)
     return made
 
@@ -226,8 +227,7 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-    solved = raw(chapter.solved())
-    half = raw(chapter.solved(["1"]))
+    solved, half = raw(chapter.solved(["1", "2"])), raw(chapter.solved(["1"]))
 
     # Layouts, names, several files.
     def put(name: str, content: bytes, age: int = 0) -> None:
@@ -310,17 +310,17 @@ def test_no_student_is_left_out(graded):
 @pytest.mark.parametrize(
     ("name", "points", "reason"),
     [
-        ("flat student", 14, ""),
-        ("Moo Dle", 14, ""),
-        ("Same Name (1)", 14, ""),
+        ("flat student", 3, ""),
+        ("Moo Dle", 3, ""),
+        ("Same Name (1)", 3, ""),
         ("Same Name (2)", 1, ""),
-        ("nested", 14, "2 files"),
+        ("nested", 3, "2 files"),
         ("several", 1, "2 files: took several/" + STEM + " (1).ipynb"),
-        ("zipped", 14, ""),
+        ("zipped", 3, ""),
         ("ill", 0, "not handed in"),
         ("broken", 0, "not handed in"),
-        ("'=cmd|'x'!A1, \"q\"", 14, ""),
-        ("<img src=x onerror=alert(1)>", 14, ""),
+        ("'=cmd|'x'!A1, \"q\"", 3, ""),
+        ("<img src=x onerror=alert(1)>", 3, ""),
     ],
 )
 def test_layouts(name, points, reason, graded):
@@ -356,7 +356,7 @@ def test_nothing_that_was_handed_in_is_changed_and_nothing_is_left_over(graded):
 
 def test_a_page_says_what_the_check_said_beside_the_students_own_code(graded):
     page = (graded["out"] / "feedback" / "wrong axis.html").read_text(encoding="utf-8")
-    assert "11 of 14 points" in page
+    assert "2 of 14 points" in page
     assert "softmax runs over the queries" in page
     assert "softmax(dim=-2)" in page
     assert "to be read by the" in page

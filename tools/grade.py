@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 import warnings
+from importlib.util import find_spec
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -310,13 +311,11 @@ def main() -> None:
     parser.add_argument("--notebook-seconds", type=seconds, default=180.0, help="of a notebook")
     parser.add_argument("--memory", type=amount, default="3GB", help="of a notebook (default 3GB)")
     options = parser.parse_args()
-    try:
-        import nbgrader  # noqa: F401
-    except ModuleNotFoundError:
+    if find_spec("nbgrader") is None:
         raise fail(
             "nbgrader does the grading, got no module nbgrader. "
             "Type: make grade, which installs it (requirements-grading.txt)"
-        ) from None
+        )
     folder, out = places(options.submissions, options.out)
     limits = Limits(options.cell_seconds, options.notebook_seconds, options.memory)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -413,7 +413,8 @@ def same_module(
                         return words
                 except (Exception, SystemExit):
                     continue
-            return clinic_words(lambda m: clinic(m, built), module) if clinic else None
+            words = clinic_words(lambda m: clinic(m, built), module) if clinic else None
+            return words or _shared(module)
 
         if wrong := difference(got, want):
             raise Wrong(wrong, why, aloud(names, args))
@@ -429,6 +430,17 @@ def same_module(
     return f"parameters, shapes, values and gradients agree for {trials} random sizes"
 
 
+def _shared(module: nn.Module) -> str | None:
+    """Say which parameter of a module stands in two places."""
+    own = dict(module.named_parameters())
+    for name, _ in module.named_parameters(remove_duplicate=False):
+        if name not in own:
+            return (
+                f"{name} belongs to another layer, too: the two share one weight, give each its own"
+            )
+    return None
+
+
 def _built(answer: type[nn.Module], arguments: dict[str, Any]) -> nn.Module:
     said = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     try:
@@ -442,14 +454,9 @@ def _built(answer: type[nn.Module], arguments: dict[str, Any]) -> nn.Module:
 
 def _same_parameters(module: nn.Module, right: nn.Module) -> None:
     own, wanted = module.state_dict(), right.state_dict()
-    learned, owned = dict(right.named_parameters()), dict(module.named_parameters())
-    shared = dict(module.named_parameters(remove_duplicate=False))
+    learned = dict(right.named_parameters())
+    owned = dict(module.named_parameters(remove_duplicate=False))  # what is shared comes later
     for name, tensor in wanted.items():
-        if name in shared and name not in owned:
-            raise Wrong(
-                f"{name} belongs to another layer, too: the two share one weight and learn as one. "
-                "Give each its own"
-            )
         here = name in own or isinstance(getattr(module, name, None), Tensor)
         if here and name in learned and name not in owned:
             raise Wrong(
