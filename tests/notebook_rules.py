@@ -60,6 +60,7 @@ AHEAD = {
 
 TAGS = {"raises-exception"}
 MAX_LINES, MEDIAN_LINES = 25, 5
+MAX_LINES_OF_ANSWERS = 32  # a class is written in one cell
 SILENT_SHARE = 0.1
 
 # A tuple of at least two whole numbers, none of them 0: what a shape looks like in prose. Behind a
@@ -305,12 +306,13 @@ def shows_something(chapter: Chapter) -> list[str]:
 
 
 def lengths(chapter: Chapter) -> list[str]:
-    """Cells are short: at most 25 lines; in a chapter, 5 in the middle of all."""
+    """Cells are short: at most 25 lines (an answer 32); in a chapter, 5 in the middle of all."""
     lines = [sum(bool(line.strip()) for line in source(c).splitlines()) for c in chapter.code]
+    most = MAX_LINES_OF_ANSWERS if chapter.master else MAX_LINES
     complaints = [
-        f"{where}: {count} lines, at most {MAX_LINES}"
+        f"{where}: {count} lines, at most {most}"
         for (where, _), count in zip(numbered(chapter), lines, strict=True)
-        if count > MAX_LINES
+        if count > most
     ]
     if lines and not chapter.master and statistics.median(lines) > MEDIAN_LINES:
         complaints.append(f"median {statistics.median(lines)} lines a cell, at most {MEDIAN_LINES}")
@@ -679,6 +681,8 @@ def frame(chapter: Chapter) -> list[str]:
     for section in ("What utils holds now", "Exercises", "Next"):
         if not any(title.split(": ")[0] == section for title in titles):
             complaints.append(f"the section {section!r} is missing")
+    if not any(f"](exercises/{chapter.path.name})" in text for text in chapter.markdown):
+        complaints.append("no link to its exercises")
     first = chapter.trees[0]
     if not first.body or not isinstance(first.body[0], ast.Import | ast.ImportFrom):
         complaints.append("the first code cell must be the import cell")

@@ -149,7 +149,7 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     add("solved", chapter.solved(), 14)
     add("blank", blank(), 0)
     add("half", chapter.solved(["1", "3", "5"]), 1 + 2 + 2)
-    wrong = chapter.solved(["3", "4"])
+    wrong = chapter.solved(["3", "4", "7"])
     cell = find_cell(wrong, "answer-03-4")
     cell["source"] = cell["source"].replace("dim=-1", "dim=-2")
     add("wrong axis", wrong, 2)

@@ -297,15 +297,17 @@ GOOD = [
     code("def double(x):\n    def inner():\n        return x\n    return inner() + inner()"),
     prose("## What `utils` holds now"),
     code("from utils.embedding import patchify\nprint(patchify(torch.zeros(1, 1, 4, 4), 2).shape)"),
-    prose("## Exercises"),
+    prose("## Exercises\n[Exercises 03](exercises/03_good.ipynb)"),
     prose("## Next"),
 ]
 
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
-    path = run(tmp_path_factory.mktemp("good"), *GOOD, name="03_good.ipynb")
-    return Chapter.read(path)
+    folder = tmp_path_factory.mktemp("good")
+    (folder / "exercises").mkdir()
+    (folder / "exercises" / "03_good.ipynb").write_text("{}")
+    return Chapter.read(run(folder, *GOOD, name="03_good.ipynb"))
 
 
 @pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
@@ -422,6 +424,7 @@ BROKEN: list[tuple[Callable, str, Callable[[list[Cell]], None]]] = [
     (rules.frame, "too many minutes", setting(0, source=GOOD_TOP.replace("30", "50"))),
     (rules.frame, "no ledger", setting(0, source="# 03 Title\n\nAbout 30 minutes.")),
     (rules.frame, "no section", setting(10, source="## Then")),
+    (rules.frame, "no exercises", setting(9, source="## Exercises")),
     (rules.frame, "imports later", runs("import math")),
     (rules.frame, "no import cell", setting(1, source="1 + 1")),
 ]
@@ -441,6 +444,38 @@ def test_a_broken_chapter_is_caught(
 
 def test_every_rule_is_proved_to_fail() -> None:
     assert {rule for rule, _, _ in BROKEN} == set(rules.RULES)
+
+
+MASTER_TOP = "# Exercises 03 · Title\n\nOf [chapter 03](../03_good.ipynb). About 30 minutes."
+MASTER = [
+    prose(MASTER_TOP),
+    code("import torch"),
+    prose("## 1. One\n\nDifficulty 2 of 5 · about 12 minutes"),
+    prose("## 2. Two"),
+    prose("**Why:** so.\n\nDifficulty 2 of 5 · about 18 minutes"),
+    code('progress("03")'),
+    prose("## Next"),
+]
+MASTERS_FAULTS = {
+    "title": setting(0, source=MASTER_TOP.replace("Exercises 03", "Exercises 04")),
+    "link": setting(0, source=MASTER_TOP.replace("../", "")),
+    "no minutes": setting(0, source=MASTER_TOP.replace("30 minutes", "long")),
+    "wrong sum": setting(0, source=MASTER_TOP.replace("30", "40")),
+    "too little": lambda cells: [c.update(source=c["source"].replace("18", "8")) for c in cells],
+    "no imports": setting(1, source="1 + 1"),
+    "no progress": setting(5, source='progress("04")'),
+    "no end": setting(6, source="## Last"),
+}
+
+
+@pytest.mark.parametrize("fault", ["", *MASTERS_FAULTS])
+def test_the_frame_of_a_master(fault: str) -> None:
+    cells = copy.deepcopy(MASTER)
+    if fault:
+        MASTERS_FAULTS[fault](cells)
+    path = ROOT / "notebooks" / "solutions" / "03_good.ipynb"
+    found = rules.exercise_frame(Chapter(path, json.dumps(notebook(*cells))))
+    assert bool(found) == bool(fault), found
 
 
 ALLOWED: list[tuple[Callable, Callable[[list[Cell]], None]]] = [

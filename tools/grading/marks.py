@@ -336,7 +336,10 @@ def _verdict(run: Run, task: Task) -> tuple[str, str]:
         return "open", ""
     found = run.verdicts.get(task.check)
     if found:
-        return str(found["state"]), str(found["reason"])
+        state, reason = str(found["state"]), str(found["reason"])
+        if state == "not yet":  # what to do next is for who sits before the notebook
+            reason = reason.partition(". ")[0] + "."
+        return state, reason
     return "not checked", f"The check was not made: {run.stopped or 'it was stopped'}."
 
 

@@ -25,6 +25,7 @@ from typing import Any
 from cards import grade_id, source
 
 PATIENCE = 3.0  # seconds that an interrupted cell has to end
+GRACE = 0.5  # seconds in which a cell that prints too much is stopped from inside, see warm.py
 START = 60.0  # seconds that a kernel has to begin
 KEPT = 20_000  # characters of text kept for a cell
 KEPT_PICTURES = 600_000  # characters of pictures kept for a cell
@@ -260,6 +261,7 @@ class Run:
         shown = Shown(cell)
         end = time.monotonic() + self.limits.cell
         patience: float | None = None
+        flood: float | None = None
         reply, idle = None, None
         while reply is None or not idle:
             now = time.monotonic()
@@ -282,7 +284,7 @@ class Run:
             if patience is None and reply is None:
                 if now > end:
                     self.troubles[place] = f"it took longer than {self.limits.cell:g} s"
-                elif shown.bytes >= self.limits.output:
+                elif shown.bytes >= self.limits.output and now > (flood := flood or now + GRACE):
                     self.troubles[place] = self._too_much()
                 else:
                     continue

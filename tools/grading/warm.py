@@ -95,8 +95,8 @@ def judging_kernel() -> type:
                     code, silent, store_history, user_expressions, False, cell_id=cell_id
                 )
                 # The frames of an error would keep alive what filled the memory.
-                for name in ("last_type", "last_value", "last_traceback", "last_exc"):
-                    vars(sys).pop(name, None)
+                if error := getattr(sys, "last_value", None):
+                    traceback.clear_frames(error.__traceback__)
                 return reply
             self._forward_input(False)
             try:
@@ -133,7 +133,7 @@ def become_kernel(order: dict[str, Any], kernel: type) -> None:
 
 
 def bounded(write: Any, most: int) -> Any:
-    """Makes a method that writes so much in each cell; when more and more comes, it raises.
+    """Makes a method that writes so much in each cell; when more and more comes, it raises once.
 
     A cell that prints faster than anybody reads would otherwise fill the memory, and could not be
     interrupted before all of it was sent.
@@ -146,7 +146,7 @@ def bounded(write: Any, most: int) -> Any:
             counts.clear()
         written, many = counts.get(cell, (0, 0))
         counts[cell] = written + len(text), many + (written > most)
-        if many > CALLS_TOO_MANY:
+        if many == CALLS_TOO_MANY:  # once: what Jupyter says about this error must not raise
             raise RuntimeError("this cell prints without end")
         return write(self, text[: max(0, most - written)])
 
