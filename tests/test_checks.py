@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -443,3 +444,12 @@ def test_a_check_disturbs_nothing() -> None:
     torch.manual_seed(1)
     examine("03.2", lambda scores: scores.softmax(-1) * torch.rand(1))
     assert torch.equal(torch.rand(3), want), "the student's random numbers go on as they were"
+
+
+def test_the_readme_shows_what_a_check_says() -> None:
+    def over_the_queries(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-2)
+        return weights @ v, weights
+
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    assert f"```\n{examine('03.4', over_the_queries)}\n```" in readme

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from exercise_bank import MASTERS, Answer, Task, bank, code_cells, judged, tasks
 from mutants import outcome
+from notebook_rules import Chapter, minutes
 
 from utils.checks.verdict import exercises
 
@@ -103,6 +104,19 @@ class TestMaster:
                 names = "\n".join(f"{name} = {nonsense}" for name in task.arguments)
                 verdict = task.judge(f"{task.solution}\n{names}", explain=False)
                 assert verdict.state != "right", f"{id} accepts {nonsense}"
+
+
+WORDS = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_chapter_and_readme_tell_how_many_there_are(path: Path) -> None:
+    count = len(exercises(path.name[:2]))
+    (time,) = minutes(Chapter.read(path).markdown[0])
+    chapter = "\n".join(Chapter.read(path.parent.parent / path.name).markdown)
+    assert f"](exercises/{path.name})**: {WORDS[count]} of them, about {time} minutes" in chapter
+    readme = (path.parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"[{count}](notebooks/exercises/{path.name})" in readme
 
 
 def test_every_chapter_has_a_master() -> None:

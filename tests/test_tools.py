@@ -461,7 +461,9 @@ MASTERS_FAULTS = {
     "link": setting(0, source=MASTER_TOP.replace("../", "")),
     "no minutes": setting(0, source=MASTER_TOP.replace("30 minutes", "long")),
     "wrong sum": setting(0, source=MASTER_TOP.replace("30", "40")),
-    "too little": lambda cells: [c.update(source=c["source"].replace("18", "8")) for c in cells],
+    "too little": lambda cells: [
+        c.update(source=c["source"].replace("18", "8").replace("30", "20")) for c in cells
+    ],
     "no imports": setting(1, source="1 + 1"),
     "no progress": setting(5, source='progress("04")'),
     "no end": setting(6, source="## Last"),

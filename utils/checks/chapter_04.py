@@ -407,7 +407,7 @@ def order_of_heads(reorder) -> str:
     same_function(tried(reorder), same, heads_and_order, mistakes=mistakes, gradients=False)
     for seed in range(3):
         case = heads_and_order(Case(seed))
-        got, want = (tried(way, part=1)(*case) for way in (reorder, moved()))
+        got, want = (run(tried(way, part=1), case) for way in (reorder, moved()))
         if difference(got, want):
             ways = {words: tried(way, part=1)(*case) for words, way in ORDER_MISTAKES.items()}
             why = [words for words, weights in ways.items() if not difference(got, weights)]
@@ -420,12 +420,10 @@ def order_of_heads(reorder) -> str:
     return "the result is the same for random layers and orders, and every head stands elsewhere"
 
 
-def _kept(
-    who: str, module: nn.Module, use: Callable[[nn.Module], Any], afterwards: str = ""
-) -> None:
+def _kept(who: str, module: nn.Module, use: Callable[[nn.Module], Any]) -> None:
     """Raise `Wrong` when an answer changes the module that it was given."""
     before = deepcopy(module.state_dict())
-    returned = use(module)
+    returned = run(use, (module,), ["layer"])
     same = all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
     if returned is module or not same:
         raise Wrong(
