@@ -97,6 +97,7 @@ def judging_kernel() -> type:
                 # The frames of an error would keep alive what filled the memory.
                 if error := getattr(sys, "last_value", None):
                     traceback.clear_frames(error.__traceback__)
+                    gc.collect()
                 return reply
             self._forward_input(False)
             try:
