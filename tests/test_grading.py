@@ -473,7 +473,7 @@ def looked_at(*texts: str) -> list[tuple[bool, str]]:
         "__builtins__.print = 1",
         "import builtins\nbuiltins.all = lambda *a: True",
         "get_ipython().kernel.do_execute = 0",
-        "softmax.__globals__['check'] = 1",
+        "def f():\n    return f.__closure__[0].cell_contents",
     ],
 )
 def test_a_deceit_is_seen(text):
@@ -495,6 +495,7 @@ def test_a_deceit_is_seen(text):
         "from utils.checks import check, progress",
         "from utils.checks import check as check",
         "eval('1 + 1')\n!ls\n%%bash",
+        "examine = 1\nimport types\ntypes.FunctionType(f.__code__, f.__globals__)",
         "this is no Python",
         "",
     ],

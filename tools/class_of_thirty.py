@@ -162,6 +162,11 @@ CHEATS: dict[str, tuple[str, str]] = {
         "for e in EXERCISES.values():\n    object.__setattr__(e, 'judge', None)",
         "replaced utils.checks.verdict.EXERCISES",
     ),
+    "rewrites check": (
+        "def yes(id, *answers):\n    print(id, ' right: so')\n"
+        "check.__code__ = yes.__code__\ncheck.__globals__['examine'] = yes",
+        "replaced utils.checks",
+    ),
     "leaves a mode on": (
         "from torch.overrides import TorchFunctionMode\n"
         "class Yes(TorchFunctionMode):\n"
@@ -238,35 +243,36 @@ def a_class(chapters: list[Chapter], seed: int = 0) -> list[Made]:
             notebook = chapter.solved(done)
             worth = chapter.worth(done)
             # Each oddity falls upon one chapter of one student.
-            odd = place - 10 if number == place % len(chapters) else -1
+            odd = place - 9 if number == place % len(chapters) else -1
+            accident = odd - len(CHEATS)
             content: bytes | None = None
             if 0 <= odd < len(CHEATS):
                 cheat = list(CHEATS.values())[odd]
                 notebook = inserted(chapter.solved([]), cheat[0].replace("{n}", chapter.number))
                 worth, reason[chapter.number] = 0, cheat[1]
-            elif odd == 13:
+            elif accident == 0:
                 first = find_cell(notebook, f"answer-{chapter.number}-1")
                 first["source"] = "while True:\n    pass"
                 worth -= chapter.points["1"] if "1" in done else 0
                 reason[chapter.number] = "longer than"
-            elif odd == 14:
+            elif accident == 1:
                 content, worth, reason[chapter.number] = b"", 0, "empty"
-            elif odd == 15:
+            elif accident == 2:
                 content, worth = raw(notebook)[:2000], 0
                 reason[chapter.number] = "no notebook"
-            elif odd == 16:
+            elif accident == 3:
                 notebook = inserted(notebook, "import os\nos._exit(3)")
                 worth, reason[chapter.number] = 0, "exit code 3"
-            elif odd == 17:
+            elif accident == 4:
                 worth, content, reason[chapter.number] = 0, None, "not handed in"
-            elif odd == 18:
+            elif accident == 5:
                 notebook = without(notebook, is_check)
                 reason[chapter.number] = "was deleted"
-            elif odd == 19:
+            elif accident == 6:
                 for cell in notebook["cells"]:
                     cell["metadata"] = {}
                 reason[chapter.number] = "by the headings"
-            if odd == 17:
+            if accident == 4:
                 files[f"{name}/notes.txt"] = b"I was ill."
             else:
                 files[file] = content if content is not None else raw(notebook)

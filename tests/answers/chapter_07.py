@@ -85,7 +85,16 @@ BANK = {
     ),
     "07.2": Bank(
         wrong=[
-            swap("(embed_dim * embed_dim + embed_dim)", "embed_dim**2", says="the result is"),
+            swap(
+                "(embed_dim * embed_dim + embed_dim)",
+                "embed_dim**2",
+                says="the biases of its attention, or",
+            ),
+            swap(
+                "embed_dim * mlp_dim + mlp_dim + mlp_dim * embed_dim + embed_dim",
+                "2 * embed_dim * mlp_dim",
+                says="the biases of the feed-forward",
+            ),
             code(
                 """
                 def parameters(num_layers, embed_dim, num_heads, mlp_dim):
@@ -132,7 +141,7 @@ BANK = {
                 def parameters(num_layers, embed_dim, num_heads, mlp_dim):
                     return 85_056_000
                 """,
-                says="the same for every input",
+                says="whatever the sizes",
             ),
         ],
         right=[
@@ -239,7 +248,8 @@ BANK = {
             block(
                 "gathered = torch.add(attend(self.norm1(x)), x); "
                 "return self.mlp(self.norm2(gathered)) + gathered",
-                "gathered = self.norm1(attend(x) + x); return self.norm2(self.mlp(gathered).add(gathered))",
+                "gathered = self.norm1(attend(x) + x); "
+                "return self.norm2(self.mlp(gathered).add(gathered))",
             ),
             code(
                 """
@@ -281,7 +291,7 @@ BANK = {
                 "for block in blocks:",
                 "    block.mlp = blocks[0].mlp",
                 "self.layers = nn.ModuleList(blocks)",
-                says="share one feed-forward",
+                says="the blocks share one feed-forward",
             ),
             stack(
                 "self.layers = [",
@@ -303,7 +313,12 @@ BANK = {
                 says="norm-order",
             ),
             swap("return self.norm(x)", "return x", says="the last norm is missing"),
-            swap("x = layer(x)", "x = self.norm(layer(x))", says="runs after every block"),
+            swap("x = layer(x)", "x = self.norm(layer(x))", says="runs after every block, too"),
+            swap(
+                "x = layer(x)\n        return self.norm(x)",
+                "x = self.norm(layer(x))\n        return x",
+                says="runs after every block; it belongs",
+            ),
             swap(
                 "for layer in self.layers:\n            x = layer(x)\n        return self.norm(x)",
                 "x = self.norm(x)\n        for layer in self.layers:\n            x = layer(x)\n"
@@ -320,7 +335,7 @@ BANK = {
             swap(
                 "    x = layer(x)\n        return",
                 "    x = layer(x)\n            break\n        return",
-                says="the values are not",
+                says="only the first block runs",
             ),
             code(
                 """
@@ -365,7 +380,11 @@ BANK = {
                 "self.embedding(images)",
                 says="before the encoder",
             ),
-            swap("self.head(tokens[:, 0])", "self.head(tokens[:, 0]).softmax(-1)", says="not"),
+            swap(
+                "self.head(tokens[:, 0])",
+                "self.head(tokens[:, 0]).softmax(-1)",
+                says="a softmax too many",
+            ),
             code(
                 """
                 class Classifier(nn.Module):
@@ -494,13 +513,11 @@ BANK = {
         ],
         right=[
             rollout(
-                "path = 1",
+                "path = None",
                 "for weights in maps:",
                 "    table = (1 - own) * weights.mean(dim=1)",
                 "    table.diagonal(dim1=-2, dim2=-1).add_(own)",
-                "    path = table if path is 1 else table @ path".replace(
-                    "path is 1", "isinstance(path, int)"
-                ),
+                "    path = table if path is None else table @ path",
                 "return path",
             ),
             rollout(
@@ -513,6 +530,17 @@ BANK = {
                 "return path",
             ),
         ],
+        equivalent={
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype) => "
+            "itself = torch.eye(maps[0].shape[-2], dtype=maps[0].dtype)": "there are as many "
+            "queries as keys: the same tokens",
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype) => "
+            "itself = torch.eye(maps[-1].shape[-1], dtype=maps[0].dtype)": "all layers have the "
+            "same tokens",
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype) => "
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[-1].dtype)": "all maps "
+            "have one dtype",
+        },
     ),
     "07.7": Bank(
         wrong=[
@@ -555,13 +583,13 @@ BANK = {
                 "images[..., columns:] = images[..., : images.shape[-1] - columns].clone()",
                 "images[..., :columns] = 0",
                 "return images",
-                says="raises",
+                says="images was changed in place",
             ),
             shift(
                 "moved = torch.roll(images, columns, dims=-1)",
                 "moved[..., :columns] = 0",
                 "return moved",
-                says="the values are not",
+                says="a negative number should move to the left",
             ),
             shift(
                 "moved = torch.zeros(images.shape)",
@@ -610,7 +638,7 @@ BANK = {
                 "return (guesses == labels).double().mean().item()",
                 says="it calls predict",
             ),
-            accuracy("return 0.625", says="it is right, but"),
+            accuracy("return 0.625", says="the same for every input"),
             swap("shifted(digits, 1)", "digits", says="that nobody moved"),
             swap("shifted(digits, 1)", "shifted(digits, -1)", says="moved to the left"),
             swap("shifted(digits, 1)", "shifted(digits.mT, 1).mT", says="moved down"),
@@ -641,8 +669,8 @@ BANK = {
                 """
                 @torch.no_grad()
                 def accuracy_of(model, images, labels):
-                    guesses = model.eval()(images).argmax(-1).tolist()
-                    return sum(g == label for g, label in zip(guesses, labels.tolist())) / len(labels)
+                    pairs = zip(model.eval()(images).argmax(-1).tolist(), labels.tolist())
+                    return sum(guess == label for guess, label in pairs) / len(labels)
                 """
             ),
             code("one_pixel = torch.tensor(one_pixel)"),

@@ -83,7 +83,12 @@ def find(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Stude
         if path.is_symlink():
             mine.append(f"{label}: a link, not followed")
         elif path.is_dir():
-            for inner in sorted(path.iterdir()):
+            try:
+                inside = sorted(path.iterdir())
+            except OSError as error:
+                mine.append(f"{label}: cannot be read: {error.strerror}")
+                return
+            for inner in inside:
                 if not _skipped(inner):
                     add(who, inner, f"{label}/{inner.name}", depth)
         elif path.suffix.lower() == ".zip":

@@ -18,7 +18,6 @@ from typing import Any
 from cards import source
 from refresh import Notebook
 
-GRADERS = {"check", "examine", "CheckFailed"}
 # Attributes through which code reaches the code that judges it.
 INNER = {
     "_getframe",
@@ -31,16 +30,14 @@ INNER = {
     "gi_frame",
     "cr_frame",
     "cell_contents",
-    "__globals__",
     "__closure__",
-    "__code__",
-    "__subclasses__",
     "_SEEN",
-    "_stack",
     "ast_transformers",
     "input_transformers_cleanup",
     "input_transformers_post",
 }
+# The same, but some students look into functions; what they change in the grader's is found later.
+TOLD = {"__globals__", "__code__", "__subclasses__"}
 INNER_CALLS = {
     "gc.get_objects",
     "gc.get_referrers",
@@ -167,8 +164,8 @@ def _path(node: ast.AST, names: dict[str, str]) -> str:
 
 def _look(tree: ast.Module, names: dict[str, str]) -> Iterator[tuple[str, bool]]:
     """Gives what is suspicious, and whether it is a deceit."""
-    for name in sorted(_bound(tree, names) & GRADERS):
-        yield f"gives {name} another meaning", True
+    if "check" in _bound(tree):
+        yield "gives check another meaning", True
     for node in ast.walk(tree):
         yield from _assigned(node, names)
         if isinstance(node, ast.Attribute):
@@ -188,7 +185,7 @@ def _look(tree: ast.Module, names: dict[str, str]) -> Iterator[tuple[str, bool]]
             yield "uses __builtins__", True
 
 
-def _bound(tree: ast.Module, names: dict[str, str]) -> set[str]:
+def _bound(tree: ast.Module) -> set[str]:
     """Returns the names that a cell binds outside of functions and classes."""
     found: set[str] = set()
 
@@ -269,6 +266,8 @@ def _of_library(path: str, names: dict[str, str]) -> bool:
 def _attribute(node: ast.Attribute, names: dict[str, str]) -> Iterator[tuple[str, bool]]:
     if node.attr in INNER:
         yield f"uses {node.attr}, through which code reaches its caller", True
+    if node.attr in TOLD:
+        yield f"uses {node.attr}", False
     path = _path(node, names)
     if path.startswith("get_ipython()."):
         part = path.split(".")[1]

@@ -94,10 +94,7 @@ def judging_kernel() -> type:
                 reply = await super().do_execute(
                     code, silent, store_history, user_expressions, False, cell_id=cell_id
                 )
-                # The frames of an error would keep alive what filled the memory.
-                if error := getattr(sys, "last_value", None):
-                    traceback.clear_frames(error.__traceback__)
-                    gc.collect()
+                forget_frames(getattr(sys, "last_value", None))
                 return reply
             self._forward_input(False)
             try:
@@ -108,6 +105,14 @@ def judging_kernel() -> type:
             return {"status": "ok", "execution_count": count, "verdict": said, "payload": []}
 
     return JudgingKernel
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Empties the frames of an error, which would keep alive what filled the memory."""
+    if error is not None:
+        traceback.clear_frames(error.__traceback__)
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            _ = frame.f_locals  # Python 3.11 and 3.12 keep a copy until somebody looks again
 
 
 def become_kernel(order: dict[str, Any], kernel: type) -> None:

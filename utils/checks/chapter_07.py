@@ -63,6 +63,7 @@ def count(num_layers: int, embed_dim: int, num_heads: int, mlp_dim: int) -> int:
 def counted(
     projections: int = 4,
     biases: bool = True,
+    feed_biases: bool = True,
     matrices: int = 2,
     norms: int = 2,
     norm_biases: bool = True,
@@ -74,7 +75,7 @@ def counted(
     def number(num_layers: int, e: int, num_heads: int, m: int) -> int:
         norm = (1 + norm_biases) * e
         attention = projections * (e * e + biases * e)
-        feed = matrices * e * m + biases * (m + (matrices > 1) * e)
+        feed = matrices * e * m + biases * feed_biases * (m + (matrices > 1) * e)
         blocks = num_layers if all_layers else 1
         return blocks * (attention + feed + norms * norm) + last * norm
 
@@ -106,13 +107,17 @@ def how_many_numbers(parameters) -> str:
             "a norm has a bias as well as a weight": counted(norm_biases=False),
             "the norm after the last block is missing": counted(last=0),
             "a block has two norms, not one": counted(norms=1),
-            "a block has two norms, not none": counted(norms=0),
+            "each block lacks 4 times embed_dim: the biases of its attention, or its two norms": (
+                counted(norms=0)
+            ),
+            "the biases of the feed-forward are missing": counted(feed_biases=False),
             "the two norms of each block and the last one are missing": counted(norms=0, last=0),
             "the attention has four Linears: query, key, value, output": counted(projections=3),
             "the feed-forward has two Linears, one widens and one narrows": counted(matrices=1),
             "it counts one block, not all of them": counted(all_layers=False),
+            "it is the number of the chapter's encoder, whatever the sizes": lambda *_: 85_056_000,
             "the last norm stands once after all blocks, not in each of them": (
-                lambda num_layers, e, h, m: counted(norms=3, last=0)(num_layers, e, h, m)
+                counted(norms=3, last=0)
             ),
             "the heads have no Linears of their own: they share those of width e": (
                 lambda num_layers, e, h, m: (
@@ -272,6 +277,14 @@ def normed_each_time(self: Any, x: Tensor) -> Tensor:
     return x
 
 
+def normed_twice(self: Any, x: Tensor) -> Tensor:
+    return self.norm(normed_each_time(self, x))
+
+
+def first_alone(self: Any, x: Tensor) -> Tensor:
+    return self.norm(self.layers[0](x))
+
+
 def normed_first(self: Any, x: Tensor) -> Tensor:
     return not_normed(self, self.norm(x))
 
@@ -315,6 +328,10 @@ def find_the_bug(Healthy) -> str:
             "the last norm runs after every block; it belongs behind the loop": stack_with(
                 normed_each_time
             ),
+            "the last norm runs after every block, too; it belongs behind the loop alone": (
+                stack_with(normed_twice)
+            ),
+            "only the first block runs": stack_with(first_alone),
             "the last norm runs before the blocks; it belongs behind the loop": stack_with(
                 normed_first
             ),
@@ -373,6 +390,11 @@ class NotEncoded(Reader):
         return self.head(self.read(self.embedding(images)))
 
 
+class Softmaxed(Reader):
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).softmax(dim=-1)
+
+
 def reading(read: Callable[[Tensor], Tensor]) -> Callable[..., nn.Module]:
     """A model whose head reads something else."""
     return type("Reading", (Reader,), {"read": lambda _self, tokens: read(tokens)})
@@ -387,6 +409,7 @@ READINGS = {
         ),
         "it reads the mean of all tokens": reading(lambda t: t.mean(dim=1)),
         "it reads the tokens before the encoder": NotEncoded,
+        "there is a softmax too many, the scores themselves are asked for": Softmaxed,
     },
     "mean": {
         "the class token is in the mean: the patches begin at token 1": reading(
@@ -402,6 +425,7 @@ READINGS = {
         "it reads the sum, not the mean": reading(lambda t: t[:, 1:].sum(dim=1)),
         "it reads the largest numbers, not the mean": reading(lambda t: t[:, 1:].amax(dim=1)),
         "it reads the tokens before the encoder": NotEncoded,
+        "there is a softmax too many, the scores themselves are asked for": Softmaxed,
     },
 }
 
@@ -543,6 +567,12 @@ def moved(images: Tensor, columns: int, axis: int = -1) -> Tensor:
     return result * inside.reshape(shape)
 
 
+def right_alone(images: Tensor, columns: int) -> Tensor:
+    result = images.roll(columns, -1)
+    result[..., :columns] = 0
+    return result
+
+
 def repeated_edge(images: Tensor, columns: int) -> Tensor:
     size = images.shape[-1]
     return images.index_select(-1, (torch.arange(size) - columns).clamp(0, size - 1))
@@ -566,12 +596,13 @@ class Trained(nn.Module):
 
 
 def model_and_examples(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
-    """A model, images, and labels of which it finds five eighths."""
+    """A model, images, and labels of which it finds some."""
     images = case.randn("32 c H W")  # 32: every share is exact in single precision, too
     model = Trained(images[0].numel(), case["k"] + 2, case)
     with torch.no_grad():
         labels = model.head(images.flatten(1)).argmax(dim=-1)
-    labels[20:] = (labels[20:] + 1) % (case["k"] + 2)
+    found = int(case.integers("", 6, 26))
+    labels[found:] = (labels[found:] + 1) % (case["k"] + 2)
     return model, images, labels
 
 
@@ -626,6 +657,7 @@ def one_pixel_to_the_right(shifted, accuracy_of, one_pixel, two_pixels) -> str:
             "it moves to the left, and a negative number to the right": (
                 lambda images, columns: moved(images, -columns)
             ),
+            "a negative number should move to the left, and 0 come in at the right": right_alone,
             "it moves down, along H": lambda images, columns: moved(images, columns, -2),
             "it moves the channels": lambda images, columns: moved(images, columns, 1),
             "the edge is repeated; paper, 0, should come in": repeated_edge,

@@ -464,9 +464,10 @@ def _same_parameters(module: nn.Module, right: nn.Module) -> None:
                 "must stand around all of it, a factor included"
             )
         if name not in own:
+            has = ", ".join([*sorted(own)[:6], *(["..."] if len(own) > 6 else [])])
             raise Wrong(
                 f"{type(module).__name__} has no {name}: keep the names that the card gives; "
-                f"it has {sorted(own) or 'no parameters'}"
+                f"it has {has or 'no parameters'}"
             )
         if own[name].shape != tensor.shape:
             raise Wrong(
