@@ -45,7 +45,7 @@ help::
 
 HOME_OF_VENV := $(shell $(PY) -c pass 2>/dev/null && cat .venv/made-in 2>/dev/null)
 ifneq "$(HOME_OF_VENV)" "$(CURDIR)"
-.PHONY: .venv/lab.stamp .venv/dev.stamp
+.PHONY: .venv/lab.stamp .venv/grading.stamp .venv/dev.stamp
 MAKE_VENV = $(call venv)
 endif
 
@@ -75,7 +75,7 @@ SETTINGS := {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false
 # pip may have stopped half-way through a package, the next call begins again.
 define install
 $(MAKE_VENV)
-@rm -f .venv/lab.stamp .venv/dev.stamp .venv/made-in
+@rm -f .venv/*.stamp .venv/made-in
 @echo 'make: installing $(1) into .venv (minutes the first time, then never again)'
 @env -u PYTHONPATH $(PY) -m pip install --disable-pip-version-check -r $(1)
 @mkdir -p .venv/share/jupyter/lab/settings
@@ -87,10 +87,10 @@ endef
 	$(call install,requirements.txt)
 	@touch $@
 
-# What testing needs includes what learning needs.
+# What testing needs includes what learning and grading need.
 .venv/dev.stamp: requirements-dev.txt requirements.txt pyproject.toml $(wildcard requirements-grading.txt)
 	$(call install,requirements-dev.txt)
-	@touch .venv/lab.stamp $@
+	@touch .venv/lab.stamp .venv/grading.stamp $@
 
 # ------------------------------------------------------------------------------------- commands
 

@@ -347,6 +347,7 @@ def test_nothing_that_was_handed_in_is_changed_and_nothing_is_left_over(graded):
     assert now == graded["before"]
     assert {p.name for p in graded["base"].iterdir()} == {"class", "class-grades"}
     assert not list(graded["base"].rglob("outside_*"))
+    assert graded["rows"]["zipped"]["file"] == f"zipped.zip/{STEM}.ipynb"
     listed = subprocess.run(
         ["ps", "-eo", "args"], capture_output=True, text=True, check=True
     ).stdout

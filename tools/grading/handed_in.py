@@ -99,7 +99,7 @@ def find(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Stude
                 return
             if why := unpack(path, target):
                 mine.append(f"{label}: {why}")
-            for inner in sorted(target.iterdir()):
+            for inner in sorted(target.glob("*/*")):
                 add(who, inner, f"{label}/{inner.name}", depth + 1)
         elif path.suffix.lower() == ".ipynb":
             listed.append((path, label))
@@ -233,7 +233,7 @@ def unpack(path: Path, target: Path) -> str | None:
             left = ZIP_BYTES
             for number, member in enumerate(members):
                 parts = [p for p in re.split(r"[/\\]", member.filename) if p not in ("", ".")]
-                if stat.S_ISLNK(member.external_attr >> 16) or ".." in parts or not parts:
+                if stat.S_ISLNK(member.external_attr >> 16) or not parts:
                     continue
                 if not parts[-1].lower().endswith(".ipynb") or SKIPPED & set(parts):
                     continue
