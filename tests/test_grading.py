@@ -64,6 +64,11 @@ def softmax_that(does: str) -> str:
 # notebook is worth then, and what the reason says. The three are worth 1, 2 and 2 points.
 ACCIDENTS: dict[str, tuple[str, int, str]] = {
     "hangs": ("while True:\n    pass", 3, "03.2: it took longer than 4 s"),
+    "hangs in the check": (
+        "def softmax(scores):\n    while True:\n        pass",
+        3,
+        "03.2: the check was stopped: it took longer than 4 s",
+    ),
     "sleeps": ("import time\ntime.sleep(1000)", 3, "03.2: it took longer than 4 s"),
     "swallows": (
         "while True:\n    try:\n        while True:\n            pass\n"

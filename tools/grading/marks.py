@@ -292,7 +292,8 @@ def _mark(
 
     own = {place: exercise for exercise, places in restored.own.items() for place in places}
     by_check = {task.check: task.id for task in course.tasks(chapter)}
-    own |= {p: by_check[n] for p, c in enumerate(done["cells"]) if (n := grade_id(c)) in by_check}
+    checks = {n: p for p, c in enumerate(done["cells"]) if (n := grade_id(c)) in by_check}
+    own |= {place: by_check[name] for name, place in checks.items()}
     mark = Mark(chapter, sent.label, [])
     said: list[str] = []
     for task in course.tasks(chapter):
@@ -312,6 +313,10 @@ def _mark(
         if troubles:
             exercise.reason = f"Its cell: {'; '.join(troubles)}. {exercise.reason}".strip()
             said += [f"{task.id}: {trouble}" for trouble in troubles]
+        slow = run.troubles.get(checks[task.check]) if task.check in checks else None
+        if slow and not run.stopped:
+            exercise.reason = f"The check was stopped: {slow}."
+            said.append(f"{task.id}: the check was stopped: {slow}")
         if task.check and (replaced := run.verdicts.get(task.check, {}).get("replaced")):
             exercise.state = "not right"
             exercise.reason = f"The check found replaced: {', '.join(replaced[:3])}."
