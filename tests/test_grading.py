@@ -64,11 +64,6 @@ def softmax_that(does: str) -> str:
 # notebook is worth then, and what the reason says. The three are worth 1, 2 and 2 points.
 ACCIDENTS: dict[str, tuple[str, int, str]] = {
     "hangs": ("while True:\n    pass", 3, "03.2: it took longer than 4 s"),
-    "hangs in the check": (
-        "def softmax(scores):\n    while True:\n        pass",
-        3,
-        "03.2: the check was stopped: it took longer than 4 s",
-    ),
     "sleeps": ("import time\ntime.sleep(1000)", 3, "03.2: it took longer than 4 s"),
     "swallows": (
         "while True:\n    try:\n        while True:\n            pass\n"
@@ -158,6 +153,8 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     cell = find_cell(wrong, "answer-03-4")
     cell["source"] = cell["source"].replace("dim=-1", "dim=-2")
     add("wrong axis", wrong, 2)
+    endless = answer(chapter.solved(["1", "3"]), "2", "def softmax(scores):\n    while True: pass")
+    add("endless answer", endless, 3, "03.2: the check was stopped: it took longer than 4 s")
     for name, (code, reason) in CHEATS.items():
         add(name, inserted(blank(), code.replace("{n}", "03")), 0, reason)
     add("redefines, solved", inserted(some(), "def check(*a): pass"), 0, "another meaning")
@@ -288,7 +285,15 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 NAMED = [
-    *("solved", "blank", "half", "wrong axis", "redefines, solved", "before each check"),
+    *(
+        "solved",
+        "blank",
+        "half",
+        "wrong axis",
+        "endless answer",
+        "redefines, solved",
+        "before each check",
+    ),
     *CHEATS,
     *("check: 1000", "check: 1000, half", "check: of 1000 points", "check: not graded"),
     *("check: not graded, solved", "check: deleted", "check: deleted, blank", "check: doubled"),
