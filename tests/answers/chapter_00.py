@@ -14,6 +14,7 @@ BANK = {
             swap("(5, 14, 6)", "(5, 14, 3)", says="look at new"),
             swap("(5, 14, 6)", "(5, 8, 14, 6)", says="needs 3 axes"),
             swap("(5, 2, 7)", "70", says="a tuple of whole numbers"),
+            swap("(8, 70, 3)", "torch.zeros(8, 70, 3)", says="got a Tensor"),
         ],
         right=[
             swap("(8, 70, 3)", "[8, 70, 3]"),
@@ -237,8 +238,51 @@ BANK = {
                 """,
                 says="it returns images as it came",
             ),
+            code(
+                """
+                def healthy(images, mean, std):
+                    return (images - mean[:, None, None]) / std[:, None, None] ** 2
+                """,
+                says="divided by the square of std",
+            ),
+            code(
+                """
+                def healthy(images, mean, std):
+                    result = images.clone()
+                    for image in result:
+                        for i in range(len(mean)):
+                            image[i] -= mean[i]
+                            image[i] /= std[i]
+                        return result
+                """,
+                says="only the first picture",
+            ),
         ],
         right=[
+            code(
+                """
+                def healthy(images, mean, std):
+                    result = images.clone()
+                    for image in result:
+                        for i in range(len(mean)):
+                            image[i] -= mean[i]
+                            image[i] /= std[i]
+                    return result
+                """
+            ),
+            code(
+                """
+                def healthy(images, mean, std):
+                    return torch.nn.functional.batch_norm(images, mean, std**2, eps=0.0)
+                """
+            ),
+            code(
+                """
+                def healthy(images, mean, std):
+                    lined = mean.view(1, -1, 1, 1), std.view(1, -1, 1, 1) + 1e-8
+                    return (images - lined[0]) / lined[1]
+                """
+            ),
             code(
                 """
                 def healthy(images, mean, std):
@@ -311,8 +355,28 @@ BANK = {
                 """,
                 says="view or reshape",
             ),
+            code(
+                """
+                def remix_loop(image, table):
+                    return (table[:, :, None, None] * image).sum(dim=1)
+                """,
+                says="nothing loops",
+            ),
         ],
         right=[
+            code(
+                """
+                def remix_loop(image, table):
+                    mixed = image.new_zeros(len(table), *image.shape[1:])
+                    for n in range(len(table)):
+                        for row in range(image.shape[1]):
+                            for column in range(image.shape[2]):
+                                for c in range(len(image)):
+                                    pixel = image[c, row, column]
+                                    mixed[n, row, column] += table[n, c].item() * pixel
+                    return mixed
+                """
+            ),
             code(
                 """
                 def remix_loop(image, table):
@@ -343,7 +407,7 @@ BANK = {
     "00.6": Bank(
         wrong=[
             swap(".square().mean()", ".square().sum()", says="it is the sum"),
-            swap(".square().mean()", ".mean()", says="not squared"),
+            swap(".square().mean()", ".mean()", says="the differences cancel each other"),
             swap(".square().mean()", ".abs().mean()", says="mean size"),
             swap(".square().mean()", ".square().mean().sqrt()", says="root"),
             swap(".square().mean()", ".square().mean().item()", says="is a float"),
@@ -382,6 +446,18 @@ BANK = {
                 "lost(shuffled, 4) / lost(photos, 4)",
                 "lost(shuffled, 4)",
                 says="divide it by what the photographs lose",
+            ),
+            code(
+                """
+                times = 0.0622
+                """,
+                says="this is a difference",
+            ),
+            code(
+                """
+                times = 0.0
+                """,
+                says="it is too small",
             ),
         ],
         right=[

@@ -128,8 +128,27 @@ BANK = {
                 """.replace("PATTERN", PATTERN),
                 says="no gradient reaches images",
             ),
+            code(
+                """
+                def cut_loop(image, ph, pw):
+                    c, H, W = image.shape
+                    grid = image.view(c, H // ph, ph, W // pw, pw).permute(1, 3, 0, 2, 4)
+                    return grid.reshape(-1, c * ph * pw)
+                """,
+                says="nothing loops",
+            ),
         ],
         right=[
+            code(
+                """
+                def cut_loop(image, ph, pw):
+                    patches = []
+                    for band in image.split(ph, dim=1):
+                        for square in torch.split(band, pw, dim=2):
+                            patches.append(square.flatten())
+                    return torch.stack(patches)
+                """
+            ),
             code(
                 """
                 def cut(images, ph, pw):
@@ -202,6 +221,13 @@ BANK = {
             code(
                 """
                 def healthy(images, ph, pw):
+                    pattern = "c (gh y) (gw x) -> (gh gw) (c y x)"
+                    return torch.stack([rearrange(image, pattern, y=ph, x=pw) for image in images])
+                """
+            ),
+            code(
+                """
+                def healthy(images, ph, pw):
                     squares = images.unfold(2, ph, ph).unfold(3, pw, pw)
                     squares = squares.permute(0, 2, 3, 1, 4, 5)
                     return squares.flatten(3).flatten(1, 2)
@@ -254,12 +280,27 @@ BANK = {
                 says="no gradient reaches weight",
             ),
             swap("e (ph pw c) -> e (c ph pw)", "e (c ph pw) -> e (ph pw c)", says="the way back"),
-            swap("e (ph pw c) -> e (c ph pw)", "e (pw ph c) -> e (c ph pw)", says="rows came as"),
-            swap("e (ph pw c) -> e (c ph pw)", "e (ph pw c) -> e (c pw ph)", says="rows go out"),
+            swap(
+                "e (ph pw c) -> e (c ph pw)",
+                "e (pw ph c) -> e (c ph pw)",
+                says="are read as (pw ph c)",
+            ),
+            swap(
+                "e (ph pw c) -> e (c ph pw)",
+                "e (ph pw c) -> e (c pw ph)",
+                says="go out as (c pw ph)",
+            ),
             swap(
                 'rearrange(weight, "e (ph pw c) -> e (c ph pw)", c=c, ph=ph, pw=pw)',
                 "weight.view(-1, c, ph, pw).flatten(1)",
                 says="it returns weight as it came",
+            ),
+            code(
+                """
+                def tokens_by_conv(images, weight, bias, ph, pw):
+                    return patchify(images, (ph, pw)) @ weight.T + bias
+                """,
+                says="F.conv2d cuts and projects in one step",
             ),
         ],
         right=[
@@ -353,6 +394,7 @@ BANK = {
                 """,
                 says="it calls PatchEmbedding",
             ),
+            swap("+ self.positions", "+ self.positions + self.positions", says="added twice"),
         ],
         right=[
             code(
@@ -469,6 +511,19 @@ BANK = {
             swap("left + pw] += 1", "left + pw] *= 0", says="black already"),
             code("reach = 36", says="the number of patches"),
             code("reach = tables", says="is a number, got a list"),
+            code(
+                """
+                def influence(cut, images, ph, pw):
+                    before, rows = cut(images, ph, pw), []
+                    for y in range(0, images.shape[2], ph):
+                        for x in range(0, images.shape[3], pw):
+                            painted = images.clone()
+                            painted[:, :, y : y + ph, x : x + pw] += 1
+                            rows.append((cut(painted, ph, pw) - before).sum((0, 2)).abs() > 1e-6)
+                    return torch.stack(rows)
+                """,
+                says="every second number a minus",
+            ),
         ],
         right=[
             code(

@@ -105,6 +105,16 @@ BANK = {
                 """,
                 says="the dtype is not",
             ),
+            code(
+                """
+                from einops.layers.torch import Rearrange
+
+
+                def join_heads(heads):
+                    return Rearrange("b h n d -> b n (h d)")(heads)
+                """,
+                says="it calls Rearrange",
+            ),
         ],
         right=[
             code(
@@ -189,6 +199,20 @@ BANK = {
                     return wide.view(len(x), len(tables), x.shape[1], -1)
                 """,
                 says="reshape brought them in front",
+            ),
+            code(
+                """
+                def heads_loop(x, tables, biases):
+                    return heads(x, tables, biases)
+                """,
+                says="nothing loops",
+            ),
+            code(
+                """
+                def heads(x, tables, biases):
+                    return einsum(x, tables, "b n e, z d e -> b n d")[:, None] + biases[:, None]
+                """,
+                says="the sum of all tables",
             ),
         ],
         right=[
@@ -465,6 +489,18 @@ BANK = {
             swap("((1 + tables) / 2) ** 0.5", "2 / (1 + tables)", says="without a gain"),
         ],
         right=[
+            code(
+                """
+                def gain(tables):
+                    return torch.tensor((1 + tables) / 2).sqrt()
+                """
+            ),
+            code(
+                """
+                def gain(tables):
+                    return measure(96, tables) ** -0.5
+                """
+            ),
             code(
                 """
                 def measure(embed_dim, tables):

@@ -118,6 +118,23 @@ BANK = {
                 """,
                 says="no gradient reaches scores",
             ),
+            code(
+                """
+                def softmax(scores):
+                    powers = (scores - scores.max()).exp()
+                    return powers / powers.sum(-1, keepdim=True)
+                """,
+                says="(-1000, -1000, -1000) is one of the rows",
+            ),
+            code(
+                """
+                def softmax(scores):
+                    powers = scores.clamp(max=80).exp()
+                    return powers / powers.sum(-1, keepdim=True)
+                """,
+                says="(1000, 1001, 1002) is one of the rows",
+            ),
+            swap("dim=-1", "dim=0", says="over the batch"),
         ],
         right=[
             code(
@@ -171,8 +188,56 @@ BANK = {
                 """,
                 says="q was changed in place",
             ),
+            code(
+                """
+                def scores_loop(q, k):
+                    return q @ k.T / q.shape[-1] ** 0.5
+                """,
+                says="nothing loops",
+            ),
+            code(
+                """
+                def scores(q, k):
+                    b, h, j, d = k.shape
+                    return q @ k.view(b, h, d, j) / d**0.5
+                """,
+                says="turned with view or reshape",
+            ),
+            code(
+                """
+                def scores(q, k):
+                    pairs = zip(q.flatten(0, 1), k.flatten(0, 1))
+                    tables = torch.stack([scores_loop(a, b) for a, b in pairs])
+                    return tables.unflatten(0, q.shape[:2])
+                """,
+                says="it loops",
+            ),
+            code(
+                """
+                def scores(q, k):
+                    return einsum(q, k, "b h i d, b z j d -> b h i j") / q.shape[-1] ** 0.5
+                """,
+                says="the keys of all heads",
+            ),
         ],
         right=[
+            code(
+                """
+                def scores_loop(q, k):
+                    table = torch.zeros(len(q), len(k), dtype=q.dtype)
+                    for i in range(len(q)):
+                        for j in range(len(k)):
+                            total = 0.0
+                            for x, y in zip(q[i].tolist(), k[j].tolist()):
+                                total += x * y
+                            table[i, j] = total / q.shape[1] ** 0.5
+                    return table
+
+
+                def scores(q, k):
+                    return q @ k.mT / torch.tensor(q.shape[-1]).sqrt()
+                """
+            ),
             code(
                 """
                 def scores_loop(q, k):
@@ -212,7 +277,7 @@ BANK = {
                 """,
                 says="rows do not sum to 1",
             ),
-            swap("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5", says="the values are not"),
+            swap("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5", says="the width of a value"),
             swap(", weights\n", ", scores\n", says="scores are returned instead of the weights"),
             swap(
                 'einsum(weights, v, "... i j, ... j dv -> ... i dv"), weights',
@@ -285,8 +350,38 @@ BANK = {
                 """,
                 says="the variance of such scores is",
             ),
+            swap(
+                ".sum(dim=-1).var()",
+                ".sum(dim=-1).div(d**0.5).var()",
+                says="or their sum is divided already",
+            ),
+            swap(
+                "d**0.5 * q_spread * k_spread",
+                "d**0.5 * (q_spread + k_spread)",
+                says="are added, not multiplied",
+            ),
+            swap(
+                "d**0.5 * q_spread * k_spread",
+                "1 / (d**0.5 * q_spread * k_spread)",
+                says="upside down",
+            ),
         ],
         right=[
+            code(
+                """
+                import numpy
+
+
+                def measure(d, q_spread, k_spread):
+                    q = numpy.random.normal(0, q_spread, (20_000, d))
+                    k = numpy.random.normal(0, k_spread, (20_000, d))
+                    return (q * k).sum(axis=1).var()
+
+
+                def divisor(d, q_spread, k_spread):
+                    return torch.tensor(measure(d, q_spread, k_spread)).sqrt()
+                """
+            ),
             code(
                 """
                 def measure(d, q_spread, k_spread):

@@ -85,6 +85,17 @@ BANK = {
     ),
     "04.2": Bank(
         wrong=[
+            code(
+                """
+                def at_once(q, k, v):
+                    return scaled_dot_product_attention(q, k, v)[0].transpose(1, 2).flatten(2)
+
+
+                def head_by_head(q, k, v):
+                    return at_once(q, k, v)
+                """,
+                says="nothing loops",
+            ),
             swap("torch.cat(said, dim=-1)", "torch.cat(said, dim=1)", says="asked for is"),
             swap("torch.cat(said, dim=-1)", "torch.stack(said, dim=1)", says="asked for is"),
             swap("torch.cat(said, dim=-1)", "sum(said)", says="asked for is"),
@@ -170,6 +181,19 @@ BANK = {
             ),
         ],
         right=[
+            code(
+                """
+                def head_by_head(q, k, v):
+                    heads = zip(q.unbind(1), k.unbind(1), v.unbind(1))
+                    said = [scaled_dot_product_attention(*head)[0] for head in heads]
+                    return torch.cat(said, dim=-1)
+
+
+                def at_once(q, k, v):
+                    scale = torch.sqrt(torch.tensor(q.shape[-1]))
+                    return ((q @ k.mT / scale).softmax(dim=-1) @ v).transpose(1, 2).flatten(2)
+                """,
+            ),
             code(
                 """
                 def head_by_head(q, k, v):

@@ -22,6 +22,13 @@ BANK = {
     ),
     "05.2": Bank(
         wrong=[
+            code(
+                """
+                def window_mask(n, width):
+                    return torch.tensor([[0 <= i - j < width for j in range(n)] for i in range(n)])
+                """,
+                says="it loops",
+            ),
             swap("back < width", "back <= width", says="one too wide"),
             swap("back >= 0", "back > 0", says="a token does not see itself"),
             swap("positions[:, None] - positions", "positions - positions[:, None]", says="ahead"),
@@ -104,7 +111,11 @@ BANK = {
             swap("& past", "| ~past", says="real or in the future"),
             swap(".tril()", ".tril(-1)", says="a token does not see itself"),
             swap(".tril()", ".tril(1)", says="sees the one after it"),
-            swap("real[:, None, None, :]", "real[:, None, :, None]", says="over the queries"),
+            swap(
+                "real[:, None, None, :]",
+                "real[:, None, :, None]",
+                says="in the padding are blocked",
+            ),
             swap("real[:, None, None, :] & past", "past", says="the padding is open"),
             swap(" & past", "", says="the mask only knows the padding"),
             swap(", attn_mask=real[:, None, None, :] & past", "", says="there is no mask at all"),
@@ -154,6 +165,11 @@ BANK = {
     ),
     "05.4": Bank(
         wrong=[
+            swap(
+                "~attn_mask.any(dim=-1)",
+                "(~attn_mask.any(dim=-1)).squeeze()",
+                says="drops such axes",
+            ),
             swap("[:, None, None, :]", "[:, None, :, None]", says="over the queries"),
             swap("[:, None, None, :]", "[:, None, :]", says="the axis of the heads is missing"),
             swap(
@@ -427,6 +443,16 @@ BANK = {
             swap("num_layers * (width - 1)", "width**num_layers", says="add up"),
         ],
         right=[
+            code(
+                """
+                def influences(layer, x):
+                    return torch.func.jacrev(layer)(x).ne(0).any(dim=-1).any(dim=1)
+
+
+                def tokens_back(width, num_layers):
+                    return num_layers * (width - 1)
+                """,
+            ),
             code(
                 """
                 def influences(layer, x):

@@ -78,6 +78,9 @@ BANK = {
             code("FeedForward = encoder.FeedForward", says="it calls FeedForward"),
         ],
         right=[
+            fed(
+                "self.fc2((t := self.fc1(x)) * (1 + torch.erf(t / torch.tensor(2.0).sqrt())) / 2)",
+            ),
             code(
                 """
                 class FeedForward(nn.Module):

@@ -344,6 +344,10 @@ BANK = {
                 """,
                 says="it calls Encoder",
             ),
+            stack(
+                "self.layers = Encoder(num_layers, embed_dim, num_heads, mlp_dim).layers",
+                says="it calls Encoder",
+            ),
         ],
         right=[
             stack(
@@ -358,6 +362,12 @@ BANK = {
             swap(
                 "for layer in self.layers:\n            x = layer(x)\n        return self.norm(x)",
                 "return nn.Sequential(*self.layers, self.norm)(x)",
+            ),
+            stack(
+                "self.register_buffer('steps', torch.arange(num_layers))",
+                "blocks = [EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in self.steps]",
+                "self.blocks = nn.Sequential(*blocks)",
+                "self.layers = self.blocks",
             ),
         ],
     ),
@@ -472,6 +482,23 @@ BANK = {
             swap("in maps:", "in maps[:-1]:", says="the last layer is missing"),
             swap("in maps:", "in maps[::-1]:", says="the later one stands on the left"),
             swap("@ path", "+ path - itself / 2", says="the values are not"),
+            rollout(
+                EYE,
+                "path = 1",
+                "for weights in maps:",
+                "    path = (own * eye + (1 - own) * weights.mean(dim=1)) * path",
+                "return path",
+                says="multiplied number by number",
+            ),
+            swap("own * itself", "own", says="own is added everywhere"),
+            rollout(
+                EYE,
+                "path = eye",
+                "while maps:",
+                "    path = (own * eye + (1 - own) * maps.pop(0).mean(dim=1)) @ path",
+                "return path",
+                says="maps is shorter or longer afterwards",
+            ),
             swap(", dtype=maps[0].dtype", "", says="float"),
             swap("weights.mean(dim=1)", "weights.mean(dim=0)", says="asked for is"),
             rollout(
@@ -616,12 +643,13 @@ BANK = {
                 says="the edge is repeated",
             ),
             swap("    model.eval()\n", "", says="in training mode"),
+            swap("torch.zeros_like(images)", "torch.ones_like(images)", says="comes in is 1"),
             swap("model.eval()", "model.train()", says="in training mode"),
             swap("argmax", "argmin", says="the smallest score"),
             swap("== labels", "!= labels", says="the share that is read wrongly"),
             swap(".mean().item()", ".sum().item()", says="the number of right answers"),
             swap(".mean().item()", ".mean().item() * 100", says="a percentage"),
-            swap(".item()", "", says="a float is asked for"),
+            swap(".mean().item()", "", says="a float is asked for"),
             swap(
                 "with torch.no_grad():\n        scores",
                 "if True:\n        scores",
@@ -674,6 +702,14 @@ BANK = {
                 """
             ),
             code("one_pixel = torch.tensor(one_pixel)"),
+            swap(".item()", ""),
+            shift(
+                "moved = images.numpy() * 0",
+                "for column in range(images.shape[-1]):",
+                "    if 0 <= column - columns < images.shape[-1]:",
+                "        moved[..., column] = images[..., column - columns]",
+                "return torch.from_numpy(moved)",
+            ),
         ],
     ),
 }

@@ -43,6 +43,51 @@ BANK = {
                 says="into the one before",
             ),
             swap("tokens.clone()", "tokens", says="changed in place"),
+            swap(
+                "torch.randn_like(changed[:, place:])",
+                "changed[:, place:] + 1",
+                says="a token plus 1 is the same token",
+            ),
+            code(
+                """
+                def past_is_blind(run, tokens):
+                    before = run(tokens)
+                    for place in range(1, tokens.shape[1]):
+                        other = tokens.clone()
+                        other[:, place:] = torch.randn_like(other[:, place:])
+                        moved = (run(other) - before)[:, :place].mean(dim=-1)
+                        if (moved.abs() > 1e-6).any():
+                            return False
+                    return True
+                """,
+                says="have mean 0",
+            ),
+            code(
+                """
+                def past_is_blind(run, tokens):
+                    before = run(tokens)
+                    for place in range(1, tokens.shape[1]):
+                        other = tokens.clone()
+                        other[:, place:] = torch.randn_like(other[:, place:])
+                        if not torch.allclose(run(other)[0, :place], before[0, :place]):
+                            return False
+                    return True
+                """,
+                says="only the last sample sees the future",
+            ),
+            code(
+                """
+                def past_is_blind(run, tokens):
+                    before = run(tokens)
+                    for place in range(1, tokens.shape[1]):
+                        other = tokens.clone()
+                        other[:, place:] = torch.randn_like(other[:, place:])
+                        if not torch.allclose(run(other)[:, :place, 0], before[:, :place, 0]):
+                            return False
+                    return True
+                """,
+                says="only the last number of each result",
+            ),
             swap("[:, :place]", "[:, : place + 1]", says="it says False for a causal attention"),
             swap("before[:, :place]", "before[:, place:]", says="it says False for"),
             swap("if not torch", "if torch", says="it says False for a causal attention"),
@@ -87,6 +132,18 @@ BANK = {
             code(
                 """
                 def past_is_blind(run, tokens):
+                    for i in range(tokens.shape[1] - 1):
+                        x = tokens.clone().requires_grad_()
+                        out = run(x)[:, i]
+                        (slope,) = torch.autograd.grad((out * torch.randn_like(out)).sum(), x)
+                        if slope[:, i + 1 :].abs().max() > 0:
+                            return False
+                    return True
+                """
+            ),
+            code(
+                """
+                def past_is_blind(run, tokens):
                     tokens = tokens.clone().requires_grad_()
                     results = run(tokens)
                     for i in range(tokens.shape[1] - 1):
@@ -128,6 +185,16 @@ BANK = {
     ),
     "08.3": Bank(
         wrong=[
+            healthy(
+                ["x = x + self.mlp(self.norm2(x))", "return x + self.attn(self.norm1(x))"],
+                "runs before the attention",
+            ),
+            healthy(
+                ["x = x + self.attn(self.norm2(x))", "return x + self.mlp(self.norm1(x))"],
+                "changed places",
+            ),
+            healthy(["x = x + self.attn(x)", "return x + self.mlp(x)"], "no norm at all"),
+            healthy(["return x"], "as it came"),
             code("Healthy = Sick", says="norm(x) to the results instead of x"),
             swap(
                 "self.mlp(self.norm2(x))", "self.mlp(self.norm1(x))", says="both halves use norm1"
@@ -174,6 +241,30 @@ BANK = {
     ),
     "08.4": Bank(
         wrong=[
+            code(
+                """
+                def next_word_loss(scores, words):
+                    return F.cross_entropy(scores.flatten(0, 1)[:-1], words.flatten()[1:])
+                """,
+                says="in one row before the shift",
+            ),
+            code(
+                """
+                def next_word_loss(scores, words):
+                    return F.cross_entropy(scores[:, :-2].flatten(0, 1), words[:, 2:].flatten())
+                """,
+                says="i + 2",
+            ),
+            code(
+                """
+                def next_word_loss(scores, words):
+                    total = F.cross_entropy(
+                        scores[:, :-1].flatten(0, 1), words[:, 1:].flatten(), reduction="sum"
+                    )
+                    return total / words.numel()
+                """,
+                says="divided by all places",
+            ),
             code("next_word_loss = sick_loss", says="made after reading it"),
             swap("scores[:, :-1]", "scores[:, 1:]", says="nothing is shifted"),
             swap("words[:, 1:]", "words[:, :-1]", says="nothing is shifted"),
@@ -233,6 +324,8 @@ BANK = {
     ),
     "08.5": Bank(
         wrong=[
+            swap(".double().eval()", ".double()", says="call eval() on your copy"),
+            swap("copy.deepcopy(layer)", "copy.deepcopy(layer.eval())", says="eval mode"),
             swap("1 / weight.logit().item()", "weight.logit().item()", says="1 over it"),
             swap(
                 "return 1 / weight.logit().item()",

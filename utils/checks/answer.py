@@ -9,6 +9,7 @@ from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
 
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # where a thing lies in memory
 # What stands in place of a solution, alone on two lines.
 STUB = re.compile(r"^[ \t]*# your code here[ \t]*\n[ \t]*pass[ \t]*$", re.MULTILINE)
 
@@ -72,6 +73,22 @@ def source(function: Callable) -> str:
         return dedent(inspect.getsource(function))
     except (OSError, TypeError):
         return ""
+
+
+def raised(error: BaseException) -> str:
+    """Say what an answer raised, in one line that is the same on every machine.
+
+    Args:
+        error: what it raised.
+    """
+    try:
+        lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    except Exception:
+        lines = []
+    # einops names the pattern first and the reason last; so does whoever ends with a colon
+    last = lines and (type(error).__name__ == "EinopsError" or lines[0].endswith(":"))
+    words = ADDRESS.sub("", lines[-1 if last else 0]).strip()[:160] if lines else ""
+    return f"raises {type(error).__name__}{f': {words}' if words else ''}".rstrip(".")
 
 
 def _functions(answer: Any) -> list[Callable]:

@@ -171,8 +171,9 @@ def find_the_bug(healthy) -> str:
         lambda case: (
             case.randn("(5 b) c (5 H) (5 W)"),
             case.randn("c"),
-            case.randn("c").exp() + 0.5,
+            case.randn("c").exp() + 1,
         ),
+        gradients=False,  # to write into a copy is right here
         mistakes={
             "the first columns are normalised, the channels are not: the last axis of "
             "(b, c, H, W) is the width": normalised_along(3),
@@ -197,6 +198,12 @@ def find_the_bug(healthy) -> str:
             ),
             "mean and std are exchanged": lambda images, mean, std: (
                 (images - lined_up(std)) / lined_up(mean)
+            ),
+            "only the first picture is normalised": lambda images, mean, std: torch.cat(
+                [(images[:1] - lined_up(mean)) / lined_up(std), images[1:]]
+            ),
+            "it is divided by the square of std": lambda images, mean, std: (
+                (images - lined_up(mean)) / lined_up(std).square()
             ),
             "all channels get the mean of the first": lambda images, mean, std: (
                 (images - mean[0]) / lined_up(std)
@@ -226,6 +233,9 @@ def mixing_channels(remix_loop, remix) -> str:
         lambda case: (case.randn("c H W"), case.randn("new c")),
         ones=True,
         forbidden=PRODUCTS,
+        gradients=False,
+        looped=True,
+        counted=lambda case: (case.randn("c 2 1"), case.randn("new c")),
         mistakes={
             "it is the mean over the channels, not the sum": lambda image, table: (
                 einsum(image, table, "c H W, new c -> new H W") / len(image)
@@ -295,17 +305,14 @@ def what_shrinking_takes(lost, times) -> str:
             "it is the sum, not the mean": lambda images, side: (
                 (images - blocks(images, side)).square().sum()
             ),
-            "the difference is not squared": lambda images, side: (
-                images - blocks(images, side)
-            ).mean(),
+            "the differences cancel each other: square each of them, then take the mean": (
+                lambda images, side: (images - blocks(images, side)).mean()
+            ),
             "it is the mean size of the difference, not of its square": lambda images, side: (
                 (images - blocks(images, side)).abs().mean()
             ),
             "it is the root of the mean square": lambda images, side: (
                 (images - blocks(images, side)).square().mean().sqrt()
-            ),
-            "the mean is squared, not the differences": lambda images, side: (
-                (images - blocks(images, side)).mean().square()
             ),
             "the blocks are enlarged by tiling: (ph gh) should be (gh ph)": lambda images, side: (
                 (images - blocks(images, side, pattern="b c gh gw -> b c (ph gh) (pw gw)"))
@@ -334,6 +341,7 @@ def what_shrinking_takes(lost, times) -> str:
             1 / 9.75: "divide the other way round: shuffled by photographs",
             0.0693: "this is what the shuffled photographs lose; divide it by what the photographs "
             "lose",
+            0.0622: "this is a difference; how many times more is a quotient",
             0.0071: "this is what the photographs lose; how many times more do the shuffled ones?",
             7.28: "the numbers stayed in their photograph and in their channel; they may go "
             "anywhere",

@@ -111,7 +111,7 @@ def pictures(case: Case) -> tuple[Any, ...]:
     return case.randn("b c (gh ph) (gw pw)"), case["ph"], case["pw"]
 
 
-def same_cut(answer: Callable, forbidden: dict[str, str]) -> str:
+def same_cut(answer: Callable, forbidden: dict[str, str], loops: bool) -> str:
     return same_function(
         answer,
         right_cut,
@@ -119,7 +119,7 @@ def same_cut(answer: Callable, forbidden: dict[str, str]) -> str:
         mistakes=CUT_MISTAKES,
         forbidden=forbidden,
         clinic=cut_clinic,
-        loops=False,
+        loops=loops,
         counted=lambda case: (case.randn("b 1 (gh 2) (gw 3)"), 2, 3),
     )
 
@@ -133,13 +133,15 @@ def loop_and_line(cut_loop, cut) -> str:
         lambda case: (case.randn("c (gh ph) (gw pw)"), case["ph"], case["pw"]),
         mistakes=LOOP_MISTAKES,
         forbidden={**CUTTING, "rearrange": "cut one slice for each place of the grid"},
+        looped=True,
+        counted=lambda case: (case.randn("2 gh gw"), 1, 1),
     )
-    return same_cut(cut, CUTTING)
+    return same_cut(cut, CUTTING, loops=False)
 
 
 @exercise("01.3", "Find the bug")
 def find_the_bug(healthy) -> str:
-    return same_cut(healthy, FINISHED)
+    return same_cut(healthy, FINISHED, loops=True)
 
 
 # ---------------------------------------------------------------------------------- convolution
@@ -180,10 +182,18 @@ def reordered(pattern: str) -> Callable:
 
 CONVERTED_MISTAKES = {
     "this is the way back, from (c ph pw) to (ph pw c)": reordered("e (c ph pw) -> e (ph pw c)"),
-    "the rows came as (ph pw c), not as (pw ph c)": reordered("e (pw ph c) -> e (c ph pw)"),
-    "the rows go out as (c ph pw), not as (c pw ph)": reordered("e (ph pw c) -> e (c pw ph)"),
-    "the rows go out as (c ph pw), not as (pw ph c)": reordered("e (ph pw c) -> e (pw ph c)"),
-    "the rows go out as (c ph pw), not as (ph c pw)": reordered("e (ph pw c) -> e (ph c pw)"),
+    "the rows are read as (pw ph c), and they came as (ph pw c)": reordered(
+        "e (pw ph c) -> e (c ph pw)"
+    ),
+    "the rows go out as (c pw ph), and should as (c ph pw)": reordered(
+        "e (ph pw c) -> e (c pw ph)"
+    ),
+    "the rows go out as (pw ph c), and should as (c ph pw)": reordered(
+        "e (ph pw c) -> e (pw ph c)"
+    ),
+    "the rows go out as (ph c pw), and should as (c ph pw)": reordered(
+        "e (ph pw c) -> e (ph c pw)"
+    ),
 }
 
 
@@ -201,7 +211,7 @@ def weights_of_others(tokens_by_conv, converted) -> str:
         tokens_of(right_cut),
         with_weights,
         mistakes=CONV_MISTAKES,
-        forbidden=CUTTING,
+        forbidden=dict.fromkeys(CUTTING, "F.conv2d cuts and projects in one step"),
     )
     with Watch() as watch:
         run(tokens_by_conv, with_weights(Case(0)))
@@ -249,6 +259,9 @@ EMBEDDING_MISTAKES = {
     ),
     "the class token gets no position, and each patch the one of its neighbour": put_together(
         lambda first, patches, positions: torch.cat([first, patches + positions[:, :-1]], dim=1)
+    ),
+    "the positions are added twice": put_together(
+        lambda first, patches, positions: torch.cat([first, patches], dim=1) + 2 * positions
     ),
     "the positions are multiplied, not added": put_together(
         lambda first, patches, positions: torch.cat([first, patches], dim=1) * positions
@@ -302,12 +315,19 @@ def black_and_white(case: Case) -> tuple[Any, ...]:
     return images, ph, pw
 
 
+def some_negative(patches: Tensor) -> Tensor:
+    """Patches whose numbers have the signs + and - in turn."""
+    signs = torch.tensor([1, -1], dtype=patches.dtype).repeat(patches.shape[-1])
+    return patches * signs[: patches.shape[-1]]
+
+
 CUTS = {
     "a right cut": right_cut,
     "the cut of exercise 3": mixed_channels,
     "strips of the picture": strips,
     "a cut numbered by columns": by_pattern("b (gw gh) (c ph pw)"),
     "a cut that knows the last picture only": lambda *args: last_picture(right_cut(*args)),
+    "a cut that gives every second number a minus": lambda *args: some_negative(right_cut(*args)),
 }
 
 

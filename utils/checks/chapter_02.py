@@ -111,6 +111,11 @@ TABLE_MISTAKES = {
     "every head has the biases of head 0": lambda x, tables, biases: by_tables(
         x, tables, biases[:1].expand_as(biases)
     ),
+    "every head has the sum of all tables: h must stand in the tables and in the result": (
+        lambda x, tables, biases: by_tables(
+            x, tables.sum(0, keepdim=True).expand_as(tables), biases
+        )
+    ),
     "every head has the sum of all biases": lambda x, tables, biases: by_tables(
         x, tables, biases.sum(0, keepdim=True).expand_as(biases)
     ),
@@ -136,7 +141,7 @@ def table_for_each_head(heads_loop, heads) -> str:
         return case.randn("b n e"), case.randn("h d e"), case.randn("h d")
 
     options = {"mistakes": TABLE_MISTAKES, "ones": True}
-    same_function(heads_loop, by_tables, inputs, **options)
+    same_function(heads_loop, by_tables, inputs, looped=True, **options)
     return same_function(heads, by_tables, inputs, loops=False, **options)
 
 
@@ -283,10 +288,13 @@ def first_query(measure, gain) -> str:
             ),
         },
     )
-    same_function(
+    same_measure(
         gain,
         lambda tables: ((1 + tables) / 2) ** 0.5,
-        lambda case: (case["tables"],),
+        [(8,), (2,), (3,), (5,)],
+        what="the gain for a variance of 1",
+        within=0.05,
+        draws=False,
         mistakes={
             "a gain multiplies the variance by its square, so a root is missing": lambda tables: (
                 (1 + tables) / 2

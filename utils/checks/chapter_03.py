@@ -51,6 +51,7 @@ def softmax_by_hand(softmax) -> str:
         mistakes={
             "it runs over the queries (columns sum to 1)": shares(-2),
             "it runs over the heads": shares(1),
+            "it runs over the batch": shares(0),
             "it runs over all queries and keys at once": shares((-2, -1)),
             "it runs over the whole tensor at once": shares((0, 1, 2, 3)),
             "exp is there, the division by the sum of the row is not": torch.exp,
@@ -60,12 +61,14 @@ def softmax_by_hand(softmax) -> str:
             "it is the logarithm of the softmax": lambda scores: scores.log_softmax(dim=-1),
         },
     )
-    large = torch.tensor([[1000.0, 1001.0, 1002.0], [-1000.0, 0.0, 1000.0], [-1000.0] * 3])
-    if not torch.allclose(run(softmax, (large,), ["scores"]), large.softmax(dim=-1), atol=1e-6):
-        raise Wrong(
-            "right for small scores, but a row such as (1000, 1001, 1002) gives NaN or 0: "
-            "subtract the largest score of each row before exp"
-        )
+    large = torch.tensor([[1000.0, 1001.0, 1002.0], [998.0, 999.0, 1000.0]])
+    far = torch.tensor([[-1000.0, 0.0, 1000.0], [-1000.0] * 3])
+    for scores, rows in ((large, "(1000, 1001, 1002)"), (far, "(-1000, -1000, -1000)")):
+        if not torch.allclose(run(softmax, (scores,), ["scores"]), scores.softmax(-1), atol=1e-6):
+            raise Wrong(
+                f"right for small scores, but not where {rows} is one of the rows: exp leaves the "
+                "range of the computer there, so subtract the largest score of each row before exp"
+            )
     return f"{compared}, and rows of 1000 and -1000 survive"
 
 
@@ -90,6 +93,13 @@ SCORE_MISTAKES = {
         q @ k.mT / (q.shape[1] * q.shape[-1]) ** 0.5
     ),
     "queries and keys are exchanged: i comes first, then j": lambda q, k: scaled(q, k).mT,
+    "the keys were turned with view or reshape, which cuts them elsewhere: transpose": (
+        lambda q, k: q @ k.reshape(k.mT.shape) / q.shape[-1] ** 0.5
+    ),
+    "each query meets the keys of all heads: the h of the keys must be the h of the queries": (
+        lambda q, k: scaled(q, k.sum(dim=1, keepdim=True))
+    ),
+    "these are the weights: the softmax comes later": lambda q, k: scaled(q, k).softmax(dim=-1),
 }
 
 
@@ -101,6 +111,9 @@ def loop_and_line(scores_loop, scores) -> str:
         scaled,
         lambda case: (case.randn("i d"), case.randn("j d")),
         mistakes=SCORE_MISTAKES,
+        gradients=False,
+        looped=True,
+        counted=lambda case: (case.randn("i 2"), case.randn("j 2")),
     )
     return same_function(
         scores,
@@ -148,6 +161,14 @@ ATTENTION_MISTAKES = {
         lambda q, k: (q @ k.mT).softmax(dim=-1) / q.shape[-1] ** 0.5
     ),
     "there is no softmax": mixing(scaled),
+    "the keys were turned with view or reshape, which cuts them elsewhere: transpose": mixing(
+        lambda q, k: (q @ k.reshape(k.mT.shape) / q.shape[-1] ** 0.5).softmax(dim=-1)
+    ),
+    "the scores are divided by the square root of the width of a value, not of a key": (
+        lambda q, k, v: mixing(
+            lambda q, k: (q @ k.mT / v.shape[-1] ** 0.5).softmax(dim=-1),
+        )(q, k, v)
+    ),
     "the mix is right, but the scores are returned instead of the weights": lambda q, k, v: (
         scaled(q, k).softmax(dim=-1) @ v,
         scaled(q, k),
@@ -200,15 +221,19 @@ def longer_keys(measure, divisor) -> str:
             "the keys are not multiplied by their spread": lambda d, a, b: d * a**2,
             "the queries are not multiplied by their spread": lambda d, a, b: d * b**2,
             "this is the standard deviation, not its square": lambda d, a, b: d**0.5 * a * b,
-            "the products are not summed over d": lambda d, a, b: (a * b) ** 2,
+            "it is d times too small: the products of a query and a key are not summed over d, or "
+            "their sum is divided already": lambda d, a, b: (a * b) ** 2,
             "the products are averaged over d, not summed": lambda d, a, b: (a * b) ** 2 / d,
             "the spread is taken for the variance": lambda d, a, b: d * a * b,
         },
     )
-    same_function(
+    same_measure(
         divisor,
         lambda d, a, b: d**0.5 * a * b,
-        lambda case: (case["d"], case["q"] / 2, case["k"] / 2),
+        [(8, 4.5, 2.5), (24, 0.5, 3.0), (15, 2.0, 0.7)],
+        what="the divisor that is needed",
+        within=0.05,
+        draws=False,
         mistakes={
             "the spreads are missing: longer keys make larger scores": lambda d, a, b: d**0.5,
             "this is the variance; dividing by c divides it by c squared": lambda d, a, b: (
@@ -217,6 +242,9 @@ def longer_keys(measure, divisor) -> str:
             "the spreads stand under the root once, and their squares should": lambda d, a, b: (
                 (d * a * b) ** 0.5
             ),
+            "the spreads are squared, and should not be": lambda d, a, b: d**0.5 * (a * b) ** 2,
+            "the spreads are added, not multiplied": lambda d, a, b: d**0.5 * (a + b),
+            "it is upside down: the scores are divided by it": lambda d, a, b: 1 / (d**0.5 * a * b),
             "the width needs its square root": lambda d, a, b: d * a * b,
         },
     )

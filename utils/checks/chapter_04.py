@@ -117,7 +117,7 @@ def head_by_head_and_at_once(head_by_head, at_once) -> str:
     def inputs(case: Case) -> tuple[Tensor, ...]:
         return case.randn("b h i d"), case.randn("b h j d"), case.randn("b h j d")
 
-    same_function(head_by_head, heads, inputs, mistakes=HEAD_MISTAKES)
+    same_function(head_by_head, heads, inputs, mistakes=HEAD_MISTAKES, looped=True)
     return same_function(at_once, heads, inputs, mistakes=HEAD_MISTAKES, loops=False)
 
 
@@ -636,6 +636,8 @@ def same_losses(lost_alone: Any, lost_together: Any) -> str:
             return "lost is before minus after, not after minus before"
         if close(losses(1)[0]):
             return "these are the heads of layer 1"
+        if any(n != int(n) for n in numbers):
+            return "they are shares, and the numbers of digits are asked for"
         if max(numbers) <= 1:
             return "nothing is lost, as if no head were silent"
         return None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from utils import attention as finished
 from utils import masking
+from utils.checks.answer import source
 from utils.checks.cases import Case
 from utils.checks.compare import difference
 from utils.checks.judge import ATTENTION, run, same_function, same_shape, written
@@ -84,6 +87,9 @@ def window_into_the_past(window_mask) -> str:
                 f"right for other sizes, but not window_mask({n}, {width}): with width 1 a token "
                 "sees itself, with width n or more all the past"
             )
+    loops = (ast.For, ast.While, ast.comprehension)
+    if any(isinstance(node, loops) for node in ast.walk(ast.parse(source(window_mask)))):
+        raise Wrong("the values are right, but it loops: compare whole tables of positions instead")
     return compared
 
 
@@ -121,7 +127,9 @@ BUG_MISTAKES = {
         real & past.tril(-1)
     ),
     "a token sees the one after it": lambda real, past: real & ~(~past).triu(2),
-    "the padding is laid over the queries, not the keys": lambda real, past: real.mT & past,
+    "queries in the padding are blocked, and padding blocks keys only, whoever asks": (
+        lambda real, past: real.mT & past
+    ),
     "the padding is open: the mask is only causal": lambda real, past: past,
     "the future is open: the mask only knows the padding": lambda real, past: real,
     "there is no mask at all": lambda real, past: None,
@@ -208,6 +216,7 @@ def ones_and_zeros(decoder_mask, empty_rows) -> str:
         lambda case: (case.integers("b n", 0, 2),),
         mistakes=NO_HEADS | {words: from_ones(mask) for words, mask in ONES_MISTAKES.items()},
         loops=False,
+        ones=True,
     )
     same_function(
         empty_rows,
@@ -227,6 +236,7 @@ def ones_and_zeros(decoder_mask, empty_rows) -> str:
             "it looks at the first key alone": lambda mask: ~mask[..., 0],
         },
         loops=False,
+        ones=True,
     )
     return compared
 
@@ -321,8 +331,9 @@ def extreme_scores(answer: Callable, names: list[str]) -> None:
             )
         else:
             why = (
-                "a row whose scores are near -2,000,000,000 is spoiled: the exp of all of them is "
-                "0; softmax subtracts the largest score of a row first"
+                "a row whose scores are near -2,000,000,000 is spoiled: either a larger number "
+                "replaces a masked score (only -inf is smaller than every score), or the exp of "
+                "all of them is 0 (softmax subtracts the largest score of a row first)"
             )
         raise Wrong(f"right for ordinary scores, but {why}")
 
@@ -471,7 +482,8 @@ class CausalAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
-        return self.attend.to(x.dtype)(x[None], attn_mask=self.graph)[0]
+        weights = {name: p.to(x.dtype) for name, p in self.attend.named_parameters()}
+        return functional_call(self.attend, weights, (x[None],), {"attn_mask": self.graph})[0]
 
 
 def causal_attention_layer(case: Case) -> tuple[nn.Module, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from utils.attention import record_attention
 from utils.checks.cases import Case
 from utils.checks.judge import (
     clinic_words,
+    naming,
     run,
     same_function,
     same_module,
@@ -343,7 +345,7 @@ def find_the_bug(Healthy) -> str:
         },
         forbidden={
             name: "write the list of blocks and the loop over them"
-            for name in ("Encoder.forward", "TransformerEncoder.forward")
+            for name in ("Encoder.__init__", "Encoder.forward", "TransformerEncoder.forward")
         },
         clinic=clinic,
         trials=2,
@@ -541,6 +543,12 @@ def rollout_with_another_share(rollout) -> str:
             "the layers are added, not multiplied": lambda maps, own: sum(
                 table(w, own) for w in maps
             ),
+            "the tables are multiplied number by number: @ is the product of matrices, * is not": (
+                lambda maps, own: prod(table(w, own) for w in maps)
+            ),
+            "own is added everywhere, not only on the diagonal": following(
+                lambda w, own: own + (1 - own) * w.mean(dim=1)
+            ),
             "the layers are averaged, not multiplied": lambda maps, own: (
                 sum(table(w, own) for w in maps) / len(maps)
             ),
@@ -661,17 +669,21 @@ def one_pixel_to_the_right(shifted, accuracy_of, one_pixel, two_pixels) -> str:
             "it moves down, along H": lambda images, columns: moved(images, columns, -2),
             "it moves the channels": lambda images, columns: moved(images, columns, 1),
             "the edge is repeated; paper, 0, should come in": repeated_edge,
+            "what comes in is 1, and paper is 0": lambda images, columns: (
+                moved(images, columns) + 1 - moved(torch.ones_like(images), columns)
+            ),
         },
+        gradients=False,
         trials=6,
     )
     images = Case(7).randn("b c H W")
     for columns in (0, images.shape[-1] - 1, 1 - images.shape[-1]):
-        got = run(shifted, (images.clone(), columns), ["images", "columns"])
+        got = naming(run)(shifted, (images.clone(), columns), ["images", "columns"])
         if not torch.equal(got, moved(images, columns)):
             raise Wrong(f"right for most shifts, but columns={columns} gives something else")
 
     model, images, labels = model_and_examples(Case(0))
-    run(accuracy_of, (model, images, labels), ["model", "images", "labels"])
+    naming(run)(accuracy_of, (model, images, labels), ["model", "images", "labels"])
     if any(training_mode for training_mode, _ in model.seen):
         raise Wrong(
             "accuracy_of runs the model in training mode, where dropout makes every answer a game "

@@ -60,11 +60,25 @@ def leak(query: int, key: int) -> Callable[[Tensor], Tensor]:
     return layer
 
 
-def whispers(x: Tensor) -> Tensor:
-    """Only the first sample sees the future, and only a little."""
-    seen = torch.zeros_like(x)
-    seen[0] = 1e-3 * x[0].mean(dim=0)
-    return attend(x, before(x.shape[1])) + seen
+def whispers(sample: int) -> Callable[[Tensor], Tensor]:
+    """Only one sample sees the future, and only a little."""
+
+    def layer(x: Tensor) -> Tensor:
+        chosen = (torch.arange(len(x)) == sample % len(x)).to(x.dtype)[:, None, None]
+        return attend(x, before(x.shape[1])) + 1e-3 * chosen * x.mean(dim=1, keepdim=True)
+
+    return layer
+
+
+def centred(x: Tensor) -> Tensor:
+    """Tokens whose numbers sum to 0, as after a norm."""
+    return x - x.mean(dim=-1, keepdim=True)
+
+
+def in_the_last_number(x: Tensor) -> Tensor:
+    """Only the last number of each result sees the future."""
+    causal, open_to_all = attend(x, before(x.shape[1])), attend(x, before(x.shape[1], x.shape[1]))
+    return torch.cat([causal[..., :-1], open_to_all[..., -1:]], dim=-1)
 
 
 BLIND = {
@@ -72,7 +86,7 @@ BLIND = {
     "a causal window of three tokens": window,
     "a layer that works on each token alone": torch.tanh,
     "a layer that adds up the past": lambda x: x.cumsum(dim=1),
-    "a layer that gives the same for every input": torch.zeros_like,
+    "a layer that gives the same for every input": lambda x: x * 0,
     "an attention that is causal and mixes the samples of the batch": lambda x: attend(
         x + x.mean(dim=0), before(x.shape[1])
     ),
@@ -85,7 +99,13 @@ SEES = {
     "a layer whose last token alone leaks, into the one before": leak(-2, -1),
     "a layer whose token 1 alone leaks, into token 0": leak(0, 1),
     "a layer whose token 2 alone leaks, into token 1": leak(1, 2),
-    "a layer in which only the first sample sees the future, and only a little": whispers,
+    "a layer in which only the first sample sees the future, and only a little": whispers(0),
+    "a layer in which only the last sample sees the future, and only a little": whispers(-1),
+    "a layer in which only the last number of each result sees the future": in_the_last_number,
+    "a layer without a mask that takes the mean out of its tokens, as a norm does, so that a token "
+    "plus 1 is the same token and the results have mean 0": lambda x: attend(
+        centred(x), before(x.shape[1], x.shape[1])
+    ),
     "a layer that turns the tokens round": lambda x: x.flip(1),
 }
 
@@ -136,6 +156,14 @@ BLOCK_MISTAKES = {
     "it stops after the attention: the feed-forward is missing": variant(
         lambda self, x: x + self.attn(self.norm1(x))
     ),
+    "the feed-forward runs before the attention": variant(
+        lambda self, x: (y := x + self.mlp(self.norm2(x))) + self.attn(self.norm1(y))
+    ),
+    "norm1 and norm2 have changed places": variant(
+        lambda self, x: (y := x + self.attn(self.norm2(x))) + self.mlp(self.norm1(y))
+    ),
+    "there is no norm at all": variant(lambda self, x: (y := x + self.attn(x)) + self.mlp(y)),
+    "it returns x as it came": variant(lambda self, x: x),
     "the feed-forward reads what came into the block, not what the attention left": variant(
         lambda self, x: x + self.attn(self.norm1(x)) + self.mlp(self.norm2(x))
     ),
@@ -186,6 +214,16 @@ def healthy_loss(next_word_loss) -> str:
             ),
             "the last scores are judged by the first word: roll goes round": lambda s, w: entropy(
                 s, w.roll(-1, dims=1)
+            ),
+            "the sentences were put in one row before the shift: the last place of one is judged "
+            "by the first word of the next": lambda s, w: F.cross_entropy(
+                s.flatten(0, 1)[:-1], w.flatten()[1:]
+            ),
+            "the scores at place i are judged by the word at place i + 2": lambda s, w: entropy(
+                s[:, :-2], w[:, 2:]
+            ),
+            "the sum is divided by all places, also by those without a next word": lambda s, w: (
+                entropy(s[:, :-1], w[:, 1:], reduction="sum") / w.numel()
             ),
             "it is the sum over all places, the mean is asked for": lambda s, w: entropy(
                 s[:, :-1], w[:, 1:], reduction="sum"
@@ -241,10 +279,18 @@ def measured_divisor(divisor) -> str:
             raise Wrong(f"divisor returns {got!r:.60}, a number is asked for")
         if any(not torch.equal(before[name], now) for name, now in layer.state_dict().items()):
             raise Wrong("divisor wrote into the layer itself: work on copy.deepcopy(layer)")
+        if not layer.training:
+            raise Wrong("divisor put the layer itself into eval mode: do so with the copy")
         if not abs(got - by) <= 0.01 * by:
             head_dim = embed_dim // num_heads
 
-            def why(got=got, by=by, head_dim=head_dim, embed_dim=embed_dim) -> str:
+            def why(got=got, by=by, head_dim=head_dim, embed_dim=embed_dim, layer=layer) -> str:
+                try:
+                    without_dropout = divisor(layer.eval())
+                    if abs(without_dropout - by) <= 0.01 * by:
+                        return "the layer drops weights at random: call eval() on your copy first"
+                except (Exception, SystemExit):
+                    pass
                 known = {
                     "that is the factor; the divisor is 1 over it": 1 / by,
                     "that is what the layer should divide by: measure what it does": head_dim**0.5,

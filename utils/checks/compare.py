@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from utils.checks.answer import ADDRESS
 
 # In double precision another order of the same steps differs by about 1e-15 per step.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
@@ -30,16 +34,20 @@ def difference(got: Any, want: Any, name: str = "the result") -> str | None:
         pairs = enumerate(zip(got, want, strict=True), start=1)
         parts = (difference(g, w, f"part {n} of {name}") for n, (g, w) in pairs)
         return next(filter(None, parts), None)
-    if isinstance(want, float) and isinstance(got, int | float) and not isinstance(got, bool):
+    if isinstance(want, bool | int | float):
+        got = bare(got)
+    if isinstance(want, float) and number(got) is not None:
         return None if abs(got - want) <= 1e-8 * max(1.0, abs(want)) else f"{name} is {got:.6g}"
     if type(got) is not type(want):
         return f"{name} is {kind(got)}, {kind(want)} is asked for"
-    return None if got == want else f"{name} is {got!r}"
+    return None if got == want else f"{name} is {shown(got)}"
 
 
 def _tensors(got: Any, want: Tensor, name: str) -> str | None:
-    if type(got) not in (Tensor, nn.Parameter):
+    if type(got) not in (Tensor, nn.Parameter):  # not isinstance: a subclass may lie
         return f"{name} is {kind(got)}, a tensor of shape {tuple(want.shape)} is asked for"
+    if got.is_nested or got.layout != want.layout:
+        return f"{name} is a nested or sparse tensor, an ordinary one is asked for"
     shape = tuple(got.shape)
     if shape != tuple(want.shape):
         return f"{name} has shape {shape}, asked for is {tuple(want.shape)}"
@@ -71,6 +79,29 @@ def kind(value: Any) -> str:
         return "None"
     name = type(value).__name__
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def shown(value: Any) -> str:
+    """Show a value as it was written; only its kind where that is long, or differs by machine."""
+    try:
+        text = repr(value)
+    except Exception:
+        return kind(value)
+    return kind(value) if len(text) > 60 or "\n" in text or ADDRESS.search(text) else text
+
+
+def bare(value: Any) -> Any:
+    """Take the number out of a tensor or array of one number; everything else stays what it is."""
+    one = isinstance(value, Tensor | np.ndarray | np.generic) and np.prod(value.shape) == 1
+    return value.item() if one else value
+
+
+def number(value: Any) -> float | None:
+    """Return a number, also that of a tensor or array of one; None for anything else."""
+    value = bare(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    return value if isinstance(value, float) or abs(value) < 1e300 else float("inf")
 
 
 def tensors(values: Any) -> Iterator[Tensor]:

@@ -4,34 +4,62 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 LIBRARIES = ("torch", "utils", "einops")
+
+
+class Beneath(TorchDispatchMode):
+    """Count what runs in the end, for answers that go round torch's interception.
+
+    Such are torch.ops.aten, a traced function, and a call that does a softmax on its way.
+    """
+
+    def __init__(self, called: Counter[str]):
+        super().__init__()
+        self.called = called
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.called[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+class TooLong(BaseException):
+    """More operations than somebody wants to count; no `except Exception` may stop it."""
 
 
 class Watch(TorchFunctionMode):
     """Count by name the functions of torch, einops and utils that run inside it.
 
     Methods of tensors and compiled functions are seen by torch's own interception, whatever name
-    the answer gave them; functions written in Python by the interpreter's profiler.
+    the answer gave them; functions written in Python by the interpreter's profiler, which also
+    notes their code: `ran`.
 
     >>> with Watch() as watch:
     ...     answer(x)
     >>> watch.called["softmax"], watch.operations
+
+    Args:
+        most: raises `TooLong` at more operations than this.
     """
 
-    def __init__(self):
+    def __init__(self, most: float = float("inf")):
         super().__init__()
+        self.most = most
         self.called: Counter[str] = Counter()
+        self.ran: set[CodeType] = set()
         self.operations = 0  # on tensors; grows with the sizes when the answer loops
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        name = getattr(func, "__name__", "").removeprefix("special_")
+        name = getattr(func, "__name__", "").removeprefix("special_").removeprefix("linalg_")
         self.called[name] += 1
         self.operations += name != "__get__"  # x.shape is no operation
+        if self.operations > self.most:
+            raise TooLong
         return func(*args, **(kwargs or {}))
 
     def _profile(self, frame: FrameType, event: str, _argument: Any) -> None:
@@ -39,8 +67,11 @@ class Watch(TorchFunctionMode):
             module = frame.f_globals.get("__name__") or ""
             if module.split(".")[0] in LIBRARIES and module != __name__:
                 self.called[frame.f_code.co_qualname] += 1
+                self.ran.add(frame.f_code)
 
     def __enter__(self):
+        self._beneath = Beneath(self.called)
+        self._beneath.__enter__()
         super().__enter__()
         self._before = sys.getprofile()
         sys.setprofile(self._profile)
@@ -48,4 +79,5 @@ class Watch(TorchFunctionMode):
 
     def __exit__(self, *exception):
         sys.setprofile(self._before)
-        return super().__exit__(*exception)
+        super().__exit__(*exception)
+        self._beneath.__exit__(*exception)
