@@ -14,20 +14,20 @@ import linecache
 import re
 import signal
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from exercises import BEGIN, END, STUB
+
 from utils.checks import Verdict, examine
 
 ROOT = Path(__file__).resolve().parent.parent
 MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_*.ipynb"))
 ANSWERS = ROOT / "tests" / "answers"
-BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
-STUB = "# your code here\npass"
 SECONDS = 10  # for one answer; a mutant may loop for ever
 
 
@@ -204,15 +204,6 @@ def tasks(path: Path) -> dict[str, Task]:
     return result
 
 
-def master(chapter: str) -> Path:
-    """Returns the master of a chapter."""
-    (path,) = (path for path in MASTERS if path.name.startswith(chapter))
-    return path
-
-
 def judged(task: Task, answer: Answer, **options: Any) -> Verdict:
     """Judges an answer of the bank."""
     return task.judge(task.with_(answer), **options)
-
-
-Judge = Callable[[str], Verdict]

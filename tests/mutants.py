@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from exercise_bank import BEGIN, END, MASTERS, Bank, Task, TooLong, bank, tasks
+from exercise_bank import MASTERS, Bank, Task, TooLong, bank, tasks
+from exercises import BEGIN, END
 
 OPERATORS = {
     ast.Add: "-",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,14 +12,10 @@ import pytest
 from exercise_bank import MASTERS, Answer, Task, bank, code_cells, judged, tasks
 from mutants import outcome
 from notebook_rules import Chapter, minutes
+from refresh import execute
 
 from utils.checks.verdict import exercises
 
-sys.path.insert(0, str(MASTERS[0].parents[2] / "tools"))
-
-from refresh import execute
-
-CHAPTERS = [path.name[:2] for path in MASTERS]
 Found = list[tuple[Task, Answer]]
 
 
