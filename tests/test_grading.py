@@ -265,7 +265,8 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         [*map(str, command), "--memory", "1.5GB"],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # as `make grade` calls it, without an activated environment
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": os.defpath},
         cwd=base,
     )
     print(done.stdout, done.stderr, f"{time.monotonic() - began:.0f} s")

@@ -311,6 +311,9 @@ def main() -> None:
     parser.add_argument("--notebook-seconds", type=seconds, default=180.0, help="of a notebook")
     parser.add_argument("--memory", type=amount, default="3GB", help="of a notebook (default 3GB)")
     options = parser.parse_args()
+    # nbgrader calls the command alembic by its name, and .venv need not be activated.
+    commands = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    os.environ["PATH"] = os.pathsep.join(commands)
     if find_spec("nbgrader") is None:
         raise fail(
             "nbgrader does the grading, got no module nbgrader. "
