@@ -10,7 +10,7 @@ PY := .venv/bin/python
 FIRST := notebooks/00_shapes_and_einops.ipynb
 
 # A foreign package named `utils` in site-packages must not win over the course's own.
-export PYTHONPATH = $(CURDIR)
+export PYTHONPATH = $(CURDIR):$(CURDIR)/clinic
 unexport PYTHONHOME MPLBACKEND
 test refresh bench clinic: export HF_HUB_OFFLINE = 1
 # One thread for each of two processes: with more they get in each other's way and take far longer.

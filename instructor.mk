@@ -31,6 +31,6 @@ class: .venv/grading.stamp
 	$(PY) tools/class_of_thirty.py $(ARGS)
 
 mutants: export OMP_NUM_THREADS = 1
-mutants: export PYTHONPATH = $(CURDIR):$(CURDIR)/tools
+mutants: export PYTHONPATH = $(CURDIR):$(CURDIR)/clinic:$(CURDIR)/tools:$(CURDIR)/tests/test_course
 mutants: .venv/dev.stamp
-	$(PY) tests/mutants.py $(NB)
+	$(PY) tests/test_checks/mutants.py $(NB)

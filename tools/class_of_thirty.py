@@ -135,18 +135,18 @@ FAKE = 'print("{n}.1  right: shapes, values and gradients agree.")'
 CHEATS: dict[str, tuple[str, str]] = {
     "redefines check": ("def check(*a):\n    print('right: all of it')", "check another meaning"),
     "a lambda for check": ("check = lambda *a: None", "check another meaning"),
-    "patches utils.checks": (
-        "import utils.checks\nutils.checks.check = lambda *a: None",
-        "replaces utils.checks.check",
+    "patches checks": (
+        "import checks\nchecks.check = lambda *a: None",
+        "replaces checks.check",
     ),
     "patches examine": (
-        "from utils.checks import verdict, Verdict\n"
+        "from checks import Verdict\nfrom checks.engine import verdict\n"
         "verdict.examine = lambda id, *a, **k: Verdict(id, 'right', 'so')",
-        "replaces utils.checks.verdict.examine",
+        "replaces verdict.examine",
     ),
     "replaces sys.modules": (
-        "import sys, types\nfake = types.ModuleType('utils.checks')\nfake.check = print\n"
-        "sys.modules['utils.checks'] = fake",
+        "import sys, types\nfake = types.ModuleType('checks')\nfake.check = print\n"
+        "sys.modules['checks'] = fake",
         "sys.modules",
     ),
     "replaces allclose": (
@@ -158,14 +158,14 @@ CHEATS: dict[str, tuple[str, str]] = {
         "replaced torch.allclose",
     ),
     "fills the list of exercises": (
-        "from utils.checks.verdict import EXERCISES\n"
+        "from checks.engine.verdict import EXERCISES\n"
         "for e in EXERCISES.values():\n    object.__setattr__(e, 'judge', None)",
-        "replaced utils.checks.verdict.EXERCISES",
+        "replaced checks.engine.verdict.EXERCISES",
     ),
     "rewrites check": (
         "def yes(id, *answers):\n    print(id, ' right: so')\n"
         "check.__code__ = yes.__code__\ncheck.__globals__['examine'] = yes",
-        "replaced utils.checks",
+        "replaced checks",
     ),
     "leaves a mode on": (
         "from torch.overrides import TorchFunctionMode\n"

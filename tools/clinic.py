@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import torch
 from patients import CASES, UNKNOWN
 
-from utils.clinic import BUGS, diagnose
+from attention_clinic import BUGS, diagnose
 
 HEALTHY = "healthy"
 

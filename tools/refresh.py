@@ -231,7 +231,7 @@ def _environment() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # A foreign package named `utils` in site-packages must not win over the course's own.
-    paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    paths = [str(ROOT), str(ROOT / "clinic"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
     os.environ.pop("MPLBACKEND", None)
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cards import grade_id, source
-
 from grading.restore import CALL, Notebook, Unreadable, chapter_of, tidy
 
 MOODLE = re.compile(

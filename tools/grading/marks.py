@@ -17,12 +17,11 @@ from typing import Any
 
 from cards import grade_id, source
 from exercises import STUB
-from refresh import KERNELSPEC, LANGUAGE_INFO, ROOT, Notebook
-
 from grading.handed_in import Sent, Student
 from grading.restore import Task, restore, tasks_of
 from grading.running import Limits, Run
 from grading.suspicion import suspicions
+from refresh import KERNELSPEC, LANGUAGE_INFO, ROOT, Notebook
 
 STUDENT = "student"  # nbgrader knows every student by this name, each in a gradebook of its own
 # What a student's code needs of the instructor's environment; the rest may be private.
@@ -134,7 +133,7 @@ def prepare(masters: dict[str, Path], root: Path) -> Course:
     from nbgrader.converters import GenerateAssignment
 
     library = root / "library"
-    for name in ("utils", "resources"):
+    for name in ("utils", "checks", "clinic", "resources"):
         shutil.copytree(
             ROOT / name, library / name, ignore=shutil.ignore_patterns("__pycache__", "*.md")
         )
@@ -163,7 +162,7 @@ def environment(library: Path) -> dict[str, str]:
     """Returns the variables of the environment in which students' code runs."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     return kept | {
-        "PYTHONPATH": str(library),
+        "PYTHONPATH": os.pathsep.join([str(library), str(library / "clinic")]),
         "PYTHONDONTWRITEBYTECODE": "1",
         "NBGRADER_EXECUTION": "autograde",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",

@@ -17,9 +17,11 @@ from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
+# The packages of the course itself.
+COURSE = ("utils", "checks", "attention_clinic")
 # What judging calls, and no more: libraries change far corners of themselves when they are used.
 LIBRARIES = re.compile(
-    r"(einops|utils)(\..+)?|numpy(\.random)?|torch(\.(functional|_tensor|overrides|autograd|linalg"
+    r"(einops|utils|checks|attention_clinic)(\..+)?|numpy(\.random)?|torch(\.(functional|_tensor|overrides|autograd|linalg"
     r"|random|nn|nn\.(functional|parameter|init|modules(\..+)?)))?"
 )
 # Standard modules that judging uses; sys has hooks that IPython changes, so only these of it.
@@ -48,11 +50,11 @@ MISSING = object()
 
 def load_course() -> None:
     """Imports all that checks use, so that nothing of it is new to a student's code."""
-    import utils
-
     importlib.import_module("torch._dynamo")  # loaded at the first check, wraps torch.manual_seed
-    for found in pkgutil.walk_packages(utils.__path__, "utils."):
-        importlib.import_module(found.name)
+    for name in COURSE:
+        package = importlib.import_module(name)
+        for found in pkgutil.walk_packages(package.__path__, f"{name}."):
+            importlib.import_module(found.name)
 
 
 class Pristine:
@@ -77,7 +79,7 @@ class Pristine:
                         continue
                 self.entries.append((f"{name}.{key}", vars(module), key, value))
                 self._look_into(f"{name}.{key}", value, seen)
-            if name.split(".")[0] == "utils":
+            if name.split(".")[0] in COURSE:
                 self.names.append((name, vars(module), frozenset(vars(module))))
         hooks = vars(sys.modules["torch.nn.modules.module"])
         self.hooks = {name: hooks[name] for name in HOOKS if name in hooks}
@@ -88,7 +90,7 @@ class Pristine:
             return key not in JUPYTERS and callable(value)
         if module == "sys":
             return key in OF_SYS
-        if module.split(".")[0] == "utils":
+        if module.split(".")[0] in COURSE:
             return not key.startswith("__") and key not in CHANGES
         return callable(value) or isinstance(value, ModuleType)
 
@@ -98,7 +100,7 @@ class Pristine:
             return
         seen.add(id(value))
         home = str(getattr(value, "__module__", "")).split(".")
-        ours = home[0] in ("utils", "einops")
+        ours = home[0] in (*COURSE, "einops")
         if isinstance(value, FunctionType):
             self.functions[value] = tuple(getattr(value, part) for part in PARTS)
         elif isinstance(value, type) and (
@@ -111,7 +113,7 @@ class Pristine:
                 if callable(inner) or isinstance(inner, property | staticmethod | classmethod):
                     self.entries.append((f"{label}.{key}", value, key, inner))
                     self._look_into(f"{label}.{key}", inner, seen)
-        elif isinstance(value, dict) and label.startswith("utils."):
+        elif isinstance(value, dict) and label.split(".")[0] in COURSE:
             for key, inner in value.items():
                 self.entries.append((f"{label}[{key!r}]", value, key, inner))
                 self._look_into(f"{label}[{key!r}]", inner, seen)
@@ -139,7 +141,7 @@ class Pristine:
                 else:
                     setattr(space, key, value)
                 # torch.manual_seed = 0 is a slip of who meant to call it, and deceives nobody.
-                if callable(found) or found is MISSING or label.startswith("utils."):
+                if callable(found) or found is MISSING or label.split(".")[0] in COURSE:
                     yield label
         for function, parts in self.functions.items():
             for part, value in zip(PARTS, parts, strict=True):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cards import source
+from grading.pristine import COURSE
 from refresh import Notebook
 
 # Attributes through which code reaches the code that judges it.
@@ -54,8 +55,8 @@ INNER_CALLS = {
     "os.killpg",
     "os.getppid",
 }
-INNER_MODULES = {"ctypes", "utils.checks.verdict", "utils.checks.judge", "utils.checks.compare"}
-INNER_MODULES |= {"utils.checks.watch", "utils.checks.cases"}
+INNER_MODULES = {"ctypes", "checks.engine.verdict", "checks.engine.judge", "checks.engine.compare"}
+INNER_MODULES |= {"checks.engine.watch", "checks.engine.cases"}
 SHELL = (
     "kernel",
     "events",
@@ -66,7 +67,7 @@ SHELL = (
     "payload_manager",
 )
 # Libraries in which something was replaced when it is assigned to; settings of theirs are no harm.
-JUDGES = ("torch", "einops", "numpy", "utils", "builtins", "math", "inspect", "operator", "copy")
+JUDGES = ("torch", "einops", "numpy", *COURSE, "builtins", "math", "inspect", "operator", "copy")
 JUDGES += ("random", "importlib", "types", "functools", "linecache", "re", "sys", "dataclasses")
 SETTINGS = re.compile(r"backends|allow_tf32|rcParams|_dynamo|_inductor|\.stdout$|\.stderr$")
 TOLD_CALLS = {"exec", "eval", "compile", "__import__", "globals", "vars"}
@@ -177,7 +178,7 @@ def _look(tree: ast.Module, names: dict[str, str]) -> Iterator[tuple[str, bool]]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             if "NBGRADER" in node.value:
                 yield "speaks of NBGRADER, by which a grader is known", True
-            elif "__globals__" in node.value or "utils.checks." in node.value:
+            elif "__globals__" in node.value or "checks." in node.value:
                 yield f"names {node.value[:40]!r} in a text", False
             elif "solutions/" in node.value or "/proc/" in node.value:
                 yield f"names the file {node.value[:40]!r}", False
@@ -203,7 +204,7 @@ def _bound(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and outside:
             found.add(node.id)
         elif isinstance(node, ast.ImportFrom) and outside:
-            right = (node.module or "") in ("utils.checks", "utils.checks.verdict")
+            right = (node.module or "") in ("checks", "checks.engine.verdict")
             found.update(
                 a.asname or a.name
                 for a in node.names
@@ -248,7 +249,7 @@ def _assigned(node: ast.AST, names: dict[str, str]) -> Iterator[tuple[str, bool]
             path = _path(target.value, names)
             if path == "sys.modules":
                 yield "replaces a module in sys.modules", True
-            elif path.startswith("utils.") or path.endswith("__dict__"):
+            elif path.split(".")[0] in COURSE or path.endswith("__dict__"):
                 yield f"writes into {path}", True
         elif isinstance(target, ast.Attribute):
             path = _path(target, names)
@@ -316,7 +317,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, bool]]:
             if name in INNER_CALLS:
                 yield f"uses {name}", True
     for name in dict.fromkeys(whole):
-        if name in INNER_MODULES or re.fullmatch(r"utils\.checks\.chapter_\d\d", name):
+        if name in INNER_MODULES or re.fullmatch(r"checks\.chapter_\d\d", name):
             yield f"imports {name}", name == "ctypes"
         elif name.split(".")[0] in TOLD_MODULES:
             yield f"imports {name}", False

@@ -42,7 +42,7 @@ def judging_kernel() -> type:
     from ipykernel.ipkernel import IPythonKernel
     from pristine import Pristine
 
-    from utils.checks import examine
+    from checks import examine
 
     pristine = Pristine()
 

@@ -1,0 +1,440 @@
+"""Checks of the exercises of chapter 01: patch embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from attention_clinic import Report, diagnose_embedding
+from checks.engine.cases import Case
+from checks.engine.judge import (
+    run,
+    same_function,
+    same_module,
+    same_number,
+    same_shape,
+    written,
+)
+from checks.engine.verdict import Wrong, exercise, open_exercise
+from checks.engine.watch import Watch
+from utils import embedding as finished
+
+FINISHED = {"patchify": "make the patches yourself"}
+CUTTING = {**FINISHED, "unfold": "write the pattern yourself"}
+
+
+@exercise("01.1", "Which shape?")
+def which_shape(patches_shape, tokens_shape, kernel_shape) -> str:
+    written(patches_shape, tokens_shape, kernel_shape)
+    embed = finished.PatchEmbedding((15, 42), (5, 6), in_channels=4, embed_dim=9)
+    pictures = torch.zeros(2, 4, 15, 42)
+    same_shape(patches_shape, finished.patchify(pictures, (5, 6)).shape, "b n p")
+    same_shape(tokens_shape, embed(pictures).shape, "b n e")
+    same_shape(kernel_shape, nn.Conv2d(4, 9, (5, 6), stride=(5, 6)).weight.shape, "e c ph pw")
+    return "the code gives all three shapes"
+
+
+# ------------------------------------------------------------------------------------- the cuts
+
+
+def by_pattern(pattern: str) -> Callable[[Tensor, int, int], Tensor]:
+    """A cut whose patches are put together in the given order."""
+    return lambda images, ph, pw: rearrange(
+        images, f"b c (gh ph) (gw pw) -> {pattern}", ph=ph, pw=pw
+    )
+
+
+right_cut = by_pattern("b (gh gw) (c ph pw)")
+
+
+def strips(images: Tensor, ph: int, pw: int) -> Tensor:
+    return images.reshape(len(images), -1, images.shape[1] * ph * pw)
+
+
+def mixed_channels(images: Tensor, ph: int, pw: int) -> Tensor:
+    return strips(by_pattern("b c gh gw ph pw")(images, ph, pw), ph, pw)
+
+
+def unfolded(images: Tensor, ph: int, pw: int) -> Tensor:
+    return F.unfold(images, (ph, pw), stride=(ph, pw))  # (b, p, n)
+
+
+CUT_MISTAKES = {
+    "the picture is viewed as rows of numbers: strips of the picture, not patches": strips,
+    "the channels come before the grid, so a patch holds one channel of different places": (
+        mixed_channels
+    ),
+    "gw stands behind the channels, so a patch holds parts of its neighbours": (
+        lambda images, ph, pw: by_pattern("b gh c gw ph pw")(images, ph, pw).reshape(
+            len(images), -1, images.shape[1] * ph * pw
+        )
+    ),
+    "the patches are numbered column by column, (gw gh), not row by row": (
+        by_pattern("b (gw gh) (c ph pw)")
+    ),
+    "a patch is laid out with the channels last, (ph pw c), not (c ph pw)": (
+        by_pattern("b (gh gw) (ph pw c)")
+    ),
+    "a patch is laid out column by column, (c pw ph), not row by row": (
+        by_pattern("b (gh gw) (c pw ph)")
+    ),
+    "a patch is laid out as (pw ph c), not as (c ph pw)": by_pattern("b (gh gw) (pw ph c)"),
+    "a patch is laid out as (ph c pw), not as (c ph pw)": by_pattern("b (gh gw) (ph c pw)"),
+    "the patches are taken from the places with the same remainder: in (gh ph), the letter of the "
+    "grid comes first": lambda images, ph, pw: rearrange(
+        images, "b c (ph gh) (pw gw) -> b (gh gw) (c ph pw)", ph=ph, pw=pw
+    ),
+    "ph and pw are exchanged": lambda images, ph, pw: right_cut(images, pw, ph),
+    "F.unfold returns (b, p, n): the last two axes must be swapped, not viewed": (
+        lambda images, ph, pw: unfolded(images, ph, pw).reshape(
+            len(images), -1, images.shape[1] * ph * pw
+        )
+    ),
+}
+LOOP_MISTAKES = {
+    words: lambda image, ph, pw, mistake=mistake: mistake(image[None], ph, pw)[0]
+    for words, mistake in CUT_MISTAKES.items()
+}
+
+
+def cut_clinic(cut: Callable) -> Report:
+    return diagnose_embedding(cut, (6, 20), (3, 4), call=lambda f, images: f(images, 3, 4))
+
+
+def pictures(case: Case) -> tuple[Any, ...]:
+    """Pictures and the size of a patch."""
+    return case.randn("b c (gh ph) (gw pw)"), case["ph"], case["pw"]
+
+
+def same_cut(answer: Callable, forbidden: dict[str, str], loops: bool) -> str:
+    return same_function(
+        answer,
+        right_cut,
+        pictures,
+        mistakes=CUT_MISTAKES,
+        forbidden=forbidden,
+        clinic=cut_clinic,
+        loops=loops,
+        counted=lambda case: (case.randn("b 1 (gh 2) (gw 3)"), 2, 3),
+    )
+
+
+@exercise("01.2", "Patches: the loop, then one line")
+def loop_and_line(cut_loop, cut) -> str:
+    written(cut_loop, cut)
+    same_function(
+        cut_loop,
+        lambda image, ph, pw: right_cut(image[None], ph, pw)[0],
+        lambda case: (case.randn("c (gh ph) (gw pw)"), case["ph"], case["pw"]),
+        mistakes=LOOP_MISTAKES,
+        forbidden={**CUTTING, "rearrange": "cut one slice for each place of the grid"},
+        looped=True,
+        counted=lambda case: (case.randn("2 gh gw"), 1, 1),
+    )
+    return same_cut(cut, CUTTING, loops=False)
+
+
+@exercise("01.3", "Find the bug")
+def find_the_bug(healthy) -> str:
+    return same_cut(healthy, FINISHED, loops=True)
+
+
+# ---------------------------------------------------------------------------------- convolution
+
+
+def tokens_of(cut: Callable) -> Callable:
+    """The tokens of patches that are cut in the given way."""
+    return lambda images, weight, bias, ph, pw: F.linear(cut(images, ph, pw), weight, bias)
+
+
+def viewed_maps(images: Tensor, weight: Tensor, bias: Tensor, ph: int, pw: int) -> Tensor:
+    tokens = tokens_of(right_cut)(images, weight, bias, ph, pw)
+    return tokens.mT.reshape(tokens.shape)
+
+
+CONV_MISTAKES = {
+    "the maps (b, e, gh, gw) of the convolution are viewed as (b, n, e): e must move to the end": (
+        viewed_maps
+    ),
+    "the bias is missing": lambda images, weight, bias, ph, pw: F.linear(
+        right_cut(images, ph, pw), weight
+    ),
+    "the tokens are numbered column by column, (gw gh), not row by row": (
+        tokens_of(by_pattern("b (gw gh) (c ph pw)"))
+    ),
+    "the rows of the weight are split as (ph pw c), not as (c ph pw)": (
+        tokens_of(by_pattern("b (gh gw) (ph pw c)"))
+    ),
+    "the rows of the weight are split as (c pw ph), not as (c ph pw)": (
+        tokens_of(by_pattern("b (gh gw) (c pw ph)"))
+    ),
+}
+
+
+def reordered(pattern: str) -> Callable:
+    return lambda weight, c, ph, pw: rearrange(weight, pattern, c=c, ph=ph, pw=pw)
+
+
+CONVERTED_MISTAKES = {
+    "this is the way back, from (c ph pw) to (ph pw c)": reordered("e (c ph pw) -> e (ph pw c)"),
+    "the rows are read as (pw ph c), and they came as (ph pw c)": reordered(
+        "e (pw ph c) -> e (c ph pw)"
+    ),
+    "the rows go out as (c pw ph), and should as (c ph pw)": reordered(
+        "e (ph pw c) -> e (c pw ph)"
+    ),
+    "the rows go out as (pw ph c), and should as (c ph pw)": reordered(
+        "e (ph pw c) -> e (pw ph c)"
+    ),
+    "the rows go out as (ph c pw), and should as (c ph pw)": reordered(
+        "e (ph pw c) -> e (ph c pw)"
+    ),
+}
+
+
+def with_weights(case: Case) -> tuple[Any, ...]:
+    """Pictures, the weight and bias of their projection, and the size of a patch."""
+    images, ph, pw = pictures(case)
+    return images, case.randn("e (c ph pw)"), case.randn("e"), ph, pw
+
+
+@exercise("01.4", "Weights that others trained")
+def weights_of_others(tokens_by_conv, converted) -> str:
+    written(tokens_by_conv, converted)
+    compared = same_function(
+        tokens_by_conv,
+        tokens_of(right_cut),
+        with_weights,
+        mistakes=CONV_MISTAKES,
+        forbidden=dict.fromkeys(CUTTING, "F.conv2d cuts and projects in one step"),
+    )
+    with Watch() as watch:
+        run(tokens_by_conv, with_weights(Case(0)))
+    if not watch.called["conv2d"]:
+        raise Wrong(
+            "the values are right, but there is no convolution: give the weight the shape "
+            "(e, c, ph, pw) and call F.conv2d"
+        )
+    same_function(
+        converted,
+        reordered("e (ph pw c) -> e (c ph pw)"),
+        lambda case: (case.randn("e (ph pw c)"), case["c"], case["ph"], case["pw"]),
+        mistakes=CONVERTED_MISTAKES,
+    )
+    return f"{compared}; the weights of others fit"
+
+
+# ------------------------------------------------------------------------------------ the class
+
+
+def put_together(
+    join: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> type[finished.PatchEmbedding]:
+    """The class with another way to join class token (b, 1, e), patches and positions."""
+
+    class Mistaken(finished.PatchEmbedding):
+        def forward(self, images: Tensor) -> Tensor:
+            patches = self.proj(finished.patchify(images, self.patch_size))
+            return join(self.class_token.expand(len(images), -1, -1), patches, self.positions)
+
+    return Mistaken
+
+
+EMBEDDING_MISTAKES = {
+    "the positions are missing": put_together(
+        lambda first, patches, positions: torch.cat([first, patches], dim=1)
+    ),
+    "the class token stands at the end, not in front": put_together(
+        lambda first, patches, positions: torch.cat([patches, first], dim=1) + positions
+    ),
+    "the class token gets no position: put it in front first, then add the positions": (
+        put_together(
+            lambda first, patches, positions: torch.cat([first, patches + positions[:, 1:]], dim=1)
+        )
+    ),
+    "the class token gets no position, and each patch the one of its neighbour": put_together(
+        lambda first, patches, positions: torch.cat([first, patches + positions[:, :-1]], dim=1)
+    ),
+    "the positions are added twice": put_together(
+        lambda first, patches, positions: torch.cat([first, patches], dim=1) + 2 * positions
+    ),
+    "the positions are multiplied, not added": put_together(
+        lambda first, patches, positions: torch.cat([first, patches], dim=1) * positions
+    ),
+}
+
+
+def embedding_clinic(module: nn.Module, built: dict[str, Any]) -> Report:
+    return diagnose_embedding(
+        module, built["image_size"], built["patch_size"], built["in_channels"]
+    )
+
+
+@exercise("01.5", "The class, for pictures that are not square")
+def patch_embedding(PatchEmbedding) -> str:
+    compared = same_module(
+        PatchEmbedding,
+        finished.PatchEmbedding,
+        lambda case: {
+            "image_size": case.shape("(gh ph) (gw pw)"),
+            "patch_size": case.shape("ph pw"),
+            "in_channels": case["c"],
+            "embed_dim": case["e"],
+        },
+        lambda case: (case.randn("b c (gh ph) (gw pw)"),),
+        mistakes=EMBEDDING_MISTAKES,
+        forbidden={"PatchEmbedding.forward": "write its four steps yourself"},
+        clinic=embedding_clinic,
+    )
+    torch.manual_seed(0)
+    fresh = PatchEmbedding((6, 10), (3, 2), 1, 4000)
+    for name in ("class_token", "positions"):
+        spread = getattr(fresh, name).std().item()
+        if not abs(spread - 0.02) < 0.002:
+            raise Wrong(f"{name} starts with standard deviation {spread:.2g}, asked for is 0.02")
+    return compared
+
+
+# ------------------------------------------------------------------------------- the experiment
+
+
+def last_picture(patches: Tensor) -> Tensor:
+    """Patches that are 0 but for the last picture."""
+    return torch.cat([torch.zeros_like(patches[:-1]), patches[-1:]])
+
+
+def black_and_white(case: Case) -> tuple[Any, ...]:
+    """Pictures whose first square is white and whose last one is black, and the patch size."""
+    images, ph, pw = pictures(case)
+    images[:, :, :ph, :pw], images[:, :, -ph:, -pw:] = 1.0, 0.0
+    return images, ph, pw
+
+
+def some_negative(patches: Tensor) -> Tensor:
+    """Patches whose numbers have the signs + and - in turn."""
+    signs = torch.tensor([1, -1], dtype=patches.dtype).repeat(patches.shape[-1])
+    return patches * signs[: patches.shape[-1]]
+
+
+CUTS = {
+    "a right cut": right_cut,
+    "the cut of exercise 3": mixed_channels,
+    "strips of the picture": strips,
+    "a cut numbered by columns": by_pattern("b (gw gh) (c ph pw)"),
+    "a cut that knows the last picture only": lambda *args: last_picture(right_cut(*args)),
+    "a cut that gives every second number a minus": lambda *args: some_negative(right_cut(*args)),
+}
+
+
+def changes(
+    cut: Callable,
+    images: Tensor,
+    ph: int,
+    pw: int,
+    channels: int | None = None,
+    fresh: bool = True,
+    restored: bool = False,
+    by_columns: bool = False,
+    whole: bool = False,
+    every: bool = False,
+    colour: float | None = None,
+) -> Tensor:
+    """The table of who changes whom, right or with one of its mistakes."""
+    before, painted, rows = cut(images, ph, pw), images.clone(), []
+    grid = (images.shape[2] // ph, images.shape[3] // pw)
+    order = [(row, column) for row in range(grid[0]) for column in range(grid[1])]
+    for row, column in sorted(order, key=lambda place: place[::-1]) if by_columns else order:
+        painted = images.clone() if fresh else painted
+        square = (slice(row * ph, (row + 1) * ph), slice(column * pw, (column + 1) * pw))
+        places = (slice(None), slice(channels), *square)
+        painted[places] = painted[places] + 1 if colour is None else colour
+        changed = cut(painted, ph, pw) != before
+        changed = changed.all(dim=2) if whole else changed.any(dim=2)
+        rows.append(changed.all(dim=0) if every else changed.any(dim=0))
+        if restored:
+            painted[places] -= 1
+    return torch.stack(rows)
+
+
+def squares(images: Tensor, ph: int, pw: int) -> int:
+    return images.shape[2] // ph * (images.shape[3] // pw)
+
+
+INFLUENCE_MISTAKES = {
+    "each square changes its own patch, whatever the cut does: cut the painted pictures with cut": (
+        lambda cut, images, ph, pw: torch.eye(squares(images, ph, pw), dtype=torch.bool)
+    ),
+    "rows and columns are exchanged: a row is one painted square": (
+        lambda cut, images, ph, pw: changes(cut, images, ph, pw).mT
+    ),
+    "it is False where a patch changes and True where not": (
+        lambda cut, images, ph, pw: ~changes(cut, images, ph, pw)
+    ),
+    "the squares are painted one after the other on the same copy: start each from a fresh one": (
+        lambda *args: changes(*args, fresh=False)
+    ),
+    "the paint is taken away again, which leaves rounded numbers: start each square from a fresh "
+    "copy": lambda *args: changes(*args, fresh=False, restored=True),
+    "the squares are numbered column by column, not row by row": (
+        lambda *args: changes(*args, by_columns=True)
+    ),
+    "only channel 0 is painted: paint the square in all channels": (
+        lambda *args: changes(*args, channels=1)
+    ),
+    "a patch is marked only when all of its numbers change: ask any, not all": (
+        lambda *args: changes(*args, whole=True)
+    ),
+    "a patch is marked when it changes in any picture, not only in all or in the first": (
+        lambda *args: changes(*args, every=True)
+    ),
+    "painting a square with 1 changes no square that is white already: add 1 to it": (
+        lambda *args: changes(*args, colour=1.0)
+    ),
+    "painting a square with 0 changes no square that is black already: add 1 to it": (
+        lambda *args: changes(*args, colour=0.0)
+    ),
+    "no patch ever changes: is the painted copy the one that is cut?": (
+        lambda cut, images, ph, pw: torch.zeros(
+            squares(images, ph, pw), squares(images, ph, pw), dtype=torch.bool
+        )
+    ),
+}
+
+
+@exercise("01.6", "Who changes whom?")
+def who_changes_whom(influence, reach) -> str:
+    written(influence, reach)
+    for name, cut in CUTS.items():
+        try:
+            same_function(
+                influence,
+                changes,
+                lambda case, cut=cut: (cut, *black_and_white(case)),
+                mistakes=INFLUENCE_MISTAKES,
+                trials=2,
+            )
+        except Wrong as wrong:
+            wrong.what = f"with {name}, {wrong.what}"
+            raise
+    found = same_number(
+        reach,
+        3.0,
+        0.01,
+        "the mean number of patches that change",
+        known={
+            1.0: "this is what one square changes in a right cut",
+            3 / 36: "this is the share of all patches, not their number",
+            108.0: "this is the number of all marks, not that of one row",
+            36.0: "this is the number of patches",
+            2.0: "sick takes one channel of three neighbours; where are the other channels?",
+        },
+    )
+    return f"the tables of {len(CUTS)} cuts agree, and {found}"
+
+
+open_exercise("01.7", "Patches that overlap")

@@ -1,0 +1,208 @@
+"""Runs the masters of the exercises in this process, with answers of its own put in their place.
+
+`tests/answers/chapter_NN.py` holds the answers: wrong ones with the words that the check must say,
+right ones that are written differently, and the mutants that are equal to the solution.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import itertools
+import json
+import linecache
+import re
+import signal
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from checks import Verdict, examine
+from exercises import BEGIN, END, STUB
+
+ROOT = Path(__file__).resolve().parents[2]
+MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_*.ipynb"))
+ANSWERS = Path(__file__).parent / "answers"
+SECONDS = 10  # for one answer; a mutant may loop for ever
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to an exercise.
+
+    Args:
+        text: code that runs after the solution's cells and defines the same names anew; or, with
+            `old`, what to write in the solution in place of `old`.
+        old: text of the solution that is replaced, wherever it stands.
+        says: words that the reason must hold; "" for a right answer.
+    """
+
+    text: str
+    old: str = ""
+    says: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.old} -> {self.text}" if self.old else self.text
+
+
+def swap(old: str, new: str, *, says: str = "") -> Answer:
+    """The solution with one piece of its text replaced."""
+    return Answer(new, old, says)
+
+
+def code(text: str, *, says: str = "") -> Answer:
+    """Code that defines the asked-for names anew."""
+    return Answer(textwrap.dedent(text).strip() + "\n", says=says)
+
+
+@dataclass(frozen=True)
+class Bank:
+    """The answers to one exercise.
+
+    Args:
+        wrong: at least five, each with `says`.
+        right: at least two, written differently from the solution.
+        equivalent: mutants that are as right as the solution, by their name as `make mutants`
+            prints it, with the reason.
+    """
+
+    wrong: list[Answer]
+    right: list[Answer]
+    equivalent: dict[str, str] = field(default_factory=dict)
+
+
+def bank(chapter: str) -> dict[str, Bank]:
+    """Returns the answers to the exercises of a chapter, by exercise."""
+    path = ANSWERS / f"chapter_{chapter}.py"
+    spec = importlib.util.spec_from_file_location(f"answers_{chapter}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.BANK
+
+
+# ------------------------------------------------------------------------------------- the master
+
+
+@dataclass
+class Task:
+    """One checked exercise of a master.
+
+    Args:
+        id: such as "03.2".
+        solution: its answer cells, one text.
+        arguments: what its check cell hands over, as code.
+        points: what it earns.
+        names: the names that stand before its first answer cell.
+    """
+
+    id: str
+    solution: str
+    arguments: list[str]
+    points: int
+    names: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def stub(self) -> str:
+        """The answer cells as the student gets them."""
+        region = re.compile(rf"^( *){BEGIN}\n.*?^ *{END}", re.DOTALL | re.MULTILINE)
+        return region.sub(lambda m: textwrap.indent(STUB, m.group(1)), self.solution)
+
+    def with_(self, answer: Answer) -> str:
+        """The answer cells with an answer put in."""
+        if not answer.old:
+            return f"{self.solution}\n\n{answer.text}"
+        assert answer.old in self.solution, f"{self.id}: the solution has no {answer.old!r}"
+        return self.solution.replace(answer.old, answer.text)
+
+    def judge(self, text: str, explain: bool = True) -> Verdict:
+        """Runs answer cells and asks the check."""
+        names = dict(self.names)
+        with limited():
+            run(text, names)
+            return examine(self.id, *(eval(a, names) for a in self.arguments), explain=explain)
+
+
+class TooLong(BaseException):
+    """An answer took longer than SECONDS; no check may take this for a wrong result."""
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+_number = itertools.count()
+
+
+def run(text: str, names: dict[str, Any]) -> None:
+    """Runs code as a notebook's cell does: its source can be read back by `inspect`."""
+    file = f"<cell {next(_number)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), names)
+
+
+def code_cells(path: Path) -> Iterator[tuple[str, str]]:
+    """Gives (grade_id, source) of each code cell; the id is "" for an ordinary cell."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            meta = cell["metadata"].get("nbgrader", {})
+            yield meta.get("grade_id", ""), "".join(cell["source"])
+
+
+@cache
+def tasks(path: Path) -> dict[str, Task]:
+    """Runs a master and returns its checked exercises, with the names that each one meets."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    raw = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    points = {
+        meta["grade_id"]: meta["points"]
+        for cell in raw
+        if (meta := cell["metadata"].get("nbgrader", {})).get("grade")
+    }
+    names: dict[str, Any] = {"__name__": "cell", "display": lambda *_: None}
+    result: dict[str, Task] = {}
+    before: dict[str, Any] = {}
+    open_cells: list[str] = []
+    for grade_id, source in code_cells(path):
+        if grade_id.startswith("answer"):
+            if not open_cells:
+                before = dict(names)
+            open_cells.append(source)
+        if grade_id.startswith("check"):
+            call = ast.parse(source).body[0].value
+            id, *arguments = call.args
+            result[id.value] = Task(
+                id.value,
+                "\n\n\n".join(open_cells),
+                [ast.unparse(argument) for argument in arguments],
+                points[grade_id],
+                before,
+            )
+            open_cells = []
+        elif not source.startswith("progress("):
+            run(source, names)
+            plt.close("all")
+    return result
+
+
+def judged(task: Task, answer: Answer, **options: Any) -> Verdict:
+    """Judges an answer of the bank."""
+    return task.judge(task.with_(answer), **options)

@@ -1,0 +1,675 @@
+"""The engine of the checks: what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import linecache
+import random
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention_clinic import diagnose
+from checks import CheckFailed, check, examine, progress
+from checks.engine import verdict
+from checks.engine.answer import NotYet, Wrong
+from checks.engine.cases import Case
+from checks.engine.compare import difference
+from checks.engine.judge import (
+    SOFTMAX,
+    same_choice,
+    same_function,
+    same_measure,
+    same_module,
+    same_number,
+    same_shape,
+)
+from checks.engine.watch import Watch
+from helpers import error_of
+from utils.attention import MultiHeadAttention
+from utils.encoder import FeedForward
+from utils.masking import causal_mask
+
+
+def centred(x: Tensor) -> Tensor:
+    return x - x.mean(dim=-1, keepdim=True)
+
+
+def rows(case: Case) -> tuple[Tensor]:
+    return (case.randn("b n e"),)
+
+
+def refusal(judge: Callable, *args, **options) -> str:
+    """Returns what is wrong and why, as `check` would say it."""
+    with pytest.raises(Wrong) as caught:
+        judge(*args, **options)
+    wrong = caught.value
+    why = wrong.why() if wrong.why else None
+    return f"{wrong.what}: {why}" if why else wrong.what
+
+
+# -------------------------------------------------------------------------------------- functions
+
+
+def in_place(x: Tensor) -> Tensor:
+    x -= x.mean(dim=-1, keepdim=True)
+    return x.clone()
+
+
+def in_place_without_effect(x: Tensor) -> Tensor:
+    result = centred(x)
+    x.mul_(1)
+    return result
+
+
+def cut(x: Tensor) -> Tensor:
+    return centred(x.detach())
+
+
+def half_cut(x: Tensor) -> Tensor:
+    return x - x.mean(dim=-1, keepdim=True).detach()
+
+
+def through_items(x: Tensor) -> Tensor:
+    return torch.tensor(centred(x).tolist(), dtype=x.dtype)
+
+
+def in_a_loop(x: Tensor) -> Tensor:
+    return torch.stack([row - row.mean(dim=-1, keepdim=True) for row in x.flatten(0, 1)]).view_as(x)
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def silent(x: Tensor) -> Tensor:
+    raise Silent
+
+
+def leaves(x: Tensor) -> Tensor:
+    raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda x: x.mean(dim=-1), "asked for is"),
+        (lambda x: centred(x)[None], "asked for is"),
+        (lambda x: torch.zeros(()), "asked for is"),
+        (lambda x: x.new_zeros(1, 1, x.shape[-1]), "asked for is"),
+        (lambda x: centred(x).float(), "the dtype is not: torch.float32 instead of torch.float64"),
+        (lambda x: centred(x.float()).to(x.dtype), "the values are not"),
+        (lambda x: centred(x).tolist(), "a list, a tensor of shape"),
+        (lambda x: centred(x).numpy(), "a ndarray, a tensor of shape"),
+        (lambda x: centred(x).to_sparse(), "sparse"),
+        (lambda x: torch.nested.nested_tensor(list(centred(x)), layout=torch.jagged), "a NestedT"),
+        (lambda x: centred(x).to("meta"), "another device"),
+        (lambda x: torch.from_numpy(centred(x).numpy()), "no gradient passes through numpy"),
+        (lambda x: {}[leaves], "raises KeyError: <function leaves>"),
+        (silent, "it raises Silent"),
+        (lambda x: (centred(x),), "a tuple, a tensor of shape"),
+        (lambda x: x, "it returns x as it came"),
+        (torch.clone, "it returns x as it came"),
+        (lambda x: torch.ones_like(x), "it gives the same for every input"),
+        (lambda x: centred(x) / 0, "the values are not"),
+        (lambda x: centred(x) * float("nan"), "it holds NaN"),
+        (lambda x: x - x.mean(dim=1, keepdim=True), "the mean over the tokens"),
+        (lambda x: x - x.mean(dim=0, keepdim=True), "the values are not"),
+        (lambda x: x.view(2, -1), "asked for is"),
+        (lambda x: x.view(-1, 12345), "raises RuntimeError"),
+        (lambda x, y: x, "raises TypeError"),
+        (lambda x: None, "returns None"),
+        (leaves, "raises SystemExit"),
+        (in_place, "x was changed in place"),
+        (in_place_without_effect, "x was changed in place"),
+        (cut, "no gradient reaches x"),
+        (through_items, "no gradient reaches x"),
+        (half_cut, "the gradient of x is not"),
+        (in_a_loop, "it loops"),
+        (F.layer_norm, "raises TypeError"),
+        (nn.Identity(), "it returns"),
+        (3, "a function is asked for"),
+    ],
+)
+def test_functions_are_refused_with_a_reason(answer: object, words: str) -> None:
+    mistakes = {"this is the mean over the tokens": lambda x: x - x.mean(dim=1, keepdim=True)}
+    assert words in refusal(same_function, answer, centred, rows, mistakes=mistakes, loops=False)
+
+
+def test_a_loop_that_is_asked_for_must_be_there() -> None:
+    def one_by_one(x: Tensor) -> Tensor:
+        return torch.stack([row - row.mean() for row in x.flatten(0, -2)]).view(x.shape)
+
+    same_function(one_by_one, centred, rows, looped=True)
+    assert "nothing loops" in refusal(same_function, centred, centred, rows, looped=True)
+
+
+def test_a_long_loop_is_found_soon() -> None:
+    calls = []
+
+    def endless(x: Tensor) -> Tensor:
+        result = centred(x)
+        for _ in range(10**9 if x.numel() > 5000 else 1):
+            calls.append(result + 0)
+        return result
+
+    words = refusal(same_function, endless, centred, rows, loops=False)
+    assert "it loops" in words and "and more on a large one" in words and len(calls) < 2000
+
+
+def test_right_functions_pass_however_they_are_written() -> None:
+    for answer in (
+        lambda x: x - x.mean(-1)[..., None],
+        lambda x: x - x.sum(-1, keepdim=True) / x.size(-1),
+        lambda y: y - torch.einsum("bne->bn", y).unsqueeze(-1) / y.shape[2],
+    ):
+        same_function(answer, centred, rows, loops=False)
+
+
+def unwatched(s: Tensor) -> Tensor:
+    with torch._C.DisableTorchFunction():
+        return s.softmax(-1)
+
+
+def through_attention(s: Tensor) -> Tensor:
+    one = torch.eye(s.shape[-1], dtype=s.dtype).expand(len(s), -1, -1)
+    return F.scaled_dot_product_attention(s * s.shape[-1] ** 0.5, one, one)
+
+
+@pytest.mark.parametrize(
+    "shortcut",
+    [
+        lambda s: F.softmax(s, -1),
+        lambda s: s.softmax(-1),
+        lambda s: torch.softmax(s, dim=-1),
+        lambda s: torch.special.softmax(s, -1),
+        lambda s: nn.Softmax(-1)(s),
+        lambda s: s.log_softmax(-1).exp(),
+        lambda s: (s - s.logsumexp(-1, keepdim=True)).exp(),
+        lambda s: torch.ops.aten.softmax.int(s, -1),
+        lambda s: torch.sparse.softmax(s.to_sparse(), 2).to_dense(),
+        partial(F.softmax, dim=-1),
+        torch.vmap(lambda row: F.softmax(row, -1)),
+        unwatched,
+        through_attention,
+        (lambda hidden: lambda s: hidden(s, -1))(F.softmax),
+    ],
+)
+def test_a_forbidden_call_is_seen_under_every_name(shortcut: Callable) -> None:
+    said = refusal(
+        same_function, shortcut, lambda s: s.softmax(-1), rows, forbidden=SOFTMAX, loops=False
+    )
+    assert "does the exercise for you: write the softmax with exp and sum" in said
+
+
+def test_the_function_of_the_check_is_no_answer() -> None:
+    for answer in (causal_mask, lambda n: causal_mask(n), partial(causal_mask)):
+        said = refusal(same_function, answer, causal_mask, lambda case: (case["n"],))
+        assert "calls the function that the check compares with" in said
+    same_function(lambda n: torch.ones(n, n).tril().bool(), causal_mask, lambda case: (case["n"],))
+
+
+def test_a_list_that_was_emptied_is_no_crash() -> None:
+    def popped(maps: list[Tensor]) -> Tensor:
+        return sum(maps.pop() for _ in range(2))
+
+    def added(maps: list[Tensor]) -> Tensor:
+        return sum(maps)
+
+    def two(case: Case) -> tuple[list[Tensor]]:
+        return ([case.randn("b n"), case.randn("b n")],)
+
+    assert "maps is shorter or longer afterwards" in refusal(same_function, popped, added, two)
+
+
+def test_a_mistake_that_does_not_fail_where_the_answer_fails_is_not_named() -> None:
+    def doubled(x: Tensor) -> Tensor:
+        return centred(x).double()
+
+    mistakes = {"this is right in double precision": lambda x: centred(x.double()).to(x.dtype)}
+    said = refusal(same_function, doubled, centred, rows, mistakes=mistakes)
+    assert said.endswith("the dtype is not: torch.float64 instead of torch.float32")
+
+
+def test_an_argument_that_is_not_used_is_named() -> None:
+    def two(case: Case) -> tuple[Tensor, Tensor]:
+        return case.randn("b n"), case.randn("b n")
+
+    def forgets(x: Tensor, bias: Tensor) -> Tensor:
+        return x + torch.ones_like(bias)
+
+    said = refusal(same_function, forgets, lambda x, bias: x + bias, two)
+    assert "the numbers in bias change nothing in the result" in said
+
+
+def test_watch_sees_functions_of_utils_and_leaves_no_trace() -> None:
+    attention = MultiHeadAttention(12, 3)
+    with Watch() as watch:
+        attention(torch.randn(2, 5, 12))
+    assert watch.called["MultiHeadAttention.forward"] == 1
+    assert watch.called["scaled_dot_product_attention"] == 1
+    before = dict(watch.called)
+    attention(torch.randn(2, 5, 12))
+    assert dict(watch.called) == before, "nothing is counted outside"
+
+
+def cell(text: str) -> dict:
+    """Runs code whose source can be read back, as that of a notebook's cell."""
+    file = f"<cell of a test {hash(text)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names: dict = {"torch": torch, "nn": nn}
+    exec(compile(text, file, "exec"), names)
+    return names
+
+
+HEAD = 'def softmax(scores):\n    """Return the weights."""\n'
+STUB = "    # your code here\n    pass\n"
+RIGHT_LINES = (
+    "    powers = (scores - scores.amax(-1, keepdim=True)).exp()\n"
+    "    return powers / powers.sum(-1, keepdim=True)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "words"),
+    [
+        (HEAD + STUB, "not yet", "softmax is still empty"),
+        (HEAD + "    pass\n", "not yet", "softmax is still empty"),
+        (HEAD, "not yet", "softmax is still empty"),
+        (HEAD + "    ...\n", "not yet", "softmax is still empty"),
+        (HEAD + RIGHT_LINES, "right", ""),
+        (HEAD + STUB + RIGHT_LINES, "right", ""),
+        (HEAD + "    # your code here\n" + RIGHT_LINES, "right", ""),
+        (HEAD + RIGHT_LINES + STUB, "right", ""),
+        (HEAD + "    powers = scores.exp()\n" + STUB, "not yet", "of pass in softmax"),
+        (HEAD + "    # your code here\n    powers = scores.exp()\n", "not right", "returns None"),
+        ("softmax = ...", "not yet", "still empty"),
+        ("softmax = None", "not yet", "still empty"),
+    ],
+)
+def test_a_stub_is_not_yet_and_an_answer_beside_it_counts(
+    text: str, state: str, words: str
+) -> None:
+    said = examine("03.2", cell(text)["softmax"])
+    assert said.state == state and words in said.reason, said
+
+
+def test_a_class_with_an_empty_method_is_not_yet() -> None:
+    text = (
+        "class Answer(nn.Module):\n    def __init__(self, embed_dim, mlp_dim):\n"
+        "        super().__init__()\n        # your code here\n        pass\n\n"
+        "    def forward(self, x):\n        return x\n"
+    )
+    for empty in ("__init__", "forward"):
+        with pytest.raises(NotYet, match=rf"Answer\.{empty} is still empty"):
+            same_module(cell(text)["Answer"], Narrow, widths, rows)
+        text = text.replace("        # your code here\n        pass\n", "        self.a = 1\n")
+        text = text.replace("        return x\n", "        ...\n")
+
+
+def test_sizes_differ_and_repeat() -> None:
+    for seed in range(50):
+        case = Case(seed)
+        x = case.randn("b c (gh ph) (gw pw)")
+        letters = ["b", "c", "gh", "ph", "gw", "pw"]
+        assert len({case[letter] for letter in letters}) == len(letters)
+        assert x.shape == (case["b"], case["c"], case["gh"] * case["ph"], case["gw"] * case["pw"])
+        again = Case(seed)
+        assert torch.equal(again.randn("b c (gh ph) (gw pw)"), x)
+        assert Case(seed, values=99).shape("b c") == again.shape("b c")
+
+
+def test_difference_never_broadcasts() -> None:
+    want = torch.ones(3, 4)
+    for got in (torch.ones(4), torch.ones(1, 4), torch.ones(3, 1), torch.ones(()), torch.ones(12)):
+        assert "shape" in difference(got, want)
+    assert difference(torch.ones(3, 4, dtype=torch.int64), want)
+    assert difference((want,), (want, want)) and difference(want, (want,))
+    assert difference(True, 1) and difference(1, True) and difference("a", "b")
+    assert difference(float("nan"), 1.0) and difference(torch.ones(2), 1.0)
+    assert difference(2, 2) is None and difference(2, 2.0) is None
+    nan = torch.tensor([1.0, float("nan")])
+    assert difference(nan, nan.clone()) is None, "NaN is right where NaN is asked for"
+
+
+# ---------------------------------------------------------------------------------------- classes
+
+
+class Narrow(nn.Module):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__()
+        self.fc1 = nn.Linear(embed_dim, mlp_dim)
+        self.fc2 = nn.Linear(mlp_dim, embed_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.fc1(x).relu())
+
+
+def widths(case: Case) -> dict[str, int]:
+    return {"embed_dim": case["e"], "mlp_dim": case["m"]}
+
+
+def variant(**changed) -> type[nn.Module]:
+    return type("Answer", (Narrow,), changed)
+
+
+def without(name: str) -> type[nn.Module]:
+    class Answer(Narrow):
+        def __init__(self, embed_dim: int, mlp_dim: int):
+            super().__init__(embed_dim, mlp_dim)
+            delattr(self, name)
+
+    return Answer
+
+
+class Renamed(nn.Module):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__()
+        self.first, self.second = nn.Linear(embed_dim, mlp_dim), nn.Linear(mlp_dim, embed_dim)
+
+
+class Extra(Narrow):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__(embed_dim, mlp_dim)
+        self.fc3 = nn.Linear(2, 2)
+
+
+class Fixed(Narrow):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__(embed_dim, 7)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (without("fc2"), "has no fc2.weight"),
+        (Renamed, "has no fc1.weight: keep the names"),
+        (Extra, "has fc3.bias, which no step"),
+        (Fixed, "fc1.weight has shape"),
+        (type("Answer", (nn.Module,), {}), "raises TypeError"),
+        (variant(forward=lambda self, x: self.fc2(self.fc1(x))), "there is no ReLU"),
+        (variant(forward=lambda self, x: x), "the values are not"),
+        (variant(forward=lambda self, x: self.fc2(self.fc1(x).relu_()).detach()), "no gradient"),
+        (variant(forward=lambda self, x: self.fc2(self.fc1(x)).sum()), "asked for is"),
+        (variant(forward=lambda self, x: None), "Answer.forward returns None"),
+        (nn.Linear(2, 2), "a class that extends nn.Module is asked for"),
+        (Case, "a class that extends nn.Module is asked for"),
+    ],
+)
+def test_classes_are_refused_with_a_reason(answer: object, words: str) -> None:
+    linear = variant(forward=lambda self, x: self.fc2(self.fc1(x)))
+    said = refusal(
+        same_module,
+        answer,
+        Narrow,
+        widths,
+        rows,
+        mistakes={"there is no ReLU between the two": linear},
+    )
+    assert words in said
+
+
+class Renewed(Narrow):
+    """The same layers under two names each, and a number of its own that is no parameter."""
+
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        nn.Module.__init__(self)
+        self.layers = nn.Sequential(nn.Linear(embed_dim, mlp_dim), nn.Linear(mlp_dim, embed_dim))
+        self.fc1, self.fc2 = self.layers
+        self.register_buffer("share", torch.tensor(0.5))
+
+
+class Frozen(Narrow):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__(embed_dim, mlp_dim)
+        self.fc1.bias.requires_grad_(False)
+
+
+class Tied(nn.Module):
+    def __init__(self, embed_dim: int):
+        super().__init__()
+        self.fc1 = nn.Linear(embed_dim, embed_dim)
+        self.fc2 = self.fc1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.fc1(x))
+
+
+class Untied(Tied):
+    def __init__(self, embed_dim: int):
+        super().__init__(embed_dim)
+        self.fc2 = nn.Linear(embed_dim, embed_dim)
+
+
+def test_parts_may_have_a_second_name_and_buffers() -> None:
+    same_module(Renewed, Narrow, widths, rows)
+
+
+def test_what_is_wrong_with_a_parameter_is_said() -> None:
+    assert "fc1.bias has requires_grad=False" in refusal(same_module, Frozen, Narrow, widths, rows)
+    forgets = variant(forward=lambda self, x: self.fc2(x @ self.fc1.weight.T))
+    said = refusal(same_module, forgets, Narrow, widths, rows)
+    assert "the numbers in fc1.bias change nothing" in said
+    said = refusal(same_module, Tied, Untied, lambda case: {"embed_dim": case["e"]}, rows)
+    assert "fc1.weight and fc2.weight are one and the same" in said
+
+
+def test_a_class_built_from_a_forbidden_one_is_seen() -> None:
+    class Answer(Narrow):
+        def __init__(self, embed_dim: int, mlp_dim: int):
+            nn.Module.__init__(self)
+            finished = FeedForward(embed_dim, mlp_dim)
+            self.fc1, self.fc2 = finished.fc1, finished.fc2
+
+    forbidden = {"FeedForward.__init__": "build the two layers yourself"}
+    said = refusal(same_module, Answer, Narrow, widths, rows, forbidden=forbidden)
+    assert "it calls FeedForward, which does the exercise for you: build the two" in said
+
+
+def test_the_clinic_names_the_bug_of_a_class() -> None:
+    class Answer(MultiHeadAttention):
+        def forward(self, x: Tensor) -> Tensor:
+            b, n, e = x.shape
+            parts = (self.q_proj, self.k_proj, self.v_proj)
+            q, k, v = (p(x).view(b, n, self.num_heads, -1).transpose(1, 2) for p in parts)
+            weights = (q @ k.mT / e**0.5).softmax(dim=-1)
+            return self.out_proj((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+    said = refusal(
+        same_module,
+        Answer,
+        MultiHeadAttention,
+        lambda case: {"embed_dim": case["h"] * case["d"], "num_heads": case["h"]},
+        lambda case: (case.randn("b n (h d)"),),
+        clinic=lambda module, built: diagnose(module, built["num_heads"]),
+    )
+    assert "divides by sqrt(embed_dim)" in said and "scale-embed" in said
+
+
+# --------------------------------------------------------------------- shapes, numbers and choices
+
+
+@pytest.mark.parametrize(
+    ("guess", "words"),
+    [
+        ((2, 5, 3), "another order"),
+        ((2, 3), "it needs 3 axes"),
+        ((1, 6, 5), "laid out otherwise"),
+        ((2, 3, 4), "look at k"),
+        ((2.0, 3, 5), "whole numbers"),
+        (30, "whole numbers"),
+        ("2 3 5", "whole numbers"),
+        (torch.zeros(2, 3, 5), "got a Tensor"),
+        (lambda: (2, 3, 5), "got a function"),
+    ],
+)
+def test_guesses_are_refused_without_the_answer(guess: object, words: str) -> None:
+    said = refusal(same_shape, guess, (2, 3, 5), "i j k")
+    assert words in said and "(2, 3, 5)" not in said
+    assert "right" not in said.split(":")[0]
+
+
+def test_numbers_and_choices() -> None:
+    known = {4.0: "this is the square"}
+    assert "square" in refusal(same_number, 4.01, 2.0, 0.1, "the root", known)
+    assert "too large" in refusal(same_number, 9, 2.0, 0.1, "the root", known)
+    near_zero = {0.05: "this is the loss"}  # a wide margin must not make every number known
+    assert "this is the loss" in refusal(same_number, 0.051, 2.0, 0.1, "the root", near_zero)
+    assert "too small" in refusal(same_number, 0.0, 2.0, 0.1, "the root", near_zero)
+    for nothing in ("2", True, [2], float("nan")):
+        refusal(same_number, nothing, 2.0, 0.1, "the root")
+    for number in (torch.tensor(2.05), np.float32(2.05), np.array(2.05), np.int64(2)):
+        same_number(number, 2.0, 0.1, "the root")
+    assert "too large" in refusal(same_number, 10**400, 2.0, 0.1, "the root")
+    for number in (torch.tensor(2), np.int64(2), np.array([2])):
+        assert difference(number, 2) is None
+    assert "got a Case" in refusal(same_choice, Case(0), "columns", {}, "they do not")
+    wrong = {"rows": "they sum to 1"}
+    assert "they sum to 1" in refusal(same_choice, "rows", "columns", wrong, "they do not")
+    assert "must be one of" in refusal(same_choice, "heads", "columns", wrong, "they do not")
+    same_choice(" Columns ", "columns", wrong, "they do not")
+
+
+def test_an_experiment_must_measure() -> None:
+    def measured(d: int) -> float:
+        return torch.randn(20_000, d).square().sum(-1).mean().item()
+
+    options = {"what": "the squared length", "mistakes": {"the mean, not the sum": lambda d: 1.0}}
+    cases = [(3,), (40,)]
+    same_measure(measured, lambda d: d, cases, **options)
+    assert "nothing was measured" in refusal(same_measure, float, lambda d: d, cases, **options)
+    for_show = refusal(
+        same_measure, lambda d: d + 0 * torch.randn(1).item(), lambda d: d, cases, **options
+    )
+    assert "nothing was measured" in for_show, "a formula that draws for show is a formula"
+    assert "not the sum" in refusal(
+        same_measure, lambda d: torch.randn(9000, d).square().mean(), lambda d: d, cases, **options
+    )
+    assert "too small" in refusal(same_measure, lambda d: 0.1, lambda d: d, cases, **options)
+    for nothing in ("3", True, [3.0], torch.ones(2), float("nan")):
+        refusal(same_measure, lambda d, x=nothing: x, lambda d: d, cases, **options)
+
+
+# ------------------------------------------------------------------------------------------ check
+
+
+def test_check_prints_and_does_not_raise(capsys: pytest.CaptureFixture) -> None:
+    for answers, state in (((..., ...), "not yet"), (((1,), (2,)), "not right")):
+        assert check("03.1", *answers) is None
+        said = capsys.readouterr()
+        assert said.out.startswith(f"03.1  {state}: ") and not said.err
+        assert max(map(len, said.out.splitlines())) <= verdict.PAGE
+    assert check("03.1", (2, 3, 5, 7), (2, 3, 5, 6)) is None
+    assert capsys.readouterr().out.startswith("03.1  right: ")
+
+
+def test_check_raises_for_a_grader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    check("03.1", (2, 3, 5, 7), (2, 3, 5, 6))
+    for answers in ((..., ...), ((1,), (2,))):
+        with pytest.raises(CheckFailed, match=r"03\.1  not"):
+            check("03.1", *answers)
+
+
+def test_progress_tells_the_last_verdicts(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict, "_SEEN", {})
+    check("03.1", (2, 3, 5, 7), (2, 3, 5, 6))
+    check("03.2", None)
+    check("03.4", print)
+    capsys.readouterr()
+    progress("03")
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "Chapter 03: 1 of 6 right"
+    states = [line.split("  ")[2].strip() for line in lines]
+    assert states == ["right", "not yet", "not run", "not right", "not run", "not run", "open"]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: examine("03.99", 1), "the exercise must be one of"),
+        (lambda: examine("99.1", 1), "got chapter '99'"),
+        (lambda: examine("03.7"), "the exercise must be one of"),
+        (lambda: examine("03.2"), "takes softmax, got 0 answers"),
+        (lambda: examine("03.2", 1, 2), "got 2 answers"),
+        (lambda: progress("3"), "got chapter '3'"),
+    ],
+)
+def test_a_check_cell_that_was_changed_says_how_to_mend_it(call: Callable, words: str) -> None:
+    assert words in error_of(call)
+
+
+def test_a_check_disturbs_nothing() -> None:
+    torch.manual_seed(1)
+    want = torch.rand(3)
+    torch.manual_seed(1)
+    examine("03.2", lambda scores: scores.softmax(-1) * torch.rand(1))
+    assert torch.equal(torch.rand(3), want), "the student's random numbers go on as they were"
+
+
+def test_a_check_says_the_same_whatever_was_before() -> None:
+    def chance(scores: Tensor) -> Tensor:
+        size = torch.rand(1).item() + np.random.rand() + random.random()
+        return scores.new_zeros(int(1e9 * size), 0)
+
+    said = []
+    for seed in (1, 2):
+        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)
+        said.append(str(examine("03.2", chance)))
+    assert said[0] == said[1]
+    with torch.no_grad():
+        assert examine("03.2", cell(HEAD + RIGHT_LINES)["softmax"]).state == "right"
+    warns = HEAD + "    import warnings\n    warnings.warn('from line 4')\n" + RIGHT_LINES
+    with warnings.catch_warnings(action="error"):
+        assert examine("03.2", cell(warns)["softmax"]).state == "right"
+
+
+def test_a_check_never_raises_for_a_student(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(answer) -> str:
+        return answer.nothing
+
+    def why() -> str:
+        raise RuntimeError
+
+    def unexplained(answer) -> str:
+        raise Wrong("it is wrong", why)
+
+    for function, words in ((judge, "cannot use this answer"), (unexplained, "it is wrong")):
+        found = verdict.Exercise("03.2", "Title", function)
+        monkeypatch.setitem(verdict.EXERCISES, "03.2", found)
+        said = examine("03.2", Case(0))
+        assert said.state == "not right" and words in said.reason
+
+
+def test_the_readme_shows_what_a_check_says() -> None:
+    def over_the_queries(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-2)
+        return weights @ v, weights
+
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"```\n{examine('03.4', over_the_queries)}\n```" in readme
+
+
+def test_a_constant_in_single_precision_is_no_mistake() -> None:
+    def inputs(case: Case) -> tuple[torch.Tensor, ...]:
+        return (case.randn("n d"),)
+
+    def right(x: torch.Tensor) -> torch.Tensor:
+        return x / x.shape[-1] ** 0.5
+
+    same_function(lambda x: x / torch.sqrt(torch.tensor(x.shape[-1])), right, inputs)
+    same_function(lambda x: torch.exp(x / torch.tensor(3.0)), lambda x: torch.exp(x / 3.0), inputs)
+    with pytest.raises(Wrong, match="values are not"):
+        same_function(lambda x: (x.float() / x.shape[-1] ** 0.5).to(x), right, inputs)
+    with pytest.raises(Wrong, match="values are not"):
+        same_function(lambda x: x / torch.sqrt(torch.tensor(x.shape[-1])) + 1e-7, right, inputs)
+    assert torch.get_default_dtype() == torch.float32

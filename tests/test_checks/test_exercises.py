@@ -1,0 +1,141 @@
+"""The checks of the exercises: right answers pass; blank, wrong and mutated ones do not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from exercise_bank import MASTERS, Answer, Task, bank, code_cells, judged, tasks
+from mutants import outcome
+from notebook_rules import Chapter, minutes
+
+from checks.engine.verdict import exercises
+from refresh import execute
+
+Found = list[tuple[Task, Answer]]
+
+
+def answers(kind: str) -> Callable[[Path], Found]:
+    def of(path: Path) -> Found:
+        entries = bank(path.name[:2])
+        return [(t, a) for id, t in tasks(path).items() for a in getattr(entries[id], kind)]
+
+    return of
+
+
+def words(verdict) -> str:
+    return f"{verdict.state}: {verdict.reason}"
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+class TestMaster:
+    """Each test takes the exercises of one chapter and names those that fail."""
+
+    def test_solution_is_right(self, path: Path) -> None:
+        found = {id: task.judge(task.solution) for id, task in tasks(path).items()}
+        assert {id: words(v) for id, v in found.items() if v.state != "right"} == {}
+
+    def test_stub_is_not_yet(self, path: Path) -> None:
+        found = {id: task.judge(task.stub) for id, task in tasks(path).items()}
+        assert {id: words(v) for id, v in found.items() if v.state != "not yet"} == {}
+
+    def test_wrong_answers_are_refused_with_the_reason(self, path: Path, record_property) -> None:
+        found = answers("wrong")(path)
+        failed = []
+        for task, answer in found:
+            assert answer.says, f"{task.id}: {answer} does not say what the check must say"
+            verdict = judged(task, answer)
+            if verdict.state != "not right" or answer.says not in verdict.reason:
+                failed.append(f"{task.id} {answer}\n  must say {answer.says!r}, says {verdict}")
+        record_property("wrong", [len(found), len(found) - len(failed)])
+        assert not failed, "\n".join(failed)
+
+    def test_right_answers_written_differently_pass(self, path: Path, record_property) -> None:
+        found = answers("right")(path)
+        verdicts = [(task.id, str(a), judged(task, a)) for task, a in found]
+        failed = [f"{id} {text}\n  {v}" for id, text, v in verdicts if v.state != "right"]
+        record_property("right", [len(found), len(found) - len(failed)])
+        assert not failed, "\n".join(failed)
+
+    def test_no_mutant_is_accepted(self, path: Path, record_property) -> None:
+        entries = bank(path.name[:2])
+        found = {id: outcome(task, entries[id]) for id, task in tasks(path).items()}
+        made = sum(o.made for o in found.values())
+        passed = sum(len(o.accepted) for o in found.values())
+        same = sum(len(o.equivalent) for o in found.values())
+        record_property("mutants", [made - same, made - same - passed])
+        record_property("equivalent", [same, same])
+        assert {id: o.accepted for id, o in found.items() if o.accepted} == {}
+        assert {id: o.idle for id, o in found.items() if o.idle} == {}, "not needed in the bank"
+
+    def test_bank_is_full(self, path: Path, record_property) -> None:
+        entries = bank(path.name[:2])
+        record_property("exercises", [len(entries), len(entries)])
+        assert list(entries) == list(tasks(path)), "the bank holds each checked exercise, in order"
+        for id, entry in entries.items():
+            assert len({str(a) for a in entry.wrong}) >= 5, f"{id}: five wrong answers at least"
+            assert len({str(a) for a in entry.right}) >= 2, f"{id}: two right answers at least"
+            assert all(entry.equivalent.values()), f"{id}: an equivalent mutant needs its reason"
+
+    def test_checks_know_the_exercises(self, path: Path) -> None:
+        known = exercises(path.name[:2])
+        assert 4 <= len(known) <= 8, "four to eight exercises a chapter"
+        assert [e.id for e in known if e.judge] == list(tasks(path))
+        assert len([e for e in known if not e.judge]) == 1, "one open exercise a chapter"
+        text = path.read_text(encoding="utf-8")
+        titles = re.findall(r'"## (\d+)\. (.+?)(?:\\n)?"', text)
+        assert [(f"{path.name[:2]}.{n}", title) for n, title in titles] == [
+            (e.id, e.title) for e in known
+        ], "the titles of the cards are the titles that progress() shows"
+
+    def test_wrong_kinds_of_answers_are_refused(self, path: Path) -> None:
+        """Nonsense of every kind gets a verdict, never a crash and never a pass."""
+        for id, task in tasks(path).items():
+            for nonsense in ("None", "...", "0", "'text'", "[]", "print", "lambda *_: 0", "object"):
+                names = "\n".join(f"{name} = {nonsense}" for name in task.arguments)
+                verdict = task.judge(f"{task.solution}\n{names}", explain=False)
+                assert verdict.state != "right", f"{id} accepts {nonsense}"
+
+
+WORDS = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_chapter_and_readme_tell_how_many_there_are(path: Path) -> None:
+    count = len(exercises(path.name[:2]))
+    (time,) = minutes(Chapter.read(path).markdown[0])
+    chapter = "\n".join(Chapter.read(path.parent.parent / path.name).markdown)
+    assert f"](exercises/{path.name})**: {WORDS[count]} of them, about {time} minutes" in chapter
+    readme = (path.parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"[{count}](notebooks/exercises/{path.name})" in readme
+
+
+def test_every_chapter_has_a_master() -> None:
+    root = MASTERS[0].parent.parent
+    chapters = sorted(path.name for path in root.glob("[0-9][0-9]_*.ipynb"))
+    assert [path.name for path in MASTERS] == chapters
+
+
+def test_masters_use_only_what_students_have() -> None:
+    for path in MASTERS:
+        for _, source in code_cells(path):
+            assert "exercise_bank" not in source and "tests" not in source, path.name
+
+
+@pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
+def test_run_all_of_an_untouched_notebook_goes_through(path: Path) -> None:
+    """In a kernel, as a student: classes and functions of a notebook have no file of their own."""
+    untouched = path.parent.parent / "exercises" / path.name
+    cells = json.loads(asyncio.run(execute(untouched, timeout=120)))["cells"]
+    said = {
+        cell["metadata"]["nbgrader"]["grade_id"]: "".join(cell["outputs"][0]["text"])
+        for cell in cells
+        if cell["metadata"].get("nbgrader", {}).get("grade")
+    }
+    assert list(said) == [f"check-{id.replace('.', '-')}" for id in tasks(path)]
+    for grade_id, text in said.items():
+        assert text.startswith(f"{grade_id[6:].replace('-', '.')}  not yet: "), text

@@ -1,0 +1,363 @@
+"""The clinic: the bank of patients, what it promises beside, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import random as python_random
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import patients
+import pytest
+import torch
+import torch.nn.functional as F
+from patients import CASES, UNKNOWN, Case, Loops, Views
+from torch import Tensor, nn
+
+from attention_clinic import (
+    BUGS,
+    diagnose,
+    diagnose_block,
+    diagnose_embedding,
+    diagnose_loss,
+    diagnose_positions,
+)
+from attention_clinic.catalogue import FORMS, STAGES, reference
+from helpers import error_of
+from utils.attention import MultiHeadAttention
+from utils.masking import causal_mask, padding_mask
+
+SEEDS = (0, 1)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# ------------------------------------------------------------------------------------- the bank
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{'+'.join(c.ids) or 'healthy'}-{c.name}")
+def test_patient(case: Case) -> None:
+    for seed in SEEDS:
+        for e, h in case.sizes if seed == SEEDS[0] else case.sizes[:1]:
+            assert case.judge(case.examine(seed, e, h), h) is None, f"seed {seed}, e={e}, h={h}"
+
+
+@pytest.mark.parametrize("make", UNKNOWN, ids=lambda make: make.__name__)
+def test_what_the_catalogue_does_not_know_gets_no_name(make: type) -> None:
+    torch.manual_seed(3)
+    report = diagnose(make(24, 4), 4)
+    assert not report.healthy and not report.explanations
+    assert "unexplained" in str(report)
+
+
+def test_every_bug_has_two_patients_and_every_pair_one() -> None:
+    written: dict[tuple[str, ...], set[str]] = {}
+    for case in CASES:
+        written.setdefault(case.ids, set()).add(case.name)
+    for id in BUGS:
+        assert len(written.get((id,), ())) >= 2, f"{id} needs two independent patients"
+    assert len(written[()]) >= 12
+    assert sum(len(ids) == 2 for ids in written) >= 12
+    assert len(UNKNOWN) >= 5
+
+
+def test_the_catalogue_is_complete() -> None:
+    for stage in STAGES:
+        assert reference(stage).id is None
+        assert all(form.id in BUGS for form in FORMS[stage][1:])
+    for bug in BUGS.values():
+        assert bug.words[0].islower() and not bug.words.endswith(".")
+        assert bug.fix.endswith(".") and bug.threads
+        assert bug.chapter.isdigit() and len(bug.chapter) == 2
+
+
+def test_the_patients_of_the_bank_have_the_right_shapes() -> None:
+    """What makes the clinic necessary: no check of shapes finds any of them."""
+    x = torch.randn(2, 5, 24)
+    for make in (patients.ViewsMerge, patients.LoopsSplit, patients.ViewsSoftmaxQuery):
+        assert make(24, 4)(x).shape == x.shape
+
+
+# ----------------------------------------------------------------------------- what is promised
+
+
+class Watched(Views):
+    """Counts its calls, in a buffer and in an attribute."""
+
+    def __init__(self, e: int, h: int):
+        super().__init__(e, h)
+        self.register_buffer("calls", torch.zeros(()))
+        self.log: list[int] = []
+
+    def forward(self, x, mask=None):
+        self.calls += 1
+        self.log.append(1)
+        return super().forward(x, mask)
+
+
+def test_the_module_stays_as_it_was() -> None:
+    module = Watched(24, 4).train()
+    module.proj.eval()
+    seen = []
+    module.register_forward_hook(lambda *given: seen.append(given))
+    module.proj.register_forward_pre_hook(lambda *given: seen.append(given))
+    module(torch.randn(2, 3, 24)).sum().backward()
+    seen.clear()
+    before = copy.deepcopy(module.state_dict())
+    gradients = {name: p.grad.clone() for name, p in module.named_parameters()}
+    block = patients.PreNorm(24, 4)
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), python_random.getstate()
+    assert diagnose(module, 4).healthy
+    assert diagnose_block(block, 4).healthy
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert all(torch.equal(p.grad, gradients[name]) for name, p in module.named_parameters())
+    assert all(p.requires_grad and p.dtype == torch.float32 for p in module.parameters())
+    assert module.training and not module.proj.training and module.log == [1]
+    assert len(module._forward_hooks) == len(module.proj._forward_pre_hooks) == 1 and not seen
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert python_random.getstate() == states[2]
+
+
+def test_what_is_printed_is_the_same_everywhere() -> None:
+    module = patients.ViewsScaledByEmbed(24, 4)
+    text = str(diagnose(module, num_heads=4))
+    assert text.splitlines()[0] == "ViewsScaledByEmbed: not equal to the reference"
+    assert "  scale-embed   divides by sqrt(embed_dim) instead of sqrt(head_dim)" in text
+    assert "reproduces your output exactly (largest difference below 1e-09)" in text
+    assert "    Fix: divide by head_dim ** 0.5, the width of one head.\n    Chapter 03." in text
+    assert "karpathy/ng-video-lecture#6" in text
+    assert max(map(len, text.splitlines())) <= 96
+    torch.manual_seed(9)
+    assert str(diagnose(patients.ViewsScaledByEmbed(24, 4), 4)) == text
+
+
+def test_programs_read_the_report() -> None:
+    report = diagnose(patients.Pair1(24, 4), 4)
+    (explanation,) = report.explanations
+    assert explanation.ids == report.ids == ("scale-embed", "merge-no-transpose")
+    assert 0 <= explanation.difference < 1e-9
+    assert (
+        explanation.chapter == "03" and "jsbaan/transformer-from-scratch#6" in explanation.threads
+    )
+    page = report._repr_html_()
+    assert "<b>scale-embed + merge-no-transpose</b>" in page
+    assert "https://github.com/jsbaan/transformer-from-scratch/issues/6" in page
+    healthy = diagnose(MultiHeadAttention(24, 4), 4)
+    assert healthy.healthy and healthy.checked and healthy.ids == ()
+    assert "<table>" not in healthy._repr_html_()
+
+
+def test_alternatives_are_both_reported() -> None:
+    report = diagnose(
+        patients.ViewsMaskMultiply(24, 4), 4, mask=padding_mask(torch.tensor([2, 5]), 5)
+    )
+    assert [e.ids for e in report.explanations] == [("mask-multiply",), ("mask-tiny",)]
+    assert "or, which gives the same output" in str(report)
+
+
+def test_names_break_ties() -> None:
+    for e, h in patients.SIZES:
+        unnamed = diagnose(patients.UnnamedSoftmaxQuery(e, h), h)
+        assert {e.ids for e in unnamed.explanations} == {("softmax-query",), ("mix-transposed",)}
+    assert diagnose(patients.LoopsSoftmaxQuery(24, 4), 4).ids == ("softmax-query",)
+    assert len(diagnose(patients.LoopsSoftmaxQuery(24, 4), 4).explanations) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (patients.Sigmoid, "rows sum to 1"),
+        (patients.Rotary, "order does not matter"),
+        (patients.Noisy, "two calls in eval mode"),
+    ],
+)
+def test_properties_that_fail_are_said(make: type, words: str) -> None:
+    assert any(words in line for line in diagnose(make(24, 4), 4).failing)
+
+
+def test_properties_about_samples_and_the_future() -> None:
+    class Mixes(patients.Sigmoid):
+        def forward(self, x, mask=None):
+            return super().forward(x) + x.mean(dim=0)
+
+    failing = diagnose(Mixes(24, 4), 4, causal=True).failing
+    assert any("samples stay apart" in line for line in failing)
+    assert any("the past does not see the future" in line for line in failing)
+    mask = padding_mask(torch.tensor([3, 5]), 5)
+    failing = diagnose(patients.Sigmoid(24, 4), 4, mask=mask).failing
+    assert any("padding does not leak" in line for line in failing)
+
+
+def test_no_attention_at_all() -> None:
+    report = diagnose(nn.Linear(24, 24), 4)
+    assert not report.healthy and not report.explanations
+    assert "no weights that could be" in str(report)
+
+
+def test_the_start_of_the_weights_hides_nothing() -> None:
+    for change in (nn.init.zeros_, nn.init.ones_):
+        module = patients.LoopsMerge(24, 4)
+        for parameter in module.parameters():
+            change(parameter)
+        assert diagnose(module, 4).ids == ("merge-no-transpose",)
+
+
+def test_another_call() -> None:
+    class Dictionary(Loops):
+        def forward(self, batch):
+            return {"length": 3, "hidden": super().forward(batch["tokens"])}
+
+    report = diagnose(Dictionary(24, 4), 4, call=lambda m, x: m({"tokens": x})["hidden"])
+    assert report.healthy
+    additive = torch.zeros(6, 6).masked_fill(~causal_mask(6), -torch.inf)
+    module = nn.MultiheadAttention(24, 4, batch_first=True)
+    given = {"mask": additive, "call": lambda m, x, mask=None: m(x, x, x, attn_mask=mask)[0]}
+    assert diagnose(module, 4, **given).healthy
+    upside_down = {"mask": causal_mask(6), "call": given["call"]}
+    assert ("mask-inverted",) in [e.ids for e in diagnose(module, 4, **upside_down).explanations]
+
+
+@pytest.mark.parametrize(("e", "h", "limit"), [(64, 8, 0.5), (768, 12, 2.0)])
+@pytest.mark.parametrize("make", [Views, patients.LoopsMerge, patients.Sigmoid, patients.Pair3])
+def test_it_is_fast(make: type, e: int, h: int, limit: float) -> None:
+    module = make(e, h)
+    spent = []
+    for _ in range(2):
+        start = time.process_time()
+        diagnose(module, h)
+        spent.append(time.process_time() - start)
+    assert min(spent) < 2 * limit  # twice: a busy machine is slow even in its own time
+
+
+# ------------------------------------------------------------------------------ what is refused
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.out = nn.Linear(24, 24), nn.Linear(20, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.q(x))
+
+
+def test_an_exception_names_the_line_of_the_module() -> None:
+    text = error_of(lambda: diagnose(Broken(), 4))
+    assert text.startswith("diagnose: Broken must run on x of shape (3, 5, 24), got RuntimeError")
+    assert "in forward, line" in text and "return self.out(self.q(x))" in text
+    text = error_of(lambda: diagnose_embedding(Broken(), 8, 2))
+    assert "return self.out(self.q(x))" in text
+    text = error_of(lambda: diagnose_loss(lambda scores, classes: F.cross_entropy(scores)))
+    assert text.startswith("diagnose_loss: <lambda> must take scores")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: diagnose(Views, 4), "got the class Views"),
+        (lambda: diagnose("attention", 4), "module must be an nn.Module"),
+        (lambda: diagnose(Views(24, 4), 0), "num_heads must be an integer of at least 1"),
+        (lambda: diagnose(lambda x: x, 4), "a function must come with its weights"),
+        (lambda: diagnose(lambda x: x, 4, weights={"q": 3}), "weights must be tensors by name"),
+        (lambda: diagnose(Views(24, 4), 4, causal=causal_mask(3)), "causal must be True, False"),
+        (lambda: diagnose(Views(24, 4), 4, mask=torch.ones(2, 3, 4, 5, 5)), "mask must have shape"),
+        (lambda: diagnose(nn.Dropout(), 4), "the weights must be found in the module"),
+        (lambda: diagnose_block(3, 4), "block must be an nn.Module"),
+        (lambda: diagnose_block(patients.PreNorm(24, 4), 5), "num_heads must divide"),
+        (lambda: diagnose_block(patients.PreNorm(24, 4), 4, activation="elu"), "activation must"),
+        (lambda: diagnose_embedding(nn.Linear(4, 4), 8, 3), "patches must tile the image"),
+        (lambda: diagnose_positions(torch.zeros(3)), "the table must have shape"),
+        (lambda: diagnose_loss(3), "loss must be a function"),
+    ],
+)
+def test_bad_input_is_refused(call, words) -> None:
+    assert words in error_of(call)
+
+
+def test_heads_that_do_not_divide() -> None:
+    report_or_error = None
+    try:
+        report_or_error = diagnose(Loops(24, 4), 7)
+    except ValueError as error:
+        assert "num_heads" in str(error)
+    else:
+        assert not report_or_error.healthy and not report_or_error.explanations
+
+
+# --------------------------------------------------------------------------- unusual modules
+
+
+class PlainTensors(nn.Module):
+    """Weights that are no parameters, in single precision only."""
+
+    def __init__(self, e: int, h: int):
+        super().__init__()
+        self.h = h
+        self.wq, self.wk, self.wv, self.wo = (torch.randn(e, e) / e**0.5 for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, e = x.shape
+        x = x.float()
+        q, k, v = (
+            (x @ w).view(b, n, self.h, -1).transpose(1, 2) for w in (self.wq, self.wk, self.wv)
+        )
+        mixed = (q @ k.mT * e**-0.5).softmax(-1) @ v
+        return mixed.transpose(1, 2).reshape(b, n, e) @ self.wo
+
+
+def test_weights_that_are_no_parameters() -> None:
+    assert diagnose(PlainTensors(24, 4), 4).ids == ("scale-embed",)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions(dtype: torch.dtype) -> None:
+    assert diagnose(patients.ViewsUnscaled(24, 4).to(dtype), 4).ids == ("scale-missing",)
+    assert diagnose(MultiHeadAttention(24, 4).to(dtype), 4).healthy
+
+
+def test_parametrised_weights_and_kept_outputs() -> None:
+    class Keeps(patients.ViewsMerge):
+        def forward(self, x, mask=None):
+            self.last = super().forward(x)  # a tensor with a history: deepcopy refuses it
+            return self.last
+
+    module = Keeps(24, 4)
+    module.qkv = nn.utils.parametrizations.weight_norm(module.qkv)
+    module(torch.randn(2, 3, 24))
+    assert diagnose(module, 4).ids == ("merge-no-transpose",)
+
+
+def test_a_mask_that_must_be_given_may_be_upside_down() -> None:
+    class Masked(MultiHeadAttention):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            b, n = mask.shape
+            return super().forward(x, attn_mask=mask.view(b, 1, 1, n))
+
+    class Sick(MultiHeadAttention):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            b, n, e = x.shape
+            layers = self.q_proj, self.k_proj, self.v_proj
+            q, k, v = (f(x).view(b, n, self.num_heads, -1).transpose(1, 2) for f in layers)
+            scores = q @ k.mT / (e // self.num_heads) ** 0.5
+            scores = scores.masked_fill(mask.view(b, 1, 1, n), -torch.inf)
+            return self.out_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, e))
+
+    mask = torch.arange(7) < torch.tensor([[4], [5], [6]])
+    assert diagnose(Masked(24, 4), 4, mask=mask).healthy
+    assert diagnose(Sick(24, 4), 4, mask=mask).ids == ("mask-inverted",)
+
+
+def test_readme_shows_what_diagnose_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    code, said = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()
+    exec(code, {"__name__": "readme"})
+    assert capsys.readouterr().out == said

@@ -1,0 +1,178 @@
+"""What a chapter builds equals what `utils` holds: same weights in, same numbers out."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from notebook_rules import Chapter, source, utils_uses
+from torch import Tensor, nn
+
+from shipped import chapters
+
+CHAPTERS = chapters()
+Inputs = Callable[[], tuple[Any, ...]]
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A name that a chapter builds and `utils` holds, and inputs on which both must agree.
+
+    A class is built with `arguments`, here and there alike, and called with `inputs`.
+    """
+
+    chapter: int
+    module: str
+    name: str
+    inputs: Inputs
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.chapter:02}-{self.name}"
+
+
+WIDTHS = {"embed_dim": 30, "num_heads": 5}
+BLOCK = {**WIDTHS, "mlp_dim": 44}
+VIT = {
+    **{"image_size": 12, "patch_size": 4, "in_channels": 3, "num_classes": 7},
+    **{**BLOCK, "num_layers": 3},
+}
+PATCHES = {"image_size": 12, "patch_size": 4, "in_channels": 3, "embed_dim": 30}
+
+# Sizes are all different, so that swapped axes cannot agree by accident. Every name here must be
+# defined by its chapter; when a chapter defines another name of utils, a test below says so.
+PAIRS = [
+    Pair(1, "embedding", "patchify", lambda: (normal(2, 3, 12, 12), 4)),
+    Pair(1, "embedding", "unpatchify", lambda: (normal(2, 9, 48), 4, 12)),
+    Pair(1, "embedding", "PatchEmbedding", lambda: (normal(2, 3, 12, 12),), PATCHES),
+    Pair(
+        3,
+        "attention",
+        "scaled_dot_product_attention",
+        lambda: (normal(2, 3, 5, 4), normal(2, 3, 7, 4), normal(2, 3, 7, 6)),
+    ),
+    Pair(4, "attention", "MultiHeadAttention", lambda: (normal(2, 7, 30),), WIDTHS),
+    Pair(5, "masking", "causal_mask", lambda: (7,)),
+    Pair(5, "masking", "padding_mask", lambda: (torch.tensor([3, 0, 7]), 7)),
+    Pair(
+        5,
+        "attention",
+        "scaled_dot_product_attention",
+        lambda: (*(normal(2, 3, 5, 4) for _ in range(3)), normal(2, 1, 5, 5) > 1),
+    ),
+    Pair(
+        6,
+        "encoder",
+        "FeedForward",
+        lambda: (normal(2, 7, 30),),
+        {"embed_dim": 30, "mlp_dim": 44},
+    ),
+    Pair(7, "encoder", "EncoderBlock", lambda: (normal(2, 7, 30),), BLOCK),
+    Pair(7, "encoder", "Encoder", lambda: (normal(2, 7, 30),), {**BLOCK, "num_layers": 3}),
+    Pair(7, "vision_transformer", "VisionTransformer", lambda: (normal(2, 3, 12, 12),), VIT),
+]
+FILES = ("shapes", "images", "embedding", "masking", "attention", "encoder", "vision_transformer")
+
+
+@cache
+def definitions(path: Path) -> dict[str, Any]:
+    """Runs the imports and the definitions of a chapter, nothing else, and returns its names."""
+    nodes = [node for tree in Chapter.read(path).trees for node in tree.body]
+    imports = [n for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)]
+    built = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    # Imports first: one that stands below a definition of the same name must not replace it.
+    module = ast.fix_missing_locations(ast.Module([*imports, *built], []))
+    names: dict[str, Any] = {"__name__": path.stem}
+    exec(compile(module, path.name, "exec"), names)
+    return names
+
+
+def own(path: Path) -> set[str]:
+    return {
+        node.name
+        for tree in Chapter.read(path).trees
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+
+
+def chapter_file(number: int) -> Path:
+    found = [path for path in CHAPTERS if path.name.startswith(f"{number:02}_")]
+    assert found, f"chapter {number:02} is not there"
+    return found[0]
+
+
+def assert_equal_results(ours: object, theirs: object) -> None:
+    if isinstance(ours, tuple):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_equal_results(one, other)
+        return
+    assert ours.shape == theirs.shape
+    assert ours.dtype == theirs.dtype
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_chapter_equals_utils(pair: Pair) -> None:
+    path = chapter_file(pair.chapter)
+    assert pair.name in own(path), f"{path.name} does not define {pair.name}"
+    ours = definitions(path)[pair.name]
+    theirs = getattr(importlib.import_module(f"utils.{pair.module}"), pair.name)
+    if isinstance(theirs, type):
+        torch.manual_seed(0)
+        ours, theirs = ours(**pair.arguments).eval(), theirs(**pair.arguments).eval()
+        assert isinstance(ours, nn.Module)
+        # Spread out: zero biases and nearly equal positions would hide that one is left out.
+        with torch.no_grad():
+            for parameter in theirs.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+        ours.load_state_dict(theirs.state_dict())
+    with torch.no_grad():
+        assert_equal_results(ours(*pair.inputs()), theirs(*pair.inputs()))
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_no_name_of_utils_is_built_without_being_compared(path: Path) -> None:
+    number = int(path.name[:2])
+    public = {
+        name
+        for file in FILES
+        for name, value in vars(importlib.import_module(f"utils.{file}")).items()
+        if getattr(value, "__module__", "") == f"utils.{file}" and not name.startswith("_")
+    }
+    compared = {pair.name for pair in PAIRS if pair.chapter == number}
+    again = (own(path) & public) - compared
+    assert not again, f"{path.name} builds {sorted(again)}; add it to PAIRS"
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_chapter_shows_the_proof(pair: Pair) -> None:
+    """A cell compares what the name of utils gave, by value, and shows the result."""
+    path = chapter_file(pair.chapter)
+    chapter = Chapter.read(path)
+    modules: dict[str, str] = {}
+    gave: set[str] = set()
+    for cell, tree in zip(chapter.code, chapter.trees, strict=True):
+        taken = (pair.module, pair.name) in set(utils_uses(tree, modules))
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        taken |= any(name.id in gave for name in names if isinstance(name.ctx, ast.Load))
+        if taken:
+            gave |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+            gave |= {alias.asname for alias in ast.walk(tree) if isinstance(alias, ast.alias)}
+        compares = re.search(r"\b(allclose|assert_close|torch\.equal)\(", source(cell))
+        if taken and compares and cell["outputs"]:
+            return
+    pytest.fail(f"{path.name} shows no comparison with utils.{pair.module}.{pair.name}")

@@ -1,0 +1,284 @@
+"""What holds for the project as a whole: its files agree with each other and with the code."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from notebook_rules import (
+    ROOT,
+    Chapter,
+    broken_links,
+    minutes,
+    rows,
+    shapes_of,
+    targets,
+    without_code,
+    wrong_ledger_rows,
+)
+from packaging.requirements import Requirement
+
+from ledger import counts_inside_the_encoder, ledger
+from shipped import chapters
+
+UTILS = sorted(path for path in ROOT.glob("utils/*.py") if path.stem != "__init__")
+# A folder of utils counts as one file.
+ALL_OF_UTILS = [*UTILS, *sorted(ROOT.glob("utils/*/*.py"))]
+CHAPTERS = chapters()
+README = ROOT / "README.md"
+
+# From left to right; a file may import only from columns to its left.
+ORDER = [
+    {"shapes", "images"},
+    {"embedding", "masking"},
+    {"attention"},
+    {"encoder"},
+    {"vision_transformer"},
+    {"training"},
+    {"draw"},
+]
+
+
+SPEAK = ("shapes",)
+
+
+def part(path: Path) -> str:
+    return path.relative_to(ROOT / "utils").with_suffix("").parts[0]
+
+
+def title(path: Path) -> str:
+    return str(path.relative_to(ROOT / "utils").with_suffix(""))
+
+
+def load(path: Path) -> ModuleType:
+    """Imports a script by its path, under a name of its own."""
+    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# -------------------------------------------------------------------------------------- the package
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "relative imports hide the direction; write utils.name"
+            if node.module == "utils":
+                yield from (f"utils.{alias.name}" for alias in node.names)
+            else:
+                yield node.module or ""
+
+
+@pytest.mark.parametrize("path", ALL_OF_UTILS, ids=title)
+def test_imports_run_in_the_direction_of_the_design(path: Path) -> None:
+    (column,) = [i for i, files in enumerate(ORDER) if part(path) in files]
+    left = set().union(*ORDER[:column])
+    if part(path) != path.stem:
+        left.add(part(path))
+    used = {
+        name.split(".")[1]
+        for name in imports(ast.parse(path.read_text()))
+        if name.startswith("utils.")
+    }
+    assert used <= left, f"{path.name} may not import {sorted(used - left)}"
+
+
+@pytest.mark.parametrize("path", ALL_OF_UTILS, ids=title)
+def test_utils_needs_only_what_pyproject_names(path: Path) -> None:
+    packages = {"scikit-learn": "sklearn"}
+    declared = {
+        packages.get(requirement.name, requirement.name)
+        for requirement in map(Requirement, project()["dependencies"])
+    }
+    # Both come with ipywidgets.
+    declared |= {"IPython", "matplotlib_inline", "utils", *sys.stdlib_module_names}
+    used = {name.split(".")[0] for name in imports(ast.parse(path.read_text()))}
+    assert used <= declared, f"{path.name} needs {sorted(used - declared)}"
+
+
+@pytest.mark.parametrize("path", ALL_OF_UTILS, ids=title)
+def test_utils_raises_errors_and_does_not_print(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert not isinstance(node, ast.Assert), f"line {node.lineno}: raise a ValueError instead"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            speaks = node.func.id == "print" and title(path) not in SPEAK
+            assert not speaks, f"{path.name}, line {node.lineno}: only {SPEAK} print"
+        if isinstance(node, ast.FunctionDef):
+            allowed = path.stem == "shapes"
+            assert node.args.kwarg is None or allowed, f"{node.name}: no **kwargs"
+
+
+def public(path: Path) -> Iterator[tuple[str, object]]:
+    module = importlib.import_module(f"utils.{path.stem}")
+    for name, value in vars(module).items():
+        own = getattr(value, "__module__", "") == module.__name__
+        if own and not name.startswith("_") and (inspect.isclass(value) or callable(value)):
+            yield name, value
+
+
+PUBLIC = [(path, name, value) for path in UTILS for name, value in public(path)]
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "value"), PUBLIC, ids=[f"{path.stem}.{name}" for path, name, _ in PUBLIC]
+)
+def test_docstring_has_its_blocks(path: Path, name: str, value: object) -> None:
+    doc = value.__doc__ or ""
+    first = doc.strip().split("\n\n")[0]
+    assert first.endswith((".", ":")), f"{name}: the docstring begins with a sentence"
+    written = inspect.getsource(inspect.unwrap(value))
+    signature = inspect.signature(value)
+    for parameter in signature.parameters.values():
+        if parameter.name in ("self", "device"):
+            continue
+        assert parameter.annotation is not parameter.empty, f"{name}: {parameter.name} has no type"
+        described = re.search(rf"^\s+{parameter.name}\b", doc, re.M)
+        assert described, f"{name}: the docstring does not describe {parameter.name}"
+    tensors = "Tensor" in str(signature) or "nn.Module)" in written.split("\n")[0]
+    judges = name.startswith("check_") or path.stem in ("shapes", "draw", "training")
+    if tensors and not judges:
+        assert re.search(r"^\s*Shape:", doc, re.M), f"{name}: no Shape block"
+    if re.search(r"raise ValueError|\bcheck_(positive|shape|mask|dropout)\(\s*\"", written):
+        assert "\n    Raises:" in doc, f"{name} raises, but has no Raises block"
+    if path.stem not in ("draw", "clinic"):
+        assert "\n    Source:" in doc, f"{name}: no Source line"
+
+
+# --------------------------------------------------------------------------------- files that agree
+
+
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def pins(file: str) -> dict[str, str]:
+    found = {}
+    for line in (ROOT / file).read_text().splitlines():
+        if line.strip() and not line.startswith(("#", "-r")):
+            wanted, _, reason = line.partition("  # ")
+            assert reason.strip(), f"{file}: {wanted} has no reason"
+            if not line.startswith("-e"):
+                name, exact, version = wanted.partition("==")
+                assert exact, f"{file}: {wanted} is not pinned"
+                found[name] = version
+    return found
+
+
+def test_pins_lie_in_the_ranges_of_the_package() -> None:
+    pinned = pins("requirements.txt")
+    for requirement in map(Requirement, project()["dependencies"]):
+        version = pinned.get(requirement.name)
+        assert version, f"requirements.txt does not pin {requirement.name}"
+        assert requirement.specifier.contains(version), f"{requirement} excludes {version}"
+
+
+def test_requirements_install_the_package_and_what_tests_need() -> None:
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    assert any(line.split("  #")[0].strip() == "-e ." for line in lines)
+    assert "-r requirements.txt" in (ROOT / "requirements-dev.txt").read_text().splitlines()
+    lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
+    found = [name for name in lines if name.startswith("-r ")]
+    files = ["requirements-dev.txt", *(name.removeprefix("-r ") for name in found)]
+    names = [name for file in files for name in pins(file)]
+    assert len(names) == len(set(names)), "a package is pinned in two files"
+    assert all((ROOT / file).is_file() for file in files)
+
+
+def test_the_photographs_are_what_the_script_makes() -> None:
+    script = load(ROOT / "resources" / "make_test_images.py")
+    stored = np.load(ROOT / "resources" / "test_images.npy", allow_pickle=False)
+    made = script.build()
+    assert made.dtype == stored.dtype
+    assert np.array_equal(made, stored)
+
+
+def test_the_drawings_are_what_the_script_draws() -> None:
+    script = load(ROOT / "img" / "make_drawings.py")
+    pictures = script.drawings()
+    drawn = {f"{picture.name}.svg": picture.svg() for picture in pictures}
+    files = {path.name for path in ROOT.glob("img/*.svg")}
+    assert files == set(drawn), "a drawing is missing or left over"
+    drawn["README.md"] = script.readme(pictures)
+    for name, content in drawn.items():
+        stored = (ROOT / "img" / name).read_bytes()
+        assert stored == content.encode(), f"img/{name} is old. Run: make drawings"
+
+
+def counted(text: str) -> set[int]:
+    """The numbers of a text that are written with a comma for the thousands."""
+    return {int(n.replace(",", "")) for n in re.findall(r"\b\d{1,3}(?:,\d{3})+\b", text)}
+
+
+def counts_of_the_ledger() -> set[int]:
+    return {n for _, counts in ledger().values() for n in counts} | counts_inside_the_encoder()
+
+
+def test_the_drawn_ledger_is_the_computed_one() -> None:
+    (picture,) = [
+        p for p in load(ROOT / "img" / "make_drawings.py").drawings() if p.name == "ledger"
+    ]
+    text = re.sub(r"<[^>]+>", " ", picture.svg())
+    computed = {shape for shapes, _ in ledger().values() for shape in shapes}
+    assert shapes_of(text) == computed
+    in_rows = {n for _, counts in ledger().values() for n in counts if n > 999}
+    assert in_rows <= counted(text) <= counts_of_the_ledger()
+
+
+def test_readme_lists_the_chapters() -> None:
+    text = README.read_text(encoding="utf-8")
+    stated = {}
+    for table in rows(text):
+        for row in table[2:]:
+            found = re.search(r"\(notebooks/([\w.]+\.ipynb)\)", " ".join(row))
+            if found:
+                assert found.group(1) not in stated, f"{found.group(1)} is listed twice"
+                head = [cell.lower() for cell in table[0]]
+                stated[found.group(1)] = row[head.index("minutes")]
+    assert set(stated) == {path.name for path in CHAPTERS}
+    for path in CHAPTERS:
+        chapter = Chapter.read(path)
+        assert minutes(f"{stated[path.name]} minutes") == minutes(chapter.markdown[0]), path.name
+
+
+PAGES = [README, ROOT / "resources" / "README.md", ROOT / "img" / "README.md"]
+PAGES += sorted(ROOT.glob("docs/*.md"))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_of_pages_exist(path: Path) -> None:
+    assert not broken_links(path.read_text(encoding="utf-8"), path)
+
+
+def test_readme_states_the_ledger_of_the_code() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert not wrong_ledger_rows(text)
+    computed = {shape for shapes, _ in ledger().values() for shape in shapes}
+    stated = shapes_of(without_code(text))
+    assert stated, "the README shows no shape"
+    assert stated <= computed, f"not in the ledger: {sorted(stated - computed)}"
+    (alt,) = [label for _, label, target in targets(text) if target == "img/ledger.svg"]
+    assert counted(alt) <= counts_of_the_ledger(), "numbers of parameters in the picture's text"
+
+
+@pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=["lint", "format"])
+def test_ruff_is_content(command: list[str]) -> None:
+    call = [sys.executable, "-m", "ruff", *command, "--no-cache", "--output-format=concise", "."]
+    result = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -1,0 +1,89 @@
+"""Shapes: said aloud, compared with a guess, checked at the door."""
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import error_of
+from utils.shapes import check_guess, check_positive, check_shape, describe
+
+QUERIES = torch.zeros(6, 8, 37, 96)
+
+
+def test_describe_prints_every_axis(capsys):
+    describe(QUERIES, "b h n d", "queries")
+    describe(torch.zeros(2, 3), "rows columns")
+    describe(torch.tensor(1.0), "", "loss")
+    describe(torch.zeros(3, 3), "n n", "mask")
+    assert capsys.readouterr().out.splitlines() == [
+        "queries (b=6, h=8, n=37, d=96)",
+        "tensor (rows=2, columns=3)",
+        "loss ()",
+        "mask (n=3, n=3)",
+    ]
+
+
+def test_describe_refuses_wrong_names():
+    text = error_of(lambda: describe(QUERIES, "b h n"))
+    assert text == (
+        "describe: axes must name every axis once, got axes='b h n' for shape (6, 8, 37, 96). "
+        "Write 4 names, not 3."
+    )
+    text = error_of(lambda: describe(torch.zeros(2, 3), "n n"))
+    assert "got n=2 and n=3 in axes='n n'" in text
+
+
+@pytest.mark.parametrize(
+    "guess, said",
+    [
+        (..., "shape (2, 3); no guess yet: write yours in place of ... and run again"),
+        ((2, 3), "right: (2, 3)"),
+        ([2, 3], "right: (2, 3)"),
+        (torch.Size([2, 3]), "right: (2, 3)"),
+        ((np.int64(2), 3), "right: (2, 3)"),
+        ((2,), "not (2,): the shape is (2, 3), 2 axes and not 1"),
+        ((), "not (): the shape is (2, 3), 2 axes and not 0"),
+        ((3, 2), "not (3, 2): the shape is (2, 3), the same sizes in another order"),
+        ((6, 1), "not (6, 1): the shape is (2, 3), as many numbers, laid out otherwise"),
+        ((2, 4), "not (2, 4): the shape is (2, 3), look at axis 1"),
+        ((4, 4), "not (4, 4): the shape is (2, 3), look at axis 0, 1"),
+        (5, "shape (2, 3); a guess is a tuple of integers such as (2, 3), got 5"),
+        ("23", "shape (2, 3); a guess is a tuple of integers such as (2, 3), got '23'"),
+        ((2.7, 3), "shape (2, 3); a guess is a tuple of integers such as (2, 3), got (2.7, 3)"),
+    ],
+)
+def test_guess(guess, said, capsys):
+    check_guess(guess, torch.zeros(2, 3))
+    check_guess(guess, (2, 3))
+    assert capsys.readouterr().out.splitlines() == [said, said]
+
+
+@pytest.mark.parametrize(
+    "guess", [None, (2, None), (2, ...), (float("inf"), 3), (float("nan"),), {}, ((2, 3),), print]
+)
+def test_a_strange_guess_never_stops_run_all(guess, capsys):
+    check_guess(guess, torch.zeros(2, 3))
+    assert "(2, 3)" in capsys.readouterr().out
+
+
+def test_check_shape_lets_right_shapes_pass():
+    check_shape("here", "x", torch.zeros(2, 3), "b e", "Fix.", e=3)
+    check_shape("here", "x", torch.zeros(0, 3), "b e", "Fix.", e=3)
+    check_shape("here", "x", torch.zeros(2, 3), "b e", "Fix.", b=None, e=None)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 4), (1, 2, 3), ()])
+def test_check_shape_names_pattern_and_shape(shape):
+    x = torch.zeros(shape)
+    text = error_of(lambda: check_shape("here", "x", x, "b e", "Do this.", e=3))
+    assert text == f"here: x must have shape (b, e=3), got x.shape={shape}. Do this."
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, "2", None, True])
+def test_check_positive(value):
+    check_positive("here", good=1, better=2)
+    text = error_of(lambda: check_positive("here", good=1, width=value))
+    assert text == (
+        f"here: width must be an integer of at least 1, got width={value!r}. "
+        "Pass a whole number such as width=4."
+    )
