@@ -142,7 +142,7 @@ CHEATS: dict[str, tuple[str, str]] = {
     "patches examine": (
         "from checks import Verdict\nfrom checks.engine import verdict\n"
         "verdict.examine = lambda id, *a, **k: Verdict(id, 'right', 'so')",
-        "replaces verdict.examine",
+        "replaces checks.engine.verdict.examine",
     ),
     "replaces sys.modules": (
         "import sys, types\nfake = types.ModuleType('checks')\nfake.check = print\n"

@@ -35,6 +35,7 @@ ALONE = (
     "Makefile",
     "README.md",
     "conftest.py",
+    "notebooks/ruff.toml",
     "pyproject.toml",
     "requirements-dev.txt",
     "requirements.txt",
