@@ -32,6 +32,18 @@ def test_padding_mask_longer_than_its_type_can_count(dtype):
     assert padding_mask(torch.tensor([3, 100], dtype=dtype), 300).sum() == 103
 
 
+def test_padding_mask_is_made_where_the_lengths_are():
+    class Elsewhere(torch.Tensor):
+        """Lengths on a device without numbers, which still tells them, as a GPU does."""
+
+        def tolist(self):
+            return [2, 4]
+
+    lengths = torch.empty(2, dtype=torch.long, device="meta").as_subclass(Elsewhere)
+    mask = padding_mask(lengths, 4)
+    assert mask.device.type == "meta" and mask.shape == (2, 1, 1, 4)
+
+
 def test_padding_mask_of_no_sequences():
     assert padding_mask(torch.zeros(0, dtype=torch.long), 5).shape == (0, 1, 1, 5)
 

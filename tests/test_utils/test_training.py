@@ -148,6 +148,12 @@ def test_augment_keeps_range_type_and_input_and_treats_each_image_for_itself():
     assert augment(images.double(), generator()).dtype == torch.float64
 
 
+def test_augment_shifts_by_half_a_pixel_turns_by_12_degrees_and_zooms_by_a_tenth():
+    images = torch.rand((8, 1, 8, 8), generator=generator())
+    stated = augment(images, generator(), shift=0.5, degrees=12, zoom=0.1)
+    assert same(augment(images, generator()), stated)
+
+
 def test_augment_of_one_image_gets_its_fix():
     images = torch.rand(1, 8, 8)
     assert "images[None]" in error_of(lambda: augment(images, generator()))
@@ -232,7 +238,7 @@ def test_fit_leaves_its_data_alone():
     assert same(test[0], examples(5)[0])
 
 
-@pytest.mark.parametrize("warm_up", [0, 0.1, 0.3])
+@pytest.mark.parametrize("warm_up", [0, 0.1, 0.15, 0.2, 0.3])
 def test_fit_equals_the_loop_written_out(warm_up):
     """0.1 of ten steps is one step: no room for a rise, so the rate is constant there too."""
     images, labels = examples()
@@ -254,9 +260,9 @@ def test_fit_equals_the_loop_written_out(warm_up):
 
     optimizer = torch.optim.AdamW(theirs.parameters(), lr=0.1, weight_decay=0.5)
     schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1)
-    if warm_up == 0.3:
+    if warm_up > 0.1:
         schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, max_lr=0.1, total_steps=10, pct_start=0.3
+            optimizer, max_lr=0.1, total_steps=10, pct_start=warm_up
         )
     losses, norms = [], []
     for _ in range(10):
