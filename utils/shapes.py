@@ -1,6 +1,7 @@
 """Say the shape of a tensor aloud, compare it with a guess, check it at the door (chapter 00)."""
 
 from collections.abc import Sequence
+from html import escape
 from math import prod
 from numbers import Integral
 from operator import index
@@ -42,10 +43,58 @@ def describe(tensor: Tensor, axes: str, name: str = "tensor") -> None:
     print(f"{name} ({', '.join(f'{a}={s}' for a, s in zip(letters, shape, strict=True))})")
 
 
-def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[int]) -> None:
-    """Print whether a guessed shape is right and, if not, what is wrong with it.
+class _Folded:
+    """A line with an answer folded under it, which a click opens; as plain text the line alone."""
 
-    It never raises, so an unanswered or wrong guess does not stop Run All.
+    def __init__(self, line: str, answer: str):
+        self.line, self.answer = line, answer
+
+    def __repr__(self) -> str:
+        return self.line
+
+    def _repr_html_(self) -> str:
+        summary = f"<summary>{escape(self.line)}, or click for the answer</summary>"
+        return f"<details>{summary}{escape(self.answer)}</details>"
+
+
+def compare_guess(guess: Sequence[int], shape: Sequence[int]) -> str:
+    """Say in one word how a guessed shape differs from the true one.
+
+    Args:
+        guess: anything; a shape is a tuple of integers.
+        shape: the true shape.
+
+    Returns:
+        "right", "no shape" (not a tuple of integers), "rank" (another number of axes), "order"
+        (the same sizes in another order), "layout" (as many numbers, laid out otherwise) or
+        "sizes".
+
+    Source: chapter 00.
+    """
+    try:
+        guessed = tuple(index(size) for size in guess)  # index takes whole numbers only
+    except TypeError:
+        return "no shape"
+    shape = tuple(shape)
+    if guessed == shape:
+        return "right"
+    if len(guessed) != len(shape):
+        return "rank"
+    if sorted(guessed) == sorted(shape):
+        return "order"
+    return "layout" if prod(guessed) == prod(shape) else "sizes"
+
+
+def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[int]) -> None:
+    """Say whether a guessed shape is right and, if not, what is wrong with it.
+
+    Without a guess, the answer stays folded until it is clicked. It never raises, so an unanswered
+    or wrong guess does not stop Run All. Write the guess in the cell that checks it: then an error
+    in the guess stops the check, and no earlier guess is judged in its place.
+
+    >>> guess = (4, 3)
+    >>> check_guess(guess, torch.zeros(3, 4))
+    not (4, 3): the shape is (3, 4), the same sizes in another order
 
     Args:
         guess: a tuple of integers, or `...` for "no guess yet".
@@ -53,26 +102,30 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
 
     Source: chapter 00.
     """
+    from IPython.display import display  # here, so that models need no IPython
+
     shape = tuple(getattr(answer, "shape", answer))
     if guess is ...:
-        print(f"shape {shape}; no guess yet: write yours in place of ... and run again")
+        line = "no guess yet: write yours in place of ... and run again"
+        display(_Folded(line, f"shape {shape}"))
         return
-    try:
-        guessed = tuple(index(size) for size in guess)  # index takes whole numbers only
-    except TypeError:
-        print(f"shape {shape}; a guess is a tuple of integers such as (2, 3), got {guess!r}")
+    kind = compare_guess(guess, shape)
+    if kind == "no shape":
+        line = f"a guess is a tuple of integers such as (2, 3), got {guess!r}"
+        display(_Folded(line, f"shape {shape}"))
         return
-    if guessed == shape:
-        print(f"right: {shape}")
-    elif len(guessed) != len(shape):
-        print(f"not {guessed}: the shape is {shape}, {len(shape)} axes and not {len(guessed)}")
-    elif sorted(guessed) == sorted(shape):
-        print(f"not {guessed}: the shape is {shape}, the same sizes in another order")
-    elif prod(guessed) == prod(shape):
-        print(f"not {guessed}: the shape is {shape}, as many numbers, laid out otherwise")
-    else:
-        wrong = [axis for axis, (g, s) in enumerate(zip(guessed, shape, strict=True)) if g != s]
-        print(f"not {guessed}: the shape is {shape}, look at axis {', '.join(map(str, wrong))}")
+    guessed = tuple(index(size) for size in guess)
+    if kind == "right":
+        print(f"right: {guessed}")
+        return
+    wrong = [str(axis) for axis, (g, s) in enumerate(zip(guessed, shape, strict=False)) if g != s]
+    why = {
+        "rank": f"{len(shape)} axes and not {len(guessed)}",
+        "order": "the same sizes in another order",
+        "layout": "as many numbers, laid out otherwise",
+        "sizes": f"look at axis {', '.join(wrong)}",
+    }
+    print(f"not {guessed}: the shape is {shape}, {why[kind]}")
 
 
 def check_shape(

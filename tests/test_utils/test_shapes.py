@@ -1,11 +1,13 @@
 """Shapes: said aloud, compared with a guess, checked at the door."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
 from helpers import error_of
-from utils.shapes import check_guess, check_positive, check_shape, describe
+from utils.shapes import check_guess, check_positive, check_shape, compare_guess, describe
 
 QUERIES = torch.zeros(6, 8, 37, 96)
 
@@ -36,7 +38,7 @@ def test_describe_refuses_wrong_names():
 @pytest.mark.parametrize(
     "guess, said",
     [
-        (..., "shape (2, 3); no guess yet: write yours in place of ... and run again"),
+        (..., "no guess yet: write yours in place of ... and run again"),
         ((2, 3), "right: (2, 3)"),
         ([2, 3], "right: (2, 3)"),
         (torch.Size([2, 3]), "right: (2, 3)"),
@@ -47,9 +49,9 @@ def test_describe_refuses_wrong_names():
         ((6, 1), "not (6, 1): the shape is (2, 3), as many numbers, laid out otherwise"),
         ((2, 4), "not (2, 4): the shape is (2, 3), look at axis 1"),
         ((4, 4), "not (4, 4): the shape is (2, 3), look at axis 0, 1"),
-        (5, "shape (2, 3); a guess is a tuple of integers such as (2, 3), got 5"),
-        ("23", "shape (2, 3); a guess is a tuple of integers such as (2, 3), got '23'"),
-        ((2.7, 3), "shape (2, 3); a guess is a tuple of integers such as (2, 3), got (2.7, 3)"),
+        (5, "a guess is a tuple of integers such as (2, 3), got 5"),
+        ("23", "a guess is a tuple of integers such as (2, 3), got '23'"),
+        ((2.7, 3), "a guess is a tuple of integers such as (2, 3), got (2.7, 3)"),
     ],
 )
 def test_guess(guess, said, capsys):
@@ -64,6 +66,55 @@ def test_guess(guess, said, capsys):
 def test_a_strange_guess_never_stops_run_all(guess, capsys):
     check_guess(guess, torch.zeros(2, 3))
     assert "(2, 3)" in capsys.readouterr().out
+
+
+@pytest.fixture
+def shown(monkeypatch) -> list[dict[str, str]]:
+    """What a notebook would show, by MIME type."""
+    outputs: list[dict[str, str]] = []
+
+    def display(thing: object) -> None:
+        outputs.append({"text/plain": repr(thing), "text/html": thing._repr_html_()})
+
+    monkeypatch.setattr("IPython.display.display", display)
+    return outputs
+
+
+@pytest.mark.parametrize("guess", [..., 5, "<b>", (2.5,)], ids=repr)
+def test_without_a_guess_the_answer_is_folded(guess, shown, capsys):
+    check_guess(guess, torch.zeros(41, 43))
+    (output,) = shown
+    assert "41" not in output["text/plain"] + capsys.readouterr().out
+    html = output["text/html"]
+    line, answer = re.fullmatch(r"<details><summary>(.*)</summary>(.*)</details>", html).groups()
+    assert "41" not in line
+    assert answer == "shape (41, 43)"
+    # GitHub and an untrusted JupyterLab drop styles, scripts and what they do not know
+    assert set(re.findall(r"<\W?(\w+)", html)) == {"details", "summary"}
+
+
+def test_with_a_guess_nothing_is_folded(shown, capsys):
+    check_guess((41, 43), torch.zeros(41, 43))
+    check_guess((1, 43), torch.zeros(41, 43))
+    assert shown == []
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "guess, kind",
+    [
+        ((2, 3), "right"),
+        (torch.Size([2, 3]), "right"),
+        ((3, 2), "order"),
+        ((6, 1), "layout"),
+        ((2, 4), "sizes"),
+        ((2,), "rank"),
+        (..., "no shape"),
+        (2, "no shape"),
+    ],
+)
+def test_compare_guess(guess, kind):
+    assert compare_guess(guess, (2, 3)) == kind
 
 
 def test_check_shape_lets_right_shapes_pass():
