@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cards import Cell, grade_id, source
-from exercises import generate, masters
+from exercises import generate, made_from, masters
 from refresh import Notebook, canonical
 
 TOOL = Path(__file__).resolve().parent / "grade.py"
@@ -82,7 +82,7 @@ def chapter_of(master: Path) -> Chapter:
             solutions[name] = MARKS.sub("", source(cell))
         elif name.startswith("check-"):
             points[name.rpartition("-")[2]] = cell["metadata"]["nbgrader"]["points"]
-    return Chapter(master.stem, generate(notebook), solutions, points)
+    return Chapter(made_from(master).stem, generate(notebook), solutions, points)
 
 
 def find_cell(notebook: Notebook, name: str) -> Cell:

@@ -6,7 +6,7 @@
 
 A master is written as the README says. nbgrader's own preprocessors lock the cells and take the
 solutions out. A notebook that a student changed stays byte for byte as it is; when the new one
-differs from what the student began with, it is put beside it as NN_name.new.ipynb.
+differs from what the student began with, it is put beside it as NN_exercises.new.ipynb.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ SOLUTIONS = NOTEBOOKS / "solutions"
 STUB = "# your code here\npass"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
+TITLE = re.compile(r"\A(# \d\d) Solutions: ")
 SOLUTION_LINK = re.compile(r"\[Solution\]\(([^)#]+)#(.+)\)\s*$")
 ANSWER_FLAGS = {
     "grade": False,
@@ -55,12 +56,15 @@ def complaints(notebook: Notebook, name: str) -> list[str]:
 
     Args:
         notebook: the parsed master.
-        name: its file name, NN_name.ipynb.
+        name: its file name, NN_solutions.ipynb.
     """
     chapter = name[:2]
     parts = sections(notebook)
     tasks = [part for part in parts if part.number is not None]
     found = list(_marks(notebook))
+    if not source(notebook["cells"][0]).startswith(f"# {chapter} Solutions: "):
+        first = source(notebook["cells"][0]).partition("\n")[0]
+        found.append(f"its heading is # {chapter} Solutions: Title, got {first!r}. Change it")
     if [task.number for task in tasks] != list(range(1, len(tasks) + 1)) or not tasks:
         numbers = [task.number for task in tasks]
         found.append(f"exercises are numbered ## 1. to ## n., got {numbers}. Number the cards anew")
@@ -207,6 +211,9 @@ def generate(master: Notebook, solution_line: str | None = None) -> Notebook:
         ) from None
 
     master = copy.deepcopy(master)
+    title = source(master["cells"][0])
+    # Tabs, headings and links tell the student's notebook from the one with the solutions.
+    master["cells"][0]["source"] = TITLE.sub(r"\1 Exercises: ", title)
     for cell in master["cells"]:
         if solution_line is not None and cell["cell_type"] == "markdown":
             cell["source"] = SOLUTION_LINK.sub(lambda _: solution_line, source(cell))
@@ -239,8 +246,8 @@ def read(path: Path) -> Notebook:
     if notebook is None:
         raise ValueError(f"{name_of(path)}: a master is a notebook, got a damaged one. Mend it")
     said = complaints(notebook, path.name)
-    if not (NOTEBOOKS / path.name).exists():
-        said.append("a master is called as its chapter is, got no such chapter. Rename it")
+    if not any(chapter.name[:2] == path.name[:2] for chapter in chapters()):
+        said.append("a master has the number of its chapter, got no such chapter. Rename it")
     if said:
         raise ValueError("\n".join(f"{name_of(path)}, {what}." for what in said))
     return notebook
@@ -248,12 +255,17 @@ def read(path: Path) -> Notebook:
 
 def masters() -> list[Path]:
     """Finds the masters, in order."""
-    return sorted(SOLUTIONS.glob("[0-9][0-9]_*.ipynb"))
+    return sorted(SOLUTIONS.glob("[0-9][0-9]_solutions.ipynb"))
+
+
+def made_from(master: Path) -> Path:
+    """Returns where the exercises that are made from a master stand."""
+    return EXERCISES / f"{master.name[:2]}_exercises.ipynb"
 
 
 def superfluous() -> list[Path]:
     """Finds exercise notebooks without a master."""
-    known = {path.name for path in masters()}
+    known = {made_from(path).name for path in masters()}
     found = [path for path in EXERCISES.glob("*.ipynb") if not is_beside(path)]
     return sorted(path for path in found if path.name not in known)
 
@@ -266,7 +278,7 @@ def check(paths: list[Path]) -> Iterator[str]:
         except ValueError as error:
             yield str(error)
             continue
-        made = EXERCISES / path.name
+        made = made_from(path)
         if not made.exists() or made.read_bytes() != wanted.encode():
             got = "another" if made.exists() else "none"
             yield f"{name_of(made)}: it is made from its master, got {got}. Run: make exercises"
@@ -299,13 +311,14 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"FAILED     {error}", file=sys.stderr, flush=True)
             failed = True
             continue
-        made = EXERCISES / path.name
+        made = made_from(path)
         say(put(made, text.encode()), made)
     for path in superfluous():
         print(f"no master  {name_of(path)}: it is left as it is", flush=True)
-    missing = {path.name for path in chapters()} - {path.name for path in masters()}
-    for name in sorted(missing if not options.names else ()):
-        print(f"no master  notebooks/{name}: its chapter has no exercises yet", flush=True)
+    numbers = {path.name[:2] for path in masters()}
+    for path in chapters() if not options.names else ():
+        if path.name[:2] not in numbers:
+            print(f"no master  {name_of(path)}: its chapter has no exercises yet", flush=True)
     raise SystemExit(failed)
 
 

@@ -29,7 +29,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from exercises import SOLUTIONS, masters
+from exercises import SOLUTIONS, made_from, masters
 from grading.handed_in import Student, find
 from grading.running import START, Limits
 
@@ -244,7 +244,7 @@ def grade(
     if unknown := [chapter for chapter in chosen if chapter not in all_masters]:
         raise fail(f"--chapter is one of {', '.join(all_masters)}, got {unknown[0]}. Change it")
     (root / "zip").mkdir()
-    stems = {chapter: path.stem for chapter, path in all_masters.items()}
+    stems = {chapter: made_from(path).stem for chapter, path in all_masters.items()}
     students, others = find(folder, stems, root / "zip")
     if not any(student.chapters for student in students):
         got = "no such notebook" if students or others else "nothing"

@@ -86,14 +86,29 @@ def line(chapter: str, title: str, found: list[Exercise]) -> str:
 def notebooks(folder: Path) -> list[Path]:
     """Finds the notebooks of exercises, also those that a chapter should have and that are gone."""
     names = {path.name for path in folder.glob("[0-9][0-9]_*.ipynb") if not is_beside(path)}
-    return [folder / name for name in sorted(names | {path.name for path in chapters()})]
+    return [folder / name for name in sorted(names | {expected(path) for path in chapters()})]
+
+
+def expected(chapter: Path) -> str:
+    """Names the notebook of exercises of a chapter."""
+    return f"{chapter.name[:2]}_exercises.ipynb"
+
+
+def title_of(path: Path) -> str:
+    """Returns the title of the chapter; of a notebook that is called otherwise, its own name."""
+    titles = {expected(chapter): chapter.stem[3:].replace("_", " ") for chapter in chapters()}
+    return titles.get(path.name, path.stem[3:].replace("_", " "))
+
+
+def _rank(exercise: Exercise) -> int:
+    return (RIGHT, WRITTEN, NOT_RIGHT, NOT_YET, OPEN, NOT_RUN).index(exercise.state)
 
 
 def report(paths: list[Path]) -> Iterator[str]:
     """Gives the lines to print: one for each chapter, and the total."""
-    everything: list[Exercise] = []
+    everything: dict[tuple[str, int], Exercise] = {}
     for path in paths:
-        chapter, title = path.stem[:2], path.stem[3:].replace("_", " ")
+        chapter, title = path.stem[:2], title_of(path)
         if not path.exists():
             yield f"{chapter}  {title:32}  no notebook of exercises is there"
             continue
@@ -103,12 +118,16 @@ def report(paths: list[Path]) -> Iterator[str]:
         except (TypeError, KeyError, AttributeError):
             yield f"{chapter}  {title:32}  cannot be read: the file is damaged"
             continue
-        everything += found
+        for exercise in found:
+            # A copy, or the notebook of an older course: what is done in one of them is done.
+            known = everything.setdefault((chapter, exercise.number), exercise)
+            everything[chapter, exercise.number] = min(known, exercise, key=_rank)
         new = f"  (a newer version: {beside(path).name})" if beside(path).exists() else ""
         yield line(chapter, title, found) + new
-    checked = [exercise for exercise in everything if exercise.state not in (OPEN, WRITTEN)]
+    total = everything.values()
+    checked = [exercise for exercise in total if exercise.state not in (OPEN, WRITTEN)]
     right = sum(exercise.state == RIGHT for exercise in checked)
-    left = sum(e.minutes for e in everything if e.state not in (RIGHT, WRITTEN))
+    left = sum(e.minutes for e in total if e.state not in (RIGHT, WRITTEN))
     yield f"\n{right} of {len(checked)} right, about {left} minutes left"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from cards import source
-from exercises import BEGIN, END, generate, masters, read, regions
+from exercises import BEGIN, END, generate, made_from, masters, read, regions
 from refresh import ROOT, canonical, write
 from shipped import MANIFEST, chapters, fingerprint, is_beside, name_of, parse
 
@@ -101,7 +101,7 @@ def collect() -> Files:
         files[name_of(path)] = _chapter(path)
     for path in masters():
         made = generate(read(path), SOLUTION_LINE)
-        files[f"notebooks/exercises/{path.name}"] = canonical(made).encode()
+        files[f"notebooks/exercises/{made_from(path).name}"] = canonical(made).encode()
     names = set(files)
     for name in files:
         files[name] = _for_students(name, files[name], names)

@@ -183,7 +183,7 @@ def update(new: Course, began: dict[str, str], root: Path) -> bool:
         if not path.is_file():
             continue
         if changed(path, began[name]):
-            print(f"{KEPT:9}  {name}: you changed it; the new version has it no more")
+            print(f"{KEPT:9}  {name}: you changed it; {_instead(name, new.files)}")
             count[KEPT] += 1
         else:
             path.unlink()
@@ -196,6 +196,15 @@ def update(new: Course, began: dict[str, str], root: Path) -> bool:
     new.finish()
     print(f"update: this is version {new.version} now: {said}", flush=True)
     return True
+
+
+def _instead(name: str, files: Files) -> str:
+    """Says where the new version has what a dropped file held."""
+    path = PurePosixPath(name)
+    exercises = path.with_name(f"{path.name[:2]}_exercises.ipynb")
+    if path.parent.name == "exercises" and str(exercises) in files:
+        return f"the new version is called {exercises.name}"
+    return "the new version has it no more"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -25,7 +25,7 @@ from checks import Verdict, examine
 from exercises import BEGIN, END, STUB
 
 ROOT = Path(__file__).resolve().parents[2]
-MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_*.ipynb"))
+MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_solutions.ipynb"))
 ANSWERS = Path(__file__).parent / "answers"
 SECONDS = 10  # for one answer; a mutant may loop for ever
 

@@ -108,16 +108,18 @@ WORDS = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 def test_chapter_and_readme_tell_how_many_there_are(path: Path) -> None:
     count = len(exercises(path.name[:2]))
     (time,) = minutes(Chapter.read(path).markdown[0])
-    chapter = "\n".join(Chapter.read(path.parent.parent / path.name).markdown)
-    assert f"](exercises/{path.name})**: {WORDS[count]} of them, about {time} minutes" in chapter
+    (built,) = path.parents[1].glob(f"{path.name[:2]}_*.ipynb")
+    chapter = "\n".join(Chapter.read(built).markdown)
+    made = f"{path.name[:2]}_exercises.ipynb"
+    assert f"](exercises/{made})**: {WORDS[count]} of them, about {time} minutes" in chapter
     readme = (path.parents[2] / "README.md").read_text(encoding="utf-8")
-    assert f"[{count}](notebooks/exercises/{path.name})" in readme
+    assert f"[{count}](notebooks/exercises/{made})" in readme
 
 
 def test_every_chapter_has_a_master() -> None:
     root = MASTERS[0].parent.parent
-    chapters = sorted(path.name for path in root.glob("[0-9][0-9]_*.ipynb"))
-    assert [path.name for path in MASTERS] == chapters
+    chapters = sorted(path.name[:2] for path in root.glob("[0-9][0-9]_*.ipynb"))
+    assert [path.name[:2] for path in MASTERS] == chapters
 
 
 def test_masters_use_only_what_students_have() -> None:
@@ -129,7 +131,7 @@ def test_masters_use_only_what_students_have() -> None:
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
 def test_run_all_of_an_untouched_notebook_goes_through(path: Path) -> None:
     """In a kernel, as a student: classes and functions of a notebook have no file of their own."""
-    untouched = path.parent.parent / "exercises" / path.name
+    untouched = path.parents[1] / "exercises" / f"{path.name[:2]}_exercises.ipynb"
     cells = json.loads(asyncio.run(execute(untouched, timeout=120)))["cells"]
     said = {
         cell["metadata"]["nbgrader"]["grade_id"]: "".join(cell["outputs"][0]["text"])

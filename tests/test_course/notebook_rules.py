@@ -679,7 +679,9 @@ def frame(chapter: Chapter) -> list[str]:
     for section in ("What utils holds now", "Exercises", "Next"):
         if not any(title.split(": ")[0] == section for title in titles):
             complaints.append(f"the section {section!r} is missing")
-    if not any(f"](exercises/{chapter.path.name})" in text for text in chapter.markdown):
+    if not any(
+        f"](exercises/{chapter.number:02}_exercises.ipynb)" in text for text in chapter.markdown
+    ):
         complaints.append("no link to its exercises")
     first = chapter.trees[0]
     if not first.body or not isinstance(first.body[0], ast.Import | ast.ImportFrom):
@@ -701,9 +703,9 @@ def exercise_frame(chapter: Chapter) -> list[str]:
     """Title, a link to the chapter, minutes that the cards add up to; progress at the end."""
     complaints = []
     top = chapter.markdown[0]
-    if not top.startswith(f"# Exercises {chapter.number:02} · "):
-        complaints.append(f"the title must begin with # Exercises {chapter.number:02} ·")
-    if f"(../{chapter.path.name})" not in top:
+    if not top.startswith(f"# {chapter.number:02} Solutions: "):
+        complaints.append(f"the title must begin with # {chapter.number:02} Solutions:")
+    if not re.search(rf"\(\.\./{chapter.number:02}_\w+\.ipynb\)", top):
         complaints.append("the first cell has no link to the chapter")
     card = r"^Difficulty \d of 5 · about (\d+) minutes$"
     total = sum(int(n) for text in chapter.markdown for n in re.findall(card, text, re.M))

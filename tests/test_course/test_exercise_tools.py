@@ -27,7 +27,7 @@ import shipped
 import update
 
 Cell = dict[str, Any]
-NAME = "03_tiny.ipynb"
+CHAPTER, MASTERS_NAME, NAME = "03_tiny.ipynb", "03_solutions.ipynb", "03_exercises.ipynb"
 
 
 def answer(grade_id: str, text: str) -> Cell:
@@ -42,11 +42,11 @@ def check(number: int, points: int, text: str) -> Cell:
 
 def hints(anchor: str) -> Cell:
     hint = "<details><summary>Hint 1</summary>\n\nThink.\n</details>"
-    return prose(f"{hint}\n\n[Solution](../solutions/{NAME}#{anchor})")
+    return prose(f"{hint}\n\n[Solution](../solutions/{MASTERS_NAME}#{anchor})")
 
 
 MASTER = [
-    prose("# Exercises 03 · Tiny"),
+    prose("# 03 Solutions: Tiny"),
     code("from checks import check, progress"),
     prose("## 1. Which `shape`?\n\nSay it.\n\nDifficulty 1 of 5 · about 3 minutes"),
     answer("answer-03-1", "a = ...\n### BEGIN SOLUTION\na = (2, 3)\n### END SOLUTION"),
@@ -80,7 +80,7 @@ class Folder:
 
     @property
     def master(self) -> Path:
-        return self.root / "notebooks" / "solutions" / NAME
+        return self.root / "notebooks" / "solutions" / MASTERS_NAME
 
     @property
     def made(self) -> Path:
@@ -110,7 +110,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     made.master.parent.mkdir(parents=True)
     made.write(*MASTER)
     notebooks = made.root / "notebooks"
-    (notebooks / NAME).write_text(refresh.canonical(notebook(prose("# 03 Tiny"))))
+    (notebooks / CHAPTER).write_text(refresh.canonical(notebook(prose("# 03 Tiny"))))
     for module in (exercises, shipped):
         monkeypatch.setattr(module, "NOTEBOOKS", notebooks)
     monkeypatch.setattr(exercises, "SOLUTIONS", notebooks / "solutions")
@@ -205,6 +205,10 @@ def swapped(first: int, second: int) -> Callable[[list[Cell]], None]:
 
 # What the complaint must say, and the change to the cells of the master that brings it about.
 BROKEN: list[tuple[str, Callable[[list[Cell]], None]]] = [
+    (
+        "its heading is # 03 Solutions: Title, got '# 03 Exercises: Tiny'",
+        says(0, "Solutions", "Exercises"),
+    ),
     ("numbered ## 1. to ## n.", says(6, "2. Two", "4. Two")),
     ("answer-03-2 under 'Two parts'", says(6, "2. Two", "Two")),
     ("answer-03-1: the solution stands between", says(3, "### BEGIN SOLUTION\n", "")),
@@ -242,8 +246,8 @@ BROKEN: list[tuple[str, Callable[[list[Cell]], None]]] = [
     ("the last exercise is open, got a check", lambda c: c.__delitem__(slice(13, 16))),
     ("its hints are folded", says(5, "Hint 1", "Help")),
     ("every <details> is closed", says(5, "</details>", "</details>\n\n<details>")),
-    ("[Solution](../solutions/03_tiny.ipynb#1.-Which-shape?)", says(5, "#1.", "#2.")),
-    ("[Solution](../solutions/03_tiny.ipynb#2.-Two-parts)", says(6, "Two", "2")),
+    ("[Solution](../solutions/03_solutions.ipynb#1.-Which-shape?)", says(5, "#1.", "#2.")),
+    ("[Solution](../solutions/03_solutions.ipynb#2.-Two-parts)", says(6, "Two", "2")),
     ("its last line is [Solution]", says(5, "[Solution]", "[Help]")),
     ('the last cells are progress("03") and ## Next', says(17, "03", "04")),
     ('the last cells are progress("03") and ## Next', without(18)),
@@ -252,10 +256,10 @@ BROKEN: list[tuple[str, Callable[[list[Cell]], None]]] = [
 
 @pytest.mark.parametrize(("words", "change"), BROKEN, ids=[f"{i}" for i in range(len(BROKEN))])
 def test_a_broken_master_is_refused(words: str, change: Callable[[list[Cell]], None]) -> None:
-    assert exercises.complaints(notebook(*MASTER), NAME) == []
+    assert exercises.complaints(notebook(*MASTER), MASTERS_NAME) == []
     cells = copy.deepcopy(MASTER)
     change(cells)
-    found = exercises.complaints(notebook(*cells), NAME)
+    found = exercises.complaints(notebook(*cells), MASTERS_NAME)
     if "2.-Two-parts" in words:
         words = words.replace("Two", "2")
     assert any(words in what for what in found), found
@@ -269,12 +273,12 @@ def test_a_refused_master_stops_neither_the_others_nor_touches_its_exercises(
     cells = copy.deepcopy(MASTER)
     grades(4, points=2)(cells)
     folder.write(*cells)
-    other = folder.master.with_name("04_other.ipynb")
+    other = folder.master.with_name("04_solutions.ipynb")
     other.write_text("no notebook")
     assert not folder.make()
     said = capsys.readouterr().err
-    assert "notebooks/solutions/03_tiny.ipynb, exercise 1: points are the difficulty" in said
-    assert "notebooks/solutions/04_other.ipynb: a master is a notebook" in said
+    assert "notebooks/solutions/03_solutions.ipynb, exercise 1: points are the difficulty" in said
+    assert "notebooks/solutions/04_solutions.ipynb: a master is a notebook" in said
     assert folder.made.read_bytes() == before
 
 
@@ -298,9 +302,9 @@ def test_check_says_what_differs_and_writes_nothing(
 
 
 def test_a_master_needs_its_chapter(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    folder.master.rename(folder.master.with_name("03_other.ipynb"))
+    folder.master.rename(folder.master.with_name("05_solutions.ipynb"))
     assert not folder.make()
-    assert "a master is called as its chapter is" in capsys.readouterr().err
+    assert "a master has the number of its chapter" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------ work is never lost
@@ -393,7 +397,7 @@ def test_a_changed_notebook_stays_and_the_new_one_is_put_beside_it(
         assert folder.make()
         assert folder.made.read_bytes() == theirs
         assert "Say it aloud." in folder.new.read_text()
-        assert "you changed it; the new one is 03_tiny.new.ipynb" in capsys.readouterr().out
+        assert "you changed it; the new one is 03_exercises.new.ipynb" in capsys.readouterr().out
     folder.write(*MASTER)
     assert folder.make(), "the same as in the beginning: nothing is new, and nothing is lost"
     assert folder.made.read_bytes() == theirs
@@ -449,7 +453,7 @@ def test_a_fingerprint_sees_what_counts() -> None:
 
 def test_what_stands_beside_a_chapter_is_no_chapter(folder: Folder) -> None:
     (folder.root / "notebooks" / "03_tiny.new.ipynb").write_text("{}")
-    assert [path.name for path in shipped.chapters()] == [NAME]
+    assert [path.name for path in shipped.chapters()] == [CHAPTER]
     folder.made.parent.mkdir()
     folder.new.write_text("{}")
     assert exercises.superfluous() == []
@@ -512,7 +516,7 @@ def test_progress_reports_in_lines(folder: Folder) -> None:
     assert before == {path: path.read_bytes() for path in folder.root.rglob("*.ipynb")}
     assert len(lines) == 5
     assert re.fullmatch(
-        r"03  tiny +\[#-\] +right 1, not run 2, open 3  \(a newer version: 03_tiny.new.ipynb\)",
+        r"03  tiny +\[#-\] +right 1, not run 2, open 3  \(a newer version: \w+.new.ipynb\)",
         lines[0],
     )
     assert lines[1].startswith("03  zero") and lines[1].endswith("the file is damaged")
@@ -688,6 +692,39 @@ def test_an_update_keeps_what_the_student_changed(
         assert line in said.splitlines(), said
     assert student.update(given), "calling it again changes nothing"
     expect(student.root, student.mine)
+
+
+def test_exercises_that_were_called_otherwise_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An older release gave the exercises the name of their chapter."""
+    folder = "notebooks/exercises"
+    old = {f"{folder}/{n}_long_name.ipynb": handed_out("a = ...") for n in ("01", "02", "03")}
+    new = {f"{folder}/{n}_exercises.ipynb": handed_out("a = ...") for n in ("01", "02", "03")}
+    root = unpack(release.pack(old), tmp_path / "old")
+    (tmp_path / "new.zip").write_bytes(release.pack(new))
+    for module in (update, shipped):
+        monkeypatch.setattr(module, "ROOT", root)
+    edit(root / folder / "02_long_name.ipynb", ran)
+    theirs = edit(root / folder / "03_long_name.ipynb", lambda n: says(0, "...", "7")(joined(n)))
+    with pytest.raises(SystemExit) as ended:
+        update.main([str(tmp_path / "new.zip")])
+    assert not ended.value.code
+    found = {path.name: path.read_bytes() for path in (root / folder).iterdir()}
+    assert found == {**{Path(n).name: c for n, c in new.items()}, "03_long_name.ipynb": theirs}
+    assert (
+        f"kept       {folder}/03_long_name.ipynb: you changed it; "
+        "the new version is called 03_exercises.ipynb"
+    ) in capsys.readouterr().out.splitlines()
+    card = prose("## 1. Which?\n\nDifficulty 1 of 5 · about 3 minutes")
+    for name in ("03_long_name", "03_exercises"):
+        path = root / folder / f"{name}.ipynb"
+        content = json.loads(path.read_text())
+        if name == "03_long_name":
+            printed(content["cells"][1], "03.1  right: yes")
+        path.write_text(json.dumps({**content, "cells": [card, *content["cells"]]}))
+    lines = list(progress.report(sorted((root / folder).glob("03_*"))))
+    assert lines[-1] == "\n1 of 1 right, about 0 minutes left", "what is done in either is done"
 
 
 def test_an_interrupted_update_is_finished_by_the_next(
@@ -866,7 +903,7 @@ def test_every_file_of_the_project_is_handed_out_or_kept_back(given: dict[str, b
     assert left == []
     assert {"Makefile", "checks/engine/verdict.py", "tools/update.py"} <= set(given)
     assert not [name for name in given if release.is_kept_back(name) or "solutions" in name]
-    made = {f"notebooks/exercises/{path.name}" for path in exercises.masters()}
+    made = {f"notebooks/exercises/{exercises.made_from(p).name}" for p in exercises.masters()}
     assert made == {name for name in given if name.startswith("notebooks/exercises/")}
 
 
@@ -960,11 +997,11 @@ def test_what_is_handed_out_needs_nothing_that_is_kept_back(unpacked: Path) -> N
 def test_links_to_what_is_kept_back_become_words(folder: Folder) -> None:
     names = {"README.md", "notebooks/03_tiny.ipynb"}
     text = (
-        "[masters](notebooks/solutions) and [one](notebooks/solutions/03_tiny.ipynb#1.-Which), "
+        "[all](notebooks/solutions) and [one](notebooks/solutions/03_solutions.ipynb#1.-W), "
         "[chapter](notebooks/03_tiny.ipynb#A), [all](notebooks), [here](#A), [web](https://a.b/c)"
     )
     assert release.unlink(text, "README.md", names) == (
-        "masters and one, "
+        "all and one, "
         "[chapter](notebooks/03_tiny.ipynb#A), [all](notebooks), [here](#A), [web](https://a.b/c)"
     )
 
@@ -974,6 +1011,6 @@ def test_a_run_of_the_instructor_is_not_handed_out(folder: Folder) -> None:
     edit(folder.made, solved)
     name = f"notebooks/exercises/{NAME}"
     assert b"(2, 3)" not in release.collect()[name]
-    edit(folder.root / "notebooks" / NAME, lambda n: n["metadata"].update(toc={}))
+    edit(folder.root / "notebooks" / CHAPTER, lambda n: n["metadata"].update(toc={}))
     with pytest.raises(ValueError, match="chapters are handed out as `make refresh` writes them"):
         release.collect()

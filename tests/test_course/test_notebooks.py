@@ -11,7 +11,7 @@ from notebook_rules import ROOT, RULES, RULES_OF_MASTERS, Chapter
 from shipped import chapters
 
 CHAPTERS = chapters()
-MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_*.ipynb"))
+MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_solutions.ipynb"))
 
 
 def test_chapters_are_there_without_a_gap() -> None:

@@ -298,7 +298,7 @@ GOOD = [
     code("def double(x):\n    def inner():\n        return x\n    return inner() + inner()"),
     prose("## What `utils` holds now"),
     code("from utils.embedding import patchify\nprint(patchify(torch.zeros(1, 1, 4, 4), 2).shape)"),
-    prose("## Exercises\n[Exercises 03](exercises/03_good.ipynb)"),
+    prose("## Exercises\n[Exercises 03](exercises/03_exercises.ipynb)"),
     prose("## Next"),
 ]
 
@@ -307,7 +307,7 @@ GOOD = [
 def good(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
     folder = tmp_path_factory.mktemp("good")
     (folder / "exercises").mkdir()
-    (folder / "exercises" / "03_good.ipynb").write_text("{}")
+    (folder / "exercises" / "03_exercises.ipynb").write_text("{}")
     return Chapter.read(run(folder, *GOOD, name="03_good.ipynb"))
 
 
@@ -447,7 +447,7 @@ def test_every_rule_is_proved_to_fail() -> None:
     assert {rule for rule, _, _ in BROKEN} == set(rules.RULES)
 
 
-MASTER_TOP = "# Exercises 03 · Title\n\nOf [chapter 03](../03_good.ipynb). About 30 minutes."
+MASTER_TOP = "# 03 Solutions: Title\n\nOf [chapter 03](../03_good.ipynb). About 30 minutes."
 MASTER = [
     prose(MASTER_TOP),
     code("import torch"),
@@ -458,7 +458,7 @@ MASTER = [
     prose("## Next"),
 ]
 MASTERS_FAULTS = {
-    "title": setting(0, source=MASTER_TOP.replace("Exercises 03", "Exercises 04")),
+    "title": setting(0, source=MASTER_TOP.replace("03 Solutions", "04 Solutions")),
     "link": setting(0, source=MASTER_TOP.replace("../", "")),
     "no minutes": setting(0, source=MASTER_TOP.replace("30 minutes", "long")),
     "wrong sum": setting(0, source=MASTER_TOP.replace("30", "40")),
@@ -476,7 +476,7 @@ def test_the_frame_of_a_master(fault: str) -> None:
     cells = copy.deepcopy(MASTER)
     if fault:
         MASTERS_FAULTS[fault](cells)
-    path = ROOT / "notebooks" / "solutions" / "03_good.ipynb"
+    path = ROOT / "notebooks" / "solutions" / "03_solutions.ipynb"
     found = rules.exercise_frame(Chapter(path, json.dumps(notebook(*cells))))
     assert bool(found) == bool(fault), found
 

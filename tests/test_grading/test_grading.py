@@ -37,7 +37,8 @@ from class_of_thirty import (
 )
 from grading import handed_in, report, restore, suspicion
 
-STEM = "03_scaled_dot_product_attention"
+STEM = "03_exercises"
+CHAPTER = ROOT / "notebooks" / "03_scaled_dot_product_attention.ipynb"
 TOOL = ROOT / "tools" / "grade.py"
 CELL = 4  # seconds, the limit in these tests
 MEMORY = 1_500_000_000
@@ -45,7 +46,7 @@ MEMORY = 1_500_000_000
 
 @pytest.fixture(scope="module")
 def chapter() -> Chapter:
-    return chapter_of(ROOT / "notebooks" / "solutions" / f"{STEM}.ipynb")
+    return chapter_of(ROOT / "notebooks" / "solutions" / "03_solutions.ipynb")
 
 
 def answer(notebook: dict[str, Any], number: str, text: str) -> dict[str, Any]:
@@ -211,9 +212,8 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     add(
         "strange cells", b'{"cells": [1, null, {"source": 5}, {"metadata": []}]}', 0, "no exercises"
     )
-    chapter_text = (ROOT / "notebooks" / f"{STEM}.ipynb").read_bytes()
-    add("the chapter", chapter_text, 0, "holds no exercises")
-    add("named otherwise", some(), 3, "named as chapter 08", file="08_clinic")
+    add("the chapter", CHAPTER.read_bytes(), 0, "holds no exercises")
+    add("named otherwise", some(), 3, "named as chapter 08", file="08_exercises")
     add("html", answer(blank(), "7", "<script>alert(1)</script>"), 0)
     return made
 
@@ -244,7 +244,7 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     put(f"Same Name_1_assignsubmission_file_/{STEM}.ipynb", solved)
     put(f"Same Name_2_assignsubmission_file_/{STEM}.ipynb", half)
     put(f"nested/course/notebooks/exercises/{STEM}.ipynb", solved)
-    put(f"nested/course/notebooks/{STEM}.ipynb", (ROOT / f"notebooks/{STEM}.ipynb").read_bytes())
+    put(f"nested/course/notebooks/{CHAPTER.name}", CHAPTER.read_bytes())
     put(f"several/{STEM}.ipynb", solved, age=1000)
     put(f"several/{STEM} (1).ipynb", half)
     put(f"several/.ipynb_checkpoints/{STEM}-checkpoint.ipynb", solved)

@@ -1,8 +1,8 @@
 """Finds what students handed in: folders, flat files as Moodle gives them, zip files.
 
-    folder/Ada Lovelace/03_scaled_dot_product_attention.ipynb      and deeper
-    folder/Ada Lovelace_03_scaled_dot_product_attention.ipynb
-    folder/Ada Lovelace_12345_assignsubmission_file_/03_scaled_dot_product_attention.ipynb
+    folder/Ada Lovelace/03_exercises.ipynb      and deeper
+    folder/Ada Lovelace_03_exercises.ipynb
+    folder/Ada Lovelace_12345_assignsubmission_file_/03_exercises.ipynb
     folder/Ada Lovelace.zip
 
 The chapter is told by what stands inside, then by the name. Of several notebooks of one student for

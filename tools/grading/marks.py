@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cards import grade_id, source
-from exercises import STUB
+from exercises import STUB, made_from
 from grading.handed_in import Sent, Student
 from grading.restore import Task, restore, tasks_of
 from grading.running import Limits, Run
@@ -137,14 +137,15 @@ def prepare(masters: dict[str, Path], root: Path) -> Course:
         shutil.copytree(
             ROOT / name, library / name, ignore=shutil.ignore_patterns("__pycache__", "*.md")
         )
-    course = Course(root, {}, {c: path.stem for c, path in masters.items()}, library)
+    course = Course(root, {}, {c: made_from(path).stem for c, path in masters.items()}, library)
     log = _log(root / "masters.log")
     for chapter, path in masters.items():
-        place = root / "source" / path.stem
+        name = made_from(path)
+        place = root / "source" / name.stem
         place.mkdir(parents=True)
-        shutil.copy(path, place)
-        _converter(GenerateAssignment, root, path.stem, log).start()
-        made = root / "release" / path.stem / path.name
+        shutil.copy(path, place / name.name)
+        _converter(GenerateAssignment, root, name.stem, log).start()
+        made = root / "release" / name.stem / name.name
         course.notebooks[chapter] = json.loads(made.read_text(encoding="utf-8"))
     return course
 
