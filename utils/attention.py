@@ -112,23 +112,8 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self, x: Tensor, context: Tensor | None = None, attn_mask: Tensor | None = None
     ) -> Tensor:
-        fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
-        check_shape("MultiHeadAttention", "x", x, "b i e", fix, e=self.embed_dim)
-        if context is None:
-            context = x
-        else:
-            check_shape(
-                "MultiHeadAttention",
-                "context",
-                context,
-                "b j e",
-                fix,
-                b=x.shape[0],
-                e=self.embed_dim,
-            )
-        scores_shape = (x.shape[0], self.num_heads, x.shape[1], context.shape[1])
-        check_mask("MultiHeadAttention", attn_mask, scores_shape)
-
+        context = x if context is None else context
+        self._check(x, context, attn_mask)
         q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
         k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
         v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
@@ -142,6 +127,15 @@ class MultiHeadAttention(nn.Module):
             if self.training and self.dropout:
                 mixed = F.dropout(weights, self.dropout) @ v
         return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+
+    def _check(self, x: Tensor, context: Tensor, attn_mask: Tensor | None) -> None:
+        """Raise a `ValueError` unless tokens, context and mask fit the layer and each other."""
+        fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
+        sizes = {"e": self.embed_dim}
+        check_shape("MultiHeadAttention", "x", x, "b i e", fix, **sizes)
+        check_shape("MultiHeadAttention", "context", context, "b j e", fix, b=x.shape[0], **sizes)
+        scores_shape = (x.shape[0], self.num_heads, x.shape[1], context.shape[1])
+        check_mask("MultiHeadAttention", attn_mask, scores_shape)
 
 
 @contextmanager

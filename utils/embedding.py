@@ -117,7 +117,8 @@ class PatchEmbedding(nn.Module):
         positions    (1, n + 1, e)
 
     Raises:
-        ValueError: patches that do not tile the image, or images of another size or channels.
+        ValueError: patches that do not tile the image, or images of another size, of other
+            channels or of whole numbers.
 
     Source: Dosovitskiy et al. 2021, section 3.1; chapter 01.
     """
@@ -146,6 +147,12 @@ class PatchEmbedding(nn.Module):
             H=self.image_size[0],
             W=self.image_size[1],
         )
+        if not images.is_floating_point():
+            raise ValueError(
+                "PatchEmbedding: images must hold floating point numbers, "
+                f"got images.dtype={images.dtype}. Bytes from 0 to 255 become numbers from 0 to 1 "
+                "with images / 255."
+            )
         patches = self.proj(patchify(images, self.patch_size))  # (b, n, e)
         class_token = self.class_token.expand(patches.shape[0], -1, -1)  # (b, 1, e)
         return torch.cat([class_token, patches], dim=1) + self.positions

@@ -197,6 +197,14 @@ def test_bad_sizes_are_refused_when_building(arguments):
     assert error_of(lambda: PatchEmbedding(*arguments)).startswith("PatchEmbedding: ")
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool])
+def test_pixels_in_whole_numbers_are_refused_with_what_to_do(dtype):
+    embed = PatchEmbedding(image_size=8, patch_size=4, in_channels=3, embed_dim=5)
+    text = error_of(lambda: embed(torch.ones(2, 3, 8, 8, dtype=dtype)))
+    assert f"got images.dtype={dtype}" in text
+    assert "images / 255" in text
+
+
 def test_the_order_inside_a_patch_is_that_of_unfold():
     images = random(2, 3, 6, 8)
     unfolded = F.unfold(images, kernel_size=(2, 4), stride=(2, 4)).transpose(1, 2)
