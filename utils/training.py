@@ -1,5 +1,6 @@
 """Train a classifier and measure it (chapter 07)."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import pi
@@ -7,7 +8,6 @@ from math import pi
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from utils.shapes import check_positive, check_shape
 
@@ -139,15 +139,16 @@ def fit(
     weight_decay: float = 0.05,
     label_smoothing: float = 0.1,
     warm_up: float = 0.15,
+    schedule: Callable[[float], float] | None = None,
     change: Callable[[Tensor, torch.Generator], Tensor] | None = augment,
     seed: int = 0,
     measure_every: int | None = None,
     progress: bool = True,
 ) -> History:
-    """Train a classifier with AdamW and a one-cycle learning rate, and show a progress bar.
+    """Train a classifier with AdamW and a one-cycle learning rate, and count the epochs aloud.
 
     The order of the examples and the augmentation come from a CPU generator of their own, so a
-    seed means the same on every device; nothing is printed. Gradients are clipped to norm 1.
+    seed means the same on every device. Gradients are clipped to norm 1.
 
     Args:
         model: maps (b, ...) to (b, k); trained in place, on the device where it is.
@@ -160,10 +161,13 @@ def fit(
         label_smoothing: share of each target that is spread over all classes.
         warm_up: share of the steps in which the learning rate rises, before it falls; 0, or no
             more than one step, keeps it constant.
+        schedule: the learning rate as a share of the highest, for the share of all steps that
+            are done, from 0 up to 1; None: the one cycle of `warm_up`, which it replaces.
         change: makes a changed copy of each batch, such as `augment`; None leaves it as it is.
         seed: of the order and of `change`; the weights' own start is the caller's.
         measure_every: measure `test` after every so many epochs; None: only after the last.
-        progress: show the bar.
+        progress: write the number of about every tenth epoch; in Jupyter the line is stored with
+            the notebook, elsewhere it goes to stderr.
 
     Shape:
         images  (b, ...)
@@ -191,14 +195,18 @@ def fit(
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
     steps = epochs * -(-len(images) // batch_size)
-    schedule = None
-    if warm_up * steps > 1:
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
+    scheduler = None
+    if schedule is not None:
+        scheduler = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: schedule(step / steps)
+        )
+    elif warm_up * steps > 1:
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, max_lr=learning_rate, total_steps=steps, pct_start=warm_up
         )
     history = History()
     model.train()
-    for epoch in tqdm(range(1, epochs + 1), desc="epochs", disable=not progress):
+    for epoch in range(1, epochs + 1):
         total = 0.0
         for chosen in torch.randperm(len(images), generator=generator).split(batch_size):
             chosen = chosen.to(device)
@@ -210,14 +218,26 @@ def fit(
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            if schedule is not None:
-                schedule.step()
+            if scheduler is not None:
+                scheduler.step()
             total += loss.item() * len(chosen)
         history.loss.append(total / len(images))
         if epoch == epochs or (measure_every and epoch % measure_every == 0):
             history.accuracy.append(accuracy(model, test))
+        if progress:
+            _count_aloud(epoch, epochs)
     model.eval()
     return history
+
+
+def _count_aloud(epoch: int, epochs: int) -> None:
+    """Write "epochs 6 12 18 ..." on one line while they pass: no clock, so the same every time."""
+    # Jupyter paints stderr red, as an error; and a widget would be empty when opened again.
+    stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
+    if epoch == 1:
+        print("epochs", end="", file=stream)
+    if epoch == epochs or epoch % -(-epochs // 10) == 0:
+        print("", epoch, end="\n" if epoch == epochs else "", file=stream, flush=True)
 
 
 def _check_examples(where: str, examples: Examples) -> Examples:

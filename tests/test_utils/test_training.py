@@ -1,5 +1,6 @@
 """Training: seeded and apart from the global random state, measured, and left as it was found."""
 
+import sys
 from itertools import chain
 
 import pytest
@@ -278,6 +279,25 @@ def test_fit_equals_the_loop_written_out(warm_up):
     torch.testing.assert_close(weights(ours), weights(theirs), rtol=1e-4, atol=1e-4)
 
 
+def test_a_schedule_gives_the_learning_rate_of_each_step():
+    """Twenty examples in batches of 8 are three steps an epoch: six shares, never 1."""
+    shares = []
+
+    def watched(share):
+        shares.append(share)
+        return 0.5
+
+    scheduled, constant = linear_model(), linear_model()
+    options = {"epochs": 2, "batch_size": 8, "progress": False}
+    fit(scheduled, examples(), examples(), **options, learning_rate=0.2, schedule=watched)
+    fit(constant, examples(), examples(), **options, learning_rate=0.1, warm_up=0)
+    assert shares[:6] == [step / 6 for step in range(6)]
+    torch.testing.assert_close(weights(scheduled), weights(constant))
+    still = linear_model()
+    fit(still, examples(), examples(), **options, schedule=lambda share: float(share >= 1))
+    assert same(weights(still), weights(linear_model())), "the last share that counts is below 1"
+
+
 def test_the_loss_is_the_mean_over_examples_not_over_batches():
     model = linear_model()
     images, labels = examples(9)  # batches of 8 and 1
@@ -319,10 +339,27 @@ def test_progress_false_prints_nothing(capfd):
     assert captured.out == captured.err == ""
 
 
-def test_the_bar_never_goes_to_stdout(capfd):
+def test_the_bar_never_goes_to_stdout(capfd, monkeypatch):
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     fit(linear_model(), examples(), examples(), **(QUICK | {"progress": True}))
     captured = capfd.readouterr()
     assert captured.out == "" and "epochs" in captured.err
+
+
+@pytest.mark.parametrize(
+    "epochs, line",
+    [
+        (1, "epochs 1\n"),
+        (3, "epochs 1 2 3\n"),
+        (25, "epochs 3 6 9 12 15 18 21 24 25\n"),
+        (60, "epochs 6 12 18 24 30 36 42 48 54 60\n"),
+    ],
+)
+def test_in_jupyter_the_epochs_are_a_line_that_is_stored(epochs, line, capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    fit(linear_model(), examples(), examples(), **(QUICK | {"progress": True, "epochs": epochs}))
+    captured = capfd.readouterr()
+    assert captured.out == line and captured.err == ""
 
 
 @pytest.mark.parametrize(
