@@ -235,9 +235,10 @@ def _count_aloud(epoch: int, epochs: int) -> None:
     # Jupyter paints stderr red, as an error; and a widget would be empty when opened again.
     stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
     if epoch == 1:
-        print("epochs", end="", file=stream)
+        stream.write("epochs")
     if epoch == epochs or epoch % -(-epochs // 10) == 0:
-        print("", epoch, end="\n" if epoch == epochs else "", file=stream, flush=True)
+        stream.write(f" {epoch}\n" if epoch == epochs else f" {epoch}")
+        stream.flush()
 
 
 def _check_examples(where: str, examples: Examples) -> Examples:
