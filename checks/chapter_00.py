@@ -9,7 +9,10 @@ import torch.nn.functional as F
 from einops import einsum, rearrange, reduce, repeat
 from torch import Tensor
 
-from checks.engine.judge import PRODUCTS, same_function, same_number, same_shape, written
+from checks.engine.answer import written
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_number, same_shape
+from checks.engine.shortcuts import PRODUCTS
 from checks.engine.verdict import exercise, open_exercise
 
 
@@ -46,7 +49,7 @@ def two_sheets(sheet, channels_apart) -> str:
         sheet,
         moved("(across down) c H W -> c (down H) (across W)", "across"),
         lambda case: (case.randn("(across down) c H W"), case["across"]),
-        ones=True,
+        trials=Trials(ones=True),
         mistakes={
             "the pictures follow each other along the rows of the sheet, and should go down its "
             "columns: in the batch, the last letter in parentheses runs fastest": moved(
@@ -72,7 +75,7 @@ def two_sheets(sheet, channels_apart) -> str:
         channels_apart,
         moved("b c H W -> (b H) (c W)"),
         lambda case: (case.randn("b c H W"),),
-        ones=True,
+        trials=Trials(ones=True),
         mistakes={
             "the rows of all pictures are shuffled into each other: (H b) should be (b H)": moved(
                 "b c H W -> (H b) (c W)"
@@ -127,7 +130,7 @@ def pixels_and_channels(to_channels, to_pixels) -> str:
         to_channels,
         lambda images, side: F.pixel_unshuffle(images, side),
         lambda case: (case.randn("b c (gh side) (gw side)"), case["side"]),
-        ones=True,
+        trials=Trials(ones=True),
         mistakes={words: folded(*fold, back=False) for words, fold in FOLDS.items()}
         | {in_memory: cut(lambda b, c, H, W, side: (b, c * side**2, H // side, W // side))},
         forbidden=SHUFFLE,
@@ -136,7 +139,7 @@ def pixels_and_channels(to_channels, to_pixels) -> str:
         to_pixels,
         lambda folded, side: F.pixel_shuffle(folded, side),
         lambda case: (case.randn("b (c side side) gh gw"), case["side"]),
-        ones=True,
+        trials=Trials(ones=True),
         mistakes={words: folded(*fold, back=True) for words, fold in FOLDS.items()}
         | {in_memory: cut(lambda b, c, gh, gw, side: (b, c // side**2, gh * side, gw * side))},
         forbidden=SHUFFLE,
@@ -231,11 +234,10 @@ def mixing_channels(remix_loop, remix) -> str:
         remix_loop,
         lambda image, table: einsum(image, table, "c H W, new c -> new H W"),
         lambda case: (case.randn("c H W"), case.randn("new c")),
-        ones=True,
         forbidden=PRODUCTS,
         gradients=False,
-        looped=True,
-        counted=lambda case: (case.randn("c 2 1"), case.randn("new c")),
+        loops="asked",
+        trials=Trials(ones=True, counted=lambda case: (case.randn("c 2 1"), case.randn("new c"))),
         mistakes={
             "it is the mean over the channels, not the sum": lambda image, table: (
                 einsum(image, table, "c H W, new c -> new H W") / len(image)
@@ -252,7 +254,7 @@ def mixing_channels(remix_loop, remix) -> str:
         remix,
         lambda images, tables: einsum(images, tables, "b c H W, b new c -> b new H W"),
         lambda case: (case.randn("b c H W"), case.randn("b new c")),
-        ones=True,
+        trials=Trials(ones=True),
         mistakes={
             "every picture is mixed with the first picture's table": lambda images, tables: einsum(
                 images, tables[0], ONE_TABLE
@@ -276,7 +278,7 @@ def mixing_channels(remix_loop, remix) -> str:
                 )
             ),
         },
-        loops=False,
+        loops="forbidden",
     )
 
 

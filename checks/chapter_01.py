@@ -11,16 +11,15 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose_embedding
+from checks.engine.answer import Wrong, written
+from checks.engine.calls import run
 from checks.engine.cases import Case
-from checks.engine.judge import (
-    run,
-    same_function,
-    same_module,
-    same_number,
-    same_shape,
-    written,
-)
-from checks.engine.verdict import Wrong, exercise, open_exercise
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_number, same_shape
+from checks.engine.message import Message
+from checks.engine.modules import same_module
+from checks.engine.shortcuts import Loops
+from checks.engine.verdict import exercise, open_exercise
 from checks.engine.watch import Watch
 from utils import embedding as finished
 
@@ -111,7 +110,7 @@ def pictures(case: Case) -> tuple[Any, ...]:
     return case.randn("b c (gh ph) (gw pw)"), case["ph"], case["pw"]
 
 
-def same_cut(answer: Callable, forbidden: dict[str, str], loops: bool) -> str:
+def same_cut(answer: Callable, forbidden: dict[str, str], loops: Loops) -> Message:
     return same_function(
         answer,
         right_cut,
@@ -120,7 +119,7 @@ def same_cut(answer: Callable, forbidden: dict[str, str], loops: bool) -> str:
         forbidden=forbidden,
         clinic=cut_clinic,
         loops=loops,
-        counted=lambda case: (case.randn("b 1 (gh 2) (gw 3)"), 2, 3),
+        trials=Trials(counted=lambda case: (case.randn("b 1 (gh 2) (gw 3)"), 2, 3)),
     )
 
 
@@ -133,15 +132,15 @@ def loop_and_line(cut_loop, cut) -> str:
         lambda case: (case.randn("c (gh ph) (gw pw)"), case["ph"], case["pw"]),
         mistakes=LOOP_MISTAKES,
         forbidden={**CUTTING, "rearrange": "cut one slice for each place of the grid"},
-        looped=True,
-        counted=lambda case: (case.randn("2 gh gw"), 1, 1),
+        loops="asked",
+        trials=Trials(counted=lambda case: (case.randn("2 gh gw"), 1, 1)),
     )
-    return same_cut(cut, CUTTING, loops=False)
+    return same_cut(cut, CUTTING, loops="forbidden")
 
 
 @exercise("01.3", "Find the bug")
 def find_the_bug(healthy) -> str:
-    return same_cut(healthy, FINISHED, loops=True)
+    return same_cut(healthy, FINISHED, loops="free")
 
 
 # ---------------------------------------------------------------------------------- convolution
@@ -416,7 +415,7 @@ def who_changes_whom(influence, reach) -> str:
                 changes,
                 lambda case, cut=cut: (cut, *black_and_white(case)),
                 mistakes=INFLUENCE_MISTAKES,
-                trials=2,
+                trials=Trials(2),
             )
         except Wrong as wrong:
             wrong.what = f"with {name}, {wrong.what}"

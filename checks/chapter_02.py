@@ -8,16 +8,13 @@ import torch
 from einops import einsum, rearrange
 from torch import Tensor, nn
 
+from checks.engine.answer import written
 from checks.engine.cases import Case
-from checks.engine.judge import (
-    EINOPS,
-    same_function,
-    same_measure,
-    same_module,
-    same_number,
-    same_shape,
-    written,
-)
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_number, same_shape
+from checks.engine.measures import same_measure
+from checks.engine.modules import same_module
+from checks.engine.shortcuts import EINOPS
 from checks.engine.verdict import exercise, open_exercise
 
 
@@ -66,7 +63,7 @@ def split_and_join(split_heads, join_heads) -> str:
         split_heads,
         lambda x, num_heads: rearrange(x, "b n (h d) -> b h n d", h=num_heads),
         lambda case: (case.randn("b n (h d)"), case["h"]),
-        ones=True,
+        trials=Trials(ones=True),
         forbidden=EINOPS,
         mistakes={
             BY_MEMORY: lambda x, h: x.reshape(len(x), h, x.shape[1], -1),
@@ -77,7 +74,7 @@ def split_and_join(split_heads, join_heads) -> str:
         join_heads,
         lambda heads: rearrange(heads, "b h n d -> b n (h d)"),
         lambda case: (case.randn("b h n d"),),
-        ones=True,
+        trials=Trials(ones=True),
         forbidden=EINOPS,
         mistakes={
             BY_MEMORY: lambda heads: heads.reshape(len(heads), heads.shape[2], -1),
@@ -140,9 +137,9 @@ def table_for_each_head(heads_loop, heads) -> str:
     def inputs(case: Case) -> tuple[Tensor, ...]:
         return case.randn("b n e"), case.randn("h d e"), case.randn("h d")
 
-    options = {"mistakes": TABLE_MISTAKES, "ones": True}
-    same_function(heads_loop, by_tables, inputs, looped=True, **options)
-    return same_function(heads, by_tables, inputs, loops=False, **options)
+    options = {"mistakes": TABLE_MISTAKES, "trials": Trials(ones=True)}
+    same_function(heads_loop, by_tables, inputs, loops="asked", **options)
+    return same_function(heads, by_tables, inputs, loops="forbidden", **options)
 
 
 # ----------------------------------------------------------------------------- two projections

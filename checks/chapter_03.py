@@ -9,17 +9,14 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose
+from checks.engine.answer import Wrong, written
+from checks.engine.calls import run
 from checks.engine.cases import Case
-from checks.engine.judge import (
-    ATTENTION,
-    SOFTMAX,
-    run,
-    same_function,
-    same_measure,
-    same_shape,
-    written,
-)
-from checks.engine.verdict import Wrong, exercise, open_exercise
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_shape
+from checks.engine.measures import same_measure
+from checks.engine.shortcuts import ATTENTION, SOFTMAX
+from checks.engine.verdict import exercise, open_exercise
 from utils import attention as finished
 
 
@@ -112,15 +109,15 @@ def loop_and_line(scores_loop, scores) -> str:
         lambda case: (case.randn("i d"), case.randn("j d")),
         mistakes=SCORE_MISTAKES,
         gradients=False,
-        looped=True,
-        counted=lambda case: (case.randn("i 2"), case.randn("j 2")),
+        loops="asked",
+        trials=Trials(counted=lambda case: (case.randn("i 2"), case.randn("j 2"))),
     )
     return same_function(
         scores,
         scaled,
         lambda case: (case.randn("b h i d"), case.randn("b h j d")),
         mistakes=SCORE_MISTAKES,
-        loops=False,
+        loops="forbidden",
     )
 
 
@@ -190,8 +187,8 @@ def same_attention(answer: Callable) -> str:
         mistakes=ATTENTION_MISTAKES,
         forbidden=ATTENTION,
         clinic=clinic,
-        loops=False,
-        trials=6,
+        loops="forbidden",
+        trials=Trials(6),
     )
 
 

@@ -13,17 +13,13 @@ from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose
 from checks.engine.answer import Wrong, written
+from checks.engine.calls import run
 from checks.engine.cases import Case
 from checks.engine.compare import difference, kind
-from checks.engine.judge import (
-    ATTENTION,
-    randomised,
-    run,
-    same_function,
-    same_module,
-    same_number,
-    same_shape,
-)
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_number, same_shape
+from checks.engine.modules import randomise, same_module
+from checks.engine.shortcuts import ATTENTION
 from checks.engine.verdict import exercise, open_exercise
 from utils import attention as finished
 from utils.images import load_digits
@@ -117,8 +113,8 @@ def head_by_head_and_at_once(head_by_head, at_once) -> str:
     def inputs(case: Case) -> tuple[Tensor, ...]:
         return case.randn("b h i d"), case.randn("b h j d"), case.randn("b h j d")
 
-    same_function(head_by_head, heads, inputs, mistakes=HEAD_MISTAKES, looped=True)
-    return same_function(at_once, heads, inputs, mistakes=HEAD_MISTAKES, loops=False)
+    same_function(head_by_head, heads, inputs, mistakes=HEAD_MISTAKES, loops="asked")
+    return same_function(at_once, heads, inputs, mistakes=HEAD_MISTAKES, loops="forbidden")
 
 
 # ----------------------------------------------------------------------------------- the class
@@ -304,7 +300,8 @@ def find_the_bug(healthy) -> str:
 
 
 def random_layer(embed_dim: int, num_heads: int) -> finished.MultiHeadAttention:
-    return randomised(finished.MultiHeadAttention(embed_dim, num_heads), seed=num_heads)
+    module = finished.MultiHeadAttention(embed_dim, num_heads)
+    return randomise(module.double().eval(), seed=num_heads)
 
 
 def a_layer(layer: Any, who: str) -> finished.MultiHeadAttention:
@@ -601,7 +598,7 @@ def same_reading(still_read: Callable) -> None:
         inputs,
         mistakes={words: tried(way) for words, way in READINGS.items()},
         gradients=False,
-        trials=3,
+        trials=Trials(3),
     )
 
 

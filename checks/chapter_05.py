@@ -10,11 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from checks.engine.answer import source
+from checks.engine.answer import Wrong, source, written
+from checks.engine.calls import run
 from checks.engine.cases import Case
 from checks.engine.compare import difference
-from checks.engine.judge import ATTENTION, run, same_function, same_shape, written
-from checks.engine.verdict import Wrong, exercise, open_exercise
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_shape
+from checks.engine.shortcuts import ATTENTION
+from checks.engine.verdict import exercise, open_exercise
 from utils import attention as finished
 from utils import masking
 
@@ -78,7 +81,7 @@ def window_into_the_past(window_mask) -> str:
         window,
         lambda case: (case["n"] + case["w"], case["w"]),
         mistakes=WINDOW_MISTAKES,
-        loops=False,
+        loops="forbidden",
     )
     for n, width in ((1, 1), (5, 1), (5, 5), (4, 7)):
         got = run(window_mask, (n, width), ["n", "width"])
@@ -215,8 +218,8 @@ def ones_and_zeros(decoder_mask, empty_rows) -> str:
         from_ones(lambda real, past: real & past),
         lambda case: (case.integers("b n", 0, 2),),
         mistakes=NO_HEADS | {words: from_ones(mask) for words, mask in ONES_MISTAKES.items()},
-        loops=False,
-        ones=True,
+        loops="forbidden",
+        trials=Trials(ones=True),
     )
     same_function(
         empty_rows,
@@ -235,8 +238,8 @@ def ones_and_zeros(decoder_mask, empty_rows) -> str:
             ),
             "it looks at the first key alone": lambda mask: ~mask[..., 0],
         },
-        loops=False,
-        ones=True,
+        loops="forbidden",
+        trials=Trials(ones=True),
     )
     return compared
 
@@ -647,7 +650,7 @@ def who_hears_of_whom(influences, tokens_back) -> str:
     written(influences, tokens_back)
     for make, hint in STRANGERS.items():
         try:
-            same_function(influences, truth, make, trials=2)
+            same_function(influences, truth, make, trials=Trials(2))
         except Wrong as wrong:
             if wrong.why:  # the mistake must explain what the answer says of layers of all kinds
                 wrong.why = lambda hint=hint: leak_mistake(influences) or hint

@@ -11,18 +11,13 @@ from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose_block
 from checks.engine.answer import Wrong, written
+from checks.engine.calls import naming, run
 from checks.engine.cases import Case
 from checks.engine.compare import difference, kind
-from checks.engine.judge import (
-    RANDOM,
-    naming,
-    run,
-    same_function,
-    same_measure,
-    same_module,
-    same_number,
-    same_shape,
-)
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_number, same_shape
+from checks.engine.measures import RANDOM, same_measure
+from checks.engine.modules import same_module
 from checks.engine.verdict import exercise, open_exercise
 from checks.engine.watch import Watch
 from utils import encoder
@@ -363,7 +358,7 @@ def two_norms_by_hand(layer_norm, rms_norm) -> str:
             tokens_and(*["e"] * len(vectors)),
             mistakes=mistakes,
             forbidden=NORMS,
-            trials=6,
+            trials=Trials(6),
         )
         survives(answer, right, number, *vectors)
     return "both norms agree on 6 random sizes each, gradients too; tokens of equal numbers survive"

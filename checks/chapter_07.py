@@ -11,18 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose_block
+from checks.engine.answer import Wrong, written
+from checks.engine.calls import naming, run
 from checks.engine.cases import Case
-from checks.engine.judge import (
-    clinic_words,
-    naming,
-    run,
-    same_function,
-    same_module,
-    same_number,
-    same_shape,
-    written,
-)
-from checks.engine.verdict import Wrong, exercise, open_exercise
+from checks.engine.explain import by_clinic
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_number, same_shape
+from checks.engine.message import message
+from checks.engine.modules import same_module
+from checks.engine.verdict import exercise, open_exercise
 from utils import training
 from utils.attention import record_attention
 from utils.embedding import PatchEmbedding
@@ -351,8 +348,8 @@ def find_the_bug(Healthy) -> str:
         trials=2,
     )
     fresh = Healthy(num_layers=3, embed_dim=12, num_heads=3, mlp_dim=20)
-    if words := clinic_words(lambda stack: clinic(stack, {"num_heads": 3}), fresh):
-        raise Wrong(f"the values are right, but {words.rstrip('.')}")
+    if found := by_clinic(lambda stack: clinic(stack, {"num_heads": 3}), fresh):
+        raise Wrong(message("right-but", what=found))
     return "each layer has weights of its own; values and gradients agree for 2 random sizes"
 
 
@@ -674,7 +671,7 @@ def one_pixel_to_the_right(shifted, accuracy_of, one_pixel, two_pixels) -> str:
             ),
         },
         gradients=False,
-        trials=6,
+        trials=Trials(6),
     )
     images = Case(7).randn("b c H W")
     for columns in (0, images.shape[-1] - 1, 1 - images.shape[-1]):

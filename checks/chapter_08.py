@@ -10,8 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic import diagnose_block, diagnose_loss
-from checks.engine.judge import run, same_function, same_module, same_shape, too_far, written
-from checks.engine.verdict import Wrong, exercise, open_exercise
+from checks.engine.answer import Wrong, written
+from checks.engine.calls import run
+from checks.engine.functions import same_function
+from checks.engine.guesses import same_shape, too_far
+from checks.engine.modules import same_module
+from checks.engine.verdict import exercise, open_exercise
 from utils.attention import MultiHeadAttention, scaled_dot_product_attention
 from utils.encoder import EncoderBlock
 

@@ -5,36 +5,50 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from textwrap import dedent
 from typing import Any
 
+from checks.engine.message import Message, as_message, message
+
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # where a thing lies in memory
+LONGEST = 160  # characters of a raised error that are shown
 # What stands in place of a solution, alone on two lines.
 STUB = re.compile(r"^[ \t]*# your code here[ \t]*\n[ \t]*pass[ \t]*$", re.MULTILINE)
 
 
 class NotYet(Exception):
-    """The answer is still empty."""
+    """The answer is still empty.
+
+    Args:
+        what: says so.
+    """
+
+    def __init__(self, what: Message):
+        super().__init__(what)
+        self.what = what
 
 
 class Wrong(Exception):
     """The answer is wrong.
 
     Args:
-        what: what is wrong, without a full stop.
+        what: what is wrong: a message, or the id of one without parameters.
         why: finds out why; called only when somebody will read it. It returns None when no known
             mistake explains the answer.
-        inputs: the inputs for which it is wrong, said aloud.
+        inputs: the inputs for which it is wrong, as `aloud` gives them.
 
     Its attribute `answer` names the wrong one of several answers; None when that is not known.
     """
 
     def __init__(
-        self, what: str, why: Callable[[], str | None] | None = None, inputs: str | None = None
+        self,
+        what: Message | str,
+        why: Callable[[], Message | str | None] | None = None,
+        inputs: Sequence[Message] = (),
     ):
         super().__init__(what)
-        self.what, self.why, self.inputs = what, why, inputs
+        self.what, self.why, self.inputs = as_message(what), why, inputs
         self.answer: str | None = None
 
 
@@ -49,9 +63,9 @@ def written(*answers: Any) -> None:
     """
     for answer in answers:
         if answer is ... or answer is None:
-            raise NotYet("the answer is still empty")
+            raise NotYet(message("still-empty"))
         if name := _empty(answer):
-            raise NotYet(f"{name} is still empty")
+            raise NotYet(message("function-still-empty", name=name))
 
 
 def stub_left(answer: Any) -> bool:
@@ -75,20 +89,34 @@ def source(function: Callable) -> str:
         return ""
 
 
-def raised(error: BaseException) -> str:
+def raised(error: BaseException) -> Message:
     """Say what an answer raised, in one line that is the same on every machine.
 
     Args:
         error: what it raised.
     """
+    name = type(error).__name__
     try:
         lines = [line for line in str(error).strip().splitlines() if line.strip()]
     except Exception:
         lines = []
+    if any("modified by an inplace operation" in line for line in lines):
+        return message("raises-in-place", error=name)
     # einops names the pattern first and the reason last; so does whoever ends with a colon
-    last = lines and (type(error).__name__ == "EinopsError" or lines[0].endswith(":"))
-    words = ADDRESS.sub("", lines[-1 if last else 0]).strip()[:160] if lines else ""
-    return f"raises {type(error).__name__}{f': {words}' if words else ''}".rstrip(".")
+    last = lines and (name == "EinopsError" or lines[0].endswith(":"))
+    words = _shortened(ADDRESS.sub("", lines[-1 if last else 0]).strip()) if lines else ""
+    return (
+        message("raises", error=name, words=words) if words else message("raises-only", error=name)
+    )
+
+
+def _shortened(words: str) -> str:
+    """Cut a long line where a sentence or at least a word ends."""
+    if len(words) > LONGEST:
+        start = words[:LONGEST]
+        end = max(start.rfind(". "), start.rfind("; "))
+        words = start[:end] if end > LONGEST // 3 else f"{start.rpartition(' ')[0]} ..."
+    return words.removesuffix(".") if not words.endswith("...") else words
 
 
 def _functions(answer: Any) -> list[Callable]:

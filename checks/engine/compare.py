@@ -11,58 +11,60 @@ import torch
 from torch import Tensor, nn
 
 from checks.engine.answer import ADDRESS
+from checks.engine.message import Message, message
 
+RESULT = Message("the-result")
 # In double precision another order of the same steps differs by about 1e-15 per step.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 
 
-def difference(got: Any, want: Any, name: str = "the result") -> str | None:
+def difference(got: Any, want: Any, name: Message | str = RESULT) -> Message | None:
     """Say how a result differs from the right one; None when it does not.
 
     Args:
         got: the result of an answer.
         want: the right one: a tensor, a number, a truth value, a text, or a tuple of those.
-        name: how to call it.
+        name: how to call it: a message, or a name of the code.
     """
     if isinstance(want, Tensor):
         return _tensors(got, want, name)
     if isinstance(want, tuple | list):
         if not isinstance(got, tuple | list):
-            return f"{name} is {kind(got)}, {len(want)} results in a tuple are asked for"
+            return message("is-no-tuple", name=name, got=kind(got), want=len(want))
         if len(got) != len(want):
-            return f"{name} has {len(got)} parts, {len(want)} are asked for"
+            return message("has-parts", name=name, got=len(got), want=len(want))
         pairs = enumerate(zip(got, want, strict=True), start=1)
-        parts = (difference(g, w, f"part {n} of {name}") for n, (g, w) in pairs)
+        parts = (difference(g, w, message("part", number=n, of=name)) for n, (g, w) in pairs)
         return next(filter(None, parts), None)
     if isinstance(want, bool | int | float):
         got = bare(got)
     if isinstance(want, float) and number(got) is not None:
-        return None if abs(got - want) <= 1e-8 * max(1.0, abs(want)) else f"{name} is {got:.6g}"
+        if abs(got - want) <= 1e-8 * max(1.0, abs(want)):
+            return None
+        return message("result-is", name=name, got=float(got))
     if type(got) is not type(want):
-        return f"{name} is {kind(got)}, {kind(want)} is asked for"
-    return None if got == want else f"{name} is {shown(got)}"
+        return message("is-another-kind", name=name, got=kind(got), want=kind(want))
+    return None if got == want else message("result-is", name=name, got=shown(got))
 
 
-def _tensors(got: Any, want: Tensor, name: str) -> str | None:
+def _tensors(got: Any, want: Tensor, name: Message | str) -> Message | None:
+    shape = tuple(want.shape)
     if type(got) not in (Tensor, nn.Parameter):  # not isinstance: a subclass may lie
-        return f"{name} is {kind(got)}, a tensor of shape {tuple(want.shape)} is asked for"
+        return message("is-no-tensor", name=name, got=kind(got), shape=shape)
     if got.is_nested or got.layout != want.layout:
-        return f"{name} is a nested or sparse tensor, an ordinary one is asked for"
-    shape = tuple(got.shape)
-    if shape != tuple(want.shape):
-        return f"{name} has shape {shape}, asked for is {tuple(want.shape)}"
-    right = f"shape {shape} is right, "
-    if name != "the result":
-        right = f"{name}: {right}"
+        return message("is-sparse", name=name)
+    if tuple(got.shape) != shape:
+        return message("shape-differs", name=name, got=tuple(got.shape), want=shape)
+    said = None
     if got.dtype != want.dtype:
-        return f"{right}the dtype is not: {got.dtype} instead of {want.dtype}"
-    if got.device != want.device:
-        return f"{right}but it lies on another device"
-    if got.isnan().any() and not want.isnan().any():
-        return f"{right}but it holds NaN"
-    if not same_values(got, want):
-        return f"{right}the values are not"
-    return None
+        said = message("dtype-differs", shape=shape, got=str(got.dtype), want=str(want.dtype))
+    elif got.device != want.device:
+        said = message("device-differs", shape=shape)
+    elif got.isnan().any() and not want.isnan().any():
+        said = message("holds-nan", shape=shape)
+    elif not same_values(got, want):
+        said = message("values-differ", shape=shape)
+    return said if said is None or name == RESULT else message("of-part", name=name, what=said)
 
 
 def same_values(got: Tensor, want: Tensor) -> bool:
@@ -73,15 +75,12 @@ def same_values(got: Tensor, want: Tensor) -> bool:
     return torch.allclose(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def kind(value: Any) -> str:
-    """Say what kind of thing a value is, with its article."""
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+def kind(value: Any) -> Message:
+    """Say what kind of thing a value is."""
+    return message("nothing") if value is None else message("kind", name=type(value).__name__)
 
 
-def shown(value: Any) -> str:
+def shown(value: Any) -> Message | str:
     """Show a value as it was written; only its kind where that is long, or differs by machine."""
     try:
         text = repr(value)
@@ -127,19 +126,18 @@ def copied(values: Any, requires_grad: bool = False) -> Any:
     return values
 
 
-def aloud(names: Sequence[str], values: Sequence[Any]) -> str:
+def aloud(names: Sequence[str], values: Sequence[Any]) -> list[Message]:
     """Say inputs aloud: tensors by shape, modules by class, numbers and the like by value."""
-    said = [_aloud(name, value) for name, value in zip(names, values, strict=True)]
-    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+    return [_aloud(name, value) for name, value in zip(names, values, strict=True)]
 
 
-def _aloud(name: str, value: Any) -> str:
+def _aloud(name: str, value: Any) -> Message:
     if isinstance(value, Tensor):
-        return f"{name} {tuple(value.shape)}"
+        return message("input-tensor", name=name, shape=tuple(value.shape))
     if isinstance(value, nn.Module):
-        return f"{name} {type(value).__name__}"
+        return message("input-module", name=name, kind=type(value).__name__)
     if isinstance(value, tuple | list) and value and all(isinstance(v, Tensor) for v in value):
-        return f"{name} [{', '.join(str(tuple(v.shape)) for v in value)}]"
+        return message("input-tensors", name=name, shapes=[tuple(v.shape) for v in value])
     if callable(value):
-        return f"{name}, a function"
-    return f"{name}={value!r}"
+        return message("input-function", name=name)
+    return message("input-value", name=name, value=shown(value))

@@ -7,8 +7,9 @@ import inspect
 import os
 import random
 import re
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from textwrap import wrap
@@ -19,9 +20,16 @@ import torch
 
 from attention_clinic.patient import undisturbed
 from checks.engine.answer import NotYet, Wrong, raised, stub_left
+from checks.engine.message import Message, as_message, message, say
 
-PAGE = 96  # columns that a notebook shows without breaking a line
+PAGE = 84  # columns that a notebook shows without breaking a line
+VERDICT_MIME = "application/vnd.attention-course.verdict+json"
+PROGRESS_MIME = "application/vnd.attention-course.progress+json"
+VERSION = 1  # of what stands under these two in a notebook
 RIGHT, NOT_YET, NOT_RIGHT, NOT_RUN, OPEN = "right", "not yet", "not right", "not run", "open"
+STATES = {
+    s: Message("state-" + s.replace(" ", "-")) for s in (RIGHT, NOT_YET, NOT_RIGHT, NOT_RUN, OPEN)
+}
 
 
 class CheckFailed(AssertionError):
@@ -31,6 +39,11 @@ class CheckFailed(AssertionError):
         return [str(self)]
 
 
+# Messages that say only that something differs, and causes that say only how.
+UNNAMED = {"values-differ", "gradient-differs", "result-is", "number-differs", "measure-differs"}
+UNNAMED |= {"not-the-shape", "too-large", "too-small", "unforeseen"}
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What a check found.
@@ -38,16 +51,99 @@ class Verdict:
     Args:
         exercise: number of chapter and exercise, such as "03.2".
         state: "right", "not yet" or "not right".
-        reason: one or two sentences.
+        message: what was found.
+        cause: the mistake behind a wrong answer, where one is known.
+        answer: which of several answers is meant; None where the message says it.
+        inputs: those with which a wrong answer was found wrong.
     """
 
     exercise: str
     state: str
-    reason: str
+    message: Message
+    cause: Message | None = None
+    answer: str | None = None
+    inputs: tuple[Message, ...] = ()
 
     def __str__(self) -> str:
-        text = f"{self.exercise}  {self.state}: {self.reason}"
-        return "\n".join(wrap(text, PAGE, subsequent_indent=" " * 6, break_on_hyphens=False))
+        text = f"{self.exercise}  {say(STATES[self.state])}: {self.reason}"
+        indent = {"subsequent_indent": " " * 6}
+        return "\n".join(wrap(text, PAGE, **indent, break_on_hyphens=False, break_long_words=False))
+
+    @property
+    def reason(self) -> str:
+        """All of it in sentences, without number and state."""
+        what = self.message
+        if self.answer:
+            what = message("in-answer", answer=self.answer, what=what)
+        if self.cause:
+            what = message("because", what=what, cause=self.cause)
+        said = [what]
+        if self.state == NOT_YET and self.message.id in ("still-empty", "function-still-empty"):
+            said.append(message("write-and-run"))
+        if self.state == NOT_RIGHT:
+            if self.inputs:
+                said.append(message("tried-with", inputs=list(self.inputs)))
+            said.append(message("see-chapter", chapter=self.exercise[:2]))
+        return " ".join(f"{say(part)}." for part in said)
+
+    @property
+    def named(self) -> bool:
+        """Whether a wrong answer is told more than that its numbers are not the right ones.
+
+        A cause counts when it is a mistake, a property of the result that shows where to look
+        ("the numbers in v change nothing"), or what the clinic found; "it is too large" does not.
+        Without a cause the message counts when it says what is to be changed: a wrong shape with
+        the right one beside it, None returned, an error that was raised, a forbidden call, a
+        missing parameter. "The values are not" does not.
+        """
+        return (self.cause or self.message).core.id not in UNNAMED
+
+    @property
+    def topic(self) -> str:
+        """The id by which equal reasons of many students are counted together."""
+        core = (self.cause or self.message).core
+        return "/".join([core.id, *core.params["ids"]]) if core.id == "clinic-found" else core.id
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a notebook stores beside the text."""
+        return {
+            "version": VERSION,
+            "exercise": self.exercise,
+            "state": self.state,
+            "message": self.message.to_json(),
+            "cause": self.cause.to_json() if self.cause else None,
+            "answer": self.answer,
+            "inputs": [part.to_json() for part in self.inputs],
+            "topic": self.topic,
+            "text": self.reason,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that `to_json` wrote.
+
+        Args:
+            data: what stands in a notebook under VERDICT_MIME.
+
+        Raises:
+            ValueError: it is something else, or of another version.
+        """
+        try:
+            if data["version"] != VERSION or data["state"] not in STATES:
+                raise KeyError("version")
+            return cls(
+                str(data["exercise"]),
+                data["state"],
+                Message.from_json(data["message"]),
+                Message.from_json(data["cause"]) if data["cause"] else None,
+                data["answer"],
+                tuple(map(Message.from_json, data["inputs"])),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"Verdict: the data must be what a check stored, version {VERSION}, got "
+                f"{str(data)[:60]!r} ({error}). Run the check again."
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -63,23 +159,26 @@ class Exercise:
 
     id: str
     title: str
-    judge: Callable[..., str] | None
+    judge: Callable[..., Message | str] | None
 
 
 EXERCISES: dict[str, Exercise] = {}
 _SEEN: dict[str, str] = {}  # what the checks of this session said last, by exercise
 
 
-def exercise(id: str, title: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
+def exercise(id: str, title: str) -> Callable[[Callable], Callable]:
     """Register a function as the check of an exercise.
 
     Args:
         id: number of chapter and exercise, such as "03.2".
         title: the title of its card.
+
+    Raises:
+        ValueError: the exercise has a check already.
     """
 
-    def register(judge: Callable[..., str]) -> Callable[..., str]:
-        EXERCISES[id] = Exercise(id, title, judge)
+    def register(judge: Callable) -> Callable:
+        _register(Exercise(id, title, judge))
         return judge
 
     return register
@@ -91,8 +190,19 @@ def open_exercise(id: str, title: str) -> None:
     Args:
         id: number of chapter and exercise, such as "03.7".
         title: the title of its card.
+
+    Raises:
+        ValueError: the exercise is registered already.
     """
-    EXERCISES[id] = Exercise(id, title, None)
+    _register(Exercise(id, title, None))
+
+
+def _register(new: Exercise) -> None:
+    if new.id in EXERCISES:
+        raise ValueError(
+            f"exercise: each is registered once, got {new.id} again. Give it another number."
+        )
+    EXERCISES[new.id] = new
 
 
 def exercises(chapter: str) -> list[Exercise]:
@@ -144,26 +254,30 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
         )
     with undisturbed(), _alike():
         try:
-            return Verdict(id, RIGHT, f"{judge(*answers)}.")
+            return Verdict(id, RIGHT, as_message(judge(*answers)))
         except NotYet as empty:
-            return Verdict(id, NOT_YET, f"{empty}. Write your code, run its cell, run this cell.")
+            return Verdict(id, NOT_YET, empty.what)
         except Wrong as wrong:
-            for answer in filter(stub_left, answers):
-                if wrong.answer not in (None, answer.__name__):
-                    continue  # some other answer is wrong
-                reason = f"put your code in the place of pass in {answer.__name__}."
-                return Verdict(id, NOT_YET, reason)
-            why = _why(wrong) if explain else None
-            because = f": {why}" if why else ""
-            tried = f" Tried with {wrong.inputs}." if wrong.inputs else ""
-            what = wrong.what
-            several = sum(map(callable, answers)) > 1
-            if several and wrong.answer and wrong.answer not in re.findall(r"\w+", what):
-                what = f"{wrong.answer}: {what}"
-            return Verdict(id, NOT_RIGHT, f"{what}{because}.{tried} Chapter {id[:2]}.")
+            return _refused(id, answers, wrong, explain)
         except Exception as error:  # of an answer that no judge foresaw
-            reason = f"the check cannot use this answer: it {raised(error)}. Chapter {id[:2]}."
-            return Verdict(id, NOT_RIGHT, reason)
+            return Verdict(id, NOT_RIGHT, message("unforeseen", what=raised(error)))
+
+
+def _refused(id: str, answers: tuple[Any, ...], wrong: Wrong, explain: bool) -> Verdict:
+    """The verdict about a wrong answer; what still has its stub is not yet one."""
+    for answer in filter(stub_left, answers):
+        if wrong.answer in (None, answer.__name__):  # not some other answer
+            return Verdict(id, NOT_YET, message("stub-left", name=answer.__name__))
+    several = sum(map(callable, answers)) > 1
+    named = wrong.answer and wrong.answer in re.findall(r"\w+", str(wrong.what))
+    return Verdict(
+        id,
+        NOT_RIGHT,
+        wrong.what,
+        _why(wrong) if explain else None,
+        wrong.answer if several and not named else None,
+        tuple(wrong.inputs),
+    )
 
 
 @contextmanager
@@ -179,16 +293,17 @@ def _alike() -> Iterator[None]:
         yield
 
 
-def _why(wrong: Wrong) -> str | None:
+def _why(wrong: Wrong) -> Message | None:
     """Find out why; an answer that no judge foresaw has no reason."""
     try:
-        return wrong.why() if wrong.why else None
+        why = wrong.why() if wrong.why else None
     except Exception:
         return None
+    return as_message(why) if why else None
 
 
 def check(id: str, *answers: Any) -> None:
-    """Print whether the answers to an exercise are right and, if not, what is wrong and why.
+    """Show whether the answers to an exercise are right and, if not, what is wrong and why.
 
     It raises nothing for a wrong answer, so that Run All goes on. Only when nbgrader runs the
     notebook (it sets the variable NBGRADER_EXECUTION) a wrong or empty answer raises, too.
@@ -203,13 +318,13 @@ def check(id: str, *answers: Any) -> None:
     """
     verdict = examine(id, *answers)
     _SEEN[id] = verdict.state
-    print(verdict)
+    _show(str(verdict), VERDICT_MIME, verdict.to_json())
     if verdict.state != RIGHT and os.environ.get("NBGRADER_EXECUTION"):
         raise CheckFailed(str(verdict))
 
 
 def progress(chapter: str) -> None:
-    """Print which exercises of a chapter are done, as far as their checks ran in this session.
+    """Show which exercises of a chapter are done, as far as their checks ran in this session.
 
     Args:
         chapter: two digits, such as "03".
@@ -218,9 +333,20 @@ def progress(chapter: str) -> None:
         ValueError: no such chapter.
     """
     known = exercises(chapter)
+    states = {e.id: _SEEN.get(e.id, NOT_RUN) if e.judge else OPEN for e in known}
     checked = [e for e in known if e.judge]
-    done = sum(_SEEN.get(e.id) == RIGHT for e in checked)
-    print(f"Chapter {chapter}: {done} of {len(checked)} right")
-    for e in known:
-        state = _SEEN.get(e.id, NOT_RUN) if e.judge else OPEN
-        print(f"  {e.id}  {state:9}  {e.title}")
+    done = sum(states[e.id] == RIGHT for e in checked)
+    lines = [say(message("progress", chapter=chapter, done=done, checked=len(checked)))]
+    lines += [f"  {e.id}  {say(STATES[states[e.id]]):9}  {e.title}" for e in known]
+    stored = [{"id": e.id, "title": e.title, "state": states[e.id]} for e in known]
+    data = {"version": VERSION, "chapter": chapter, "exercises": stored}
+    _show("\n".join(lines), PROGRESS_MIME, data)
+
+
+def _show(text: str, mime: str, data: dict[str, Any]) -> None:
+    """Show one output with text and data in a notebook; print the text anywhere else."""
+    ipython = sys.modules.get("IPython")  # a notebook has imported it
+    if ipython is None or ipython.get_ipython() is None:
+        print(text)
+    else:
+        ipython.display.display({"text/plain": text, mime: data}, raw=True)

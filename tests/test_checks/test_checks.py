@@ -21,15 +21,11 @@ from checks.engine import verdict
 from checks.engine.answer import NotYet, Wrong
 from checks.engine.cases import Case
 from checks.engine.compare import difference
-from checks.engine.judge import (
-    SOFTMAX,
-    same_choice,
-    same_function,
-    same_measure,
-    same_module,
-    same_number,
-    same_shape,
-)
+from checks.engine.functions import same_function
+from checks.engine.guesses import same_choice, same_number, same_shape
+from checks.engine.measures import same_measure
+from checks.engine.modules import same_module
+from checks.engine.shortcuts import SOFTMAX
 from checks.engine.watch import Watch
 from helpers import error_of
 from utils.attention import MultiHeadAttention

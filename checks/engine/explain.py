@@ -1,0 +1,225 @@
+"""Find the cause of a wrong answer: each function looks for one kind of cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.report import Report
+from checks.engine.calls import Crashed, attempt, names_of
+from checks.engine.cases import Case
+from checks.engine.compare import copied, difference, number, tensors
+from checks.engine.message import Message, as_message, message
+
+Mistakes = Mapping[Message | str, Callable]  # a cause: a wrong version that it leads to
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A wrong function, and where it failed.
+
+    Args:
+        answer: the student's function.
+        reference: the right one.
+        inputs: makes the arguments of one call from a `Case`.
+        failed: the arguments with which the answer is wrong.
+    """
+
+    answer: Callable
+    reference: Callable
+    inputs: Callable[[Case], tuple[Any, ...]]
+    failed: tuple[Any, ...]
+
+    @cached_property
+    def cases(self) -> list[tuple[Any, ...]]:
+        """Where it failed, and two other cases: what agrees once may be chance."""
+        return [self.failed, self.inputs(Case(0)), self.inputs(Case(1))]
+
+    @cached_property
+    def results(self) -> list[Any]:
+        """What the answer gives in these cases."""
+        return [result(self.answer, args) for args in self.cases]
+
+    def gives(self, other: Callable) -> bool:
+        """Say whether another function gives in every case what the answer gives."""
+        pairs = zip(self.cases, self.results, strict=True)
+        return all(_same(got, other, args) for args, got in pairs)
+
+
+def result(function: Callable, args: tuple[Any, ...]) -> Any:
+    """Return what a function gives for a copy of the arguments.
+
+    Args:
+        function: the student's, or one that is to be compared with it.
+        args: stay as they are.
+
+    Raises:
+        Crashed: it raised something.
+    """
+    return attempt(function, *copied(args))
+
+
+def _same(got: Any, other: Callable, args: tuple[Any, ...]) -> bool:
+    try:
+        return difference(got, result(other, args)) is None
+    except Crashed:  # a mistake may need sizes that this case has not
+        return False
+
+
+def first_cause(*finders: Callable[[], Message | None]) -> Message | None:
+    """Return the first cause that one of the finders knows.
+
+    Args:
+        finders: each returns a message or None, and may crash with the answer.
+    """
+    for find in finders:
+        try:
+            if cause := find():
+                return cause
+        except Crashed:
+            continue
+    return None
+
+
+def by_mistake(failure: Failure, mistakes: Mistakes) -> Message | None:
+    """Name the mistake that gives what the answer gives."""
+    return next((as_message(c) for c, wrong in mistakes.items() if failure.gives(wrong)), None)
+
+
+def by_return(failure: Failure) -> Message | None:
+    """Name the argument that comes back as it went in."""
+    for place, name in enumerate(names_of(failure.answer, failure.reference)):
+        if place < len(failure.failed) and failure.gives(lambda *args, p=place: args[p]):
+            return message("returns-argument", name=name)
+    return None
+
+
+def by_influence(failure: Failure) -> Message | None:
+    """Name an argument whose numbers change nothing in the result, and should."""
+    one, other = (failure.inputs(Case(0, values=values)) for values in (100, 101))
+    if any(t.isnan().any() for t in tensors((result(failure.answer, one),))):
+        return None
+
+    def looks(function: Callable, *places: int) -> bool:
+        mixed = tuple((other if p in places else one)[p] for p in range(len(one)))
+        return difference(result(function, one), result(function, mixed)) is not None
+
+    every = range(len(one))
+    if looks(failure.reference, *every) and not looks(failure.answer, *every):
+        return message("same-for-every-input")
+    for place, name in zip(every, names_of(failure.answer, failure.reference), strict=False):
+        if looks(failure.reference, place) and not looks(failure.answer, place):
+            return message("changes-nothing", name=name)
+    return None
+
+
+def by_rounding(failure: Failure) -> Message | None:
+    """Say that the numbers agree to about six digits."""
+    right = result(failure.reference, failure.failed)
+    return message("six-digits-only") if nearly(failure.results[0], right) else None
+
+
+def by_clinic(clinic: Callable[[Any], Report] | None, answer: Any) -> Message | None:
+    """Say what a tool of `attention_clinic` finds, None when it does not know.
+
+    Args:
+        clinic: takes the answer, returns a `Report`.
+        answer: the wrong answer.
+    """
+    if clinic is None:
+        return None
+    try:
+        report = clinic(answer)
+    except ValueError:
+        return None
+    if not report.explanations:
+        return None
+    found = report.explanations[0]
+    fix = found.fix[0].upper() + found.fix[1:].rstrip(".")
+    return message("clinic-found", words=found.words, ids=list(found.ids), fix=fix)
+
+
+def nearly(got: Any, want: Any) -> bool:
+    """Say whether results of the right shapes and dtypes differ by rounding only.
+
+    Args:
+        got: the result of an answer.
+        want: the right one.
+    """
+    if isinstance(want, float) and number(got) is not None:
+        return abs(number(got) - want) <= 1e-6 * max(1.0, abs(want))
+    ones, others = list(tensors((got,))), list(tensors((want,)))
+    return 0 < len(ones) == len(others) and all(map(_nearly, ones, others))
+
+
+def _nearly(one: Any, other: Tensor) -> bool:
+    return (
+        type(one) in (Tensor, nn.Parameter)
+        and not one.is_nested
+        and (one.layout, one.device, one.shape) == (other.layout, other.device, other.shape)
+        and one.dtype == other.dtype == torch.float64
+        and torch.allclose(one, other, rtol=1e-6, atol=1e-6)
+    )
+
+
+# ---------------------------------------------------------------------------------------- modules
+
+
+def learned(module: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters of a module by name; one that stands in two places has both names.
+
+    Args:
+        module: a student's, or the right one.
+    """
+    return dict(module.named_parameters(remove_duplicate=False))
+
+
+def by_wrong_module(
+    mistakes: Mistakes, built: dict[str, Any], right: nn.Module, args: tuple, got: Any
+) -> Message | None:
+    """Name the wrong class that gives, with the same weights, what the answer gives."""
+    for cause, mistake in mistakes.items():
+
+        def other(*inputs: Any, mistake: Callable = mistake) -> Any:
+            module = mistake(**built).double().eval()
+            module.load_state_dict(right.state_dict())
+            return module(*inputs)
+
+        if _same(got, other, args):
+            return as_message(cause)
+    return None
+
+
+def by_sharing(module: nn.Module, names: Iterable[str]) -> Message | None:
+    """Say which two of the parameters that a module needs are one and the same."""
+    own, first = learned(module), {}
+    for name in names:
+        other = first.setdefault(id(own[name]), name)
+        if other != name:
+            return message("parameters-are-one", one=other, other=name)
+    return None
+
+
+def by_weights(module: nn.Module, right: nn.Module, args: tuple) -> Message | None:
+    """Name a parameter that changes nothing in the result of a module, and should."""
+    for name in learned(right):
+        if not _matters(module, name, args) and _matters(right, name, args):
+            return message("changes-nothing", name=name)
+    return None
+
+
+def _matters(module: nn.Module, name: str, args: tuple) -> bool:
+    before, parameter = result(module, args), learned(module)[name]
+    kept = parameter.detach().clone()
+    with torch.no_grad():
+        parameter.mul_(2).add_(1)
+        try:
+            after = result(module, args)
+        finally:
+            parameter.copy_(kept)
+    return difference(after, before) is not None

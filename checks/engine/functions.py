@@ -1,0 +1,144 @@
+"""Judge a function: shape, dtype, values, gradients, shortcuts and loops, on random sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+import torch
+
+from attention_clinic.report import Report
+from checks.engine import explain
+from checks.engine.answer import Wrong, written
+from checks.engine.calls import DoubleConstants, names_of, naming, run
+from checks.engine.cases import Case
+from checks.engine.compare import aloud, copied, difference, kind, tensors
+from checks.engine.gradients import same_gradients
+from checks.engine.message import Message, as_message, message
+from checks.engine.shortcuts import Inputs, Loops, Shortcuts, allowed, check_loops
+from checks.engine.watch import Watch
+
+
+@dataclass(frozen=True)
+class Trials:
+    """With which inputs a function is tried.
+
+    Args:
+        number: of sizes; the last one runs in single precision.
+        ones: whether to try axes of size 1 as well.
+        counted: other inputs with which loops are looked for, where the usual ones would not fit
+            into memory: each letter is 21 or more there.
+    """
+
+    number: int = 4
+    ones: bool = False
+    counted: Inputs | None = None
+
+
+@naming
+def same_function(
+    answer: Callable,
+    reference: Callable,
+    inputs: Inputs,
+    *,
+    mistakes: explain.Mistakes | None = None,
+    clinic: Callable[[Callable], Report] | None = None,
+    forbidden: Shortcuts | None = None,
+    loops: Loops = "free",
+    gradients: bool = True,
+    trials: Trials = Trials(),
+) -> Message:
+    """Compare a function with the right one on random sizes: shape, dtype, values, gradients.
+
+    Args:
+        answer: the student's function.
+        reference: the right one.
+        inputs: makes the arguments of one call from a `Case`.
+        mistakes: tempting wrong versions by their cause. The one that gives what the answer gives
+            is named.
+        clinic: examines a wrong answer with one of the tools of `attention_clinic`.
+        forbidden: names of functions that the answer may not call, and what to do instead.
+        loops: "asked" when the loop is what the exercise asks for, "forbidden" when the answer
+            may not loop over an axis, "free" when both are right.
+        gradients: whether to compare the gradients of all inputs, too.
+        trials: how many sizes, and which.
+
+    Returns:
+        What was compared, for the verdict.
+
+    Raises:
+        NotYet: the stub.
+        Wrong: anything else than the right function.
+    """
+    written(answer)
+    if not callable(answer):
+        raise Wrong(message("function-is-asked", got=kind(answer)))
+    mistakes = {as_message(cause): wrong for cause, wrong in (mistakes or {}).items()}
+    names = names_of(answer, reference)
+
+    def why(failed: tuple) -> Message | None:
+        failure = explain.Failure(answer, reference, inputs, failed)
+        return explain.first_cause(
+            partial(explain.by_mistake, failure, mistakes),
+            partial(explain.by_return, failure),
+            partial(explain.by_influence, failure),
+            partial(explain.by_rounding, failure),
+            partial(explain.by_clinic, clinic, answer),
+        )
+
+    floats = False
+    for trial in range(trials.number):
+        args = inputs(Case(trial, torch.float32 if trial == trials.number - 1 else torch.float64))
+        here, given = names[: len(args)], copied(args)
+        with Watch() as watch:
+            got = run(answer, given, here)
+        want = reference(*copied(args))
+        wrong = difference(got, want)
+        if wrong and explain.nearly(got, want):
+            with DoubleConstants():
+                wrong = difference(run(answer, copied(args), here), want)
+        if wrong:
+            raise Wrong(wrong, partial(why, args), aloud(here, args))
+        unchanged(args, given, here)
+        allowed(watch, forbidden or {}, answer, reference)
+        floats = floats or any(t.is_floating_point() for t in tensors((want,)))
+        if trial == 0 and gradients and floats:
+            same_gradients(answer, reference, args, here)
+    if trials.ones:
+        _at_size_one(answer, reference, inputs, names)
+    check_loops(answer, trials.counted or inputs, loops)
+    if not any(True for _ in tensors((want,))):
+        return message("results-agree", trials=trials.number)
+    compared = "values-and-gradients-agree" if gradients and floats else "values-agree"
+    return message(compared, trials=trials.number)
+
+
+def unchanged(before: Any, after: Any, names: Sequence[str]) -> None:
+    """See that an answer left its inputs as they were.
+
+    Args:
+        before: the arguments, copied before the call.
+        after: the arguments of the call.
+        names: what they are called.
+
+    Raises:
+        Wrong: it changed one.
+    """
+    for name, old, new in zip(names, before, after, strict=True):
+        pairs = list(zip_longest(tensors(old), tensors(new)))
+        if any(one is None or other is None for one, other in pairs):
+            raise Wrong(message("list-was-changed", name=name))
+        if any(other._version or not torch.equal(one, other) for one, other in pairs):
+            raise Wrong(message("changed-in-place", name=name))
+
+
+def _at_size_one(
+    answer: Callable, reference: Callable, inputs: Inputs, names: Sequence[str]
+) -> None:
+    args = inputs(Case(0, ones=True))
+    names = names[: len(args)]
+    if wrong := difference(run(answer, copied(args), names), reference(*copied(args))):
+        raise Wrong(message("not-at-size-one", found=wrong), inputs=aloud(names, args))

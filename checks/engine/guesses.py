@@ -1,0 +1,119 @@
+"""Judge what a student states: a shape, a number, a choice among named answers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from checks.engine.answer import Wrong, written
+from checks.engine.compare import kind, number, shown
+from checks.engine.message import Message, as_message, message
+
+
+def same_shape(guess: Any, shape: Sequence[int], letters: str) -> Message:
+    """Compare a predicted shape with the true one, without giving the true one away.
+
+    Args:
+        guess: what the student wrote.
+        shape: the true shape, computed.
+        letters: the axes, such as "b h i j".
+
+    Raises:
+        NotYet: `...`.
+        Wrong: anything else than the shape.
+    """
+    written(guess)
+    try:
+        guessed = tuple(operator.index(size) for size in guess)
+    except TypeError:
+        raise Wrong(message("no-shape", got=shown(guess))) from None
+    shape, names = tuple(shape), letters.split()
+    if guessed == shape:
+        return message("is-the-shape", shape=guessed)
+    if len(guessed) != len(shape):
+        why = message("number-of-axes", want=len(shape), axes=names, got=len(guessed))
+    elif sorted(guessed) == sorted(shape):
+        why = message("sizes-in-another-order", axes=names)
+    elif prod(guessed) == prod(shape):
+        why = message("laid-out-otherwise", axes=names)
+    else:
+        wrong = [n for n, g, s in zip(names, guessed, shape, strict=True) if g != s]
+        why = message("look-at-axes", wrong=wrong, axes=names)
+    raise Wrong(message("not-the-shape", got=guessed), lambda: why)
+
+
+def same_number(
+    value: Any,
+    want: float,
+    margin: float,
+    what: Message | str,
+    known: Mapping[float, Message | str] | None = None,
+) -> Message:
+    """Compare a number with the right one, within a margin.
+
+    Args:
+        value: what the student wrote or measured: a number, or a tensor of one number.
+        want: the right number.
+        margin: largest difference that counts as right.
+        what: what the number says, such as "the variance of the scores".
+        known: tempting wrong numbers and what is wrong with them.
+
+    Raises:
+        NotYet: `...`.
+        Wrong: no number, or one outside the margin.
+    """
+    written(value)
+    what, known = as_message(what), {n: as_message(c) for n, c in (known or {}).items()}
+    given, value = value, number(value)
+    if value is None:
+        raise Wrong(message("number-is-asked", name=what, got=kind(given)))
+    if abs(value - want) <= margin:
+        return message("number-agrees", name=what, margin=float(margin), want=float(want))
+
+    def why() -> Message:
+        near = min(known, key=lambda number: abs(value - number), default=None)
+        if near is not None and abs(value - near) <= min(margin, abs(near) / 10):
+            return known[near]
+        return too_far(value, want)
+
+    raise Wrong(message("number-differs", got=float(value), name=what), why)
+
+
+def too_far(got: float, want: float) -> Message:
+    """Say on which side of the right number a wrong one lies.
+
+    Args:
+        got: the wrong number.
+        want: the right one.
+    """
+    if got != got:
+        return message("not-a-number")
+    return message("too-large" if got > want else "too-small")
+
+
+def same_choice(
+    value: Any, right: str, wrong: Mapping[str, Message | str], because: Message | str
+) -> Message:
+    """Compare a choice among named answers.
+
+    Args:
+        value: what the student wrote, a text.
+        right: the right one.
+        wrong: the others, and why each is wrong.
+        because: why the right one is right.
+
+    Raises:
+        NotYet: `...`.
+        Wrong: another choice, or none that exists.
+    """
+    written(value)
+    choices = sorted([right, *wrong])
+    chosen = value.strip().lower() if isinstance(value, str) else None
+    if chosen not in choices:
+        raise Wrong(message("no-choice", choices=choices, got=shown(value)))
+    if chosen != right:
+        why = as_message(wrong[chosen])
+        raise Wrong(message("not-this-choice", got=chosen), lambda: why)
+    return message("right-choice", got=right, because=as_message(because))

@@ -1,0 +1,81 @@
+"""Judge an experiment: what it measures must be what theory, or our own experiment, says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isclose
+from typing import Any
+
+from checks.engine.answer import Wrong, written
+from checks.engine.calls import Crashed, attempt, name_of, names_of, naming, run
+from checks.engine.compare import kind, number
+from checks.engine.explain import Mistakes
+from checks.engine.guesses import too_far
+from checks.engine.message import Message, as_message, message
+from checks.engine.watch import Watch
+
+RANDOM = ("randn", "rand", "normal", "normal_", "randn_like", "rand_like", "randint", "uniform_")
+
+
+@naming
+def same_measure(
+    answer: Callable,
+    want: Callable[..., float],
+    cases: Sequence[tuple[Any, ...]],
+    *,
+    what: Message | str,
+    within: float = 0.1,
+    mistakes: Mistakes | None = None,
+    draws: bool = True,
+) -> Message:
+    """Compare an experiment with what theory, or our own experiment, says.
+
+    Args:
+        answer: the student's function; returns one number.
+        want: takes the same arguments, returns the right number.
+        cases: the arguments of each call.
+        what: what is measured, such as "the variance of such scores".
+        within: largest relative error that counts as right.
+        mistakes: tempting wrong experiments by their cause, with their numbers; one is named only
+            when it gives the numbers of the answer in every case.
+        draws: whether the answer must draw random numbers itself: a formula is no experiment.
+
+    Raises:
+        NotYet: the stub.
+        Wrong: no number, a number outside the margin, or one that nobody measured.
+    """
+    written(answer)
+    what = as_message(what)
+    mistakes = {as_message(cause): wrong for cause, wrong in (mistakes or {}).items()}
+    names = names_of(answer, want)
+    for args in cases:
+        with Watch() as watch:
+            raw = run(answer, args, names)
+        called = f"{name_of(answer)}({', '.join(map(repr, args))})"
+        if number(raw) is None:
+            raise Wrong(message("measure-is-no-number", call=called, got=kind(raw)))
+        got, right = number(raw), want(*args)
+
+        def why(got=got, right=right) -> Message:
+            for cause, mistake in mistakes.items():
+                if all(_gives(answer, mistake, case, within) for case in cases):
+                    return cause
+            return too_far(got, right)
+
+        if not abs(got - right) <= within * abs(right):
+            said = {"got": float(got), "want": float(right), "within": within}
+            raise Wrong(message("measure-differs", call=called, name=what, **said), why)
+        drawn = any(watch.called[name] for name in RANDOM)
+        formula = isclose(got, right, rel_tol=1e-12)  # chance never hits it
+        if draws and (formula or (not drawn and number(run(answer, args, names)) == got)):
+            raise Wrong(message("nothing-measured", call=called))
+    return message("measures-agree", name=what, within=within, cases=len(cases))
+
+
+def _gives(answer: Callable, mistake: Callable[..., float], args: tuple, within: float) -> bool:
+    """Say whether an experiment gives what a mistake gives: one case alone may be chance."""
+    wrong = mistake(*args)
+    try:
+        return bool(abs(attempt(answer, *args) - wrong) <= within * abs(wrong))
+    except Crashed:
+        return False

@@ -1,0 +1,238 @@
+"""What a check says, as data: an id and parameters. A language makes the sentence of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+ENGLISH = "en"
+VARIABLE = "COURSE_LANGUAGE"  # of the environment: the language in which checks speak
+
+
+@dataclass(frozen=True)
+class Message:
+    """One thing to say, in no language.
+
+    Args:
+        id: short words with hyphens, such as "softmax-over-queries"; never changed, because
+            notebooks store it.
+        params: what the sentence needs: JSON values, lists, and messages inside this one. Tuples
+            become lists; floats keep six digits, so that the same is stored on every machine.
+    """
+
+    id: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not ID.fullmatch(self.id):
+            raise ValueError(
+                f"Message: an id is made of small letters, numbers and hyphens, got {self.id!r}. "
+                'Write for example "softmax-over-queries".'
+            )
+        object.__setattr__(self, "params", {k: _plain(v) for k, v in self.params.items()})
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.to_json(), sort_keys=True))
+
+    def __str__(self) -> str:
+        return say(self)
+
+    @property
+    def core(self) -> Message:
+        """The message inside, for one that only says where: "with two heads, ..."."""
+        inner = self.params.get("what")
+        return inner.core if isinstance(inner, Message) else self
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the message as JSON values."""
+        return {"id": self.id, "params": {k: _to_json(v) for k, v in self.params.items()}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Message:
+        """Return the message that `to_json` wrote.
+
+        Args:
+            data: a dict with id and params.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        return cls(data["id"], {k: _from_json(v) for k, v in data["params"].items()})
+
+
+def message(id: str, /, **params: Any) -> Message:
+    """Return a message whose sentence exists and uses these parameters.
+
+    Args:
+        id: of the sentence.
+        params: by name, as the sentence calls them.
+
+    Raises:
+        ValueError: no English sentence has this id, or it asks for other parameters.
+    """
+    sentences = _language(ENGLISH).sentences
+    if id not in sentences:
+        raise ValueError(
+            f"message: the id must have a sentence, got {id!r}. Write one in checks/language/en.py."
+        )
+    if (wanted := parameters(sentences[id])) != set(params):
+        raise ValueError(
+            f"message: {id} takes the parameters {sorted(wanted)}, got {sorted(params)}. "
+            "Change the call, or the sentence in checks/language/en.py."
+        )
+    return Message(id, params)
+
+
+def as_message(said: Message | str) -> Message:
+    """Return a message as it is, and the message of an id that takes no parameters.
+
+    Args:
+        said: a message or an id.
+
+    Raises:
+        ValueError: no English sentence has this id, or it asks for parameters.
+    """
+    if isinstance(said, Message):
+        return said
+    if " " in said:  # a sentence that has no id yet
+        return message("prose", text=said)
+    return message(said)
+
+
+# -------------------------------------------------------------------------------------- languages
+
+
+@dataclass(frozen=True)
+class Language:
+    """How to say messages.
+
+    Args:
+        sentences: by id; a parameter stands in braces, `{name}`, or in a form, `{name:form}`.
+        forms: what a form makes of a parameter, such as "and", which joins a list.
+    """
+
+    sentences: Mapping[str, str]
+    forms: Mapping[str, Callable[[Any], str]]
+
+
+LANGUAGES: dict[str, Language] = {}
+
+
+def register(
+    name: str, sentences: Mapping[str, str], forms: Mapping[str, Callable[[Any], str]] | None = None
+) -> None:
+    """Add a language. What it has no sentence for is said in English.
+
+    Args:
+        name: such as "en".
+        sentences: by id.
+        forms: of its own; the others are those of English.
+
+    Raises:
+        ValueError: the language is there already.
+    """
+    if name in LANGUAGES:
+        raise ValueError(f"register: a language is added once, got {name!r} again. Join the two.")
+    inherited = LANGUAGES[ENGLISH].forms if name != ENGLISH else {}
+    LANGUAGES[name] = Language(dict(sentences), {**inherited, **(forms or {})})
+
+
+def say(said: Message, language: str | None = None) -> str:
+    """Return the sentence of a message, without a full stop.
+
+    Args:
+        said: the message.
+        language: such as "en"; default is the variable COURSE_LANGUAGE of the environment, and
+            without it English.
+
+    Raises:
+        ValueError: no such language, no sentence, or a parameter is missing.
+    """
+    language = language or os.environ.get(VARIABLE) or ENGLISH
+    own = _language(language)
+    chosen = own if said.id in own.sentences else _language(ENGLISH)
+    try:
+        return _Sentence(language, chosen.forms).vformat(chosen.sentences[said.id], (), said.params)
+    except KeyError as error:
+        raise ValueError(
+            f"say: a message needs a sentence and all its parameters, got {said.id} without "
+            f"{error}. Write it in checks/language/{ENGLISH}.py."
+        ) from None
+
+
+def parameters(sentence: str) -> set[str]:
+    """Return the names of the parameters that a sentence uses.
+
+    Args:
+        sentence: with its braces.
+    """
+    return {name for _, name, _, _ in string.Formatter().parse(sentence) if name}
+
+
+def _language(name: str) -> Language:
+    if not LANGUAGES:
+        import checks.language  # noqa: F401  (registers English; it imports this file)
+    if name not in LANGUAGES:
+        raise ValueError(
+            f"say: the language must be one of {sorted(LANGUAGES)}, got {name!r}. "
+            f"Set {VARIABLE} to one of them, or add a file to checks/language."
+        )
+    return LANGUAGES[name]
+
+
+class _Sentence(string.Formatter):
+    """Fills a sentence: inner messages are said in the same language, forms are applied."""
+
+    def __init__(self, language: str, forms: Mapping[str, Callable[[Any], str]]):
+        self.language, self.forms = language, forms
+
+    def said(self, value: Any) -> Any:
+        if isinstance(value, Message):
+            return say(value, self.language)
+        return [self.said(part) for part in value] if isinstance(value, list) else value
+
+    def format_field(self, value: Any, form: str) -> str:
+        value = self.said(value)
+        if form in self.forms:
+            return self.forms[form](value)
+        if "|" in form:  # {count:axis|axes}
+            one, more = form.split("|")
+            return f"{value} {one if value == 1 else more}"
+        if isinstance(value, str):  # not a number, though the sentence expects one
+            return value
+        return format(value, form)
+
+
+# ------------------------------------------------------------------------------------- parameters
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_plain(part) for part in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, bool | int | str | Message):
+        return value
+    raise ValueError(
+        f"Message: a parameter is text, a number, a list or a message, got {type(value).__name__}. "
+        "Turn it into one of those."
+    )
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Message):
+        return value.to_json()
+    return [_to_json(part) for part in value] if isinstance(value, list) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return Message.from_json(value)
+    return [_from_json(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,169 @@
+"""Judge a class: the same parameters, the same weights in, the same numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.report import Report
+from checks.engine import explain
+from checks.engine.answer import Wrong, written
+from checks.engine.calls import Crashed, DoubleConstants, attempt, naming, parameters_of, run
+from checks.engine.cases import Case
+from checks.engine.compare import aloud, copied, difference, kind
+from checks.engine.explain import learned
+from checks.engine.functions import unchanged
+from checks.engine.gradients import same_gradients
+from checks.engine.message import Message, as_message, message
+from checks.engine.shortcuts import Inputs, Shortcuts, allowed
+from checks.engine.watch import Watch
+
+
+def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Give every parameter random numbers: no bias stays 0, no LayerNorm weight stays 1.
+
+    The clinic has a function like it, because it shares no code with the course.
+
+    Args:
+        module: changed in place.
+        seed: decides the numbers.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            if parameter.ndim > 1:
+                parameter.copy_(noise * max(parameter.shape[-1], 1) ** -0.5)
+            else:
+                parameter.copy_(noise * 0.5 + name.endswith("weight"))
+    return module
+
+
+@naming
+def same_module(
+    answer: type[nn.Module],
+    reference: Callable[..., nn.Module],
+    arguments: Callable[[Case], dict[str, Any]],
+    inputs: Inputs,
+    *,
+    mistakes: explain.Mistakes | None = None,
+    clinic: Callable[[nn.Module, dict[str, Any]], Report] | None = None,
+    forbidden: Shortcuts | None = None,
+    trials: int = 3,
+) -> Message:
+    """Compare a class with the right one: same parameters, same weights in, same numbers out.
+
+    Args:
+        answer: the student's class.
+        reference: the right class, with the same names of parameters.
+        arguments: makes the arguments of the constructor, by name, from a `Case`.
+        inputs: makes the arguments of `forward` from the same `Case`.
+        mistakes: wrong classes by their cause, with the parameters of the right one.
+        clinic: takes the module with random weights and the constructor's arguments; examines a
+            wrong answer with one of the tools of `attention_clinic`.
+        forbidden: names of functions that the answer may not call, and what to do instead.
+        trials: number of sizes.
+
+    Returns:
+        What was compared, for the verdict.
+
+    Raises:
+        NotYet: the stub.
+        Wrong: anything else than the right class.
+    """
+    written(answer)
+    if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
+        raise Wrong(message("class-is-asked", got=kind(answer)))
+    mistakes = {as_message(cause): wrong for cause, wrong in (mistakes or {}).items()}
+    forbidden = forbidden or {}
+    for trial in range(trials):
+        case = Case(trial)
+        built = arguments(case)
+        right = randomise(reference(**built).double().eval(), seed=trial)
+        with Watch() as building:
+            module = _built(answer, built)
+        _same_parameters(module, right)
+        module.load_state_dict(right.state_dict(), strict=False)  # buffers of its own may stay
+        args = inputs(case)
+        names = parameters_of(right)[: len(args)]
+        given = copied(args)
+        with Watch() as watch:
+            got = run(module, given, names)
+        want = copied(right(*copied(args)))
+        wrong = difference(got, want)
+        if wrong and explain.nearly(got, want):
+            with DoubleConstants():
+                module = _built(answer, built)
+                module.load_state_dict(right.state_dict(), strict=False)
+                got = run(module, copied(args), names)
+                wrong = difference(got, want)
+        if wrong:
+            needed = learned(right)
+            why = partial(
+                explain.first_cause,
+                partial(explain.by_wrong_module, mistakes, built, right, args, got),
+                partial(explain.by_clinic, clinic and partial(_second, clinic, built), module),
+                partial(explain.by_sharing, module, needed),
+                partial(explain.by_weights, module, right, args),
+            )
+            raise Wrong(wrong, why, aloud(names, args))
+        unchanged(args, given, names)
+        allowed(watch, forbidden, answer.forward, getattr(reference, "forward", None))
+        allowed(building, {n: w for n, w in forbidden.items() if "__init__" in n})
+        own, rights = learned(module), learned(right)
+        if shared := explain.by_sharing(module, rights):
+            raise Wrong(message("right-but", what=shared))
+        if frozen := [name for name in rights if not own[name].requires_grad]:
+            raise Wrong(message("parameter-frozen", name=frozen[0]))
+        pairs = {name: (own[name], rights[name]) for name in rights}
+        same_gradients(module, right, args, names, pairs)
+    return message("modules-agree", trials=trials)
+
+
+def _second(clinic: Callable, built: dict[str, Any], module: nn.Module) -> Report:
+    return clinic(module, built)
+
+
+def _built(answer: type[nn.Module], arguments: dict[str, Any]) -> nn.Module:
+    try:
+        return attempt(answer, **arguments).double().eval()
+    except Crashed as crash:
+        said = aloud(list(arguments), list(arguments.values()))
+        raise Wrong(
+            message("building-raises", name=answer.__name__, arguments=said, what=crash.said)
+        ) from None
+
+
+def _same_parameters(module: nn.Module, right: nn.Module) -> None:
+    own, wanted = module.state_dict(), right.state_dict()
+    rights, owned = learned(right), learned(module)
+    kind = type(module).__name__
+    for name, tensor in wanted.items():
+        here = name in own or isinstance(getattr(module, name, None), Tensor)
+        if here and name in rights and name not in owned:
+            raise Wrong(message("no-parameter", name=name))
+        if name not in own:
+            raise Wrong(_missing(module, name, sorted(own)))
+        if own[name].shape != tensor.shape:
+            got, want = tuple(own[name].shape), tuple(tensor.shape)
+            raise Wrong(message("shape-differs", name=name, got=got, want=want))
+    known = {id(owned[name]) for name in rights}  # a part may have a second name
+    if extra := sorted(name for name in owned if id(owned[name]) not in known):
+        raise Wrong(message("parameter-too-many", kind=kind, name=extra[0]))
+
+
+def _missing(module: nn.Module, name: str, own: list[str]) -> Message:
+    """Say why a parameter is not there: never made, made without self, or called otherwise."""
+    kind = type(module).__name__
+    part, _, last = name.rpartition(".")
+    if not own:
+        return message("has-no-parameters", kind=kind, name=name)
+    if any(other.startswith(f"{part}.") for other in own) and part:
+        return message("part-lacks", kind=kind, part=part, name=last)
+    return message(
+        "parameter-missing", kind=kind, name=name, has=own[:6] + ["..."] * (len(own) > 6)
+    )
