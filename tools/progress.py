@@ -2,7 +2,7 @@
 
     make progress
 
-It reads the texts that the check cells in notebooks/exercises/ printed when they ran last. It runs
+It reads what the check cells in notebooks/exercises/ stored when they ran last. It runs
 nothing, writes nothing and sends nothing.
 """
 
@@ -21,6 +21,7 @@ RIGHT, NOT_RIGHT, NOT_YET, NOT_RUN = "right", "not right", "not yet", "not run"
 OPEN, WRITTEN = "open", "open, begun"
 STATES = (RIGHT, NOT_RIGHT, NOT_YET, NOT_RUN, OPEN, WRITTEN)
 STUB = "# your code here"
+VERDICT_MIME = "application/vnd.attention-course.verdict+json"  # what a check stores
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,16 @@ def _checks(notebook: Notebook, chapter: str, number: int) -> Iterator[Cell]:
 def _state(checks: list[Cell], exercise: str) -> str:
     """What the check said that ran last; a copied cell may have made two of one."""
     last = max(checks, key=lambda cell: cell.get("execution_count") or 0)
-    printed = "".join("".join(output.get("text", "")) for output in last.get("outputs", []))
+    outputs = last.get("outputs", [])
+    for output in outputs:
+        said = output.get("data", {}).get(VERDICT_MIME) or {}
+        if said.get("exercise") == exercise and said.get("state") in (RIGHT, NOT_RIGHT, NOT_YET):
+            return said["state"]
+    # what a course before this one printed
+    printed = "".join("".join(output.get("text", "")) for output in outputs)
     states = "|".join((RIGHT, NOT_RIGHT, NOT_YET))
-    said = re.search(rf"^{re.escape(exercise)}  ({states}):", printed, re.MULTILINE)
-    return said.group(1) if said else NOT_RUN
+    found = re.search(rf"^{re.escape(exercise)}  ({states}):", printed, re.MULTILINE)
+    return found.group(1) if found else NOT_RUN
 
 
 def _open(section: Section) -> str:

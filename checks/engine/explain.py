@@ -79,7 +79,7 @@ def first_cause(*finders: Callable[[], Message | None]) -> Message | None:
     """
     for find in finders:
         try:
-            if cause := find():
+            if cause := attempt(find):  # results of any kind may raise here
                 return cause
         except Crashed:
             continue

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from math import prod
+from functools import partial
 from typing import Any
 
 from checks.engine.answer import Wrong, written
 from checks.engine.compare import kind, number, shown
 from checks.engine.message import Message, as_message, message
+from utils.shapes import compare_guess
 
 
 def same_shape(guess: Any, shape: Sequence[int], letters: str) -> Message:
@@ -25,23 +26,21 @@ def same_shape(guess: Any, shape: Sequence[int], letters: str) -> Message:
         Wrong: anything else than the shape.
     """
     written(guess)
-    try:
-        guessed = tuple(operator.index(size) for size in guess)
-    except TypeError:
-        raise Wrong(message("no-shape", got=shown(guess))) from None
-    shape, names = tuple(shape), letters.split()
-    if guessed == shape:
+    names = letters.split()
+    differs = compare_guess(guess, shape)
+    if differs == "no shape":
+        raise Wrong(message("no-shape", got=shown(guess)))
+    guessed = tuple(map(operator.index, guess))
+    if differs == "right":
         return message("is-the-shape", shape=guessed)
-    if len(guessed) != len(shape):
-        why = message("number-of-axes", want=len(shape), axes=names, got=len(guessed))
-    elif sorted(guessed) == sorted(shape):
-        why = message("sizes-in-another-order", axes=names)
-    elif prod(guessed) == prod(shape):
-        why = message("laid-out-otherwise", axes=names)
-    else:
-        wrong = [n for n, g, s in zip(names, guessed, shape, strict=True) if g != s]
-        why = message("look-at-axes", wrong=wrong, axes=names)
-    raise Wrong(message("not-the-shape", got=guessed), lambda: why)
+    wrong = [n for n, g, s in zip(names, guessed, shape, strict=False) if g != s]
+    why = {
+        "rank": partial(message, "number-of-axes", want=len(names), got=len(guessed)),
+        "order": partial(message, "sizes-in-another-order"),
+        "layout": partial(message, "laid-out-otherwise"),
+        "sizes": partial(message, "look-at-axes", wrong=wrong),
+    }
+    raise Wrong(message("not-the-shape", got=guessed), partial(why[differs], axes=names))
 
 
 def same_number(

@@ -157,13 +157,19 @@ def _same_parameters(module: nn.Module, right: nn.Module) -> None:
 
 
 def _missing(module: nn.Module, name: str, own: list[str]) -> Message:
-    """Say why a parameter is not there: never made, made without self, or called otherwise."""
+    """Say why a parameter is not there: in a list, in a layer without it, or called otherwise."""
     kind = type(module).__name__
-    part, _, last = name.rpartition(".")
-    if not own:
+    first, (part, _, last) = name.partition(".")[0], name.rpartition(".")
+    here = getattr(module, first, None)
+    if isinstance(here, list | tuple | dict):
+        return message(
+            "parameter-in-list", kind=kind, name=name, part=first, got=type(here).__name__
+        )
+    if last == "bias" and f"{part}.weight" in own:
+        return message("bias-missing", kind=kind, name=name, part=part)
+    has = own[:6] + ["..."] * (len(own) > 6)
+    if not has:
         return message("has-no-parameters", kind=kind, name=name)
-    if any(other.startswith(f"{part}.") for other in own) and part:
-        return message("part-lacks", kind=kind, part=part, name=last)
-    return message(
-        "parameter-missing", kind=kind, name=name, has=own[:6] + ["..."] * (len(own) > 6)
-    )
+    if isinstance(here, nn.Module):
+        return message("part-differs", kind=kind, name=name, part=first, has=has)
+    return message("parameter-missing", kind=kind, name=name, has=has)

@@ -23,6 +23,8 @@ from checks.engine.answer import NotYet, Wrong, raised, stub_left
 from checks.engine.message import Message, as_message, message, say
 
 PAGE = 84  # columns that a notebook shows without breaking a line
+SHAPE = re.compile(r"\(\d+(, \d+)*,?\)")  # stays on one line
+NO_BREAK = "\N{NO-BREAK SPACE}"
 VERDICT_MIME = "application/vnd.attention-course.verdict+json"
 PROGRESS_MIME = "application/vnd.attention-course.progress+json"
 VERSION = 1  # of what stands under these two in a notebook
@@ -66,8 +68,10 @@ class Verdict:
 
     def __str__(self) -> str:
         text = f"{self.exercise}  {say(STATES[self.state])}: {self.reason}"
+        whole = SHAPE.sub(lambda shape: shape.group().replace(" ", NO_BREAK), text)
         indent = {"subsequent_indent": " " * 6}
-        return "\n".join(wrap(text, PAGE, **indent, break_on_hyphens=False, break_long_words=False))
+        lines = wrap(whole, PAGE, **indent, break_on_hyphens=False, break_long_words=False)
+        return "\n".join(lines).replace(NO_BREAK, " ")
 
     @property
     def reason(self) -> str:
@@ -273,7 +277,7 @@ def _refused(id: str, answers: tuple[Any, ...], wrong: Wrong, explain: bool) -> 
     return Verdict(
         id,
         NOT_RIGHT,
-        wrong.what,
+        as_message(wrong.what),
         _why(wrong) if explain else None,
         wrong.answer if several and not named else None,
         tuple(wrong.inputs),

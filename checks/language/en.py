@@ -124,11 +124,15 @@ ANSWERS = {
     "it",
     "parameters-are-one": "{one} and {other} are one and the same: the two share one weight, give "
     "each its own",
-    "parameter-missing": "{kind} has no {name}: keep the names that the card gives; it has "
-    "{has:list}",
-    "part-lacks": "{kind} has {part}, but {part} has no {name}: a layer without it was built",
-    "has-no-parameters": "{kind} has no parameters, so no {name}: a layer belongs to the module "
-    "when it is assigned to self",
+    "parameter-missing": "{kind} has no {name}: keep the names that the card gives, and assign each "
+    "layer to self; it has {has:list}",
+    "part-differs": "{kind} has no {name}: {part} is there, but built otherwise than the card says; "
+    "it has {has:list}",
+    "parameter-in-list": "{kind} has no {name}: {part} is {got:an} of Python, whose layers the "
+    "module does not know; nn.ModuleList holds layers",
+    "bias-missing": "{kind} has no {name}: {part} was built without a bias",
+    "has-no-parameters": "{kind} has no {name}, and no parameters at all: a layer belongs to the "
+    "module when it is assigned to self",
     "parameter-too-many": "{kind} has {name}, which no step of the exercise needs",
     "no-parameter": "{name} is a tensor, but not a parameter, so nothing trains it: nn.Parameter "
     "must stand around all of it, a factor included",

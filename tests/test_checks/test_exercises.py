@@ -13,7 +13,8 @@ from exercise_bank import MASTERS, Answer, Task, bank, code_cells, judged, tasks
 from mutants import outcome
 from notebook_rules import Chapter, minutes
 
-from checks.engine.verdict import exercises
+from checks import Verdict
+from checks.engine.verdict import VERDICT_MIME, exercises
 from refresh import execute
 
 Found = list[tuple[Task, Answer]]
@@ -134,10 +135,13 @@ def test_run_all_of_an_untouched_notebook_goes_through(path: Path) -> None:
     untouched = path.parents[1] / "exercises" / f"{path.name[:2]}_exercises.ipynb"
     cells = json.loads(asyncio.run(execute(untouched, timeout=120)))["cells"]
     said = {
-        cell["metadata"]["nbgrader"]["grade_id"]: "".join(cell["outputs"][0]["text"])
+        cell["metadata"]["nbgrader"]["grade_id"]: cell["outputs"][0]["data"]
         for cell in cells
         if cell["metadata"].get("nbgrader", {}).get("grade")
     }
     assert list(said) == [f"check-{id.replace('.', '-')}" for id in tasks(path)]
-    for grade_id, text in said.items():
-        assert text.startswith(f"{grade_id[6:].replace('-', '.')}  not yet: "), text
+    for grade_id, data in said.items():
+        id, text = grade_id[6:].replace("-", "."), "".join(data["text/plain"])
+        assert text.startswith(f"{id}  not yet: "), text
+        verdict = Verdict.from_json(data[VERDICT_MIME])
+        assert (verdict.exercise, verdict.state, str(verdict)) == (id, "not yet", text)

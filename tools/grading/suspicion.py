@@ -55,8 +55,19 @@ INNER_CALLS = {
     "os.killpg",
     "os.getppid",
 }
-INNER_MODULES = {"ctypes", "checks.engine.verdict", "checks.engine.judge", "checks.engine.compare"}
-INNER_MODULES |= {"checks.engine.watch", "checks.engine.cases"}
+INNER_MODULES = {"ctypes"} | {
+    f"checks.engine.{name}"
+    for name in (
+        "verdict",
+        "functions",
+        "modules",
+        "measures",
+        "compare",
+        "watch",
+        "cases",
+        "calls",
+    )
+}
 SHELL = (
     "kernel",
     "events",
