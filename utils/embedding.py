@@ -9,7 +9,7 @@ from utils.shapes import check_positive, check_shape
 Size = int | tuple[int, int]
 
 
-def _pair(where: str, name: str, size: Size) -> tuple[int, int]:
+def as_pair(where: str, name: str, size: Size) -> tuple[int, int]:
     """Return `size` as (height, width)."""
     height, width = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
     check_positive(where, **{name: height})
@@ -17,7 +17,9 @@ def _pair(where: str, name: str, size: Size) -> tuple[int, int]:
     return height, width
 
 
-def _grid(where: str, image_size: tuple[int, int], patch_size: tuple[int, int]) -> tuple[int, int]:
+def patch_grid(
+    where: str, image_size: tuple[int, int], patch_size: tuple[int, int]
+) -> tuple[int, int]:
     """Return the number of patches down and across."""
     if image_size[0] % patch_size[0] or image_size[1] % patch_size[1]:
         height, width = (
@@ -56,8 +58,8 @@ def patchify(images: Tensor, patch_size: Size) -> Tensor:
         "b c H W",
         "One image alone is images[None].",
     )
-    ph, pw = _pair("patchify", "patch_size", patch_size)
-    gh, gw = _grid("patchify", tuple(images.shape[2:]), (ph, pw))
+    ph, pw = as_pair("patchify", "patch_size", patch_size)
+    gh, gw = patch_grid("patchify", tuple(images.shape[2:]), (ph, pw))
     return rearrange(
         images, "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)", gh=gh, gw=gw, ph=ph, pw=pw
     )
@@ -80,8 +82,8 @@ def unpatchify(patches: Tensor, patch_size: Size, image_size: Size) -> Tensor:
 
     Source: chapter 01.
     """
-    ph, pw = _pair("unpatchify", "patch_size", patch_size)
-    gh, gw = _grid("unpatchify", _pair("unpatchify", "image_size", image_size), (ph, pw))
+    ph, pw = as_pair("unpatchify", "patch_size", patch_size)
+    gh, gw = patch_grid("unpatchify", as_pair("unpatchify", "image_size", image_size), (ph, pw))
     check_shape(
         "unpatchify",
         "patches",
@@ -126,10 +128,10 @@ class PatchEmbedding(nn.Module):
     def __init__(self, image_size: Size, patch_size: Size, in_channels: int, embed_dim: int):
         super().__init__()
         check_positive("PatchEmbedding", in_channels=in_channels, embed_dim=embed_dim)
-        self.image_size = _pair("PatchEmbedding", "image_size", image_size)
-        self.patch_size = _pair("PatchEmbedding", "patch_size", patch_size)
+        self.image_size = as_pair("PatchEmbedding", "image_size", image_size)
+        self.patch_size = as_pair("PatchEmbedding", "patch_size", patch_size)
         self.in_channels = in_channels
-        gh, gw = _grid("PatchEmbedding", self.image_size, self.patch_size)
+        gh, gw = patch_grid("PatchEmbedding", self.image_size, self.patch_size)
         ph, pw = self.patch_size
         self.proj = nn.Linear(in_channels * ph * pw, embed_dim)
         # 0.02 is the spread that ViT and BERT start with

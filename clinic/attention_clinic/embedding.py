@@ -13,7 +13,7 @@ from attention_clinic.catalogue import BUGS
 from attention_clinic.patient import Patient, first_tensor, undisturbed
 from attention_clinic.report import Report, explain
 from attention_clinic.weights import Source, sources_of
-from utils.embedding import Size, _grid, _pair, patchify
+from utils.embedding import Size, as_pair, patch_grid, patchify
 
 # id of the bug (None: right), what it adds to the words, the code: images (b, c, H, W) -> (b, n, p)
 CUTS: list[tuple[str | None, str, Callable]] = []
@@ -100,9 +100,9 @@ def diagnose_embedding(
     Raises:
         ValueError: patches that do not tile the image, or an exception inside the module.
     """
-    sizes = _pair("diagnose_embedding", "image_size", image_size)
-    ph, pw = _pair("diagnose_embedding", "patch_size", patch_size)
-    gh, gw = _grid("diagnose_embedding", sizes, (ph, pw))
+    sizes = as_pair("diagnose_embedding", "image_size", image_size)
+    ph, pw = as_pair("diagnose_embedding", "patch_size", patch_size)
+    gh, gw = patch_grid("diagnose_embedding", sizes, (ph, pw))
     with undisturbed():
         return _Embedding(module, sizes, (ph, pw), gh * gw, in_channels, inverse, call).report()
 
