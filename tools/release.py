@@ -47,7 +47,7 @@ FOLDERS = {
     "clinic": (".py", ".toml"),
     "tests": (".py",),
     "tools": (".py",),
-    "utils": (".js", ".py"),
+    "utils": (".css", ".js", ".py"),
 }
 # What an instructor keeps. Everything in notebooks/ that is neither a chapter nor made from a
 # master stays at home, too.
