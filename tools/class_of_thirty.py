@@ -25,9 +25,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cards import Cell, grade_id, source
-from exercises import generate, made_from, masters
-from refresh import Notebook, canonical
+from course.cards import grade_id
+from course.making import generate
+from course.notebook import Cell, Notebook, canonical, source
+from course.registry import course
 
 TOOL = Path(__file__).resolve().parent / "grade.py"
 MARKS = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.MULTILINE)
@@ -72,9 +73,10 @@ class Chapter:
         return sum(self.points[number] for number in (self.points if only is None else only))
 
 
-def chapter_of(master: Path) -> Chapter:
-    """Reads a master."""
-    notebook = json.loads(master.read_text(encoding="utf-8"))
+def chapter_of(number: str) -> Chapter:
+    """Reads the master of a chapter."""
+    listed = course()[number]
+    notebook = json.loads(listed.master.read_text(encoding="utf-8"))
     solutions, points = {}, {}
     for cell in notebook["cells"]:
         name = grade_id(cell)
@@ -82,7 +84,7 @@ def chapter_of(master: Path) -> Chapter:
             solutions[name] = MARKS.sub("", source(cell))
         elif name.startswith("check-"):
             points[name.rpartition("-")[2]] = cell["metadata"]["nbgrader"]["points"]
-    return Chapter(made_from(master).stem, generate(notebook), solutions, points)
+    return Chapter(listed.exercises.stem, generate(notebook), solutions, points)
 
 
 def find_cell(notebook: Notebook, name: str) -> Cell:
@@ -306,7 +308,7 @@ def differences(students: list[Made], out: Path) -> list[str]:
 
 def rehearse(chosen: list[str], folder: Path, options: list[str]) -> int:
     """Makes, grades and compares in a folder; returns the number of wrong grades."""
-    chapters = [chapter_of(path) for path in masters() if not chosen or path.name[:2] in chosen]
+    chapters = [chapter_of(n) for n in sorted(chosen or [c.number for c in course().chapters])]
     students = a_class(chapters)
     submissions, out = folder / "class", folder / "class-grades"
     for number, student in enumerate(students):

@@ -29,7 +29,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from exercises import SOLUTIONS, made_from, masters
+from course.registry import ROOT, Chapter, course
 from grading.handed_in import Student, find
 from grading.running import START, Limits
 
@@ -96,12 +96,12 @@ def _is_empty(path: Path) -> bool:
     return path.is_dir() and not any(path.iterdir())
 
 
-def known_masters() -> dict[str, Path]:
-    """Finds the masters, by chapter."""
-    found = {path.name[:2]: path for path in masters()}
+def known_chapters() -> dict[str, Chapter]:
+    """Finds the chapters with a master, by number."""
+    found = {chapter.number: chapter for chapter in course().chapters if chapter.master.is_file()}
     if not found:
         raise fail(
-            f"the masters stand in notebooks/solutions, got none in {SOLUTIONS.parent}. "
+            f"the masters stand in notebooks/solutions, got none in {ROOT}. "
             "A copy that was handed out has none: grade in the instructor's copy of the course"
         )
     return found
@@ -240,11 +240,11 @@ def grade(
     began = time.monotonic()
     from grading import report
 
-    all_masters = known_masters()
-    if unknown := [chapter for chapter in chosen if chapter not in all_masters]:
-        raise fail(f"--chapter is one of {', '.join(all_masters)}, got {unknown[0]}. Change it")
+    known = known_chapters()
+    if unknown := [chapter for chapter in chosen if chapter not in known]:
+        raise fail(f"--chapter is one of {', '.join(known)}, got {unknown[0]}. Change it")
     (root / "zip").mkdir()
-    stems = {chapter: made_from(path).stem for chapter, path in all_masters.items()}
+    stems = {number: chapter.exercises.stem for number, chapter in known.items()}
     students, others = find(folder, stems, root / "zip")
     if not any(student.chapters for student in students):
         got = "no such notebook" if students or others else "nothing"
@@ -263,8 +263,8 @@ def grade(
         flush=True,
     )
     warnings.simplefilter("ignore")  # nbgrader makes sqlalchemy warn
-    course = prepare({chapter: all_masters[chapter] for chapter in chapters}, root / "course")
-    warm = start_warm(root / "warm", course.library, root / "warm.log")
+    prepared = prepare({number: known[number] for number in chapters}, root / "course")
+    warm = start_warm(root / "warm", prepared.library, root / "warm.log")
     taken: set[str] = set()
     names = [report.page_name(student.name, taken) for student in students]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -276,7 +276,7 @@ def grade(
         work = root / "w"
         work.mkdir()
         marks = mark_all(
-            students, names, chapters, course, address, limits, jobs, work, made / "logs"
+            students, names, chapters, prepared, address, limits, jobs, work, made / "logs"
         )
         results = [(s.name, n, marks[n], s.remarks) for s, n in zip(students, names, strict=True)]
         report.write(made, results)

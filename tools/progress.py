@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cards import CARD_LINE, Cell, Section, grade_id, sections, source
-from refresh import EXERCISES, Notebook
-from shipped import beside, chapters, is_beside, parse
+from course.cards import CARD_LINE, STUB, Section, grade_id, sections
+from course.files import beside, is_beside
+from course.notebook import Cell, Notebook, parse, source
+from course.registry import Course, course
 
 RIGHT, NOT_RIGHT, NOT_YET, NOT_RUN = "right", "not right", "not yet", "not run"
 OPEN, WRITTEN = "open", "open, begun"
 STATES = (RIGHT, NOT_RIGHT, NOT_YET, NOT_RUN, OPEN, WRITTEN)
-STUB = "# your code here"
 VERDICT_MIME = "application/vnd.attention-course.verdict+json"  # what a check stores
 
 
@@ -73,7 +73,11 @@ def _state(checks: list[Cell], exercise: str) -> str:
 
 
 def _open(section: Section) -> str:
-    untouched = any(STUB in source(cell) for cell in section.cells if cell["cell_type"] == "code")
+    untouched = any(
+        STUB.splitlines()[0] in source(cell)
+        for cell in section.cells
+        if cell["cell_type"] == "code"
+    )
     return OPEN if untouched else WRITTEN
 
 
@@ -90,32 +94,25 @@ def line(chapter: str, title: str, found: list[Exercise]) -> str:
     return f"{chapter}  {title:32}  [{bar}]{' ' * (8 - len(bar))} {', '.join(parts)}".rstrip()
 
 
-def notebooks(folder: Path) -> list[Path]:
+def notebooks(here: Course) -> list[Path]:
     """Finds the notebooks of exercises, also those that a chapter should have and that are gone."""
-    names = {path.name for path in folder.glob("[0-9][0-9]_*.ipynb") if not is_beside(path)}
-    return [folder / name for name in sorted(names | {expected(path) for path in chapters()})]
-
-
-def expected(chapter: Path) -> str:
-    """Names the notebook of exercises of a chapter."""
-    return f"{chapter.name[:2]}_exercises.ipynb"
-
-
-def title_of(path: Path) -> str:
-    """Returns the title of the chapter; of a notebook that is called otherwise, its own name."""
-    titles = {expected(chapter): chapter.stem[3:].replace("_", " ") for chapter in chapters()}
-    return titles.get(path.name, path.stem[3:].replace("_", " "))
+    found = (here.root / "notebooks" / "exercises").glob("[0-9][0-9]_*.ipynb")
+    there = {path for path in found if not is_beside(path)}
+    return sorted(there | {chapter.exercises for chapter in here.chapters})
 
 
 def _rank(exercise: Exercise) -> int:
     return (RIGHT, WRITTEN, NOT_RIGHT, NOT_YET, OPEN, NOT_RUN).index(exercise.state)
 
 
-def report(paths: list[Path]) -> Iterator[str]:
-    """Gives the lines to print: one for each chapter, and the total."""
+def report(here: Course) -> Iterator[str]:
+    """Gives the lines to print: one for each notebook of exercises, and the total."""
+    titles = {chapter.exercises: chapter.title for chapter in here.chapters}
     everything: dict[tuple[str, int], Exercise] = {}
-    for path in paths:
-        chapter, title = path.stem[:2], title_of(path)
+    for path in notebooks(here):
+        # A notebook that is called otherwise, such as a copy, goes by its own name.
+        chapter = path.stem[:2]
+        title = titles.get(path, path.stem[3:].replace("_", " "))
         if not path.exists():
             yield f"{chapter}  {title:32}  no notebook of exercises is there"
             continue
@@ -139,7 +136,7 @@ def report(paths: list[Path]) -> Iterator[str]:
 
 
 def main() -> None:
-    for text in report(notebooks(EXERCISES)):
+    for text in report(course()):
         print(text)
 
 

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from refresh import ROOT, write
-from shipped import BLOCKED, KEPT, MANIFEST, SAME, changed, fingerprint, put, say
+from course.files import write
+from course.registry import ROOT
+from course.shipped import BLOCKED, KEPT, MANIFEST, SAME, changed, fingerprint, put, say
 
 REMOVED = "removed"
 
@@ -36,7 +37,7 @@ def refuse(text: str) -> NoReturn:
 
 
 @dataclass
-class Course:
+class Version:
     """A version of the course.
 
     Args:
@@ -67,7 +68,7 @@ def manifest(content: bytes, where: str) -> dict[str, str]:
     return pairs
 
 
-def release(source: Path, root: Path) -> Course:
+def release(source: Path, root: Path) -> Version:
     """Reads a released zip, or the folder that it was unpacked to.
 
     Args:
@@ -84,7 +85,7 @@ def release(source: Path, root: Path) -> Course:
             refuse(f"{source}: its files are as released, got another {name}. Get the zip again")
     version = str(json.loads(files[MANIFEST]).get("version", "?"))
     own = {name: files[name] for name in listed}
-    return Course(version, own, lambda: write(root / MANIFEST, files[MANIFEST]))
+    return Version(version, own, lambda: write(root / MANIFEST, files[MANIFEST]))
 
 
 def _unpack(source: Path) -> Files:
@@ -131,7 +132,7 @@ def tree(root: Path, commit: str) -> Files:
         return {member.name: packed.extractfile(member).read() for member in members}
 
 
-def clone(root: Path) -> tuple[Course, Files] | None:
+def clone(root: Path) -> tuple[Version, Files] | None:
     """Fetches what is new upstream; returns it with the files of the present commit.
 
     Returns:
@@ -150,7 +151,7 @@ def clone(root: Path) -> tuple[Course, Files] | None:
         refuse("something is staged for a commit, and would be lost. Type: git reset")
     if git(root, "rev-parse", "HEAD") == git(root, "rev-parse", new):
         return None
-    return Course(new[:8], tree(root, new), lambda: _move(root, new)), tree(root, "HEAD")
+    return Version(new[:8], tree(root, new), lambda: _move(root, new)), tree(root, "HEAD")
 
 
 def _move(root: Path, commit: str) -> None:
@@ -162,7 +163,7 @@ def _move(root: Path, commit: str) -> None:
 # ---------------------------------------------------------------------------------------- updating
 
 
-def update(new: Course, began: dict[str, str], root: Path) -> bool:
+def update(new: Version, began: dict[str, str], root: Path) -> bool:
     """Puts a version in place and says what happened to each file.
 
     Args:
@@ -177,7 +178,7 @@ def update(new: Course, began: dict[str, str], root: Path) -> bool:
         state = put(root / name, content, began.get(name))
         count[state] += 1
         if state != SAME:
-            say(state, root / name)
+            say(state, root / name, root)
     for name in sorted(set(began) - set(new.files)):
         path = root / name
         if not path.is_file():
@@ -207,13 +208,13 @@ def _instead(name: str, files: Files) -> str:
     return "the new version has it no more"
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", nargs="?", type=Path, help="a released zip, or its folder")
     source = parser.parse_args(arguments).source
-    here = ROOT / MANIFEST
+    here = root / MANIFEST
     if source is None:
-        found = clone(ROOT)
+        found = clone(root)
         if found is None:
             print("update: nothing is new")
             return
@@ -221,11 +222,11 @@ def main(arguments: list[str] | None = None) -> None:
         began = {name: fingerprint(name, content) for name, content in old.items()}
     else:
         if not here.is_file():
-            how = "make update" if (ROOT / ".git").exists() else "Unpack the zip in a new folder"
+            how = "make update" if (root / ".git").exists() else "Unpack the zip in a new folder"
             refuse(f"a zip updates what came as a zip, got a folder without {MANIFEST}. {how}")
-        new, began = release(source.expanduser(), ROOT), manifest(here.read_bytes(), str(here))
+        new, began = release(source.expanduser(), root), manifest(here.read_bytes(), str(here))
     try:
-        finished = update(new, began, ROOT)
+        finished = update(new, began, root)
     except OSError as error:
         refuse(f"not finished: {error}. Call it again")
     raise SystemExit(not finished)

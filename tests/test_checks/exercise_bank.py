@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from checks import Verdict, examine
-from exercises import BEGIN, END, STUB
+from course.cards import STUB
+from course.masters import BEGIN, END
+from course.registry import course
 
 ROOT = Path(__file__).resolve().parents[2]
-MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_solutions.ipynb"))
+MASTERS = course().masters()
 ANSWERS = Path(__file__).parent / "answers"
 SECONDS = 10  # for one answer; a mutant may loop for ever
 

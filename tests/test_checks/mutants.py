@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from exercise_bank import MASTERS, Bank, Task, TooLong, bank, tasks
 
-from exercises import BEGIN, END
+from course.masters import BEGIN, END
 
 OPERATORS = {
     ast.Add: "-",

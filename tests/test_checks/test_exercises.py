@@ -15,7 +15,8 @@ from notebook_rules import Chapter, minutes
 
 from checks import Verdict
 from checks.engine.verdict import VERDICT_MIME, exercises
-from refresh import execute
+from course.registry import course
+from course.running import execute
 
 Found = list[tuple[Task, Answer]]
 
@@ -109,18 +110,17 @@ WORDS = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 def test_chapter_and_readme_tell_how_many_there_are(path: Path) -> None:
     count = len(exercises(path.name[:2]))
     (time,) = minutes(Chapter.read(path).markdown[0])
-    (built,) = path.parents[1].glob(f"{path.name[:2]}_*.ipynb")
-    chapter = "\n".join(Chapter.read(built).markdown)
-    made = f"{path.name[:2]}_exercises.ipynb"
+    listed = course()[path.name[:2]]
+    chapter = "\n".join(Chapter.read(listed.notebook).markdown)
+    made = listed.exercises.name
+    assert time == listed.exercise_minutes
     assert f"](exercises/{made})**: {WORDS[count]} of them, about {time} minutes" in chapter
     readme = (path.parents[2] / "README.md").read_text(encoding="utf-8")
     assert f"[{count}](notebooks/exercises/{made})" in readme
 
 
 def test_every_chapter_has_a_master() -> None:
-    root = MASTERS[0].parent.parent
-    chapters = sorted(path.name[:2] for path in root.glob("[0-9][0-9]_*.ipynb"))
-    assert [path.name[:2] for path in MASTERS] == chapters
+    assert [chapter.master for chapter in course().chapters] == MASTERS
 
 
 def test_masters_use_only_what_students_have() -> None:
@@ -132,7 +132,7 @@ def test_masters_use_only_what_students_have() -> None:
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
 def test_run_all_of_an_untouched_notebook_goes_through(path: Path) -> None:
     """In a kernel, as a student: classes and functions of a notebook have no file of their own."""
-    untouched = path.parents[1] / "exercises" / f"{path.name[:2]}_exercises.ipynb"
+    untouched = course()[path.name[:2]].exercises
     cells = json.loads(asyncio.run(execute(untouched, timeout=120)))["cells"]
     said = {
         cell["metadata"]["nbgrader"]["grade_id"]: cell["outputs"][0]["data"]

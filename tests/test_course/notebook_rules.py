@@ -1,7 +1,8 @@
 """What holds for every chapter and nbval does not see: one function for each rule.
 
 Each rule takes a `Chapter` and returns its complaints, empty when all is well; `test_notebooks.py`
-applies them to the chapters, `test_tools.py` proves on doctored notebooks that each one can fail.
+applies them to the chapters, `test_notebook_rules.py` proves
+on doctored notebooks that each one can fail.
 """
 
 from __future__ import annotations
@@ -19,42 +20,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from course.notebook import WIDGET_VIEW, canonical, source
+from course.registry import ROOT, course
 from ledger import COUNT_MAY_BE_LEFT_OUT, ledger
-from refresh import WIDGET_VIEW, canonical
-
-ROOT = Path(__file__).resolve().parents[2]
-
-# Which chapter builds a name of `utils`. A chapter may use what an earlier one built; what it
-# builds itself it may import only after it built it, for the proof. What no chapter builds, such
-# as the data and the pictures, is free for all (None).
-BUILT_IN: dict[str, dict[str, int | None]] = {
-    "shapes": {"*": None},
-    "images": {"*": None},
-    "draw": {"*": None},
-    "embedding": {"*": 1},
-    "attention": {
-        "scaled_dot_product_attention": 3,
-        "MultiHeadAttention": 4,
-        "record_attention": None,
-    },
-    "masking": {"*": 5},
-    "encoder": {"FeedForward": 6, "EncoderBlock": 7, "Encoder": 7},
-    "vision_transformer": {"VisionTransformer": 7},
-    "training": {"*": 7},
-}
-# What a chapter takes from `utils` although a later one builds it: (chapter, file, name).
-AHEAD = {
-    # The three projections that chapter 02 builds live in this class: it shows where.
-    (2, "attention", "MultiHeadAttention"),
-    # The same model without its training, as control.
-    (4, "vision_transformer", "DIGITS_MODEL"),
-    (4, "vision_transformer", "VisionTransformer"),
-    # What attention looks at is shown with trained weights, since random ones mean nothing.
-    (3, "vision_transformer", "load_digits_model"),
-    (4, "vision_transformer", "load_digits_model"),
-    (5, "vision_transformer", "load_digits_model"),
-    (6, "vision_transformer", "load_digits_model"),
-}
 
 TAGS = {"raises-exception"}
 MAX_LINES, MEDIAN_LINES = 25, 5
@@ -126,10 +94,6 @@ class Chapter:
             except SyntaxError:
                 trees.append(ast.Module([], []))
         return trees
-
-
-def source(cell: dict[str, Any]) -> str:
-    return "".join(cell["source"])
 
 
 def tags(cell: dict[str, Any]) -> list[str]:
@@ -409,14 +373,15 @@ def earlier_only(chapter: Chapter) -> list[str]:
     complaints = []
     built_here: set[str] = set()
     modules: dict[str, str] = {}
+    built_in, ahead = course().built_in(), course()[f"{chapter.number:02}"].ahead
     for (where, _), tree in zip(numbered(chapter), chapter.trees, strict=True):
         for file, name in utils_uses(tree, modules):
-            if file not in BUILT_IN:
-                complaints.append(f"{where}: imports utils.{file}, which BUILT_IN does not know")
+            if file not in built_in:
+                complaints.append(f"{where}: imports utils.{file}, which course.toml does not know")
                 continue
-            if (chapter.number, file, name) in AHEAD:
+            if f"{file}.{name}" in ahead:
                 continue
-            names = BUILT_IN[file]
+            names = built_in[file]
             built = names.get(name, names.get("*", max(filter(None, names.values()), default=None)))
             if built is None or built < chapter.number + chapter.master:
                 continue

@@ -16,9 +16,9 @@ import torch
 from notebook_rules import Chapter, source, utils_uses
 from torch import Tensor, nn
 
-from shipped import chapters
+from course.registry import course
 
-CHAPTERS = chapters()
+CHAPTERS = course().notebooks()
 Inputs = Callable[[], tuple[Any, ...]]
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from notebook_rules import Chapter, numbered, output_texts, source
 
-from shipped import chapters
+from course.registry import course
 
-CHAPTERS = [path for path in chapters() if int(path.name[:2]) < 7]
+CHAPTERS = [path for path in course().notebooks() if int(path.name[:2]) < 7]
 # A tuple of axes in a comment, such as (b, h, i, j) or (c, H, b W): only arithmetic is left.
 AXES = re.compile(r"\((?:[A-Za-z0-9*]+(?: [A-Za-z0-9*]+)*)(?:, *[A-Za-z0-9* ]+)+\)")
 

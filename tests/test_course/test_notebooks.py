@@ -6,18 +6,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from notebook_rules import ROOT, RULES, RULES_OF_MASTERS, Chapter
+from notebook_rules import RULES, RULES_OF_MASTERS, Chapter
 
-from shipped import chapters
+from course.registry import ROOT, course
 
-CHAPTERS = chapters()
-MASTERS = sorted(ROOT.glob("notebooks/solutions/[0-9][0-9]_solutions.ipynb"))
+CHAPTERS = course().notebooks()
+MASTERS = course().masters()
 
 
 def test_chapters_are_there_without_a_gap() -> None:
-    numbers = [int(path.name[:2]) for path in CHAPTERS]
+    numbers = [int(chapter.number) for chapter in course().chapters]
     assert numbers[:8] == list(range(8)), f"chapters 00 to 07 are not all there: {numbers}"
     assert numbers == list(range(len(numbers))), f"a chapter is missing or doubled: {numbers}"
+
+
+def test_the_list_names_every_notebook() -> None:
+    assert sorted(ROOT.glob("notebooks/[0-9][0-9]_*[!w].ipynb")) == CHAPTERS
+    if MASTERS:  # a student's copy has none
+        assert sorted(ROOT.glob("notebooks/solutions/*.ipynb")) == MASTERS
 
 
 def said(path: Path, rule: Callable[[Chapter], list[str]]) -> str:

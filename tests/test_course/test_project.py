@@ -29,13 +29,13 @@ from notebook_rules import (
 )
 from packaging.requirements import Requirement
 
+from course.registry import course
 from ledger import counts_inside_the_encoder, ledger
-from shipped import chapters
 
 UTILS = sorted(path for path in ROOT.glob("utils/*.py") if path.stem != "__init__")
 # A folder of utils counts as one file.
 ALL_OF_UTILS = [*UTILS, *sorted(ROOT.glob("utils/*/*.py"))]
-CHAPTERS = chapters()
+CHAPTERS = course().notebooks()
 README = ROOT / "README.md"
 
 # From left to right; a file may import only from columns to its left.

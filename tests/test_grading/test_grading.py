@@ -46,7 +46,7 @@ MEMORY = 1_500_000_000
 
 @pytest.fixture(scope="module")
 def chapter() -> Chapter:
-    return chapter_of(ROOT / "notebooks" / "solutions" / "03_solutions.ipynb")
+    return chapter_of("03")
 
 
 def answer(notebook: dict[str, Any], number: str, text: str) -> dict[str, Any]:

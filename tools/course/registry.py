@@ -97,6 +97,19 @@ class Course:
                 return chapter
         raise KeyError(number)
 
+    def built_in(self) -> dict[str, dict[str, int | None]]:
+        """Returns the chapter that builds each name of utils, by file and name.
+
+        The name "*" stands for all of a file; None for what no chapter builds.
+        """
+        found: dict[str, dict[str, int | None]] = {}
+        pairs = [(what, None) for what in self.free]
+        pairs += [(what, int(c.number)) for c in self.chapters for what in c.builds]
+        for what, number in pairs:
+            file, _, name = what.partition(".")
+            found.setdefault(file, {})[name or "*"] = number
+        return found
+
     def notebooks(self) -> list[Path]:
         """Returns the notebooks of the chapters, in order."""
         return [chapter.notebook for chapter in self.chapters]
@@ -124,6 +137,6 @@ def _chapter(root: Path, entry: dict[str, Any]) -> Chapter:
 
 
 @cache
-def course(root: Path = ROOT) -> Course:
-    """Returns the course of a folder, by default the one that this file belongs to."""
-    return Course.read(root)
+def course() -> Course:
+    """Returns the course that this file belongs to."""
+    return Course.read(ROOT)

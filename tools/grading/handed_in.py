@@ -19,7 +19,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cards import grade_id, source
+from course.cards import grade_id
+from course.notebook import source
 from grading.restore import CALL, Notebook, Unreadable, chapter_of, tidy
 
 MOODLE = re.compile(

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cards import grade_id, source
-from exercises import STUB, made_from
+from course.cards import STUB, grade_id
+from course.notebook import KERNELSPEC, LANGUAGE_INFO, Notebook, source
+from course.registry import ROOT, Chapter
 from grading.handed_in import Sent, Student
 from grading.restore import Task, restore, tasks_of
 from grading.running import Limits, Run
 from grading.suspicion import suspicions
-from refresh import KERNELSPEC, LANGUAGE_INFO, ROOT, Notebook
 
 STUDENT = "student"  # nbgrader knows every student by this name, each in a gradebook of its own
 # What a student's code needs of the instructor's environment; the rest may be private.
@@ -123,11 +123,11 @@ def _in_a_hurry(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA journal_mode = MEMORY")
 
 
-def prepare(masters: dict[str, Path], root: Path) -> Course:
+def prepare(chapters: dict[str, Chapter], root: Path) -> Course:
     """Makes nbgrader's assignments from the masters, and a copy of what students' code imports.
 
     Args:
-        masters: path of each master, by chapter.
+        chapters: those to be graded, by number.
         root: a new folder.
     """
     from nbgrader.converters import GenerateAssignment
@@ -137,16 +137,18 @@ def prepare(masters: dict[str, Path], root: Path) -> Course:
         shutil.copytree(
             ROOT / name, library / name, ignore=shutil.ignore_patterns("__pycache__", "*.md")
         )
-    course = Course(root, {}, {c: made_from(path).stem for c, path in masters.items()}, library)
+    course = Course(
+        root, {}, {n: chapter.exercises.stem for n, chapter in chapters.items()}, library
+    )
     log = _log(root / "masters.log")
-    for chapter, path in masters.items():
-        name = made_from(path)
+    for number, chapter in chapters.items():
+        name = chapter.exercises
         place = root / "source" / name.stem
         place.mkdir(parents=True)
-        shutil.copy(path, place / name.name)
+        shutil.copy(chapter.master, place / name.name)
         _converter(GenerateAssignment, root, name.stem, log).start()
         made = root / "release" / name.stem / name.name
-        course.notebooks[chapter] = json.loads(made.read_text(encoding="utf-8"))
+        course.notebooks[number] = json.loads(made.read_text(encoding="utf-8"))
     return course
 
 

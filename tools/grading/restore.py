@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from cards import HEADING, NUMBERED, Cell, grade_id, sections, source
-from refresh import Notebook
+from course.cards import HEADING, NUMBERED, grade_id, sections
+from course.notebook import Cell, Notebook, source
 
 GRADE_ID = re.compile(r"(answer|check)-(\d\d)-(\d+)([b-z]?)")
 CALL = re.compile(r"""^\s*check\(\s*["'](\d\d)\.(\d+)["']""", re.MULTILINE)

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cards import grade_id, source
+from course.cards import grade_id
+from course.notebook import source
 
 PATIENCE = 3.0  # seconds that an interrupted cell has to end
 GRACE = 0.5  # seconds in which a cell that prints too much is stopped from inside, see warm.py

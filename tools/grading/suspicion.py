@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cards import source
+from course.notebook import Notebook, source
 from grading.pristine import COURSE
-from refresh import Notebook
 
 # Attributes through which code reaches the code that judges it.
 INNER = {

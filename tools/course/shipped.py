@@ -14,39 +14,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from refresh import COURSE_KEY, NOTEBOOKS, ROOT, Notebook, write
+from course.files import beside, name_of, write
+from course.notebook import COURSE_KEY, Notebook, parse, source
+from course.registry import ROOT
 
 MANIFEST = "MANIFEST.json"
 BEGAN_AS = "began_as"
 
 # What putting a newer file in place may come to; the first word of the line that says so.
 SAME, WRITTEN, KEPT, BESIDE, BLOCKED = "unchanged", "written", "kept", "beside", "blocked"
-
-
-def chapters() -> list[Path]:
-    """Finds the notebooks of the chapters, in order; not what an update put beside them."""
-    found = NOTEBOOKS.glob("[0-9][0-9]_*.ipynb")
-    return sorted(path for path in found if not is_beside(path))
-
-
-def beside(path: Path) -> Path:
-    """Names the file that takes the newer version when this one holds a student's work."""
-    return path.with_name(f"{path.stem}.new{path.suffix}")
-
-
-def is_beside(path: Path) -> bool:
-    return Path(path.stem).suffix == ".new"
-
-
-def parse(content: bytes) -> Notebook | None:
-    """Reads a notebook; None when this is not one."""
-    try:
-        notebook = json.loads(content.decode("utf-8-sig"))
-        cells = notebook["cells"]
-        all("".join(cell["source"]) + cell["cell_type"] for cell in cells)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    return notebook
 
 
 def _digest(content: bytes) -> str:
@@ -56,7 +32,7 @@ def _digest(content: bytes) -> str:
 def sources(notebook: Notebook) -> list[tuple[str, str]]:
     """Lists the cells that say something: JupyterLab adds an empty one when the last is run."""
     texts = (
-        (cell["cell_type"], "".join(cell["source"]).replace("\r\n", "\n").strip("\n"))
+        (cell["cell_type"], source(cell).replace("\r\n", "\n").strip("\n"))
         for cell in notebook["cells"]
     )
     return [(kind, text) for kind, text in texts if text.strip()]
@@ -143,11 +119,7 @@ SAYS = {
 }
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
-
-
-def say(state: str, path: Path) -> None:
+def say(state: str, path: Path, root: Path = ROOT) -> None:
     """Prints what `put` did with a file, one line."""
     reason = SAYS.get(state, "").format(new=beside(path).name)
-    print(f"{state:9}  {name_of(path)}{': ' if reason else ''}{reason}", flush=True)
+    print(f"{state:9}  {name_of(path, root)}{': ' if reason else ''}{reason}", flush=True)

@@ -10,17 +10,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from refresh import Notebook
+from course.notebook import Cell, Notebook, source
 
 HEADING = re.compile(r"^## (.+?)\s*$", re.MULTILINE)
 NUMBERED = re.compile(r"(\d+)\. (.+)")
 CARD_LINE = re.compile(r"^Difficulty ([1-5]) of 5 · about (\d+) minutes?$", re.MULTILINE)
 
-Cell = dict[str, Any]
-
-
-def source(cell: Cell) -> str:
-    return "".join(cell["source"])
+# What stands in the place of a solution in the student's notebook.
+STUB = "# your code here\npass"
 
 
 def grading(cell: Cell) -> dict[str, Any]:

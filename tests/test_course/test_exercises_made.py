@@ -1,0 +1,296 @@
+"""Exercises are made from masters that keep the rules, and no work of a student is lost."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import made_up
+import nbformat
+import pytest
+from made_up import (
+    MASTER,
+    Folder,
+    added,
+    at,
+    doubled,
+    edit,
+    grades,
+    joined,
+    last_cell_ran,
+    made_text,
+    moved,
+    notebook,
+    ran,
+    removed,
+    saved_by_lab,
+    says,
+    solved,
+    solved_and_forgotten,
+    solved_and_saved,
+    swapped,
+    without,
+)
+
+import exercises
+from course.cards import grade_id
+from course.masters import ANSWER_FLAGS, CHECK_FLAGS, complaints
+from course.notebook import Cell, canonical, source
+from course.registry import course
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder.make(tmp_path / "course")
+
+
+def make(folder: Folder, *arguments: str) -> bool:
+    """Calls the command; says whether it was content."""
+    with pytest.raises(SystemExit) as ended:
+        exercises.main(list(arguments), folder.root)
+    return not ended.value.code
+
+
+def test_made_up_masters_have_the_flags_of_real_ones() -> None:
+    assert (made_up.ANSWER_FLAGS, made_up.CHECK_FLAGS) == (ANSWER_FLAGS, CHECK_FLAGS)
+
+
+def test_masters_and_exercises_fit() -> None:
+    here = course()
+    assert here.masters()
+    assert not list(exercises.check(here, [c for c in here.chapters if c.master.is_file()]))
+
+
+def test_what_is_made_has_stubs_locks_checksums_and_no_solution(folder: Folder) -> None:
+    from nbgrader.nbgraderformat import MetadataValidator
+    from nbgrader.utils import compute_checksum
+
+    assert make(folder)
+    text = folder.made.read_text(encoding="utf-8")
+    made = json.loads(text)
+    cells = {grade_id(cell): cell for cell in made["cells"]}
+    assert source(cells["answer-03-1"]) == "a = ...\n# your code here\npass"
+    stub = "    # your code here\n    pass"
+    assert source(cells["answer-03-2"]) == f"def f(x):\n{stub}\n\n\ndef g(x):\n{stub}"
+    assert source(cells["answer-03-3"]) == "# your code here\npass"
+    assert "SOLUTION" not in text
+    assert "return y" not in text
+    assert canonical(made) == text
+    for cell in made["cells"]:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+        metadata, kind = cell["metadata"], grade_id(cell).partition("-")[0]
+        locked = kind == "check" or cell["cell_type"] == "markdown"
+        assert ("editable" in metadata) == locked, source(cell)
+        assert ("deletable" in metadata) == (locked or kind == "answer"), source(cell)
+        assert metadata.get("editable", False) is metadata.get("deletable", False) is False
+    node = nbformat.reads(text, as_version=4)
+    MetadataValidator().validate_nb(node)
+    for cell in node.cells:
+        if "nbgrader" in cell.metadata:
+            assert cell.metadata.nbgrader.checksum == compute_checksum(cell)
+
+
+def test_making_twice_changes_nothing(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make(folder)
+    first, time = folder.made.read_bytes(), folder.made.stat().st_mtime_ns
+    assert make(folder)
+    assert (folder.made.read_bytes(), folder.made.stat().st_mtime_ns) == (first, time)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "written",
+        "unchanged",
+    ]
+    folder.made.unlink()
+    assert make(folder)
+    assert folder.made.read_bytes() == first
+
+
+# What the complaint must say, and the change to the cells of the master that brings it about.
+BROKEN: list[tuple[str, Callable[[list[Cell]], None]]] = [
+    (
+        "its heading is # 03 Solutions: Title, got '# 03 Exercises: Tiny'",
+        says(0, "Solutions", "Exercises"),
+    ),
+    ("numbered ## 1. to ## n.", says(6, "2. Two", "4. Two")),
+    ("answer-03-2 under 'Two parts'", says(6, "2. Two", "Two")),
+    ("answer-03-1: the solution stands between", says(3, "### BEGIN SOLUTION\n", "")),
+    ("answer-03-1: the solution stands between", says(3, "\n### END SOLUTION", "")),
+    ("answer-03-1: the solution stands between", says(3, "### END", "    ### END")),
+    ("answer-03-1: the solution stands between", says(3, "### END", "## END")),
+    ("answer-03-1: the solution stands between", at(3, source="a = (2, 3)")),
+    (
+        "without its solution the cell must be Python",
+        says(9, "def f(x):\n    ###", "if x\n    ###"),
+    ),
+    (
+        "marks stand in answer cells",
+        says(7, "given", "### BEGIN SOLUTION\n### END SOLUTION\ngiven"),
+    ),
+    ("an exercise has an answer cell, got a check without one", without(3)),
+    ("an exercise has one check cell, got 2", doubled(4)),
+    (
+        "its answer cells are ['answer-03-1'], got ['answer-02-1']",
+        grades(3, grade_id="answer-02-1"),
+    ),
+    ("got ['answer-03-2', 'answer-03-2c']", grades(10, grade_id="answer-03-2c")),
+    ("answer-03-1: a code cell with", grades(3, grade=True)),
+    ("answer-03-1: a code cell with", grades(3, schema_version=2)),
+    ("check-03-1: a code cell with", grades(4, locked=False)),
+    ("its check is check-03-1, got check-03-7", grades(4, grade_id="check-03-7")),
+    ('one line check("03.1", answer)', says(4, "03.1", "03.2")),
+    ('one line check("03.1", answer)', says(4, "check(", "print(1)\ncheck(")),
+    ("check-03-2 stands before an answer", swapped(10, 11)),
+    ("Difficulty 2 of 5", says(2, "Difficulty 1 of 5 · ", "")),
+    ("Difficulty 2 of 5", says(2, " · about 3 minutes", "")),
+    ("Difficulty 2 of 5", says(2, "1 of 5", "6 of 5")),
+    ("points are the difficulty, 1, got points=2", grades(4, points=2)),
+    ("only the last exercise is open", without(4)),
+    ("the last exercise is open, got a check", lambda c: c.__delitem__(slice(13, 16))),
+    ("its hints are folded", says(5, "Hint 1", "Help")),
+    ("every <details> is closed", says(5, "</details>", "</details>\n\n<details>")),
+    ("[Solution](../solutions/03_solutions.ipynb#1.-Which-shape?)", says(5, "#1.", "#2.")),
+    ("[Solution](../solutions/03_solutions.ipynb#2.-Two-parts)", says(6, "Two", "2")),
+    ("its last line is [Solution]", says(5, "[Solution]", "[Help]")),
+    ('the last cells are progress("03") and ## Next', says(17, "03", "04")),
+    ('the last cells are progress("03") and ## Next', without(18)),
+]
+
+
+@pytest.mark.parametrize(("words", "change"), BROKEN, ids=[f"{i}" for i in range(len(BROKEN))])
+def test_a_broken_master_is_refused(words: str, change: Callable[[list[Cell]], None]) -> None:
+    assert complaints(notebook(*MASTER), "03") == []
+    cells = copy.deepcopy(MASTER)
+    change(cells)
+    found = complaints(notebook(*cells), "03")
+    if "2.-Two-parts" in words:
+        words = words.replace("Two", "2")
+    assert any(words in what for what in found), found
+
+
+def test_a_refused_master_stops_neither_the_others_nor_touches_its_exercises(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert make(folder)
+    before = folder.made.read_bytes()
+    cells = copy.deepcopy(MASTER)
+    grades(4, points=2)(cells)
+    folder.write(*cells)
+    other = folder.master.with_name("04_solutions.ipynb")
+    other.write_text("no notebook")
+    folder.list_chapters("03", "04")
+    assert not make(folder)
+    said = capsys.readouterr().err
+    assert "notebooks/solutions/03_solutions.ipynb, exercise 1: points are the difficulty" in said
+    assert "notebooks/solutions/04_solutions.ipynb: a master is a notebook" in said
+    assert folder.made.read_bytes() == before
+
+
+def test_check_says_what_differs_and_writes_nothing(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not make(folder, "--check")
+    assert not folder.made.exists()
+    assert "got none. Run: make exercises" in capsys.readouterr().out
+    assert make(folder)
+    assert make(folder, "--check")
+    folder.change_master()
+    before = folder.made.read_bytes()
+    capsys.readouterr()
+    assert not make(folder, "--check")
+    assert "got another. Run: make exercises" in capsys.readouterr().out
+    assert folder.made.read_bytes() == before
+    (folder.made.parent / "05_left_over.ipynb").write_text("{}")
+    assert not make(folder, "--check")
+    assert "05_left_over.ipynb: every one has its master" in capsys.readouterr().out
+
+
+def test_a_master_needs_its_chapter(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.master.rename(folder.master.with_name("05_solutions.ipynb"))
+    assert not make(folder)
+    said = capsys.readouterr()
+    assert "05_solutions.ipynb: course.toml has no such chapter" in said.err
+    assert "03_tiny.ipynb: its chapter has no exercises yet" in said.out
+    assert not make(folder, "--check")
+    assert "05_solutions.ipynb: a master belongs to a chapter" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------ work is never lost
+
+UNCHANGED = [ran, last_cell_ran, saved_by_lab]
+CHANGED = [solved, solved_and_saved, solved_and_forgotten, added, removed, moved, made_text]
+
+
+@pytest.mark.parametrize("change", UNCHANGED, ids=lambda change: change.__name__)
+def test_running_and_saving_is_no_change(folder: Folder, change: Callable) -> None:
+    assert make(folder)
+    edit(folder.made, change)
+    folder.change_master()
+    assert make(folder)
+    assert "Say it aloud." in folder.made.read_text()
+    assert not folder.new.exists()
+
+
+@pytest.mark.parametrize("change", CHANGED, ids=lambda change: change.__name__)
+def test_a_changed_notebook_stays_and_the_new_one_is_put_beside_it(
+    folder: Folder, change: Callable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert make(folder)
+    theirs = edit(folder.made, change)
+    assert make(folder)
+    forgotten = change is solved_and_forgotten  # nothing tells what they began with
+    assert folder.new.exists() == forgotten
+    assert f"{'beside' if forgotten else 'kept':9}  notebooks/exercises" in capsys.readouterr().out
+    folder.change_master()
+    for _ in range(2):
+        assert make(folder)
+        assert folder.made.read_bytes() == theirs
+        assert "Say it aloud." in folder.new.read_text()
+        assert "you changed it; the new one is 03_exercises.new.ipynb" in capsys.readouterr().out
+    folder.write(*MASTER)
+    assert make(folder), "the same as in the beginning: nothing is new, and nothing is lost"
+    assert folder.made.read_bytes() == theirs
+
+
+def test_work_in_the_notebook_beside_it_is_kept_too(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert make(folder)
+    theirs = edit(folder.made, solved)
+    folder.change_master()
+    assert make(folder)
+    beside = edit(folder.new, added)
+    cells = copy.deepcopy(MASTER)
+    cells[0]["source"] += "\n\nA third version."
+    folder.write(*cells)
+    assert make(folder)
+    assert "blocked" in capsys.readouterr().out
+    assert (folder.made.read_bytes(), folder.new.read_bytes()) == (theirs, beside)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"cells": [', b"[]", b'{"cells": [3]}', b"\xff\xfe"])
+def test_a_damaged_notebook_is_kept(folder: Folder, content: bytes) -> None:
+    assert make(folder)
+    folder.made.write_bytes(content)
+    assert make(folder)
+    assert folder.made.read_bytes() == content
+    assert "Say it." in folder.new.read_text()
+
+
+def test_a_notebook_that_reads_as_the_new_one_is_replaced(folder: Folder) -> None:
+    assert make(folder)
+    edit(folder.made, says_aloud := lambda n: says(2, "Say it.", "Say it aloud.")(joined(n)))
+    assert says_aloud
+    folder.change_master()
+    assert make(folder)
+    assert make(folder, "--check")
+    assert not folder.new.exists()
+
+
+def test_what_stands_beside_exercises_needs_no_master(folder: Folder) -> None:
+    folder.made.parent.mkdir()
+    folder.new.write_text("{}")
+    assert exercises.superfluous(folder.course) == []
+    folder.new.with_name("04_exercises.ipynb").write_text("{}")
+    assert [p.name for p in exercises.superfluous(folder.course)] == ["04_exercises.ipynb"]

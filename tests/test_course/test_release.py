@@ -1,0 +1,172 @@
+"""The zip that is handed out holds what students need, and no solution."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+from made_up import CHAPTER, NAME, Folder, code, edit, notebook, printed, solved, unpack
+from notebook_rules import broken_links
+
+import exercises
+import release
+import update
+from course import shipped
+from course.notebook import source
+from course.registry import ROOT, course
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder.make(tmp_path / "course")
+
+
+@pytest.fixture(scope="module")
+def given() -> dict[str, bytes]:
+    return release.collect()
+
+
+@pytest.fixture(scope="module")
+def unpacked(given: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack(release.pack(given, "1.0.0"), tmp_path_factory.mktemp("given"))
+
+
+def test_every_file_of_the_project_is_handed_out_or_kept_back(given: dict[str, bytes]) -> None:
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=False
+    )
+    tracked = [name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+    if not tracked:
+        pytest.skip("only a clone knows which files belong to the project")
+    home = (".ci/", "notebooks/solutions/")
+    left = [n for n in tracked if not (n in given or release.is_kept_back(n) or n.startswith(home))]
+    assert left == []
+    assert {"Makefile", "checks/engine/verdict.py", "tools/update.py"} <= set(given)
+    assert not [name for name in given if release.is_kept_back(name) or "solutions" in name]
+    made = {c.exercises.relative_to(ROOT).as_posix() for c in course().chapters}
+    assert made == {name for name in given if name.startswith("notebooks/exercises/")}
+
+
+def test_no_solution_is_handed_out(given: dict[str, bytes]) -> None:
+    bodies = release.solutions()
+    assert len(bodies) > 10
+    assert list(release.leaks(given, bodies)) == []
+    for name, content in given.items():
+        if name.startswith("notebooks/exercises/"):
+            assert b"solutions/" not in content
+            assert release.SOLUTION_LINE.encode() in content
+    body = max(bodies, key=len)
+    inside = "\n".join(f"    {line}" for line in body.splitlines())
+    cell = json.dumps(notebook(code(f"def f():\n{inside}\n    # more"))).encode()
+    shown = code("1")
+    printed(shown, body)
+    for name, content in {
+        "README.md": f"Text\n\n{body}\n".encode(),
+        "notebooks/exercises/01_a.ipynb": cell,
+        "notebooks/exercises/02_b.ipynb": json.dumps(notebook(shown)).encode(),
+        "tests/a.py": f"if a:\n{inside}\n".encode(),
+    }.items():
+        assert len(list(release.leaks({name: content}, bodies))) == 1, name
+        assert list(release.leaks({name: content}, [])) == []
+    marked = json.dumps(notebook(code("    ### BEGIN SOLUTION\n    1"))).encode()
+    assert list(release.leaks({"notebooks/01_a.ipynb": marked}, []))
+
+
+def test_a_release_has_the_same_bytes_and_lists_its_files(given: dict[str, bytes]) -> None:
+    first = release.pack(given, "1.0.0")
+    assert release.pack(dict(reversed(given.items())), "1.0.0") == first
+    with zipfile.ZipFile(io.BytesIO(first)) as zipped:
+        names = zipped.namelist()
+        assert {entry.date_time for entry in zipped.infolist()} == {release.DATE}
+    assert names == sorted(names)
+    assert len({name.partition("/")[0] for name in names}) == 1
+
+
+def test_a_fresh_copy_is_unchanged(unpacked: Path, given: dict[str, bytes], tmp_path: Path) -> None:
+    zipped = tmp_path / "same.zip"
+    zipped.write_bytes(release.pack(given, "1.0.0"))
+    before = {p: p.read_bytes() for p in unpacked.rglob("*") if p.is_file()}
+    assert len(before) == len(given) + 1
+    with pytest.raises(SystemExit) as ended:
+        update.main([str(zipped)], unpacked)
+    assert not ended.value.code
+    assert before == {p: p.read_bytes() for p in unpacked.rglob("*") if p.is_file()}
+    began = json.loads((unpacked / shipped.MANIFEST).read_text())["files"]
+    assert not [name for name in began if shipped.changed(unpacked / name, began[name])]
+    for path in (unpacked / "notebooks" / "exercises").glob("*.ipynb"):
+        assert not shipped.changed(path, None), f"{path.name} carries its own beginning"
+
+
+def test_links_lead_somewhere_in_what_is_handed_out(unpacked: Path) -> None:
+    complaints = []
+    for path in sorted(unpacked.rglob("*.md")):
+        complaints += [f"{path.name}: {c}" for c in broken_links(path.read_text(), path)]
+    for path in sorted(unpacked.rglob("*.ipynb")):
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell["cell_type"] == "markdown":
+                attached = set(cell.get("attachments", {}))
+                found = broken_links(source(cell), path, attached)
+                complaints += [f"{path.name}: {c}" for c in found]
+    assert complaints == []
+
+
+def test_what_is_handed_out_needs_nothing_that_is_kept_back(unpacked: Path) -> None:
+    missing = {
+        name: Path(name).stem
+        for name in release.KEPT_BACK
+        if name.endswith(".py") and (ROOT / name).exists()
+    }
+    for path in [*unpacked.glob("tests/*.py"), *unpacked.glob("tools/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {getattr(node, "module", None), *(alias.name for alias in node.names)}
+                assert not names & set(missing.values()), f"{path.name}, line {node.lineno}"
+    makefile = (unpacked / "Makefile").read_text()
+    for script in re.findall(r"\b\w+/\w+\.py\b", makefile):
+        assert (unpacked / script).exists(), (
+            f"the Makefile calls {script}; move it to instructor.mk"
+        )
+    for path in unpacked.glob("requirements*.txt"):
+        for name in re.findall(r"^-r (\S+)", path.read_text(), re.MULTILINE):
+            assert (unpacked / name).exists(), f"{path.name} wants {name}"
+
+
+def test_links_to_what_is_kept_back_become_words(folder: Folder) -> None:
+    names = {"README.md", "notebooks/03_tiny.ipynb"}
+    text = (
+        "[all](notebooks/solutions) and [one](notebooks/solutions/03_solutions.ipynb#1.-W), "
+        "[chapter](notebooks/03_tiny.ipynb#A), [all](notebooks), [here](#A), [web](https://a.b/c)"
+    )
+    assert release.unlink(text, "README.md", names, folder.root) == (
+        "all and one, "
+        "[chapter](notebooks/03_tiny.ipynb#A), [all](notebooks), [here](#A), [web](https://a.b/c)"
+    )
+
+
+def test_a_run_of_the_instructor_is_not_handed_out(folder: Folder) -> None:
+    with pytest.raises(SystemExit):
+        exercises.main([], folder.root)
+    edit(folder.made, solved)
+    name = f"notebooks/exercises/{NAME}"
+    assert b"(2, 3)" not in release.collect(folder.root)[name]
+    edit(folder.root / "notebooks" / CHAPTER, lambda n: n["metadata"].update(toc={}))
+    with pytest.raises(ValueError, match="handed out as `make refresh` writes them"):
+        release.collect(folder.root)
+
+
+def test_students_need_no_nbgrader() -> None:
+    """What is handed out imports it nowhere, and the rest only inside of functions."""
+    for path in sorted((ROOT / "tools").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        given = not release.is_kept_back(path.relative_to(ROOT).as_posix())
+        nodes = ast.walk(tree) if given else tree.body
+        for node in nodes:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [getattr(node, "module", None), *(alias.name for alias in node.names)]
+                assert not any(str(name).startswith("nbgrader") for name in names), path.name

@@ -1,0 +1,351 @@
+"""An update brings a newer course and leaves alone what the student changed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up import Folder, code, edit, joined, notebook, printed, prose, ran, says, unpack
+
+import progress
+import release
+import update
+from course import shipped
+from course.files import beside
+from course.notebook import canonical
+
+
+def chapter(*texts: str) -> bytes:
+    return canonical(notebook(*map(code, texts))).encode()
+
+
+def handed_out(text: str) -> bytes:
+    made = notebook(code(text), code('check("03.1", a)'))
+    shipped.remember_beginning(made)
+    return canonical(made).encode()
+
+
+OLD = {
+    "README.md": b"# Course\n",
+    "notebooks/01_run.ipynb": chapter("guess = ..."),
+    "notebooks/02_guessed.ipynb": chapter("guess = ..."),
+    "notebooks/03_same.ipynb": chapter("guess = ..."),
+    "notebooks/exercises/01_solved.ipynb": handed_out("a = ..."),
+    "notebooks/exercises/02_blank.ipynb": handed_out("a = ..."),
+    "resources/data.npy": b"\0\r\n\1",
+    "utils/edited.py": b"a = 1\n",
+    "utils/dropped.py": b"a = 2\n",
+    "utils/dropped_edited.py": b"a = 3\n",
+}
+NEW = {
+    **{name: content for name, content in OLD.items() if "dropped" not in name},
+    "README.md": b"# Course, better\n",
+    "notebooks/01_run.ipynb": chapter("guess = ...", "more = 1"),
+    "notebooks/02_guessed.ipynb": chapter("guess = ...", "more = 1"),
+    "notebooks/exercises/01_solved.ipynb": handed_out("b = ..."),
+    "notebooks/exercises/02_blank.ipynb": handed_out("b = ..."),
+    "resources/data.npy": b"\0\n\1",
+    "utils/edited.py": b"a = 10\n",
+    "utils/added.py": b"a = 4\n",
+    "utils/in_the_way.py": b"a = 5\n",
+}
+
+
+def lay_out(files: dict[str, bytes], root: Path) -> None:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+
+
+def work(root: Path) -> dict[str, bytes]:
+    """What a student does in the course; returns what must stay."""
+    edit(root / "notebooks/01_run.ipynb", ran)
+    edit(root / "notebooks/02_guessed.ipynb", lambda n: n["cells"][0].update(source="guess = 7"))
+    edit(root / "notebooks/03_same.ipynb", lambda n: n["cells"][0].update(source="guess = 8"))
+    edit(
+        root / "notebooks/exercises/01_solved.ipynb",
+        lambda n: n["cells"][0].update(source="a = (2, 3)"),
+    )
+    (root / "README.md").write_bytes(b"# Course\r\n")  # only the end of the line
+    lay_out(
+        {
+            "utils/edited.py": b"a = 1  # mine\n",
+            "utils/dropped_edited.py": b"a = 3  # mine\n",
+            "utils/in_the_way.py": b"mine\n",
+            "notes/mine.txt": b"mine\n",
+            "notebooks/exercises/copy of 01.ipynb": b"mine\n",
+        },
+        root,
+    )
+    kept = [
+        "notebooks/02_guessed.ipynb",
+        "notebooks/03_same.ipynb",
+        "notebooks/exercises/01_solved.ipynb",
+        "notebooks/exercises/copy of 01.ipynb",
+        "notes/mine.txt",
+        "utils/dropped_edited.py",
+        "utils/edited.py",
+        "utils/in_the_way.py",
+    ]
+    return {name: (root / name).read_bytes() for name in kept}
+
+
+BESIDE = {
+    "notebooks/02_guessed.ipynb",
+    "notebooks/exercises/01_solved.ipynb",
+    "utils/edited.py",
+    "utils/in_the_way.py",
+}
+
+
+def expect(root: Path, mine: dict[str, bytes]) -> None:
+    """The folder holds the new course, and everything that the student wrote."""
+    newer = {beside(Path(name)).as_posix(): NEW[name] for name in BESIDE}
+    wanted = {**NEW, **newer, **mine}
+    files = (path for path in root.rglob("*") if path.is_file() and ".git" not in path.parts)
+    found = {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
+    found.pop(shipped.MANIFEST, None)
+    assert set(found) == set(wanted)
+    assert {name for name in found if found[name] != wanted[name]} == set()
+
+
+@dataclass
+class Student:
+    root: Path
+    zip: Path
+    mine: dict[str, bytes]
+
+    def update(self, source: Path | None = None) -> bool:
+        with pytest.raises(SystemExit) as ended:
+            update.main([str(source or self.zip)], self.root)
+        if isinstance(ended.value.code, str):
+            raise ValueError(ended.value.code)
+        return not ended.value.code
+
+
+@pytest.fixture
+def student(tmp_path: Path) -> Student:
+    root = unpack(release.pack(OLD, "1.0.0"), tmp_path / "old")
+    zipped = tmp_path / "new.zip"
+    zipped.write_bytes(release.pack(NEW, "9.0.0"))
+    return Student(root, zipped, work(root))
+
+
+@pytest.mark.parametrize("source", ["zip", "folder", "folder around it"])
+def test_an_update_keeps_what_the_student_changed(
+    student: Student, source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = student.zip
+    if source != "zip":
+        top = unpack(student.zip.read_bytes(), tmp_path / "new")
+        given = top if source == "folder" else top.parent
+    assert student.update(given)
+    expect(student.root, student.mine)
+    said = capsys.readouterr().out
+    for line in (
+        "written    README.md",
+        "written    utils/added.py",
+        "kept       notebooks/03_same.ipynb: you changed it, and nothing is new",
+        "beside     utils/edited.py: you changed it; the new one is edited.new.py",
+        "kept       utils/dropped_edited.py: you changed it; the new version has it no more",
+        "removed    utils/dropped.py",
+        "update: this is version 9.0.0 now: 4 beside, 2 kept, 1 removed, 5 written",
+    ):
+        assert line in said.splitlines(), said
+    assert student.update(given), "calling it again changes nothing"
+    expect(student.root, student.mine)
+
+
+def test_exercises_that_were_called_otherwise_are_not_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An older release gave the exercises the name of their chapter."""
+    folder = "notebooks/exercises"
+    old = {f"{folder}/{n}_long_name.ipynb": handed_out("a = ...") for n in ("01", "02", "03")}
+    new = {f"{folder}/{n}_exercises.ipynb": handed_out("a = ...") for n in ("01", "02", "03")}
+    root = unpack(release.pack(old, "1.0.0"), tmp_path / "old")
+    (tmp_path / "new.zip").write_bytes(release.pack(new, "2.0.0"))
+    edit(root / folder / "02_long_name.ipynb", ran)
+    theirs = edit(root / folder / "03_long_name.ipynb", lambda n: says(0, "...", "7")(joined(n)))
+    with pytest.raises(SystemExit) as ended:
+        update.main([str(tmp_path / "new.zip")], root)
+    assert not ended.value.code
+    found = {path.name: path.read_bytes() for path in (root / folder).iterdir()}
+    assert found == {**{Path(n).name: c for n, c in new.items()}, "03_long_name.ipynb": theirs}
+    assert (
+        f"kept       {folder}/03_long_name.ipynb: you changed it; "
+        "the new version is called 03_exercises.ipynb"
+    ) in capsys.readouterr().out.splitlines()
+    card = prose("## 1. Which?\n\nDifficulty 1 of 5 · about 3 minutes")
+    for name in ("03_long_name", "03_exercises"):
+        path = root / folder / f"{name}.ipynb"
+        content = json.loads(path.read_text())
+        if name == "03_long_name":
+            printed(content["cells"][1], "03.1  right: yes")
+        path.write_text(json.dumps({**content, "cells": [card, *content["cells"]]}))
+    Folder(root).list_chapters("03")
+    lines = list(progress.report(Folder(root).course))
+    assert lines[-1] == "\n1 of 1 right, about 0 minutes left", "what is done in either is done"
+
+
+def test_an_interrupted_update_is_finished_by_the_next(
+    student: Student, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (student.root / shipped.MANIFEST).read_bytes()
+    for stop in range(len(NEW)):
+        left = iter(range(stop))
+
+        def put(path: Path, new: bytes, began: str | None, left: Any = left) -> str:
+            if next(left, None) is None:
+                raise OSError("No space left on device")
+            return shipped.put(path, new, began)
+
+        monkeypatch.setattr(update, "put", put)
+        with pytest.raises(ValueError, match="No space left on device"):
+            student.update()
+        assert (student.root / shipped.MANIFEST).read_bytes() == before
+    monkeypatch.setattr(update, "put", shipped.put)
+    assert student.update()
+    expect(student.root, student.mine)
+
+
+def test_two_updates_after_each_other(student: Student) -> None:
+    assert student.update()
+    third = {**NEW, "utils/edited.py": b"a = 11\n", "notebooks/02_guessed.ipynb": chapter("b")}
+    student.zip.write_bytes(release.pack(third, "9.1.0"))
+    own = student.root / "notebooks/02_guessed.new.ipynb"
+    theirs = edit(own, lambda n: n["cells"][0].update(source="guess = 9"))
+    assert not student.update(), "both the chapter and what is beside it are the student's"
+    assert own.read_bytes() == theirs
+    assert (student.root / "utils/edited.new.py").read_bytes() == b"a = 11\n"
+    own.rename(own.with_name("mine.ipynb"))
+    assert student.update()
+    assert own.read_bytes() == third["notebooks/02_guessed.ipynb"]
+    mine = {name: (student.root / name).read_bytes() for name in student.mine}
+    assert mine == student.mine
+
+
+def rewritten(path: Path, change: Callable[[dict[str, bytes]], None]) -> None:
+    with zipfile.ZipFile(path) as zipped:
+        files = {name: zipped.read(name) for name in zipped.namelist()}
+    change(files)
+    with zipfile.ZipFile(path, "w") as zipped:
+        for name, content in files.items():
+            zipped.writestr(name, content)
+
+
+def climbing(files: dict[str, bytes]) -> None:
+    (name,) = [name for name in files if name.endswith(shipped.MANIFEST)]
+    listed = json.loads(files[name])
+    listed["files"]["../../evil.py"] = "0"
+    files[name] = json.dumps(listed).encode()
+
+
+REFUSED: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
+    "damaged": (
+        lambda files: files.update(dict.fromkeys([n for n in files if "added" in n], b"x")),
+        "got another utils/added.py. Get the zip again",
+    ),
+    "incomplete": (
+        lambda files: files.pop(next(n for n in files if "added" in n)),
+        "got another utils/added.py",
+    ),
+    "no course": (
+        lambda files: files.pop(next(n for n in files if "MANIFEST" in n)),
+        "without MANIFEST.json",
+    ),
+    "climbing": (climbing, "files lie in the course's folder, got '../../evil.py'"),
+    "no list": (
+        lambda files: files.update({n: b"[]" for n in files if "MANIFEST" in n}),
+        "lists the files of the course, got something else",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_zip_that_is_no_course_is_refused(student: Student, what: str) -> None:
+    before = {path: path.read_bytes() for path in student.root.rglob("*") if path.is_file()}
+    change, words = REFUSED[what]
+    rewritten(student.zip, change)
+    with pytest.raises(ValueError, match=re.escape(words)):
+        student.update()
+    assert before == {p: p.read_bytes() for p in student.root.rglob("*") if p.is_file()}
+
+
+def test_update_refuses_kindly(student: Student, tmp_path: Path) -> None:
+    text = tmp_path / "text.zip"
+    text.write_text("no zip")
+    with pytest.raises(ValueError, match="FROM is a zip of the course"):
+        student.update(text)
+    with pytest.raises(ValueError, match="FROM is a zip of the course"):
+        student.update(tmp_path / "nowhere.zip")
+    (student.root / shipped.MANIFEST).unlink()
+    with pytest.raises(ValueError, match="a zip updates what came as a zip"):
+        student.update()
+    with pytest.raises(SystemExit, match="no git clone, so it needs a zip"):
+        update.main([], student.root)
+
+
+def git(folder: Path, *command: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", folder, *who, *command], check=True, capture_output=True)
+
+
+def commit(folder: Path, files: dict[str, bytes]) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file() and ".git" not in path.relative_to(folder).parts:
+            path.unlink()
+    lay_out(files, folder)
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "x")
+
+
+def test_a_clone_is_updated_in_the_same_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    above, root = tmp_path / "above", tmp_path / "clone"
+    above.mkdir()
+    git(above, "init", "--quiet", "-b", "main")
+    commit(above, OLD)
+    git(tmp_path, "clone", "--quiet", str(above), str(root))
+    update.main([], root)
+    assert "nothing is new" in capsys.readouterr().out
+    mine = work(root)
+    commit(above, NEW)
+    pull = subprocess.run(["git", "-C", root, "pull"], capture_output=True)
+    assert pull.returncode, "git alone refuses; that is why there is an update"
+    for _ in range(2):
+        try:
+            update.main([], root)
+        except SystemExit as ended:
+            assert not ended.code
+        expect(root, mine)
+    assert "nothing is new" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="a zip updates what came as a zip"):
+        update.main([str(tmp_path)], root)
+    git(root, "add", "utils/edited.py")
+    with pytest.raises(SystemExit, match="something is staged"):
+        update.main([], root)
+    git(root, "commit", "--quiet", "-m", "mine")
+    with pytest.raises(SystemExit, match="commits of its own, got 1"):
+        update.main([], root)
+    above.rename(tmp_path / "gone")
+    with pytest.raises(SystemExit, match="git fetch failed"):
+        update.main([], root)
+    git(root, "branch", "--unset-upstream")
+    with pytest.raises(SystemExit, match="got no upstream"):
+        update.main([], root)
+
+
+def test_a_fingerprint_sees_what_counts() -> None:
+    assert shipped.fingerprint("a.py", b"a\r\n") == shipped.fingerprint("a.py", b"a\n")
+    assert shipped.fingerprint("a.npy", b"\0\r\n") != shipped.fingerprint("a.npy", b"\0\n")
+    damaged = [shipped.fingerprint("a.ipynb", content) for content in (b"", b"{", b"[]")]
+    assert len(set(damaged)) == 3

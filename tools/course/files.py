@@ -1,0 +1,42 @@
+"""Files of the course: written in one step, and named for a reader."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from course.registry import ROOT
+
+
+def write(path: Path, content: bytes) -> bool:
+    """Writes or replaces the file in one step, if its content changes; says whether it did."""
+    there = path.exists()
+    if there and path.read_bytes() == content:
+        return False
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("xb") as file:  # with the rights that the user's umask leaves
+            file.write(content)
+        if there:
+            shutil.copymode(path, temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def name_of(path: Path, root: Path = ROOT) -> str:
+    """Returns how a reader finds the file: from the folder of the course on, if it lies there."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
+def beside(path: Path) -> Path:
+    """Names the file that takes the newer version when this one holds a student's work."""
+    return path.with_name(f"{path.stem}.new{path.suffix}")
+
+
+def is_beside(path: Path) -> bool:
+    """Says whether an update put this file beside another."""
+    return Path(path.stem).suffix == ".new"
