@@ -17,7 +17,7 @@ from notebook_rules import broken_links
 import exercises
 import release
 import update
-from course import shipped
+from course import handing_out, leaks, shipped
 from course.notebook import source
 from course.registry import ROOT, course
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture(scope="module")
 def given() -> dict[str, bytes]:
-    return release.collect()
+    return handing_out.collect()
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +45,24 @@ def test_every_file_of_the_project_is_handed_out_or_kept_back(given: dict[str, b
     if not tracked:
         pytest.skip("only a clone knows which files belong to the project")
     home = (".ci/", "notebooks/solutions/")
-    left = [n for n in tracked if not (n in given or release.is_kept_back(n) or n.startswith(home))]
+    left = [
+        n for n in tracked if not (n in given or handing_out.is_kept_back(n) or n.startswith(home))
+    ]
     assert left == []
     assert {"Makefile", "checks/engine/verdict.py", "tools/update.py"} <= set(given)
-    assert not [name for name in given if release.is_kept_back(name) or "solutions" in name]
+    assert not [name for name in given if handing_out.is_kept_back(name) or "solutions" in name]
     made = {c.exercises.relative_to(ROOT).as_posix() for c in course().chapters}
     assert made == {name for name in given if name.startswith("notebooks/exercises/")}
 
 
 def test_no_solution_is_handed_out(given: dict[str, bytes]) -> None:
-    bodies = release.solutions()
+    bodies = leaks.solutions()
     assert len(bodies) > 10
-    assert list(release.leaks(given, bodies)) == []
+    assert list(leaks.leaks(given, bodies)) == []
     for name, content in given.items():
         if name.startswith("notebooks/exercises/"):
             assert b"solutions/" not in content
-            assert release.SOLUTION_LINE.encode() in content
+            assert handing_out.SOLUTION_LINE.encode() in content
     body = max(bodies, key=len)
     inside = "\n".join(f"    {line}" for line in body.splitlines())
     cell = json.dumps(notebook(code(f"def f():\n{inside}\n    # more"))).encode()
@@ -72,10 +74,26 @@ def test_no_solution_is_handed_out(given: dict[str, bytes]) -> None:
         "notebooks/exercises/02_b.ipynb": json.dumps(notebook(shown)).encode(),
         "tests/a.py": f"if a:\n{inside}\n".encode(),
     }.items():
-        assert len(list(release.leaks({name: content}, bodies))) == 1, name
-        assert list(release.leaks({name: content}, [])) == []
+        assert len(list(leaks.leaks({name: content}, bodies))) == 1, name
+        assert list(leaks.leaks({name: content}, [])) == []
     marked = json.dumps(notebook(code("    ### BEGIN SOLUTION\n    1"))).encode()
-    assert list(release.leaks({"notebooks/01_a.ipynb": marked}, []))
+    assert list(leaks.leaks({"notebooks/01_a.ipynb": marked}, []))
+
+
+def test_solutions_of_one_line_are_searched_for() -> None:
+    found = [body for body in leaks.solutions() if "\n" not in body]
+    assert len(found) > 10
+    telling = "return einsum(q, k, 'b h i d, b h j d -> b h i j')"
+    short = "scale = 5"
+    where = {
+        "tests/a.py": "    scores = einsum(q, k, 'b h i d, b h j d -> b h i j') / 2",
+        "tests/b.py": "    scale = 5",
+        "tests/c.py": "    autoscale = 55",
+        "checks/d.py": telling,
+    }
+    files = {name: f"a = 1\n{text}\n".encode() for name, text in where.items()}
+    said = list(leaks.leaks(files, [telling, short]))
+    assert [text.partition(" ")[0] for text in said] == ["tests/a.py", "tests/b.py"]
 
 
 def test_a_release_has_the_same_bytes_and_lists_its_files(given: dict[str, bytes]) -> None:
@@ -119,7 +137,7 @@ def test_links_lead_somewhere_in_what_is_handed_out(unpacked: Path) -> None:
 def test_what_is_handed_out_needs_nothing_that_is_kept_back(unpacked: Path) -> None:
     missing = {
         name: Path(name).stem
-        for name in release.KEPT_BACK
+        for name in handing_out.KEPT_BACK
         if name.endswith(".py") and (ROOT / name).exists()
     }
     for path in [*unpacked.glob("tests/*.py"), *unpacked.glob("tools/*.py")]:
@@ -143,7 +161,7 @@ def test_links_to_what_is_kept_back_become_words(folder: Folder) -> None:
         "[all](notebooks/solutions) and [one](notebooks/solutions/03_solutions.ipynb#1.-W), "
         "[chapter](notebooks/03_tiny.ipynb#A), [all](notebooks), [here](#A), [web](https://a.b/c)"
     )
-    assert release.unlink(text, "README.md", names, folder.root) == (
+    assert handing_out.unlink(text, "README.md", names, folder.root) == (
         "all and one, "
         "[chapter](notebooks/03_tiny.ipynb#A), [all](notebooks), [here](#A), [web](https://a.b/c)"
     )
@@ -154,17 +172,17 @@ def test_a_run_of_the_instructor_is_not_handed_out(folder: Folder) -> None:
         exercises.main([], folder.root)
     edit(folder.made, solved)
     name = f"notebooks/exercises/{NAME}"
-    assert b"(2, 3)" not in release.collect(folder.root)[name]
+    assert b"(2, 3)" not in handing_out.collect(folder.root)[name]
     edit(folder.root / "notebooks" / CHAPTER, lambda n: n["metadata"].update(toc={}))
     with pytest.raises(ValueError, match="handed out as `make refresh` writes them"):
-        release.collect(folder.root)
+        handing_out.collect(folder.root)
 
 
 def test_students_need_no_nbgrader() -> None:
     """What is handed out imports it nowhere, and the rest only inside of functions."""
     for path in sorted((ROOT / "tools").rglob("*.py")):
         tree = ast.parse(path.read_text())
-        given = not release.is_kept_back(path.relative_to(ROOT).as_posix())
+        given = not handing_out.is_kept_back(path.relative_to(ROOT).as_posix())
         nodes = ast.walk(tree) if given else tree.body
         for node in nodes:
             if isinstance(node, ast.Import | ast.ImportFrom):
