@@ -1,6 +1,7 @@
 """The pictures of `utils.draw`: each is drawn and closed; explorers hold what they were given."""
 
 import base64
+import html
 import json
 import os
 import re
@@ -18,10 +19,13 @@ import numpy as np
 import pytest
 import torch
 from IPython.display import HTML
+from matplotlib.colors import Normalize
 from torch import Tensor
 
+import conftest
 from utils import draw
 from utils.draw import Frame, explorer
+from utils.draw.style import MEASURED, heat_colors, ink_on
 
 pytestmark = pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 PHOTOS = torch.linspace(0, 1, 2 * 3 * 8 * 12).view(2, 3, 8, 12)
@@ -155,12 +159,12 @@ def digit(name: str = "digit", **changes: object) -> HTML:
     return explorer(name, frames, {"head": [1, 2]}, **options)
 
 
-def decode(html: str) -> dict:
+def decode(page: str) -> dict:
     """Read an explorer's data back out of its HTML."""
     found = re.search(
-        r'start\("(explorer-[a-z0-9-]+)", "\w+", (\{.*\})\);\n\}\)\(\);\n</script>$', html
+        r'start\("(explorer-[a-z0-9-]+)", "\w+", (\{.*\})\);\n\}\)\(\);\n</script>$', page
     )
-    assert found, html[-300:]
+    assert found, page[-300:]
     return json.loads(found[2])
 
 
@@ -207,11 +211,11 @@ def test_explorer_shows_photographs_and_masks() -> None:
 
 
 def test_explorer_text_cannot_leave_the_script() -> None:
-    html = digit().data
-    assert html.count("</script>") == 1
-    assert html.endswith("</script>")
-    assert "é" not in html  # plain ASCII, whatever the page's encoding
-    assert html.isascii()
+    page = digit().data
+    assert page.count("</script>") == 1
+    assert page.endswith("</script>")
+    assert "é" not in page  # plain ASCII, whatever the page's encoding
+    assert page.isascii()
 
 
 def test_explorers_of_one_page_have_their_own_names() -> None:
@@ -255,3 +259,268 @@ def test_colours_only_get_brighter() -> None:
 def draw_script() -> str:
     """Return the JavaScript of the explorers."""
     return (Path(draw.__file__).with_name("explorer.js")).read_text(encoding="utf-8")
+
+
+# ------------------------------------------------------------------------ words, cells, colours
+
+
+@pytest.fixture
+def displayed(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
+    """Collect what would be stored in a notebook: the data of every output."""
+    import IPython.display
+
+    outputs: list[dict] = []
+    monkeypatch.setattr(plt, "get_backend", lambda: "inline")
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: outputs.append(data))
+    return outputs
+
+
+WORDS = [
+    (lambda: draw.show_images(PHOTOS, ["one", "two"], 4),
+     "2 pictures: one, two (8 x 12 pixels, cut into 2 rows and 3 columns of patches)."),
+    (lambda: draw.show_patches(DIGITS[:6], (2, 3), title="six"),
+     "six: 6 patches (8 x 8 pixels) in 2 rows and 3 columns."),
+    (lambda: draw.show_matrices(torch.tensor([[1, 2], [3, 4]]), "m", "i", "j"),
+     "Heat map. m, 2 rows (i) and 2 columns (j): 1 2; 3 4."),
+    (lambda: draw.show_matrices(MASK, "mask"),
+     "Mask. mask, 3 rows (query i) and 3 columns (key j): 1 0 0; 1 1 0; 1 1 1."),
+    (lambda: draw.show_matrices(torch.eye(9), "big", "i", "j"),
+     "Heat map. big, 9 rows (i) and 9 columns (j): from 0 to 1, the largest in row 0, column 0."),
+    (lambda: draw.show_matrices(torch.full((9, 9), -torch.inf), "none", "i", "j"),
+     "Heat map. none, 9 rows (i) and 9 columns (j): no finite number."),
+    (lambda: draw.show_tensor(torch.arange(4).view(2, 2), "n e"),
+     "Tensor. the numbers, 2 rows (n) and 2 columns (e): 0 1; 2 3."),
+    (lambda: draw.show_lines([0, 1, 2], {"a": [0, 2, 1]}, "x", "y"),
+     "Curves of y over x from 0 to 2. a: 0 to 1 (highest 2)."),
+    (lambda: draw.show_bars(["a"], [2.0], "errors", digits=0), "Bars of errors: a 2."),
+    (lambda: draw.show_attention(PHOTOS[:1], torch.eye(2)[None], ["cat"]),
+     "Pictures, and below each a heat map of where the class token looks. "
+     "cat: most, 100%, at row 0, column 0."),
+    (lambda: draw.show_images(PHOTOS, alt='A "cat" & a cup.'), 'A "cat" & a cup.'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "words"), WORDS)
+def test_every_picture_has_words(call, words, displayed) -> None:
+    call()
+    (data,) = displayed
+    assert data["text/plain"] == words
+    (alt, png) = re.fullmatch(
+        r'<img alt="([^"]+)" src="data:image/png;base64,([A-Za-z0-9+/=]+)">', data["text/html"]
+    ).groups()
+    assert html.unescape(alt) == words
+    assert png == data["image/png"]
+    assert base64.b64decode(png).startswith(b"\x89PNG")
+
+
+def test_a_picture_without_words_is_refused() -> None:
+    plt.figure()
+    with pytest.raises(ValueError, match=r"show_figure: alt must hold words, got alt=' '"):
+        draw.show_figure(" ")
+    plt.close()
+
+
+def test_a_measured_picture_says_so(displayed) -> None:
+    with draw.measured_here():
+        draw.show_images(PHOTOS)
+    draw.show_images(PHOTOS)
+    assert [MEASURED in data for data in displayed] == [True, False]
+
+
+@pytest.fixture
+def cells(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
+    """Collect width and height, in pixels, of the cells of every heat map that is shown."""
+    sizes: list[tuple[float, float]] = []
+
+    def show() -> None:
+        for ax in plt.gcf().axes:
+            for image in ax.get_images():
+                rows, columns = image.get_array().shape
+                box = ax.get_window_extent()
+                sizes.append((box.width / columns, box.height / rows))
+
+    monkeypatch.setattr(plt, "show", show)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: draw.show_matrices([torch.rand(3, 4), torch.rand(3, 8), torch.rand(5, 2)]),
+        lambda: draw.show_matrices([torch.rand(2, 4), torch.rand(9, 4)], shared_scale=False),
+        lambda: draw.show_matrices(torch.rand(8, 37, 37)),
+        lambda: draw.show_matrices([torch.rand(4, 6), torch.rand(9, 2)], values=False),
+        lambda: draw.show_tensor(torch.rand(2, 4, 2, 3), "b n h d"),
+        lambda: draw.show_matrices(MATRIX, "a title far wider than the matrix below it"),
+    ],
+)
+def test_cells_are_squares_of_one_size(call, cells) -> None:
+    """In a course about shapes, a (3, 8) is twice as wide as a (3, 4)."""
+    call()
+    widths, heights = zip(*cells, strict=True)
+    assert max(*widths, *heights) - min(*widths, *heights) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("table", "ends"),
+    [(torch.tensor([[0.0, 0.37]]), ("0.00", "0.37")), (torch.tensor([[0, 46]]), ("0", "46"))],
+)
+def test_a_colour_bar_says_both_ends(table, ends, shown) -> None:
+    draw.show_matrices(table, values=False)
+    assert set(ends) <= set(shown[0])
+
+
+def test_numbers_stand_out_on_every_colour() -> None:
+    """WCAG 2 asks for a contrast of 4.5; mid-green was the worst with white (2.9)."""
+    for color in heat_colors(np.linspace(0, 1, 256), Normalize(0, 1)):
+        ink = {"#000": 0.0, "#fff": 1.0}[ink_on(color)]
+        low, high = sorted([ink, luminance(color)])
+        assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+def luminance(color: np.ndarray) -> float:
+    parts = np.where(color <= 0.04045, color / 12.92, ((color + 0.055) / 1.055) ** 2.4)
+    return float(parts @ [0.2126, 0.7152, 0.0722])
+
+
+def test_a_curve_under_another_is_drawn_broad(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[float]] = []
+    monkeypatch.setattr(
+        plt, "show", lambda: drawn.append([line.get_linewidth() for line in plt.gca().lines])
+    )
+    along, apart = [0, 1, 2, 3, 9], [9, 8, 7, 6, 5]
+    draw.show_lines(range(5), {"below": [0, 1, 2, 3, 4], "above": along, "apart": apart}, "x", "y")
+    assert drawn[0][0] > 2 * drawn[0][1]
+    assert drawn[0][1] == drawn[0][2]
+
+
+def test_a_map_of_attention_stands_beside_its_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map over the ink brightens its cells: the map is alone and hides nothing."""
+    images: list[list] = []
+    monkeypatch.setattr(
+        plt, "show", lambda: images.append([ax.get_images() for ax in plt.gcf().axes[:-1]])
+    )
+    draw.show_attention(PHOTOS[:1], torch.full((1, 2, 3), 0.2))
+    above, below = images[0]
+    assert [len(above), len(below)] == [1, 1]
+    assert below[0].get_alpha() is None
+    assert below[0].norm.vmax == pytest.approx(0.2)
+
+
+# ------------------------------------------------------------------------------------- product
+
+
+def taken_apart(**changes: object) -> str:
+    left, right = torch.tensor([[1, -2], [3, 4]]), torch.tensor([[5, 6], [7, 8], [9, 0]])
+    options = {"left": left, "right": right, "axes": "i d, j d -> i j", **changes}
+    return draw.explore_product("made", **options).data
+
+
+def test_a_product_is_legible_without_a_script() -> None:
+    page = taken_apart(titles=("queries", "keys", "<scores>"), chosen=(0, 1))
+    body = page.split("<script>")[0]
+    said = re.search(r'<p class="sbs-said">(.*?)</p>', body)[1]
+    assert html.unescape(said) == "<scores> at i = 0, j = 1, the sum over d: 1 × 7 + (-2) × 8 = -9."
+    lit = re.findall(r'<td data-at="([^"]+)" data-lit', body)
+    assert lit == ["i=0 d=0", "i=0 d=1", "j=1 d=0", "j=1 d=1", "i=0 j=1"]
+    assert re.findall(r'<td [^>]*title="i = 1, j = 0: 39"', body)
+    assert page.isascii()
+
+
+def test_a_product_chooses_among_heads() -> None:
+    left, right = torch.rand(2, 3, 4), torch.rand(2, 4, 5)
+    page = taken_apart(left=left, right=right, axes="h i j, h j d -> h i d")
+    assert page.count('<div class="sbs-part">') == 2
+    mixed = torch.einsum("hij,hjd->hid", left.double(), right.double())
+    cells = re.findall(r'data-said="[^"]+" title="([^"]+)"', page)
+    assert cells == [
+        f"i = {i}, d = {d}: {mixed[h, i, d]:.2f}"
+        for h in range(2) for i in range(3) for d in range(5)
+    ]  # fmt: skip
+    assert "computed before rounding to two digits" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"axes": "i d, j d"}, "got axes='i d, j d'"),
+        ({"axes": "i d, j e -> i j"}, "one axis summed over"),
+        ({"axes": "i d, d j, j k -> i k"}, "two factors"),
+        ({"axes": "h i d, j d -> i j"}, "two factors"),
+        ({"axes": "i i, j i -> i j"}, "two factors"),
+        ({"left": torch.rand(2, 3)}, "got left=(2, 3) and right=(3, 2)"),
+        ({"left": torch.rand(2)}, "got left=(2,)"),
+        ({"left": torch.rand(50, 3), "right": torch.rand(9, 3)}, "1 to 120 numbers"),
+        ({"chosen": (2, 0)}, "got chosen=(2, 0)"),
+        ({"titles": ("a", "b")}, "got 2 texts"),
+    ],
+)
+def test_a_product_that_does_not_fit_is_named(changes, message) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        taken_apart(**changes)
+    assert "\n" not in str(error.value)
+
+
+def test_explorers_use_class_names_of_their_own() -> None:
+    """The styles of a page, such as nbgrader's `row`, must not move them."""
+    for page in (taken_apart(), digit().data):
+        names = re.findall(r'class[:=] ?"([^"$]+)"', page)
+        assert names
+        assert all(name.startswith("sbs-") for text in names for name in text.split())
+
+
+# ------------------------------------------------------------------------------------ measured
+
+
+def test_measured_numbers_are_shown_and_kept(displayed) -> None:
+    draw.show_measured({"a & b": 0.5, "c": 0.251}, "share", margin=0.05, full=1.0)
+    (data,) = displayed
+    assert data[MEASURED] == {
+        "version": 1, "margin": 0.05, "numbers": {"a & b": 0.5, "c": 0.251},
+    }  # fmt: skip
+    assert data["text/plain"].splitlines() == [
+        "share", "a & b  50.0%  " + "█" * 15, "c      25.1%  " + "█" * 8,
+        "Measured where this cell last ran; elsewhere about 5.0% more or less.",
+    ]  # fmt: skip
+    assert '<th scope="row" style="text-align: left">a &amp; b</th>' in data["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "margin", "message"),
+    [
+        ({}, 0.1, "got numbers={}"),
+        ({"a": float("nan")}, 0.1, "got numbers={'a': nan}"),
+        ({"a": 1.0}, -1, "got margin=-1"),
+    ],
+)
+def test_measured_numbers_that_are_none_are_refused(numbers, margin, message) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        draw.show_measured(numbers, "share", margin=margin)
+
+
+def test_measured_numbers_are_compared_by_their_margin() -> None:
+    def output(numbers: dict, margin: float = 0.05, text: str = "") -> list[dict]:
+        data = {"text/html": text, MEASURED: {"numbers": numbers, "margin": margin}}
+        return [{"output_type": "display_data", "data": data}]
+
+    stored = output({"a": 0.5, "b": 0.9}, text="a 50 %")
+    assert conftest.difference(stored, output({"a": 0.54, "b": 0.9}, text="a 54 %")) is None
+    assert "'a' is 0.56 and was 0.5" in conftest.difference(stored, output({"a": 0.56, "b": 0.9}))
+    assert "other measurements" in conftest.difference(stored, output({"b": 0.9, "a": 0.5}))
+    assert "other measurements" in conftest.difference(stored, output({"a": 0.5, "b": 0.9}, 9))
+    assert conftest.comparable(stored) == [{"output_type": "display_data", "data": {}}]
+
+
+def test_words_are_compared_and_pixels_only_once() -> None:
+    def output(words: str, png: str) -> list[dict]:
+        data = {
+            "image/png": png,
+            "text/html": f'<img alt="{words}" src="data:image/png;base64,{png}">',
+        }
+        return [{"output_type": "display_data", "data": data}]
+
+    assert (
+        conftest.comparable(output("a", "AAAA"))[0]["data"]["text/html"]
+        == conftest.comparable(output("a", "BBBB"))[0]["data"]["text/html"]
+        != conftest.comparable(output("b", "AAAA"))[0]["data"]["text/html"]
+    )

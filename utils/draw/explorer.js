@@ -221,8 +221,8 @@ function paintLines(view, svg, { w, h }) {
   make(svg, "path", { d: lines, stroke: "#fff", "stroke-width": 1 });
   if (margin) {
     const words = { fill: "currentColor", "text-anchor": "middle" };
-    for (let i = 0; i < columns; i++) make(svg, "text", { ...words, x: (i + 0.5) * w, y: -6 }, i);
-    for (let i = 0; i < rows; i++) make(svg, "text", { ...words, x: -10, y: (i + 0.5) * h + 5 }, i);
+    for (let i = 0; data.columns && i < columns; i++) make(svg, "text", { ...words, x: (i + 0.5) * w, y: -6 }, i);
+    for (let i = 0; data.rows && i < rows; i++) make(svg, "text", { ...words, x: -10, y: (i + 0.5) * h + 5 }, i);
     make(svg, "text", { ...words, x: Math.max(wide / 2, 10), y: -25 }, data.columns);
     make(svg, "text", { ...words, transform: `translate(-26 ${tall / 2}) rotate(-90)` }, data.rows);
   }

@@ -1,0 +1,59 @@
+"""A real browser for the explorers: the system's Chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+MISSING = (
+    "no Chromium was found. Install one (Debian, Ubuntu: sudo apt install chromium; anywhere: "
+    "python -m playwright install chromium), or name one: BROWSER_PATH=/path/to/it make browser"
+)
+OPTIONS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Start the browser once; without one every test is skipped, with a line that says why."""
+    found = os.environ.get("BROWSER_PATH") or next(filter(None, map(shutil.which, NAMES)), None)
+    with sync_playwright() as playwright:
+        try:
+            chromium = playwright.chromium.launch(executable_path=found, args=OPTIONS)
+        except Error as error:
+            if found:
+                raise
+            pytest.skip(f"{MISSING} ({error.message.splitlines()[0]})")
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """Open an empty page; an error of a script of the course fails the test."""
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(f"{error.message}\n{error.stack}"))
+    yield page
+    page.close()
+    ours = [error for error in errors if "explorer" in error or "start(" in error]
+    assert not ours, "\n".join(ours)
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """Return a window of 1280 x 900 points without cookies."""
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        yield context
