@@ -10,7 +10,18 @@ Size = int | tuple[int, int]
 
 
 def as_pair(where: str, name: str, size: Size) -> tuple[int, int]:
-    """Return `size` as (height, width)."""
+    """Return a size as (height, width).
+
+    Args:
+        where: the public name that an error begins with.
+        name: the name of the argument.
+        size: one number for both, or (height, width).
+
+    Raises:
+        ValueError: a number that is not an integer of at least 1.
+
+    Source: chapter 01.
+    """
     height, width = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
     check_positive(where, **{name: height})
     check_positive(where, **{name: width})
@@ -20,7 +31,18 @@ def as_pair(where: str, name: str, size: Size) -> tuple[int, int]:
 def patch_grid(
     where: str, image_size: tuple[int, int], patch_size: tuple[int, int]
 ) -> tuple[int, int]:
-    """Return the number of patches down and across."""
+    """Return the number of patches down and across.
+
+    Args:
+        where: the public name that an error begins with.
+        image_size: (height, width) of an image in pixels.
+        patch_size: (height, width) of a patch in pixels.
+
+    Raises:
+        ValueError: patches that do not tile the image.
+
+    Source: chapter 01.
+    """
     if image_size[0] % patch_size[0] or image_size[1] % patch_size[1]:
         height, width = (
             [size for size in range(1, side + 1) if side % size == 0] for side in image_size
