@@ -1,0 +1,81 @@
+"""No bug twice: the patients of the chapters and of their exercises are different ones.
+
+Chapter 08 is left out: there, patients that a reader has met may come again in another dress.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from notebook_rules import ROOT, Chapter, output_texts, source
+
+SICK = re.compile(r"Clinic|.*Find the bug")
+THREAD = re.compile(r"github\.com/([\w.-]+/[\w.-]+/(?:issues|pull)/\d+)")
+# The line of a report that names a bug: "  softmax-query   takes the softmax ...".
+NAMED = re.compile(r"^  ((?:[a-z0-9]+-)+[a-z0-9]+(?: \+ [a-z0-9-]+)*)   \S", re.MULTILINE)
+
+
+def patients(chapter: Chapter) -> set[str]:
+    """The threads that its sections about a bug cite, and the bugs that reports there name."""
+    found: set[str] = set()
+    heading = ""
+    for cell in chapter.cells:
+        if cell["cell_type"] == "markdown":
+            for part in re.split(r"^(?=## )", source(cell), flags=re.MULTILINE):
+                title = re.match(r"## (?:\d+\. )?(.*)", part)
+                heading = title[1] if title else heading
+                if SICK.match(heading):
+                    found |= set(THREAD.findall(part))
+        elif SICK.match(heading):
+            for output in cell["outputs"]:
+                for text in output_texts(output):
+                    for names in NAMED.findall(text):
+                        found |= set(names.split(" + "))
+    return found
+
+
+def shared(chapters: Iterable[Chapter]) -> list[str]:
+    """Complain about each thread or bug of two notebooks."""
+    seen: dict[str, list[str]] = defaultdict(list)
+    for chapter in chapters:
+        for patient in sorted(patients(chapter)):
+            seen[patient].append(str(chapter.path.relative_to(ROOT)))
+    return [f"{patient}: {', '.join(where)}" for patient, where in seen.items() if len(where) > 1]
+
+
+def of_the_course() -> list[Chapter]:
+    paths = sorted((ROOT / "notebooks").glob("0[0-7]_*.ipynb"))
+    paths += sorted((ROOT / "notebooks/solutions").glob("0[0-7]_*.ipynb"))
+    return [Chapter.read(path) for path in paths if not path.name.endswith(".new.ipynb")]
+
+
+def test_no_patient_comes_twice() -> None:
+    chapters = of_the_course()
+    assert sum(bool(patients(chapter)) for chapter in chapters) >= 14  # the sections are found
+    assert shared(chapters) == []
+
+
+def test_a_patient_that_comes_twice_is_seen() -> None:
+    def chapter(name: str, *cells: dict) -> Chapter:
+        return Chapter(Path(ROOT / "notebooks" / name), json.dumps({"cells": list(cells)}))
+
+    def words(text: str) -> dict:
+        return {"cell_type": "markdown", "source": [text]}
+
+    thread = "see [a/b#1](https://github.com/a/b/issues/1)"
+    report = {"output_type": "stream", "text": ["M: not equal\n  mask-x + out-y   takes it\n"]}
+    first = chapter("00_a.ipynb", words(f"## Clinic\n\n{thread}\n\n## Next\n\nno"))
+    again = chapter("01_b.ipynb", words(f"text\n\n## 4. Find the bug\n\n{thread}"))
+    named = chapter("02_c.ipynb", words("## Clinic"), {"cell_type": "code", "outputs": [report]})
+    once_more = chapter(
+        "03_d.ipynb", words("## Clinic"), {"cell_type": "code", "outputs": [report]}
+    )
+    elsewhere = chapter("04_e.ipynb", words(f"## Clinic\n\nhealthy\n\n## Next\n\n{thread}"))
+    assert patients(named) == {"mask-x", "out-y"}
+    assert shared([first, again]) == ["a/b/issues/1: notebooks/00_a.ipynb, notebooks/01_b.ipynb"]
+    assert len(shared([named, once_more])) == 2
+    assert shared([first, elsewhere]) == []
