@@ -29,6 +29,8 @@ from notebook_rules import (
 )
 from packaging.requirements import Requirement
 
+import readme
+from course.registry import Chapter as Listed
 from course.registry import course
 from ledger import counts_inside_the_encoder, ledger
 
@@ -37,18 +39,6 @@ UTILS = sorted(path for path in ROOT.glob("utils/*.py") if path.stem != "__init_
 ALL_OF_UTILS = [*UTILS, *sorted(ROOT.glob("utils/*/*.py"))]
 CHAPTERS = course().notebooks()
 README = ROOT / "README.md"
-
-# From left to right; a file may import only from columns to its left.
-ORDER = [
-    {"shapes", "images"},
-    {"embedding", "masking"},
-    {"attention"},
-    {"encoder"},
-    {"vision_transformer"},
-    {"training"},
-    {"draw"},
-]
-
 
 SPEAK = ("shapes",)
 
@@ -88,8 +78,9 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", ALL_OF_UTILS, ids=title)
 def test_imports_run_in_the_direction_of_the_design(path: Path) -> None:
-    (column,) = [i for i, files in enumerate(ORDER) if part(path) in files]
-    left = set().union(*ORDER[:column])
+    order = course().utils
+    (column,) = [i for i, files in enumerate(order) if part(path) in files]
+    left = set().union(*order[:column])
     if part(path) != path.stem:
         left.add(part(path))
     used = {
@@ -255,6 +246,25 @@ def test_readme_lists_the_chapters() -> None:
     for path in CHAPTERS:
         chapter = Chapter.read(path)
         assert minutes(f"{stated[path.name]} minutes") == minutes(chapter.markdown[0]), path.name
+
+
+def test_the_table_of_the_readme_is_made_from_the_list() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert readme.with_table(text, course()) == text, "Run: make readme"
+    with pytest.raises(ValueError, match="stands between two marks, got none"):
+        readme.with_table("# Course", course())
+
+
+@pytest.mark.parametrize("chapter", course().chapters, ids=lambda chapter: chapter.file)
+def test_chapters_say_what_the_list_says(chapter: Listed) -> None:
+    top = Chapter.read(chapter.notebook).markdown[0]
+    assert top.startswith(f"# {chapter.number} · {chapter.title}\n")
+    assert minutes(top) == (chapter.minutes,)
+    top = Chapter.read(chapter.exercises).markdown[0]
+    assert top.startswith(f"# {chapter.number} Exercises: {chapter.title}\n")
+    assert minutes(top) == (chapter.exercise_minutes,)
+    text = "\n".join(Chapter.read(chapter.notebook).markdown)
+    assert f"about {chapter.exercise_minutes} minutes" in text
 
 
 PAGES = [README, ROOT / "resources" / "README.md", ROOT / "img" / "README.md"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import io
 import json
 import re
@@ -153,6 +154,23 @@ def test_what_is_handed_out_needs_nothing_that_is_kept_back(unpacked: Path) -> N
     for path in unpacked.glob("requirements*.txt"):
         for name in re.findall(r"^-r (\S+)", path.read_text(), re.MULTILINE):
             assert (unpacked / name).exists(), f"{path.name} wants {name}"
+
+
+def test_the_readme_of_the_students_speaks_to_students(unpacked: Path) -> None:
+    text = (unpacked / "README.md").read_text()
+    spec = importlib.util.spec_from_file_location("their_setup", unpacked / "tools" / "setup.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    known = {**script.offered(script.COMMANDS), **script.offered(script.INSTRUCTORS)}
+    named = set(re.findall(r"`make (\w+)|^make (\w+)", text, re.MULTILINE))
+    assert {one or other for one, other in named} <= set(known)
+    assert "grade" not in known and "lab" in known
+    for word in ("Cheating", "instructor.mk", "For instructors", "class of thirty", "<!-- not"):
+        assert word not in text
+    assert "your instructor has" in text and "your instructor has" in handing_out.SOLUTION_LINE
+    whole = (ROOT / "README.md").read_text()
+    assert whole.count("<!-- not for students -->") == whole.count("<!-- for all -->") >= 3
+    assert "your instructor has" not in re.sub(r"<!--.*?-->", "", whole)
 
 
 def test_links_to_what_is_kept_back_become_words(folder: Folder) -> None:

@@ -29,6 +29,7 @@ ALONE = (
     "course.toml",
     "notebooks/ruff.toml",
     "pyproject.toml",
+    "requirements-browser.txt",
     "requirements-dev.txt",
     "requirements.txt",
 )
