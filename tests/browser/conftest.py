@@ -1,18 +1,28 @@
-"""A real browser for the explorers: the system's Chromium, driven by playwright."""
+"""A real browser for the explorers: the system's Chromium, driven by playwright.
+
+The files are called try_*.py, so that `make test` leaves them alone; `make browser`, which is
+`pytest tests/browser`, collects them.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+
+if TYPE_CHECKING:  # `make test` reads this file without playwright
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+HERE = Path(__file__).parent
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MISSING = (
     "no Chromium was found. Install one (Debian, Ubuntu: sudo apt install chromium; anywhere: "
-    "python -m playwright install chromium), or name one: BROWSER_PATH=/path/to/it make browser"
+    ".venv/bin/python -m playwright install chromium), or name one: BROWSER_PATH=... make browser"
 )
 OPTIONS = [
     "--no-sandbox",
@@ -25,9 +35,20 @@ OPTIONS = [
 ]
 
 
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Collect try_*.py where this folder is asked for by name."""
+    config = parent.config
+    asked = [(config.invocation_params.dir / arg).resolve() for arg in config.args]
+    if file_path.match("try_*.py") and HERE in asked:
+        return pytest.Module.from_parent(parent, path=file_path)
+    return None
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Start the browser once; without one every test is skipped, with a line that says why."""
+    from playwright.sync_api import Error, sync_playwright
+
     found = os.environ.get("BROWSER_PATH") or next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         try:
