@@ -52,6 +52,7 @@ KEPT_BACK = (
     "tests/test_checks/exercise_bank.py",
     "tests/test_checks/mutants.py",
     "tests/test_checks/test_checks.py",
+    "tests/test_course/test_chapter_99.py",
     "tests/test_course/test_exercises_made.py",
     "tests/test_course/test_release.py",
     "tests/test_course/test_update.py",
