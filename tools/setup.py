@@ -264,7 +264,7 @@ def calls(command):
     if command == "lint":
         return [["-m", "ruff", "check", "."], ["-m", "ruff", "format", "--check", "."]]
     if command == "browser":
-        return [["-m", "pytest", "tests/browser"]]
+        return [["-m", "pytest", "tests/browser", "-n", "2", "--dist", "loadfile", "-rs"]]
     return [[dict(COMMANDS, **INSTRUCTORS)[command][1]]]
 
 
