@@ -13,6 +13,7 @@ import json
 import re
 import statistics
 import symtable
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -220,16 +221,36 @@ def compared(chapter: Chapter) -> list[str]:
 
 
 def widgets(chapter: Chapter) -> list[str]:
-    """Every widget that a cell shows has its state in the file, so that it shows without a run."""
-    known = chapter.json["metadata"].get("widgets", {})
-    state = next(iter(known.values()), {}).get("state", {})
+    """Nothing that is shown lives in a widget: a new kernel and a static page would not have it."""
     return [
-        f"{where}: shows a widget whose state is not stored"
+        f"{where}: shows a widget; use show_measured for numbers, an explorer for sliders"
+        for where, cell in numbered(chapter)
+        if any(WIDGET_VIEW in output.get("data", {}) for output in cell["outputs"])
+    ]
+
+
+def pictures(chapter: Chapter) -> list[str]:
+    """Every picture has words for who cannot see it, where JupyterLab and pages look for them."""
+    return [
+        f"{where}: a picture without words; end it with show_figure('what it shows')"
         for where, cell in numbered(chapter)
         for output in cell["outputs"]
-        if WIDGET_VIEW in output.get("data", {})
-        and output["data"][WIDGET_VIEW]["model_id"] not in state
+        if "image/png" in output.get("data", {})
+        and not re.match(r'<img alt="[^"]*\w', "".join(output["data"].get("text/html", "")))
     ]
+
+
+def explorers(chapter: Chapter) -> list[str]:
+    """Every explorer has a name of its own: two of one name would share what is clicked."""
+    names = Counter(
+        name
+        for _, cell in numbered(chapter)
+        for output in cell["outputs"]
+        for name in re.findall(
+            r'<div id="(explorer-[^"]+)"', "".join(output.get("data", {}).get("text/html", ""))
+        )
+    )
+    return [f"{count} explorers are called {name!r}" for name, count in names.items() if count > 1]
 
 
 # ------------------------------------------------------------------------------------- the code
@@ -698,6 +719,8 @@ RULES = [
     no_traces,
     compared,
     widgets,
+    pictures,
+    explorers,
     shows_something,
     lengths,
     plain_python,

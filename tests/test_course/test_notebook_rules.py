@@ -60,6 +60,14 @@ def shows(output: dict[str, Any]) -> Callable[[list[Cell]], None]:
     return lambda cells: cells[4]["outputs"].append(output)
 
 
+def with_words(words: str) -> dict[str, Any]:
+    data = {
+        **PICTURE["data"],
+        "text/html": [f'<img alt="{words}" src="data:image/png;base64,AAAA">'],
+    }
+    return {**PICTURE, "data": data}
+
+
 def says(text: str) -> Callable[[list[Cell]], None]:
     return lambda cells: cells[2].update(source=text)
 
@@ -77,6 +85,7 @@ VIEW = {
     "metadata": {},
     "output_type": "display_data",
 }
+PICTURE = {"data": {"image/png": "AAAA"}, "metadata": {}, "output_type": "display_data"}
 ERROR = {"ename": "E", "evalue": "e", "output_type": "error", "traceback": ["E: e"]}
 
 # Rule, what it must catch, and the change to the cells of the good chapter that brings it about.
@@ -104,7 +113,10 @@ BROKEN: list[tuple[Callable, str, Callable[[list[Cell]], None]]] = [
     (rules.no_traces, "device", shows(stdout("tensor([1], device='cuda:0')"))),
     (rules.compared, "nbval comment", runs("# NBVAL_IGNORE_OUTPUT\n1")),
     (rules.compared, "nbval tag", setting(4, metadata={"tags": ["nbval-skip"]})),
-    (rules.widgets, "widget without state", shows(VIEW)),
+    (rules.widgets, "widget", shows(VIEW)),
+    (rules.pictures, "picture without words", shows(PICTURE)),
+    (rules.pictures, "picture with empty words", shows(with_words(" "))),
+    (rules.explorers, "two of one name", shows(html('<div id="explorer-a"></div>' * 2))),
     (rules.shows_something, "silent cells", setting(4, outputs=[])),
     (rules.lengths, "long cell", runs("a = 1\n" * 26)),
     (rules.lengths, "long median", lambda cells: [c.update(source="a = 1\n" * 6) for c in cells]),
