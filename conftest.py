@@ -210,6 +210,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             f"checks of {tried['exercises']} exercises: refused {tried['wrong caught']} of "
             f"{tried['wrong']} wrong answers and {tried['mutants caught']} of {tried['mutants']} "
             f"mutants ({tried['equivalent']} more are equivalent), "
+            f"named a cause for {tried['named caught']} of {tried['named']} wrong answers, "
             f"passed {tried['right caught']} of {tried['right']} right answers"
         )
 

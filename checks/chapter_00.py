@@ -12,6 +12,7 @@ from torch import Tensor
 from checks.engine.answer import written
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
+from checks.engine.message import Message, message
 from checks.engine.shortcuts import PRODUCTS
 from checks.engine.verdict import exercise, open_exercise
 
@@ -22,7 +23,7 @@ def moved(pattern: str, *names: str) -> Callable[..., Tensor]:
 
 
 @exercise("00.1", "Which shape?")
-def which_shape(joined_shape, shrunk_shape, mixed_shape) -> str:
+def which_shape(joined_shape, shrunk_shape, mixed_shape) -> Message | str:
     written(joined_shape, shrunk_shape, mixed_shape)
     images, table = torch.zeros(5, 3, 8, 14), torch.zeros(6, 3)
     joined = rearrange(images, "b c H W -> H (b W) c")
@@ -31,7 +32,7 @@ def which_shape(joined_shape, shrunk_shape, mixed_shape) -> str:
     same_shape(joined_shape, joined.shape, "H (bW) c")
     same_shape(shrunk_shape, shrunk.shape, "b gh gw")
     same_shape(mixed_shape, mixed.shape, "b W new")
-    return "the code gives all three shapes"
+    return "gives-all-three-shapes"
 
 
 # ------------------------------------------------------------------------------------ the sheets
@@ -43,7 +44,7 @@ def cut(shape: Callable[..., tuple[int, ...]]) -> Callable[..., Tensor]:
 
 
 @exercise("00.2", "Two sheets")
-def two_sheets(sheet, channels_apart) -> str:
+def two_sheets(sheet, channels_apart) -> Message | str:
     written(sheet, channels_apart)
     same_function(
         sheet,
@@ -51,24 +52,17 @@ def two_sheets(sheet, channels_apart) -> str:
         lambda case: (case.randn("(across down) c H W"), case["across"]),
         trials=Trials(ones=True),
         mistakes={
-            "the pictures follow each other along the rows of the sheet, and should go down its "
-            "columns: in the batch, the last letter in parentheses runs fastest": moved(
+            "sheet-goes-along-rows": moved(
                 "(down across) c H W -> c (down H) (across W)", "across"
             ),
-            "inside (H down) and (W across) the pictures run fastest, so their rows and columns "
-            "are shuffled into each other": moved(
+            "sheet-pictures-run-fastest": moved(
                 "(across down) c H W -> c (H down) (W across)", "across"
             ),
-            "the rows of the pictures below each other are shuffled into each other: "
-            "(H down) should be (down H)": moved(
-                "(across down) c H W -> c (H down) (across W)", "across"
-            ),
-            "the columns of the pictures beside each other are shuffled into each other: "
-            "(W across) should be (across W)": moved(
+            "sheet-rows-shuffled": moved("(across down) c H W -> c (H down) (across W)", "across"),
+            "sheet-columns-shuffled": moved(
                 "(across down) c H W -> c (down H) (W across)", "across"
             ),
-            "the numbers were only cut anew as they lie in memory, as view and reshape do; the "
-            "axes must move": cut(lambda b, c, H, W, across: (c, b // across * H, across * W)),
+            "only-cut-anew": cut(lambda b, c, H, W, across: (c, b // across * H, across * W)),
         },
     )
     return same_function(
@@ -77,15 +71,10 @@ def two_sheets(sheet, channels_apart) -> str:
         lambda case: (case.randn("b c H W"),),
         trials=Trials(ones=True),
         mistakes={
-            "the rows of all pictures are shuffled into each other: (H b) should be (b H)": moved(
-                "b c H W -> (H b) (c W)"
-            ),
-            "the columns of the channels are shuffled into each other: (W c) should be "
-            "(c W)": moved("b c H W -> (b H) (W c)"),
-            "rows and columns of both are shuffled into each other: the whole picture must come "
-            "before the next one, (b H) and (c W)": moved("b c H W -> (H b) (W c)"),
-            "the numbers were only cut anew as they lie in memory, as view and reshape do; the "
-            "axes must move": cut(lambda b, c, H, W: (b * H, c * W)),
+            "apart-rows-shuffled": moved("b c H W -> (H b) (c W)"),
+            "apart-columns-shuffled": moved("b c H W -> (b H) (W c)"),
+            "apart-both-shuffled": moved("b c H W -> (H b) (W c)"),
+            "only-cut-anew": cut(lambda b, c, H, W: (b * H, c * W)),
         },
     )
 
@@ -93,23 +82,22 @@ def two_sheets(sheet, channels_apart) -> str:
 # ---------------------------------------------------------------------------- pixels and channels
 
 SHUFFLE = {
-    name: "write the pattern, or the steps of view and permute"
+    name: "write-pattern-or-steps"
     for name in ("pixel_unshuffle", "pixel_shuffle", "PixelUnshuffle.forward")
 }
 
 # What is wrong, and the places of the letters in the block and in the new channels.
 FOLDS = {
-    "the channel runs fastest, (ph pw c): channel, row, column is (c ph pw)": (
+    "fold-channel-fastest": (
         ("gh ph", "gw pw"),
         "ph pw c",
     ),
-    "row and column in the block are exchanged: the column must run fastest": (
+    "fold-row-and-column-exchanged": (
         ("gh ph", "gw pw"),
         "c pw ph",
     ),
-    "(ph gh) takes one pixel of every block to make a picture of its own; a block is "
-    "neighbouring pixels, (gh ph)": (("ph gh", "pw gw"), "c ph pw"),
-    "the channel runs fastest, and (ph gh) takes pixels from far apart": (
+    "fold-takes-distant-pixels": (("ph gh", "pw gw"), "c ph pw"),
+    "fold-channel-fastest-distant": (
         ("ph gh", "pw gw"),
         "ph pw c",
     ),
@@ -123,9 +111,9 @@ def folded(picture: tuple[str, str], channels: str, back: bool) -> Callable[...,
 
 
 @exercise("00.3", "Pixels into channels, and back")
-def pixels_and_channels(to_channels, to_pixels) -> str:
+def pixels_and_channels(to_channels, to_pixels) -> Message | str:
     written(to_channels, to_pixels)
-    in_memory = "the numbers were only cut anew as they lie in memory, as view and reshape do"
+    in_memory = "only-cut-anew"
     same_function(
         to_channels,
         lambda images, side: F.pixel_unshuffle(images, side),
@@ -166,7 +154,7 @@ def lined_up(values: Tensor) -> Tensor:
 
 
 @exercise("00.4", "Find the bug")
-def find_the_bug(healthy) -> str:
+def find_the_bug(healthy) -> Message | str:
     return same_function(
         healthy,
         lambda images, mean, std: (images - lined_up(mean)) / lined_up(std),
@@ -178,43 +166,28 @@ def find_the_bug(healthy) -> str:
         ),
         gradients=False,  # to write into a copy is right here
         mistakes={
-            "the first columns are normalised, the channels are not: the last axis of "
-            "(b, c, H, W) is the width": normalised_along(3),
-            "the first rows are normalised, the channels are not: axis 2 of (b, c, H, W) is the "
-            "height": normalised_along(2),
-            "the first pictures are normalised, the channels are not: axis 0 of (b, c, H, W) is "
-            "the batch": normalised_along(0),
-            "the mean is subtracted, the division by std is missing": lambda images, mean, std: (
-                images - lined_up(mean)
-            ),
-            "the division by std is there, the mean is not subtracted": lambda images, mean, std: (
-                images / lined_up(std)
-            ),
-            "it is multiplied by std, not divided": lambda images, mean, std: (
-                (images - lined_up(mean)) * lined_up(std)
-            ),
-            "the mean is added, not subtracted": lambda images, mean, std: (
-                (images + lined_up(mean)) / lined_up(std)
-            ),
-            "it divides first and subtracts then: (images - mean) / std": (
+            "normalised-columns": normalised_along(3),
+            "normalised-rows": normalised_along(2),
+            "normalised-pictures": normalised_along(0),
+            "std-missing": lambda images, mean, std: images - lined_up(mean),
+            "mean-missing": lambda images, mean, std: images / lined_up(std),
+            "std-multiplied": lambda images, mean, std: (images - lined_up(mean)) * lined_up(std),
+            "mean-added": lambda images, mean, std: (images + lined_up(mean)) / lined_up(std),
+            "divides-before-subtracting": (
                 lambda images, mean, std: images / lined_up(std) - lined_up(mean)
             ),
-            "mean and std are exchanged": lambda images, mean, std: (
+            "mean-and-std-exchanged": lambda images, mean, std: (
                 (images - lined_up(std)) / lined_up(mean)
             ),
-            "only the first picture is normalised": lambda images, mean, std: torch.cat(
+            "only-first-picture": lambda images, mean, std: torch.cat(
                 [(images[:1] - lined_up(mean)) / lined_up(std), images[1:]]
             ),
-            "it is divided by the square of std": lambda images, mean, std: (
+            "divided-by-variance": lambda images, mean, std: (
                 (images - lined_up(mean)) / lined_up(std).square()
             ),
-            "all channels get the mean of the first": lambda images, mean, std: (
-                (images - mean[0]) / lined_up(std)
-            ),
-            "all channels get the mean and std of the first": lambda images, mean, std: (
-                (images - mean[0]) / std[0]
-            ),
-            "the pictures' own mean and std are taken, not the given ones": lambda images, *_: (
+            "mean-of-first-channel": lambda images, mean, std: (images - mean[0]) / lined_up(std),
+            "mean-and-std-of-first-channel": lambda images, mean, std: (images - mean[0]) / std[0],
+            "own-mean-and-std": lambda images, *_: (
                 (images - images.mean((0, 2, 3), keepdim=True))
                 / images.std((0, 2, 3), keepdim=True)
             ),
@@ -228,7 +201,7 @@ ONE_TABLE = "b c H W, new c -> b new H W"
 
 
 @exercise("00.5", "Mixing channels: the loop, then without it")
-def mixing_channels(remix_loop, remix) -> str:
+def mixing_channels(remix_loop, remix) -> Message | str:
     written(remix_loop, remix)
     same_function(
         remix_loop,
@@ -239,15 +212,11 @@ def mixing_channels(remix_loop, remix) -> str:
         loops="asked",
         trials=Trials(ones=True, counted=lambda case: (case.randn("c 2 1"), case.randn("new c"))),
         mistakes={
-            "it is the mean over the channels, not the sum": lambda image, table: (
+            "mean-over-channels": lambda image, table: (
                 einsum(image, table, "c H W, new c -> new H W") / len(image)
             ),
-            "each new channel holds its last product only: add to it, do not write over it": (
-                lambda image, table: table[:, -1, None, None] * image[-1]
-            ),
-            "every new channel is the sum of the old ones, without the table": (
-                lambda image, table: image.sum(0).expand(len(table), -1, -1) + 0
-            ),
+            "last-product-only": (lambda image, table: table[:, -1, None, None] * image[-1]),
+            "sum-without-table": (lambda image, table: image.sum(0).expand(len(table), -1, -1) + 0),
         },
     )
     return same_function(
@@ -256,21 +225,14 @@ def mixing_channels(remix_loop, remix) -> str:
         lambda case: (case.randn("b c H W"), case.randn("b new c")),
         trials=Trials(ones=True),
         mistakes={
-            "every picture is mixed with the first picture's table": lambda images, tables: einsum(
-                images, tables[0], ONE_TABLE
-            ),
-            "every picture is mixed with the last picture's table": lambda images, tables: einsum(
-                images, tables[-1], ONE_TABLE
-            ),
-            "every picture is mixed with the sum of all tables: the b of the tables must be the b "
-            "of the pictures": lambda images, tables: einsum(images, tables.sum(0), ONE_TABLE),
-            "every picture is mixed with the mean of all tables": lambda images, tables: einsum(
-                images, tables.mean(0), ONE_TABLE
-            ),
-            "it is the mean over the channels, not the sum": lambda images, tables: (
+            "first-pictures-table": lambda images, tables: einsum(images, tables[0], ONE_TABLE),
+            "last-pictures-table": lambda images, tables: einsum(images, tables[-1], ONE_TABLE),
+            "sum-of-all-tables": lambda images, tables: einsum(images, tables.sum(0), ONE_TABLE),
+            "mean-of-all-tables": lambda images, tables: einsum(images, tables.mean(0), ONE_TABLE),
+            "mean-over-channels": lambda images, tables: (
                 einsum(images, tables, "b c H W, b new c -> b new H W") / images.shape[1]
             ),
-            "the tables were turned with view or reshape; that cuts them elsewhere": (
+            "tables-cut-anew": (
                 lambda images, tables: einsum(
                     images,
                     tables.reshape(len(tables), images.shape[1], -1),
@@ -296,66 +258,65 @@ def blocks(images: Tensor, side: int, how: str = "mean", pattern: str = ENLARGE)
     return repeat(means(images, side, how), pattern, ph=side, pw=side)
 
 
+def blocks_of_grid(images: Tensor, side: int) -> Tensor:
+    """Blocks that are too large: side says how many there are, not how large each is."""
+    pattern = "b c (gh ph) (gw pw) -> b c gh gw"
+    small = reduce(images, pattern, "mean", gh=side, gw=side)
+    rows, columns = (size // side for size in images.shape[2:])
+    return repeat(small, ENLARGE, ph=rows, pw=columns)
+
+
 @exercise("00.6", "What shrinking takes away")
-def what_shrinking_takes(lost, times) -> str:
+def what_shrinking_takes(lost, times) -> Message | str:
     written(lost, times)
     compared = same_function(
         lost,
         lambda images, side: (images - blocks(images, side)).square().mean(),
         lambda case: (case.randn("b c (gh side) (gw side)"), case["side"]),
         mistakes={
-            "it is the sum, not the mean": lambda images, side: (
-                (images - blocks(images, side)).square().sum()
+            "sum-not-mean": lambda images, side: (images - blocks(images, side)).square().sum(),
+            "grid-for-block": lambda images, side: (
+                (images - blocks_of_grid(images, side)).square().mean()
             ),
-            "the differences cancel each other: square each of them, then take the mean": (
-                lambda images, side: (images - blocks(images, side)).mean()
-            ),
-            "it is the mean size of the difference, not of its square": lambda images, side: (
-                (images - blocks(images, side)).abs().mean()
-            ),
-            "it is the root of the mean square": lambda images, side: (
+            "differences-cancel": (lambda images, side: (images - blocks(images, side)).mean()),
+            "size-not-square": lambda images, side: (images - blocks(images, side)).abs().mean(),
+            "root-of-mean-square": lambda images, side: (
                 (images - blocks(images, side)).square().mean().sqrt()
             ),
-            "the blocks are enlarged by tiling: (ph gh) should be (gh ph)": lambda images, side: (
+            "enlarged-by-tiling": lambda images, side: (
                 (images - blocks(images, side, pattern="b c gh gw -> b c (ph gh) (pw gw)"))
                 .square()
                 .mean()
             ),
-            "the blocks hold their largest number, not their mean": lambda images, side: (
+            "blocks-hold-largest": lambda images, side: (
                 (images - blocks(images, side, "max")).square().mean()
             ),
-            "the blocks hold their sum, not their mean": lambda images, side: (
+            "blocks-hold-sum": lambda images, side: (
                 (images - blocks(images, side, "sum")).square().mean()
             ),
-            "it is the mean square of the shrunk pictures, not of the difference": (
-                lambda images, side: means(images, side).square().mean()
-            ),
+            "square-of-shrunk": (lambda images, side: means(images, side).square().mean()),
         },
     )
     measured = same_number(
         times,
         9.75,
         0.15,
-        "how many times more the shuffled photographs lose",
+        "times-shuffled-lose",
         known={
-            1.0: "the shuffled photographs lose as much as the photographs: their numbers still "
-            "have the old neighbours",
-            1 / 9.75: "divide the other way round: shuffled by photographs",
-            0.0693: "this is what the shuffled photographs lose; divide it by what the photographs "
-            "lose",
-            0.0622: "this is a difference; how many times more is a quotient",
-            0.0071: "this is what the photographs lose; how many times more do the shuffled ones?",
-            7.28: "the numbers stayed in their photograph and in their channel; they may go "
-            "anywhere",
-            8.5: "the numbers stayed in their photograph; they may go to any photograph",
-            9.22: "the numbers stayed in their channel, as when the three colours of a pixel move "
-            "together; every number goes by itself",
-            19.7: "these are blocks of 2 x 2",
-            5.52: "these are blocks of 8 x 8",
-            3.39: "these are blocks of 16 x 16",
+            1.0: "shuffled-keep-neighbours",
+            1 / 9.75: "quotient-upside-down",
+            0.0693: "loss-of-shuffled",
+            0.0622: "difference-not-quotient",
+            0.0071: "loss-of-photographs",
+            7.28: "stayed-in-photograph-and-channel",
+            8.5: "stayed-in-photograph",
+            9.22: "stayed-in-channel",
+            19.7: "blocks-of-two",
+            5.52: "blocks-of-eight",
+            3.39: "blocks-of-sixteen",
         },
     )
-    return f"{compared}; {measured}"
+    return message("two-results", one=compared, other=measured)
 
 
 open_exercise("00.7", "Upside down")

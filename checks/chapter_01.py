@@ -16,26 +16,26 @@ from checks.engine.calls import run
 from checks.engine.cases import Case
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
-from checks.engine.message import Message
+from checks.engine.message import Message, message
 from checks.engine.modules import same_module
 from checks.engine.shortcuts import Loops
 from checks.engine.verdict import exercise, open_exercise
 from checks.engine.watch import Watch
 from utils import embedding as finished
 
-FINISHED = {"patchify": "make the patches yourself"}
-CUTTING = {**FINISHED, "unfold": "write the pattern yourself"}
+FINISHED = {"patchify": "make-patches-yourself"}
+CUTTING = {**FINISHED, "unfold": "write-pattern-yourself"}
 
 
 @exercise("01.1", "Which shape?")
-def which_shape(patches_shape, tokens_shape, kernel_shape) -> str:
+def which_shape(patches_shape, tokens_shape, kernel_shape) -> Message | str:
     written(patches_shape, tokens_shape, kernel_shape)
     embed = finished.PatchEmbedding((15, 42), (5, 6), in_channels=4, embed_dim=9)
     pictures = torch.zeros(2, 4, 15, 42)
     same_shape(patches_shape, finished.patchify(pictures, (5, 6)).shape, "b n p")
     same_shape(tokens_shape, embed(pictures).shape, "b n e")
     same_shape(kernel_shape, nn.Conv2d(4, 9, (5, 6), stride=(5, 6)).weight.shape, "e c ph pw")
-    return "the code gives all three shapes"
+    return "gives-all-three-shapes"
 
 
 # ------------------------------------------------------------------------------------- the cuts
@@ -64,32 +64,23 @@ def unfolded(images: Tensor, ph: int, pw: int) -> Tensor:
 
 
 CUT_MISTAKES = {
-    "the picture is viewed as rows of numbers: strips of the picture, not patches": strips,
-    "the channels come before the grid, so a patch holds one channel of different places": (
-        mixed_channels
-    ),
-    "gw stands behind the channels, so a patch holds parts of its neighbours": (
+    "patches-are-strips": strips,
+    "channels-before-grid": (mixed_channels),
+    "columns-behind-channels": (
         lambda images, ph, pw: by_pattern("b gh c gw ph pw")(images, ph, pw).reshape(
             len(images), -1, images.shape[1] * ph * pw
         )
     ),
-    "the patches are numbered column by column, (gw gh), not row by row": (
-        by_pattern("b (gw gh) (c ph pw)")
-    ),
-    "a patch is laid out with the channels last, (ph pw c), not (c ph pw)": (
-        by_pattern("b (gh gw) (ph pw c)")
-    ),
-    "a patch is laid out column by column, (c pw ph), not row by row": (
-        by_pattern("b (gh gw) (c pw ph)")
-    ),
-    "a patch is laid out as (pw ph c), not as (c ph pw)": by_pattern("b (gh gw) (pw ph c)"),
-    "a patch is laid out as (ph c pw), not as (c ph pw)": by_pattern("b (gh gw) (ph c pw)"),
-    "the patches are taken from the places with the same remainder: in (gh ph), the letter of the "
-    "grid comes first": lambda images, ph, pw: rearrange(
+    "patches-by-column": (by_pattern("b (gw gh) (c ph pw)")),
+    "patch-channels-last": (by_pattern("b (gh gw) (ph pw c)")),
+    "patch-by-column": (by_pattern("b (gh gw) (c pw ph)")),
+    "patch-pw-ph-c": by_pattern("b (gh gw) (pw ph c)"),
+    "patch-ph-c-pw": by_pattern("b (gh gw) (ph c pw)"),
+    "patches-of-distant-pixels": lambda images, ph, pw: rearrange(
         images, "b c (ph gh) (pw gw) -> b (gh gw) (c ph pw)", ph=ph, pw=pw
     ),
-    "ph and pw are exchanged": lambda images, ph, pw: right_cut(images, pw, ph),
-    "F.unfold returns (b, p, n): the last two axes must be swapped, not viewed": (
+    "ph-and-pw-exchanged": lambda images, ph, pw: right_cut(images, pw, ph),
+    "unfold-viewed": (
         lambda images, ph, pw: unfolded(images, ph, pw).reshape(
             len(images), -1, images.shape[1] * ph * pw
         )
@@ -124,14 +115,14 @@ def same_cut(answer: Callable, forbidden: dict[str, str], loops: Loops) -> Messa
 
 
 @exercise("01.2", "Patches: the loop, then one line")
-def loop_and_line(cut_loop, cut) -> str:
+def loop_and_line(cut_loop, cut) -> Message | str:
     written(cut_loop, cut)
     same_function(
         cut_loop,
         lambda image, ph, pw: right_cut(image[None], ph, pw)[0],
         lambda case: (case.randn("c (gh ph) (gw pw)"), case["ph"], case["pw"]),
         mistakes=LOOP_MISTAKES,
-        forbidden={**CUTTING, "rearrange": "cut one slice for each place of the grid"},
+        forbidden={**CUTTING, "rearrange": "cut-one-slice-each"},
         loops="asked",
         trials=Trials(counted=lambda case: (case.randn("2 gh gw"), 1, 1)),
     )
@@ -139,7 +130,7 @@ def loop_and_line(cut_loop, cut) -> str:
 
 
 @exercise("01.3", "Find the bug")
-def find_the_bug(healthy) -> str:
+def find_the_bug(healthy) -> Message | str:
     return same_cut(healthy, FINISHED, loops="free")
 
 
@@ -157,21 +148,13 @@ def viewed_maps(images: Tensor, weight: Tensor, bias: Tensor, ph: int, pw: int) 
 
 
 CONV_MISTAKES = {
-    "the maps (b, e, gh, gw) of the convolution are viewed as (b, n, e): e must move to the end": (
-        viewed_maps
-    ),
-    "the bias is missing": lambda images, weight, bias, ph, pw: F.linear(
+    "maps-viewed-as-tokens": (viewed_maps),
+    "projection-bias-missing": lambda images, weight, bias, ph, pw: F.linear(
         right_cut(images, ph, pw), weight
     ),
-    "the tokens are numbered column by column, (gw gh), not row by row": (
-        tokens_of(by_pattern("b (gw gh) (c ph pw)"))
-    ),
-    "the rows of the weight are split as (ph pw c), not as (c ph pw)": (
-        tokens_of(by_pattern("b (gh gw) (ph pw c)"))
-    ),
-    "the rows of the weight are split as (c pw ph), not as (c ph pw)": (
-        tokens_of(by_pattern("b (gh gw) (c pw ph)"))
-    ),
+    "tokens-by-column": (tokens_of(by_pattern("b (gw gh) (c ph pw)"))),
+    "weight-split-channels-last": (tokens_of(by_pattern("b (gh gw) (ph pw c)"))),
+    "weight-split-by-column": (tokens_of(by_pattern("b (gh gw) (c pw ph)"))),
 }
 
 
@@ -180,19 +163,11 @@ def reordered(pattern: str) -> Callable:
 
 
 CONVERTED_MISTAKES = {
-    "this is the way back, from (c ph pw) to (ph pw c)": reordered("e (c ph pw) -> e (ph pw c)"),
-    "the rows are read as (pw ph c), and they came as (ph pw c)": reordered(
-        "e (pw ph c) -> e (c ph pw)"
-    ),
-    "the rows go out as (c pw ph), and should as (c ph pw)": reordered(
-        "e (ph pw c) -> e (c pw ph)"
-    ),
-    "the rows go out as (pw ph c), and should as (c ph pw)": reordered(
-        "e (ph pw c) -> e (pw ph c)"
-    ),
-    "the rows go out as (ph c pw), and should as (c ph pw)": reordered(
-        "e (ph pw c) -> e (ph c pw)"
-    ),
+    "weight-way-back": reordered("e (c ph pw) -> e (ph pw c)"),
+    "weight-read-pw-ph-c": reordered("e (pw ph c) -> e (c ph pw)"),
+    "weight-out-c-pw-ph": reordered("e (ph pw c) -> e (c pw ph)"),
+    "weight-out-pw-ph-c": reordered("e (ph pw c) -> e (pw ph c)"),
+    "weight-out-ph-c-pw": reordered("e (ph pw c) -> e (ph c pw)"),
 }
 
 
@@ -203,29 +178,26 @@ def with_weights(case: Case) -> tuple[Any, ...]:
 
 
 @exercise("01.4", "Weights that others trained")
-def weights_of_others(tokens_by_conv, converted) -> str:
+def weights_of_others(tokens_by_conv, converted) -> Message | str:
     written(tokens_by_conv, converted)
     compared = same_function(
         tokens_by_conv,
         tokens_of(right_cut),
         with_weights,
         mistakes=CONV_MISTAKES,
-        forbidden=dict.fromkeys(CUTTING, "F.conv2d cuts and projects in one step"),
+        forbidden=dict.fromkeys(CUTTING, "conv-cuts-and-projects"),
     )
     with Watch() as watch:
         run(tokens_by_conv, with_weights(Case(0)))
     if not watch.called["conv2d"]:
-        raise Wrong(
-            "the values are right, but there is no convolution: give the weight the shape "
-            "(e, c, ph, pw) and call F.conv2d"
-        )
+        raise Wrong("convolution-missing")
     same_function(
         converted,
         reordered("e (ph pw c) -> e (c ph pw)"),
         lambda case: (case.randn("e (ph pw c)"), case["c"], case["ph"], case["pw"]),
         mistakes=CONVERTED_MISTAKES,
     )
-    return f"{compared}; the weights of others fit"
+    return message("and-weights-fit", compared=compared)
 
 
 # ------------------------------------------------------------------------------------ the class
@@ -245,24 +217,32 @@ def put_together(
 
 
 EMBEDDING_MISTAKES = {
-    "the positions are missing": put_together(
+    "positions-missing": put_together(
         lambda first, patches, positions: torch.cat([first, patches], dim=1)
     ),
-    "the class token stands at the end, not in front": put_together(
+    "class-token-at-end": put_together(
         lambda first, patches, positions: torch.cat([patches, first], dim=1) + positions
     ),
-    "the class token gets no position: put it in front first, then add the positions": (
+    "class-token-without-position": (
         put_together(
             lambda first, patches, positions: torch.cat([first, patches + positions[:, 1:]], dim=1)
         )
     ),
-    "the class token gets no position, and each patch the one of its neighbour": put_together(
+    "positions-of-neighbours": put_together(
         lambda first, patches, positions: torch.cat([first, patches + positions[:, :-1]], dim=1)
     ),
-    "the positions are added twice": put_together(
+    "positions-shifted": [
+        put_together(
+            lambda first, patches, positions, by=by: (
+                torch.cat([first, patches], dim=1) + positions.roll(by, dims=1)
+            )
+        )
+        for by in (1, -1)
+    ],
+    "positions-twice": put_together(
         lambda first, patches, positions: torch.cat([first, patches], dim=1) + 2 * positions
     ),
-    "the positions are multiplied, not added": put_together(
+    "positions-multiplied": put_together(
         lambda first, patches, positions: torch.cat([first, patches], dim=1) * positions
     ),
 }
@@ -275,7 +255,7 @@ def embedding_clinic(module: nn.Module, built: dict[str, Any]) -> Report:
 
 
 @exercise("01.5", "The class, for pictures that are not square")
-def patch_embedding(PatchEmbedding) -> str:
+def patch_embedding(PatchEmbedding) -> Message | str:
     compared = same_module(
         PatchEmbedding,
         finished.PatchEmbedding,
@@ -287,7 +267,7 @@ def patch_embedding(PatchEmbedding) -> str:
         },
         lambda case: (case.randn("b c (gh ph) (gw pw)"),),
         mistakes=EMBEDDING_MISTAKES,
-        forbidden={"PatchEmbedding.forward": "write its four steps yourself"},
+        forbidden={"PatchEmbedding.forward": "write-embedding-steps"},
         clinic=embedding_clinic,
     )
     torch.manual_seed(0)
@@ -295,7 +275,7 @@ def patch_embedding(PatchEmbedding) -> str:
     for name in ("class_token", "positions"):
         spread = getattr(fresh, name).std().item()
         if not abs(spread - 0.02) < 0.002:
-            raise Wrong(f"{name} starts with standard deviation {spread:.2g}, asked for is 0.02")
+            raise Wrong(message("starts-with-deviation", name=name, got=spread, want=0.02))
     return compared
 
 
@@ -321,12 +301,12 @@ def some_negative(patches: Tensor) -> Tensor:
 
 
 CUTS = {
-    "a right cut": right_cut,
-    "the cut of exercise 3": mixed_channels,
-    "strips of the picture": strips,
-    "a cut numbered by columns": by_pattern("b (gw gh) (c ph pw)"),
-    "a cut that knows the last picture only": lambda *args: last_picture(right_cut(*args)),
-    "a cut that gives every second number a minus": lambda *args: some_negative(right_cut(*args)),
+    "cut-right": right_cut,
+    "cut-of-exercise-three": mixed_channels,
+    "cut-strips": strips,
+    "cut-by-columns": by_pattern("b (gw gh) (c ph pw)"),
+    "cut-last-picture": lambda *args: last_picture(right_cut(*args)),
+    "cut-with-signs": lambda *args: some_negative(right_cut(*args)),
 }
 
 
@@ -365,39 +345,20 @@ def squares(images: Tensor, ph: int, pw: int) -> int:
 
 
 INFLUENCE_MISTAKES = {
-    "each square changes its own patch, whatever the cut does: cut the painted pictures with cut": (
+    "always-own-patch": (
         lambda cut, images, ph, pw: torch.eye(squares(images, ph, pw), dtype=torch.bool)
     ),
-    "rows and columns are exchanged: a row is one painted square": (
-        lambda cut, images, ph, pw: changes(cut, images, ph, pw).mT
-    ),
-    "it is False where a patch changes and True where not": (
-        lambda cut, images, ph, pw: ~changes(cut, images, ph, pw)
-    ),
-    "the squares are painted one after the other on the same copy: start each from a fresh one": (
-        lambda *args: changes(*args, fresh=False)
-    ),
-    "the paint is taken away again, which leaves rounded numbers: start each square from a fresh "
-    "copy": lambda *args: changes(*args, fresh=False, restored=True),
-    "the squares are numbered column by column, not row by row": (
-        lambda *args: changes(*args, by_columns=True)
-    ),
-    "only channel 0 is painted: paint the square in all channels": (
-        lambda *args: changes(*args, channels=1)
-    ),
-    "a patch is marked only when all of its numbers change: ask any, not all": (
-        lambda *args: changes(*args, whole=True)
-    ),
-    "a patch is marked when it changes in any picture, not only in all or in the first": (
-        lambda *args: changes(*args, every=True)
-    ),
-    "painting a square with 1 changes no square that is white already: add 1 to it": (
-        lambda *args: changes(*args, colour=1.0)
-    ),
-    "painting a square with 0 changes no square that is black already: add 1 to it": (
-        lambda *args: changes(*args, colour=0.0)
-    ),
-    "no patch ever changes: is the painted copy the one that is cut?": (
+    "influence-transposed": (lambda cut, images, ph, pw: changes(cut, images, ph, pw).mT),
+    "influence-inverted": (lambda cut, images, ph, pw: ~changes(cut, images, ph, pw)),
+    "painted-without-fresh-copy": (lambda *args: changes(*args, fresh=False)),
+    "paint-taken-away": lambda *args: changes(*args, fresh=False, restored=True),
+    "squares-by-column": (lambda *args: changes(*args, by_columns=True)),
+    "paints-first-channel": (lambda *args: changes(*args, channels=1)),
+    "asks-all-numbers": (lambda *args: changes(*args, whole=True)),
+    "asks-all-pictures": (lambda *args: changes(*args, every=True)),
+    "paints-white": (lambda *args: changes(*args, colour=1.0)),
+    "paints-black": (lambda *args: changes(*args, colour=0.0)),
+    "no-patch-changes": (
         lambda cut, images, ph, pw: torch.zeros(
             squares(images, ph, pw), squares(images, ph, pw), dtype=torch.bool
         )
@@ -406,7 +367,7 @@ INFLUENCE_MISTAKES = {
 
 
 @exercise("01.6", "Who changes whom?")
-def who_changes_whom(influence, reach) -> str:
+def who_changes_whom(influence, reach) -> Message | str:
     written(influence, reach)
     for name, cut in CUTS.items():
         try:
@@ -418,22 +379,22 @@ def who_changes_whom(influence, reach) -> str:
                 trials=Trials(2),
             )
         except Wrong as wrong:
-            wrong.what = f"with {name}, {wrong.what}"
+            wrong.what = message("with-cut", cut=message(name), what=wrong.what)
             raise
     found = same_number(
         reach,
         3.0,
         0.01,
-        "the mean number of patches that change",
+        "mean-patches-that-change",
         known={
-            1.0: "this is what one square changes in a right cut",
-            3 / 36: "this is the share of all patches, not their number",
-            108.0: "this is the number of all marks, not that of one row",
-            36.0: "this is the number of patches",
-            2.0: "sick takes one channel of three neighbours; where are the other channels?",
+            1.0: "reach-of-right-cut",
+            3 / 36: "reach-as-share",
+            108.0: "reach-of-all-marks",
+            36.0: "reach-number-of-patches",
+            2.0: "reach-other-channels",
         },
     )
-    return f"the tables of {len(CUTS)} cuts agree, and {found}"
+    return message("tables-agree", cuts=len(CUTS), found=found)
 
 
 open_exercise("01.7", "Patches that overlap")

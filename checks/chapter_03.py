@@ -3,70 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose
+from checks.engine import explain
 from checks.engine.answer import Wrong, written
 from checks.engine.calls import run
 from checks.engine.cases import Case
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.measures import same_measure
+from checks.engine.message import Message, message
 from checks.engine.shortcuts import ATTENTION, SOFTMAX
 from checks.engine.verdict import exercise, open_exercise
 from utils import attention as finished
 
 
 @exercise("03.1", "Which shape?")
-def which_shape(scores_shape, mixed_shape) -> str:
+def which_shape(scores_shape, mixed_shape) -> Message | str:
     written(scores_shape, mixed_shape)
     q, k, v = torch.zeros(2, 3, 5, 4), torch.zeros(2, 3, 7, 4), torch.zeros(2, 3, 7, 6)
     mixed, weights = finished.scaled_dot_product_attention(q, k, v)
     same_shape(scores_shape, weights.shape, "b h i j")
     same_shape(mixed_shape, mixed.shape, "b h i dv")
-    return "the code gives both shapes"
+    return "gives-both-shapes"
 
 
 # ------------------------------------------------------------------------------------ the softmax
 
 
-def shares(dim: int | tuple[int, ...]) -> Callable[[Tensor], Tensor]:
-    """A softmax over the given axes."""
-    return lambda scores: scores.exp() / scores.exp().sum(dim=dim, keepdim=True)
+def largest(scores: Tensor) -> Tensor:
+    return scores.amax(dim=-1, keepdim=True)
+
+
+def shares(
+    dim: int | tuple[int, ...], less: Callable[[Tensor], Tensor] = torch.zeros_like
+) -> Callable[[Tensor], Tensor]:
+    """A softmax over the given axes; something may be subtracted first."""
+
+    def softmax(scores: Tensor) -> Tensor:
+        powers = (scores - less(scores)).exp()
+        return powers / powers.sum(dim=dim, keepdim=True)
+
+    return softmax
 
 
 @exercise("03.2", "The softmax by hand")
-def softmax_by_hand(softmax) -> str:
+def softmax_by_hand(softmax) -> Message | str:
     compared = same_function(
         softmax,
         lambda scores: scores.softmax(dim=-1),
         lambda case: (case.randn("b h i j") * 3,),
         forbidden=SOFTMAX,
         mistakes={
-            "it runs over the queries (columns sum to 1)": shares(-2),
-            "it runs over the heads": shares(1),
-            "it runs over the batch": shares(0),
-            "it runs over all queries and keys at once": shares((-2, -1)),
-            "it runs over the whole tensor at once": shares((0, 1, 2, 3)),
-            "exp is there, the division by the sum of the row is not": torch.exp,
-            "the numbers are divided by their sum without exp": lambda scores: (
-                scores / scores.sum(dim=-1, keepdim=True)
-            ),
-            "it is the logarithm of the softmax": lambda scores: scores.log_softmax(dim=-1),
+            "softmax-over-queries": shares(-2),
+            "softmax-over-heads": shares(1),
+            "softmax-over-batch": shares(0),
+            "softmax-over-queries-and-keys": [shares((-2, -1)), shares((-2, -1), less=largest)],
+            "softmax-over-everything": [
+                shares((0, 1, 2, 3)),
+                shares((0, 1, 2, 3), less=largest),
+            ],
+            "softmax-without-division": [
+                torch.exp,
+                lambda scores: (scores - largest(scores)).exp(),
+            ],
+            "softmax-without-exp": lambda scores: scores / scores.sum(dim=-1, keepdim=True),
+            "softmax-logarithm": lambda scores: scores.log_softmax(dim=-1),
         },
     )
-    large = torch.tensor([[1000.0, 1001.0, 1002.0], [998.0, 999.0, 1000.0]])
-    far = torch.tensor([[-1000.0, 0.0, 1000.0], [-1000.0] * 3])
-    for scores, rows in ((large, "(1000, 1001, 1002)"), (far, "(-1000, -1000, -1000)")):
-        if not torch.allclose(run(softmax, (scores,), ["scores"]), scores.softmax(-1), atol=1e-6):
-            raise Wrong(
-                f"right for small scores, but not where {rows} is one of the rows: exp leaves the "
-                "range of the computer there, so subtract the largest score of each row before exp"
-            )
-    return f"{compared}, and rows of 1000 and -1000 survive"
+    for rows in ([[1000, 1001, 1002], [998, 999, 1000]], [[-1000, 0, 1000], [-1000] * 3]):
+        scores = torch.tensor(rows, dtype=torch.float32)
+        found = run(softmax, (scores,), ["scores"])
+        close = torch.isclose(found, scores.softmax(-1), atol=1e-6).all(dim=-1)
+        if not close.all():
+            first = rows[close.tolist().index(False)]
+            raise Wrong(message("not-for-large-scores", row=first), partial(lost, scores, found))
+    return message("and-large-rows-survive", compared=compared)
+
+
+def lost(scores: Tensor, found: Tensor) -> str:
+    """Say why a softmax that is right for small scores fails for large ones."""
+    ways = {
+        "softmax-less-nothing": torch.zeros_like,
+        "softmax-less-mean": lambda scores: scores.mean(-1, True),
+        "softmax-less-total": torch.max,
+    }
+    for cause, less in ways.items():
+        if torch.allclose(found, shares(-1, less)(scores), equal_nan=True):
+            return cause
+    return "softmax-subtract-largest"
 
 
 # ------------------------------------------------------------------------------------- the scores
@@ -76,32 +106,45 @@ def scaled(q: Tensor, k: Tensor) -> Tensor:
     return q @ k.mT / q.shape[-1] ** 0.5
 
 
+def over(root_of: Callable[[Tensor, Tensor], float]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Scores that are divided by the square root of something."""
+    return lambda q, k: q @ k.mT / root_of(q, k) ** 0.5
+
+
+def heads_of(q: Tensor) -> int:
+    """The number of heads of (b, h, i, d); no other shape has heads."""
+    _, h, _, _ = q.shape
+    return h
+
+
+def by_wrong_root(of: Callable[[Callable], Callable] = lambda scores: scores) -> explain.Mistakes:
+    """The scores with a wrong divisor, or what is made of them, by what is wrong."""
+    return {
+        "scores-not-divided": of(over(lambda q, k: 1)),
+        "scores-divided-by-d": of(over(lambda q, k: q.shape[-1] ** 2)),
+        "scores-multiplied": of(over(lambda q, k: 1 / q.shape[-1])),
+        "scores-divided-by-queries": of(over(lambda q, k: q.shape[-2])),
+        "scores-divided-by-keys": of(over(lambda q, k: k.shape[-2])),
+        "scores-divided-by-heads": of(over(lambda q, k: heads_of(q))),
+        "scores-divided-by-axis": [of(over(lambda q, k, a=a: q.shape[a])) for a in (0, 1)],
+        "scores-divided-by-token-width": of(over(lambda q, k: heads_of(q) * q.shape[-1])),
+        "scores-divided-by-a-fixed-number": [
+            of(over(lambda q, k, d=d: d)) for d in (8, 16, 32, 64, 96, 128, 512, 768)
+        ],
+    }
+
+
 SCORE_MISTAKES = {
-    "the scores are not divided by the square root of d": lambda q, k: q @ k.mT,
-    "they are divided by d, not by its square root": lambda q, k: q @ k.mT / q.shape[-1],
-    "they are multiplied by the square root of d": lambda q, k: q @ k.mT * q.shape[-1] ** 0.5,
-    "they are divided by the square root of the number of queries, not of d": lambda q, k: (
-        q @ k.mT / q.shape[-2] ** 0.5
-    ),
-    "they are divided by the square root of the number of keys, not of d": lambda q, k: (
-        q @ k.mT / k.shape[-2] ** 0.5
-    ),
-    "they are divided by the square root of h * d, the width of a token": lambda q, k: (
-        q @ k.mT / (q.shape[1] * q.shape[-1]) ** 0.5
-    ),
-    "queries and keys are exchanged: i comes first, then j": lambda q, k: scaled(q, k).mT,
-    "the keys were turned with view or reshape, which cuts them elsewhere: transpose": (
-        lambda q, k: q @ k.reshape(k.mT.shape) / q.shape[-1] ** 0.5
-    ),
-    "each query meets the keys of all heads: the h of the keys must be the h of the queries": (
-        lambda q, k: scaled(q, k.sum(dim=1, keepdim=True))
-    ),
-    "these are the weights: the softmax comes later": lambda q, k: scaled(q, k).softmax(dim=-1),
+    **by_wrong_root(),
+    "scores-transposed": lambda q, k: scaled(q, k).mT,
+    "keys-viewed": lambda q, k: q @ k.reshape(k.mT.shape) / q.shape[-1] ** 0.5,
+    "scores-of-all-heads": lambda q, k: scaled(q, k.sum(dim=1, keepdim=True)),
+    "scores-are-weights": lambda q, k: scaled(q, k).softmax(dim=-1),
 }
 
 
 @exercise("03.3", "Scores: the loop, then without it")
-def loop_and_line(scores_loop, scores) -> str:
+def loop_and_line(scores_loop, scores) -> Message | str:
     written(scores_loop, scores)
     same_function(
         scores_loop,
@@ -147,29 +190,43 @@ def mixing(weigh: Callable[[Tensor, Tensor], Tensor]) -> Callable:
     return lambda q, k, v: (weigh(q, k) @ v, weigh(q, k))
 
 
+def shared(*dims: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """The weights of a softmax over the given axes."""
+
+    def weigh(q: Tensor, k: Tensor) -> Tensor:
+        powers = scaled(q, k).exp()
+        return powers / powers.sum(dim=dims or tuple(range(powers.ndim)), keepdim=True)
+
+    return weigh
+
+
+def softly(scores: Callable[[Tensor, Tensor], Tensor]) -> Callable:
+    """An attention whose weights are the softmax of the given scores."""
+    return mixing(lambda q, k: scores(q, k).softmax(dim=-1))
+
+
+right_weights = shared(-1)
+
 ATTENTION_MISTAKES = {
-    "softmax runs over the queries (columns sum to 1)": mixing(
-        lambda q, k: scaled(q, k).softmax(dim=-2)
-    ),
-    "the scores are not divided by the square root of d": mixing(
-        lambda q, k: (q @ k.mT).softmax(dim=-1)
-    ),
-    "the weights are divided by the square root of d, not the scores: rows do not sum to 1": mixing(
-        lambda q, k: (q @ k.mT).softmax(dim=-1) / q.shape[-1] ** 0.5
-    ),
-    "there is no softmax": mixing(scaled),
-    "the keys were turned with view or reshape, which cuts them elsewhere: transpose": mixing(
-        lambda q, k: (q @ k.reshape(k.mT.shape) / q.shape[-1] ** 0.5).softmax(dim=-1)
-    ),
-    "the scores are divided by the square root of the width of a value, not of a key": (
-        lambda q, k, v: mixing(
-            lambda q, k: (q @ k.mT / v.shape[-1] ** 0.5).softmax(dim=-1),
-        )(q, k, v)
-    ),
-    "the mix is right, but the scores are returned instead of the weights": lambda q, k, v: (
-        scaled(q, k).softmax(dim=-1) @ v,
-        scaled(q, k),
-    ),
+    "softmax-over-queries": mixing(shared(-2)),
+    "softmax-over-queries-and-keys": mixing(shared(-2, -1)),
+    "softmax-over-everything": mixing(shared()),
+    "softmax-over-axis-one": mixing(shared(1)),
+    "softmax-over-axis-zero": mixing(shared(0)),
+    **by_wrong_root(softly),
+    "scores-divided-by-value-width": lambda q, k, v: softly(over(lambda *_: v.shape[-1]))(q, k, v),
+    "weights-divided": mixing(lambda q, k: (q @ k.mT).softmax(dim=-1) / q.shape[-1] ** 0.5),
+    "weights-divided-too": mixing(lambda q, k: right_weights(q, k) / q.shape[-1] ** 0.5),
+    "mix-divided": [
+        lambda q, k, v: (right_weights(q, k) @ v / q.shape[-1] ** 0.5, right_weights(q, k)),
+        lambda q, k, v: (
+            (q @ k.mT).softmax(dim=-1) @ v / q.shape[-1] ** 0.5,
+            (q @ k.mT).softmax(dim=-1),
+        ),
+    ],
+    "no-softmax": mixing(scaled),
+    "keys-viewed": softly(lambda q, k: q @ k.reshape(k.mT.shape) / q.shape[-1] ** 0.5),
+    "scores-returned": lambda q, k, v: (right_weights(q, k) @ v, scaled(q, k)),
 }
 
 
@@ -179,7 +236,7 @@ def queries_keys_values(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     return tuple(case.randn(front + axes) for axes in ("i d", "j d", "j dv"))
 
 
-def same_attention(answer: Callable) -> str:
+def same_attention(answer: Callable) -> Message | str:
     return same_function(
         answer,
         lambda q, k, v: finished.scaled_dot_product_attention(q, k, v),
@@ -193,12 +250,12 @@ def same_attention(answer: Callable) -> str:
 
 
 @exercise("03.4", "Attention in one piece")
-def attention_in_one_piece(attention) -> str:
+def attention_in_one_piece(attention) -> Message | str:
     return same_attention(attention)
 
 
 @exercise("03.5", "Find the bug")
-def find_the_bug(healthy) -> str:
+def find_the_bug(healthy) -> Message | str:
     return same_attention(healthy)
 
 
@@ -206,46 +263,41 @@ def find_the_bug(healthy) -> str:
 
 
 @exercise("03.6", "Longer queries and keys, measured")
-def longer_keys(measure, divisor) -> str:
+def longer_keys(measure, divisor) -> Message | str:
     written(measure, divisor)
     measured = same_measure(
         measure,
         lambda d, a, b: d * (a * b) ** 2,
         [(24, 0.5, 3.0), (7, 3.0, 2.0), (150, 1.7, 0.4)],
-        what="the variance of such scores",
+        what="variance-of-scores",
         mistakes={
-            "the spreads are not used": lambda d, a, b: d,
-            "the keys are not multiplied by their spread": lambda d, a, b: d * a**2,
-            "the queries are not multiplied by their spread": lambda d, a, b: d * b**2,
-            "this is the standard deviation, not its square": lambda d, a, b: d**0.5 * a * b,
-            "it is d times too small: the products of a query and a key are not summed over d, or "
-            "their sum is divided already": lambda d, a, b: (a * b) ** 2,
-            "the products are averaged over d, not summed": lambda d, a, b: (a * b) ** 2 / d,
-            "the spread is taken for the variance": lambda d, a, b: d * a * b,
+            "spreads-not-used": lambda d, a, b: d,
+            "keys-without-spread": lambda d, a, b: d * a**2,
+            "queries-without-spread": lambda d, a, b: d * b**2,
+            "deviation-not-variance": lambda d, a, b: d**0.5 * a * b,
+            "products-not-summed": lambda d, a, b: (a * b) ** 2,
+            "products-averaged": lambda d, a, b: (a * b) ** 2 / d,
+            "spread-for-variance": lambda d, a, b: d * a * b,
         },
     )
     same_measure(
         divisor,
         lambda d, a, b: d**0.5 * a * b,
         [(8, 4.5, 2.5), (24, 0.5, 3.0), (15, 2.0, 0.7)],
-        what="the divisor that is needed",
+        what="divisor-needed",
         within=0.05,
         draws=False,
         mistakes={
-            "the spreads are missing: longer keys make larger scores": lambda d, a, b: d**0.5,
-            "this is the variance; dividing by c divides it by c squared": lambda d, a, b: (
-                d * (a * b) ** 2
-            ),
-            "the spreads stand under the root once, and their squares should": lambda d, a, b: (
-                (d * a * b) ** 0.5
-            ),
-            "the spreads are squared, and should not be": lambda d, a, b: d**0.5 * (a * b) ** 2,
-            "the spreads are added, not multiplied": lambda d, a, b: d**0.5 * (a + b),
-            "it is upside down: the scores are divided by it": lambda d, a, b: 1 / (d**0.5 * a * b),
-            "the width needs its square root": lambda d, a, b: d * a * b,
+            "divisor-without-spreads": lambda d, a, b: d**0.5,
+            "divisor-is-variance": lambda d, a, b: d * (a * b) ** 2,
+            "divisor-root-of-spreads": lambda d, a, b: (d * a * b) ** 0.5,
+            "divisor-spreads-squared": lambda d, a, b: d**0.5 * (a * b) ** 2,
+            "divisor-spreads-added": lambda d, a, b: d**0.5 * (a + b),
+            "divisor-upside-down": lambda d, a, b: 1 / (d**0.5 * a * b),
+            "divisor-width-without-root": lambda d, a, b: d * a * b,
         },
     )
-    return f"{measured}, and the divisor brings it to 1"
+    return message("and-divisor-fits", measured=measured)
 
 
 open_exercise("03.7", "Another way to match")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,9 @@ from checks.engine.cases import Case
 from checks.engine.compare import copied, difference, number, tensors
 from checks.engine.message import Message, as_message, message
 
-Mistakes = Mapping[Message | str, Callable]  # a cause: a wrong version that it leads to
+# A cause, and the wrong version that it leads to, or several.
+Mistakes = Mapping[Message | str, Callable | Sequence[Callable]]
+Versions = Sequence[tuple[Message, Callable]]
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Failure:
 
     @cached_property
     def cases(self) -> list[tuple[Any, ...]]:
-        """Where it failed, and two other cases: what agrees once may be chance."""
-        return [self.failed, self.inputs(Case(0)), self.inputs(Case(1))]
+        """Where it failed, and other cases: what agrees once may be chance."""
+        return [self.failed, *(self.inputs(Case(seed)) for seed in range(2))]
 
     @cached_property
     def results(self) -> list[Any]:
@@ -86,9 +88,25 @@ def first_cause(*finders: Callable[[], Message | None]) -> Message | None:
     return None
 
 
-def by_mistake(failure: Failure, mistakes: Mistakes) -> Message | None:
+def by_mistake(failure: Failure, mistakes: Versions) -> Message | None:
     """Name the mistake that gives what the answer gives."""
-    return next((as_message(c) for c, wrong in mistakes.items() if failure.gives(wrong)), None)
+    return next((cause for cause, wrong in mistakes if failure.gives(wrong)), None)
+
+
+def versions(mistakes: Mistakes | None) -> list[tuple[Message, Callable]]:
+    """Return each cause with each of its wrong versions.
+
+    Args:
+        mistakes: as a check lists them.
+
+    Raises:
+        ValueError: a cause has no sentence.
+    """
+    return [
+        (as_message(cause), version)
+        for cause, wrong in (mistakes or {}).items()
+        for version in (wrong if isinstance(wrong, Sequence) else [wrong])
+    ]
 
 
 def by_return(failure: Failure) -> Message | None:
@@ -180,10 +198,10 @@ def learned(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def by_wrong_module(
-    mistakes: Mistakes, built: dict[str, Any], right: nn.Module, args: tuple, got: Any
+    mistakes: Versions, built: dict[str, Any], right: nn.Module, args: tuple, got: Any
 ) -> Message | None:
     """Name the wrong class that gives, with the same weights, what the answer gives."""
-    for cause, mistake in mistakes.items():
+    for cause, mistake in mistakes:
 
         def other(*inputs: Any, mistake: Callable = mistake) -> Any:
             module = mistake(**built).double().eval()
@@ -191,7 +209,7 @@ def by_wrong_module(
             return module(*inputs)
 
         if _same(got, other, args):
-            return as_message(cause)
+            return cause
     return None
 
 

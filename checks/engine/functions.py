@@ -17,7 +17,7 @@ from checks.engine.calls import DoubleConstants, names_of, naming, run
 from checks.engine.cases import Case
 from checks.engine.compare import aloud, copied, difference, kind, tensors
 from checks.engine.gradients import same_gradients
-from checks.engine.message import Message, as_message, message
+from checks.engine.message import Message, message
 from checks.engine.shortcuts import Inputs, Loops, Shortcuts, allowed, check_loops
 from checks.engine.watch import Watch
 
@@ -76,7 +76,7 @@ def same_function(
     written(answer)
     if not callable(answer):
         raise Wrong(message("function-is-asked", got=kind(answer)))
-    mistakes = {as_message(cause): wrong for cause, wrong in (mistakes or {}).items()}
+    mistakes = explain.versions(mistakes)
     names = names_of(answer, reference)
 
     def why(failed: tuple) -> Message | None:

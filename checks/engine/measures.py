@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isclose
+from statistics import fmean, stdev
 from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
 
 from checks.engine.answer import Wrong, written
 from checks.engine.calls import Crashed, attempt, name_of, names_of, naming, run
 from checks.engine.compare import kind, number
-from checks.engine.explain import Mistakes
+from checks.engine.explain import Mistakes, versions
 from checks.engine.guesses import too_far
 from checks.engine.message import Message, as_message, message
 from checks.engine.watch import Watch
 
+RUNS = 8  # repetitions that show how far one run is off by chance
 RANDOM = ("randn", "rand", "normal", "normal_", "randn_like", "rand_like", "randint", "uniform_")
 
 
@@ -46,7 +51,7 @@ def same_measure(
     """
     written(answer)
     what = as_message(what)
-    mistakes = {as_message(cause): wrong for cause, wrong in (mistakes or {}).items()}
+    mistakes = versions(mistakes)
     names = names_of(answer, want)
     for args in cases:
         with Watch() as watch:
@@ -57,10 +62,17 @@ def same_measure(
         got, right = number(raw), want(*args)
 
         def why(got=got, right=right) -> Message:
-            for cause, mistake in mistakes.items():
+            for cause, mistake in mistakes:
                 if all(_gives(answer, mistake, case, within) for case in cases):
                     return cause
-            return too_far(got, right)
+            for find in (_uniform, _scattered):
+                if cause := attempt(find, answer, want, cases, within):
+                    return cause
+            found = {number(attempt(answer, *case)) for case in cases}
+            side = too_far(got, right)
+            return (
+                message("same-for-all-sizes", side=side) if len(found) == 1 < len(cases) else side
+            )
 
         if not abs(got - right) <= within * abs(right):
             said = {"got": float(got), "want": float(right), "within": within}
@@ -79,3 +91,48 @@ def _gives(answer: Callable, mistake: Callable[..., float], args: tuple, within:
         return bool(abs(attempt(answer, *args) - wrong) <= within * abs(wrong))
     except Crashed:
         return False
+
+
+class Drawing(TorchFunctionMode):
+    """Changes how an answer draws: normal numbers for uniform ones, other numbers each time.
+
+    Args:
+        normal: whether torch.rand draws what torch.randn would.
+    """
+
+    def __init__(self, normal: bool = False):
+        super().__init__()
+        self.normal = normal
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in RANDOM and not self.normal:
+            kwargs = {**kwargs, "generator": None}  # its seed would give the same again
+        if self.normal and func in (torch.rand, torch.rand_like):
+            func = {torch.rand: torch.randn, torch.rand_like: torch.randn_like}[func]
+        return func(*args, **kwargs)
+
+
+def _uniform(answer: Callable, want: Callable, cases: Sequence, within: float) -> Message | None:
+    """Say that torch.randn in the place of torch.rand makes the experiment right."""
+    for args in cases:
+        with Drawing(normal=True):
+            got = number(attempt(answer, *args))
+        if not abs(got - want(*args)) <= within * abs(want(*args)):
+            return None
+    return message("uniform-for-normal")
+
+
+def _scattered(answer: Callable, want: Callable, cases: Sequence, within: float) -> Message | None:
+    """Say that an experiment is right on average, and that one run of it tells too little."""
+    first = []
+    for args in cases:
+        with Drawing():
+            runs = [float(number(attempt(answer, *args))) for _ in range(RUNS)]
+        first = first or runs[:3]
+        right, spread = want(*args), stdev(runs)
+        off = abs(fmean(runs) - right)
+        if off > 3 * spread / RUNS**0.5 or spread < within * abs(right) / 4:
+            return None
+    return message("too-few-samples", runs=first)

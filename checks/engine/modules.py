@@ -18,7 +18,7 @@ from checks.engine.compare import aloud, copied, difference, kind
 from checks.engine.explain import learned
 from checks.engine.functions import unchanged
 from checks.engine.gradients import same_gradients
-from checks.engine.message import Message, as_message, message
+from checks.engine.message import Message, message
 from checks.engine.shortcuts import Inputs, Shortcuts, allowed
 from checks.engine.watch import Watch
 
@@ -78,7 +78,7 @@ def same_module(
     written(answer)
     if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
         raise Wrong(message("class-is-asked", got=kind(answer)))
-    mistakes = {as_message(cause): wrong for cause, wrong in (mistakes or {}).items()}
+    mistakes = explain.versions(mistakes)
     forbidden = forbidden or {}
     for trial in range(trials):
         case = Case(trial)

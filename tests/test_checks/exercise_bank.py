@@ -14,7 +14,7 @@ import linecache
 import re
 import signal
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,7 +29,8 @@ from course.registry import course
 ROOT = Path(__file__).resolve().parents[2]
 MASTERS = course().masters()
 ANSWERS = Path(__file__).parent / "answers"
-SECONDS = 10  # for one answer; a mutant may loop for ever
+STEPS = 20_000  # of one answer's own code; the longest solution takes 900
+GUARD = 3600  # seconds, far beyond what any machine needs
 
 
 @dataclass(frozen=True)
@@ -124,22 +125,63 @@ class Task:
     def judge(self, text: str, explain: bool = True) -> Verdict:
         """Runs answer cells and asks the check."""
         names = dict(self.names)
-        with limited():
+        budget.steps = 0
+        with guarded():
             run(text, names)
             return examine(self.id, *(eval(a, names) for a in self.arguments), explain=explain)
 
 
-class TooLong(BaseException):
-    """An answer took longer than SECONDS; no check may take this for a wrong result."""
+class OverBudget(BaseException):
+    """An answer took more than STEPS steps; no check may take this for a wrong result."""
+
+
+class Budget:
+    """Counts the steps of the answers' own code: turns of a loop, calls of a function.
+
+    Unlike a clock it says the same on every machine.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps > STEPS:
+            raise OverBudget(f"more than {STEPS} steps")
+
+    def counted(self, items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            self.step()
+            yield item
+
+
+budget = Budget()
+
+
+class Counting(ast.NodeTransformer):
+    """Puts a step into every loop, comprehension and function."""
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node, ast.For | ast.comprehension):
+            call = ast.Call(ast.Name("_counted", ast.Load()), [node.iter], [])
+            node.iter = ast.copy_location(call, node.iter)
+        elif isinstance(node, ast.While | ast.FunctionDef):
+            step = ast.Expr(ast.Call(ast.Name("_step", ast.Load()), [], []))
+            first = int(ast.get_docstring(node) is not None) if hasattr(node, "name") else 0
+            node.body.insert(first, ast.copy_location(step, node.body[0]))
+        return node
 
 
 @contextmanager
-def limited() -> Iterator[None]:
+def guarded() -> Iterator[None]:
+    """Stop what no step counts, such as one endless call of C. It gives no verdict: it fails."""
+
     def stop(*_: Any) -> None:
-        raise TooLong
+        raise KeyboardInterrupt(f"no end after {GUARD} seconds, and no verdict")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, GUARD)
     try:
         yield
     finally:
@@ -154,7 +196,9 @@ def run(text: str, names: dict[str, Any]) -> None:
     """Runs code as a notebook's cell does: its source can be read back by `inspect`."""
     file = f"<cell {next(_number)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec"), names)
+    names.update(_step=budget.step, _counted=budget.counted)
+    tree = ast.fix_missing_locations(Counting().visit(ast.parse(text)))
+    exec(compile(tree, file, "exec"), names)
 
 
 def code_cells(path: Path) -> Iterator[tuple[str, str]]:

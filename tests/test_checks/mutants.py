@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from exercise_bank import MASTERS, Bank, Task, TooLong, bank, tasks
+from exercise_bank import MASTERS, Bank, OverBudget, Task, bank, tasks
 
 from course.masters import BEGIN, END
 
@@ -214,7 +214,7 @@ class Outcome:
 
     Args:
         made: all of them.
-        accepted: names of those that the check calls right or is too slow for, and the bank does
+        accepted: names of those that the check calls right, or that do not end, and the bank does
             not list.
         equivalent: names of those that the check calls right, and the bank lists.
         idle: names in the bank that no mutant has, or that the check refuses.
@@ -235,8 +235,8 @@ def outcome(task: Task, answers: Bank) -> Outcome:
             state = task.judge(mutant.text, explain=False).state
         except (Exception, SystemExit):
             continue  # it does not even run: the student sees that without a check
-        except TooLong:
-            state = "right"  # nobody knows: too slow for a verdict is not refused
+        except OverBudget:
+            state = "right"  # nobody knows: what does not end is not refused
         if state == "right":
             right.append(mutant.name)
     same = [name for name in right if any(covers(line, name) for line in answers.equivalent)]

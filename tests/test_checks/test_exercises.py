@@ -9,7 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from exercise_bank import MASTERS, Answer, Task, bank, code_cells, judged, tasks
+from exercise_bank import (
+    MASTERS,
+    STEPS,
+    Answer,
+    OverBudget,
+    Task,
+    bank,
+    budget,
+    code_cells,
+    judged,
+    run,
+    tasks,
+)
 from mutants import outcome
 from notebook_rules import Chapter, minutes
 
@@ -27,6 +39,9 @@ def answers(kind: str) -> Callable[[Path], Found]:
         return [(t, a) for id, t in tasks(path).items() for a in getattr(entries[id], kind)]
 
     return of
+
+
+UNNAMED = 0.05  # the share of wrong answers that are told no cause, at most; see Verdict.named
 
 
 def words(verdict) -> str:
@@ -47,14 +62,18 @@ class TestMaster:
 
     def test_wrong_answers_are_refused_with_the_reason(self, path: Path, record_property) -> None:
         found = answers("wrong")(path)
-        failed = []
+        failed, unnamed = [], []
         for task, answer in found:
             assert answer.says, f"{task.id}: {answer} does not say what the check must say"
             verdict = judged(task, answer)
             if verdict.state != "not right" or answer.says not in verdict.reason:
                 failed.append(f"{task.id} {answer}\n  must say {answer.says!r}, says {verdict}")
+            if not verdict.named:
+                unnamed.append(f"{task.id} {answer}\n  {verdict}")
         record_property("wrong", [len(found), len(found) - len(failed)])
+        record_property("named", [len(found), len(found) - len(unnamed)])
         assert not failed, "\n".join(failed)
+        assert len(unnamed) <= len(found) * UNNAMED, "no cause is named:\n" + "\n".join(unnamed)
 
     def test_right_answers_written_differently_pass(self, path: Path, record_property) -> None:
         found = answers("right")(path)
@@ -117,6 +136,22 @@ def test_chapter_and_readme_tell_how_many_there_are(path: Path) -> None:
     assert f"](exercises/{made})**: {WORDS[count]} of them, about {time} minutes" in chapter
     readme = (path.parents[2] / "README.md").read_text(encoding="utf-8")
     assert f"[{count}](notebooks/exercises/{made})" in readme
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "while True:\n    pass",
+        "for i in itertools.count():\n    pass",
+        "sum(1 for _ in itertools.count())",
+        "def again():\n    pass\nfor _ in range(10**9): again()",
+    ],
+)
+def test_an_endless_answer_is_stopped_by_its_steps(endless: str) -> None:
+    budget.steps = 0
+    with pytest.raises(OverBudget):
+        run(f"import itertools\n{endless}\n", {})
+    assert budget.steps == STEPS + 1
 
 
 def test_every_chapter_has_a_master() -> None:

@@ -406,6 +406,19 @@ BANK = {
     ),
     "00.6": Bank(
         wrong=[
+            code(
+                """
+                def lost(images, side):
+                    pattern = "b c (gh ph) (gw pw) -> b c gh gw"
+                    small = reduce(images, pattern, "mean", gh=side, gw=side)
+                    rows, columns = (size // side for size in images.shape[2:])
+                    blocks = repeat(
+                        small, "b c gh gw -> b c (gh ph) (gw pw)", ph=rows, pw=columns
+                    )
+                    return (images - blocks).square().mean()
+                """,
+                says="side is taken for the number of blocks",
+            ),
             swap(".square().mean()", ".square().sum()", says="it is the sum"),
             swap(".square().mean()", ".mean()", says="the differences cancel each other"),
             swap(".square().mean()", ".abs().mean()", says="mean size"),

@@ -340,6 +340,16 @@ BANK = {
     ),
     "01.5": Bank(
         wrong=[
+            swap(
+                "+ self.positions",
+                "+ self.positions.roll(1, dims=1)",
+                says="the rows of the positions are shifted by one",
+            ),
+            swap(
+                "+ self.positions",
+                "+ self.positions.roll(-1, dims=1)",
+                says="the rows of the positions are shifted by one",
+            ),
             swap(" + self.positions", "", says="the positions are missing"),
             swap("[class_token, patches]", "[patches, class_token]", says="at the end"),
             swap(
@@ -446,6 +456,11 @@ BANK = {
     ),
     "01.6": Bank(
         wrong=[
+            swap(
+                "images.clone()",
+                "images",
+                says="start each from a fresh copy, images.clone()",
+            ),
             swap("return table", "return table.mT", says="rows and columns are exchanged"),
             swap("return table", "return ~table", says="False where a patch changes"),
             swap("return table", "return table.float()", says="dtype"),
@@ -455,7 +470,7 @@ BANK = {
             swap("row * gw + column", "column * gh + row", says="numbered column by column"),
             swap("row * gw + column", "row * gh + column", says="raises IndexError"),
             swap(
-                "painted = images.clone()", "painted = images", says="start each from a fresh one"
+                "painted = images.clone()", "painted = images", says="start each from a fresh copy"
             ),
             code(
                 """
@@ -491,7 +506,7 @@ BANK = {
                         rows.append((cut(painted, ph, pw) != before).any(dim=2).any(dim=0))
                     return torch.stack(rows)
                 """,
-                says="start each from a fresh one",
+                says="start each from a fresh copy",
             ),
             swap("before = cut(", "images += 0\n    before = cut(", says="changed in place"),
             swap(
@@ -569,8 +584,8 @@ BANK = {
             "reach = tables[0].sum(dim=1).float().mean().item() => "
             "reach = tables[0].sum(dim=0).float().mean().item()": "as many columns as rows share "
             "the same marks",
-            'show_matrices(tables, ["sick", "patchify"], rows="painted square k", '
-            'columns="changed patch t") => ...': "the picture is looked at, not checked",
+            'show_matrices( tables, ["sick", "patchify"], rows="painted square k", '
+            'columns="changed patch t" ) => ...': "the picture is looked at, not checked",
         },
     ),
 }

@@ -451,6 +451,16 @@ BANK = {
     ),
     "02.6": Bank(
         wrong=[
+            swap(
+                "torch.randn(1000, embed_dim)",
+                "torch.randn(10, embed_dim)",
+                says="draw more numbers, or repeat",
+            ),
+            swap(
+                "torch.randn(1000, embed_dim)",
+                "torch.rand(1000, embed_dim)",
+                says="with torch.randn in its place the result is right",
+            ),
             swap("tables * embed_dim, embed_dim", "embed_dim, embed_dim", says="of its own"),
             swap(".var()", ".std()", says="standard deviation"),
             swap("(tokens @ table[:embed_dim].T)", "table", says="variance of the weights"),

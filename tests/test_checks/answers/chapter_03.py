@@ -54,6 +54,27 @@ BANK = {
     ),
     "03.2": Bank(
         wrong=[
+            code(
+                """
+                def softmax(scores):
+                    powers = torch.exp(scores - scores.mean(-1, keepdim=True))
+                    return powers / powers.sum(-1, keepdim=True)
+                """,
+                says="not for the row (-1000, 0, 1000): the mean of the row is subtracted",
+            ),
+            code(
+                """
+                def softmax(scores):
+                    powers = torch.exp(scores)
+                    return powers / powers.sum(-1, keepdim=True)
+                """,
+                says="not for the row (1000, 1001, 1002): exp leaves the range of the computer",
+            ),
+            swap(
+                "powers / powers.sum(dim=-1, keepdim=True)",
+                "powers / powers.sum()",
+                says="the softmax runs over the whole tensor at once",
+            ),
             swap("dim=-1", "dim=-2", says="columns sum to 1"),
             swap("dim=-1", "dim=1", says="over the heads"),
             swap("powers / powers.sum(dim=-1, keepdim=True)", "powers", says="the values are not"),
@@ -124,7 +145,7 @@ BANK = {
                     powers = (scores - scores.max()).exp()
                     return powers / powers.sum(-1, keepdim=True)
                 """,
-                says="(-1000, -1000, -1000) is one of the rows",
+                says="the row (-1000, -1000, -1000): the largest score of all rows is subtracted",
             ),
             code(
                 """
@@ -132,7 +153,7 @@ BANK = {
                     powers = scores.clamp(max=80).exp()
                     return powers / powers.sum(-1, keepdim=True)
                 """,
-                says="(1000, 1001, 1002) is one of the rows",
+                says="not for the row (1000, 1001, 1002): subtract the largest score of each row",
             ),
             swap("dim=-1", "dim=0", says="over the batch"),
         ],
@@ -155,6 +176,20 @@ BANK = {
     ),
     "03.3": Bank(
         wrong=[
+            code(
+                """
+                def scores(q, k):
+                    return einsum(q, k, "b h i d, b h j d -> b h i j") / q.shape[1] ** 0.5
+                """,
+                says="the square root of the number of heads, not of d",
+            ),
+            code(
+                """
+                def scores(q, k):
+                    return einsum(q, k, "b h i d, b h j d -> b h i j") / len(q) ** 0.5
+                """,
+                says="counted from the front, as len(q)",
+            ),
             NOT_SCALED,
             swap("** 0.5", "", says="divided by d, not by its square root"),
             swap("q.shape[-1] ** 0.5", "q.shape[-2] ** 0.5", says="number of queries"),
@@ -267,6 +302,23 @@ BANK = {
     ),
     "03.4": Bank(
         wrong=[
+            code(
+                """
+                def attention(q, k, v):
+                    scores = q @ k.mT / q.shape[-1] ** 0.5
+                    weights = scores.flatten(-2).softmax(dim=-1).view(scores.shape)
+                    return weights @ v, weights
+                """,
+                says="the softmax runs over all queries and keys at once",
+            ),
+            code(
+                """
+                def attention(q, k, v):
+                    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=0)
+                    return weights @ v, weights
+                """,
+                says="the softmax runs over dim=0",
+            ),
             OVER_QUERIES,
             NOT_SCALED,
             code(
@@ -307,6 +359,30 @@ BANK = {
     ),
     "03.5": Bank(
         wrong=[
+            code(
+                """
+                def healthy(q, k, v):
+                    weights = (q @ k.mT / len(q) ** 0.5).softmax(dim=-1)
+                    return weights @ v, weights
+                """,
+                says="counted from the front, as len(q)",
+            ),
+            code(
+                """
+                def healthy(q, k, v):
+                    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
+                    return weights @ v / q.shape[-1] ** 0.5, weights
+                """,
+                says="the mix is divided by the square root of d, not the scores",
+            ),
+            code(
+                """
+                def healthy(q, k, v):
+                    weights = (q @ k.mT).softmax(dim=-1)
+                    return weights @ v / q.shape[-1] ** 0.5, weights
+                """,
+                says="the mix is divided by the square root of d, not the scores",
+            ),
             code("healthy = sick", says="rows do not sum to 1"),
             OVER_QUERIES,
             NOT_SCALED,
@@ -319,6 +395,20 @@ BANK = {
     ),
     "03.6": Bank(
         wrong=[
+            swap("20_000", "100", says="draw more numbers, or repeat"),
+            code(
+                """
+                def measure(d, q_spread, k_spread):
+                    q, k = torch.randn(100, d) * q_spread, torch.randn(100, d) * k_spread
+                    return (q * k).sum(-1).var().item()
+                """,
+                says="draw more numbers, or repeat",
+            ),
+            swap(
+                "torch.randn(",
+                "torch.rand(",
+                says="with torch.randn in its place the result is right",
+            ),
             swap(" * k * k_spread", " * k", says="the keys are not multiplied by their spread"),
             swap("q * q_spread * k", "q * k", says="the queries are not multiplied"),
             swap(".var()", ".std()", says="standard deviation"),
