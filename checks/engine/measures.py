@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import isclose
 from statistics import fmean, stdev
 from typing import Any
@@ -13,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from checks.engine.answer import Wrong, written
 from checks.engine.calls import Crashed, attempt, name_of, names_of, naming, run
 from checks.engine.compare import kind, number
-from checks.engine.explain import Mistakes, versions
+from checks.engine.explain import Mistakes, first_cause, versions
 from checks.engine.guesses import too_far
 from checks.engine.message import Message, as_message, message
 from checks.engine.watch import Watch
@@ -65,14 +66,9 @@ def same_measure(
             for cause, mistake in mistakes:
                 if all(_gives(answer, mistake, case, within) for case in cases):
                     return cause
-            for find in (_uniform, _scattered):
-                if cause := attempt(find, answer, want, cases, within):
-                    return cause
-            found = {number(attempt(answer, *case)) for case in cases}
-            side = too_far(got, right)
-            return (
-                message("same-for-all-sizes", side=side) if len(found) == 1 < len(cases) else side
-            )
+            tried = (answer, want, cases, within)
+            finders = (partial(find, *tried) for find in (_uniform, _scattered, _constant))
+            return first_cause(*finders) or too_far(got, right)
 
         if not abs(got - right) <= within * abs(right):
             said = {"got": float(got), "want": float(right), "within": within}
@@ -122,6 +118,14 @@ def _uniform(answer: Callable, want: Callable, cases: Sequence, within: float) -
         if not abs(got - want(*args)) <= within * abs(want(*args)):
             return None
     return message("uniform-for-normal")
+
+
+def _constant(answer: Callable, want: Callable, cases: Sequence, _within: float) -> Message | None:
+    """Say that the answer does not depend on what it is asked."""
+    found = {number(attempt(answer, *args)) for args in cases}
+    if len(found) > 1 or len(cases) == 1:
+        return None
+    return message("same-for-all-sizes", side=too_far(found.pop(), want(*cases[0])))
 
 
 def _scattered(answer: Callable, want: Callable, cases: Sequence, within: float) -> Message | None:
