@@ -23,10 +23,11 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from course.cards import grade_id
-from course.making import generate
+from course.handing_out import exercises
 from course.notebook import Cell, Notebook, canonical, source
 from course.registry import course
 
@@ -73,8 +74,9 @@ class Chapter:
         return sum(self.points[number] for number in (self.points if only is None else only))
 
 
+@cache
 def chapter_of(number: str) -> Chapter:
-    """Reads the master of a chapter."""
+    """Reads the master of a chapter, and what a release hands out of it."""
     listed = course()[number]
     notebook = json.loads(listed.master.read_text(encoding="utf-8"))
     solutions, points = {}, {}
@@ -84,7 +86,7 @@ def chapter_of(number: str) -> Chapter:
             solutions[name] = MARKS.sub("", source(cell))
         elif name.startswith("check-"):
             points[name.rpartition("-")[2]] = cell["metadata"]["nbgrader"]["points"]
-    return Chapter(listed.exercises.stem, generate(notebook), solutions, points)
+    return Chapter(listed.exercises.stem, exercises(listed), solutions, points)
 
 
 def find_cell(notebook: Notebook, name: str) -> Cell:
@@ -126,6 +128,14 @@ def without(notebook: Notebook, unwanted: Callable[[Cell], bool]) -> Notebook:
     """Takes cells out of a notebook, and returns it."""
     notebook["cells"] = [cell for cell in notebook["cells"] if not unwanted(cell)]
     return notebook
+
+
+def light(notebook: Notebook) -> Notebook:
+    """Takes out the course's own cells that draw and print, so that less is to be run."""
+    first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+    return without(
+        notebook, lambda c: c["cell_type"] == "code" and c is not first and not grade_id(c)
+    )
 
 
 def is_check(cell: Cell) -> bool:

@@ -1,4 +1,4 @@
-"""Grade a folder of handed-in notebooks: grades.csv and one feedback page for each student.
+"""Grade a folder of handed-in notebooks: tables, the class at a glance, a page for each student.
 
     make grade SUBMISSIONS=folder                  writes folder-grades beside it
     make grade SUBMISSIONS=folder OUT=results      writes results
@@ -31,9 +31,9 @@ from typing import Any
 
 from course.registry import ROOT, Chapter, course
 from grading.handed_in import Student, find
+from grading.results import Typed, is_of_earlier_run, put_in_place, unfinished
 from grading.running import START, Limits
 
-MADE_BY = ".made-by-grade"  # marks a folder that may be replaced
 WARM = Path(__file__).resolve().parent / "grading" / "warm.py"
 
 
@@ -84,7 +84,7 @@ def places(submissions: str, out: str | None) -> tuple[Path, Path]:
             f"OUT lies outside of what was handed in, got {target}. "
             "Type: make grade SUBMISSIONS=folder OUT=another"
         )
-    if target.exists() and not (target / MADE_BY).is_file() and not _is_empty(target):
+    if target.exists() and not is_of_earlier_run(target) and not _is_empty(target):
         raise fail(
             f"OUT is new, or of an earlier run, got {target}, which holds something else. "
             "Type: make grade SUBMISSIONS=folder OUT=another"
@@ -152,7 +152,7 @@ def mark_all(
     students: list[Student],
     names: list[str],
     chapters: list[str],
-    course: Any,
+    assignments: Any,
     address: str,
     limits: Limits,
     jobs: int,
@@ -160,20 +160,21 @@ def mark_all(
     logs: Path,
 ) -> dict[str, list[Any]]:
     """Grades all students, a few at once; returns the marks by name of the page."""
-    from grading.marks import Exercise, Mark, missing
+    from grading.marks import Mark, missing, not_handed_in
 
     fork = multiprocessing.get_context("fork")
     waiting = list(enumerate(zip(students, names, strict=True)))
     running: dict[Any, tuple[int, float]] = {}
     marks: dict[str, list[Mark]] = {}
-    # Every notebook has limits of its own; this one is for what nobody thought of.
-    most = len(chapters) * (limits.notebook + 2 * START)
+    # Every notebook has limits of its own; this one, in seconds of the clock, is for what nobody
+    # thought of. So a busy machine must not reach it.
+    most = len(chapters) * 20 * (limits.notebook + START)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 number, (student, name) = waiting.pop(0)
                 result = root / f"{number}.json"
-                arguments = (course, student, chapters, address, limits, root / f"s{number}")
+                arguments = (assignments, student, chapters, address, limits, root / f"s{number}")
                 process = fork.Process(
                     target=_work, args=(result, *arguments, logs / f"{name}.txt")
                 )
@@ -190,17 +191,14 @@ def mark_all(
                 result = root / f"{number}.json"
                 if result.exists():
                     plain = json.loads(result.read_text(encoding="utf-8"))
-                    marks[name] = [
-                        Mark(**{**m, "exercises": [Exercise(**e) for e in m["exercises"]]})
-                        for m in plain
-                    ]
+                    marks[name] = [Mark.from_plain(mark) for mark in plain]
                 else:
                     code = process.exitcode
                     why = f"grading failed: its process ended (code {code}). Look at the log"
                     marks[name] = [
-                        missing(course, c, why, student.chapters[c].label, "not checked")
+                        missing(assignments, c, why, student.chapters[c].label, "not checked")
                         if c in student.chapters
-                        else missing(course, c, "not handed in")
+                        else not_handed_in(assignments, c, student)
                         for c in chapters
                     ]
                 shutil.rmtree(root / f"s{number}", ignore_errors=True)
@@ -222,23 +220,12 @@ def tell(student: Student, marks: list[Any], number: int, count: int) -> None:
     print(f"{line}{': ' if words else ''}{words}", flush=True)
 
 
-def put_in_place(made: Path, out: Path) -> None:
-    """Replaces the grades of an earlier run by the new ones, whole."""
-    old = None
-    if out.exists():
-        old = made.with_name(f"{made.name}.old")
-        out.rename(old)
-    made.rename(out)
-    if old:
-        shutil.rmtree(old, ignore_errors=True)
-
-
 def grade(
     folder: Path, out: Path, chosen: list[str], limits: Limits, jobs: int, root: Path
 ) -> None:
     """Grades a folder; everything temporary goes below root."""
     began = time.monotonic()
-    from grading import report
+    from grading import glance, report
 
     known = known_chapters()
     if unknown := [chapter for chapter in chosen if chapter not in known]:
@@ -263,39 +250,43 @@ def grade(
         flush=True,
     )
     warnings.simplefilter("ignore")  # nbgrader makes sqlalchemy warn
-    prepared = prepare({number: known[number] for number in chapters}, root / "course")
-    warm = start_warm(root / "warm", prepared.library, root / "warm.log")
-    taken: set[str] = set()
-    names = [report.page_name(student.name, taken) for student in students]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
-        made.chmod(0o755)
-        (made / "logs").mkdir()
-        address = str(root / "warm")
-        work = root / "w"
-        work.mkdir()
-        marks = mark_all(
-            students, names, chapters, prepared, address, limits, jobs, work, made / "logs"
-        )
-        results = [(s.name, n, marks[n], s.remarks) for s, n in zip(students, names, strict=True)]
-        report.write(made, results)
-        if (root / "warm.log").stat().st_size:
-            shutil.copy(root / "warm.log", made / "logs" / ".kernels.txt")
-        (made / MADE_BY).write_text("tools/grade.py replaces this folder when it is run again.\n")
-        put_in_place(made, out)
+        assignments = prepare({number: known[number] for number in chapters}, root / "course")
+    except ValueError as error:  # a master that breaks a rule
+        raise fail(f"{error}") from None
+    warm = start_warm(root / "warm", assignments.library, root / "warm.log")
+    taken: set[str] = set()
+    pages = [report.page_name(student.name, taken) for student in students]
+    typed = Typed(out, {"grades.csv": report.COLUMNS, "totals.csv": report.TOTALS})
+    try:
+        with unfinished(out) as made:
+            (made / "logs").mkdir()
+            work = root / "w"
+            work.mkdir()
+            places = str(root / "warm"), limits, jobs, work, made / "logs"
+            marks = mark_all(students, pages, chapters, assignments, *places)
+            results = [
+                report.Result(student, page, marks[page])
+                for student, page in zip(students, pages, strict=True)
+            ]
+            report.write(made, results, typed)
+            glance.write(made, results)
+            if (root / "warm.log").stat().st_size:
+                shutil.copy(root / "warm.log", made / "logs" / ".kernels.txt")
+            earlier = put_in_place(made, out)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
         warm.stdin.close()
         try:
             warm.wait(timeout=10)
         except subprocess.TimeoutExpired:
             warm.kill()
+    if earlier:
+        print(f"what an earlier run wrote is in {earlier}", flush=True)
     minutes, rest = divmod(int(time.monotonic() - began), 60)
     count = sum(len(student.chapters) for student in students)
     print(
         f"{len(students)} students, {count} notebooks in {minutes} min {rest} s: "
-        f"{out / 'grades.csv'}"
+        f"{out / 'grades.csv'}, {out / 'class.html'}"
     )
 
 

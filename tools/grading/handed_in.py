@@ -1,35 +1,49 @@
-"""Finds what students handed in: folders, flat files as Moodle gives them, zip files.
+"""Finds what students handed in: folders, flat files as Moodle and Canvas give them, zip files.
 
-    folder/Ada Lovelace/03_exercises.ipynb      and deeper
+    folder/Ada Lovelace/03_exercises.ipynb                            and deeper
     folder/Ada Lovelace_03_exercises.ipynb
-    folder/Ada Lovelace_12345_assignsubmission_file_/03_exercises.ipynb
+    folder/Ada Lovelace_12345_assignsubmission_file_/03_exercises.ipynb    Moodle
+    folder/lovelaceada_LATE_12345_67890_03_exercises.ipynb                 Canvas
     folder/Ada Lovelace.zip
 
 The chapter is told by what stands inside, then by the name. Of several notebooks of one student for
-one chapter the one changed last counts; at the same time, the last by name.
+one chapter the one changed last counts; at the same time, the last by name. What an update put
+beside a student's notebook (NAME.new.ipynb) never counts. Whatever is left alone has its reason.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import unicodedata
 import zipfile
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from course.cards import grade_id
 from course.notebook import source
+from course.shipped import beginning, fingerprint
 from grading.restore import CALL, Notebook, Unreadable, chapter_of, tidy
 
 MOODLE = re.compile(
     r"^(?P<name>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinetext)_?(?P<rest>.*)$"
 )
+CANVAS = re.compile(r"^(?P<name>.+?)_(?P<id>\d{3,})_\d{3,}_(?P<rest>.+)$")
+LATE = re.compile(r"[ _-]LATE(?=[ _-]|$)")
+BESIDE = re.compile(r"\.new(?:[ _-]?\(?\d+\)?)?\.ipynb$", re.IGNORECASE)
 SKIPPED = {".ipynb_checkpoints", "__MACOSX", "__pycache__", ".git", ".venv", "node_modules"}
+ARCHIVES = {".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz"}
+PRINTS = {".doc", ".docx", ".htm", ".html", ".odt", ".pdf"}
+HIDES_IN = {"", ".json", ".txt"}  # what browsers make of .ipynb
 MOST_BYTES = 100_000_000  # of one notebook; with stored pictures a chapter has about 1 MB
-ZIP_BYTES, ZIP_FILES = 1_000_000_000, 5000
+ZIP_BYTES, ZIP_FILES = 1_000_000_000, 5000  # of a zip file with all that are in it
+ZIP_DEPTH = 3  # zip files in zip files
 MOST_FILES = 200  # reports of other files and notebooks, of one student
+NAMED_FILES = 5  # of these, in the reason why a chapter is missing
 
 
 @dataclass
@@ -39,6 +53,8 @@ class Sent:
     Args:
         path: where it is now.
         label: how the instructor finds it.
+        late: whether Canvas says that it came late.
+        untouched: whether it is as it was handed out.
         notebook: its content; None when it is unreadable.
         reason: why it cannot be graded, "" when it can.
         remarks: what else to say, such as the other files for the same chapter.
@@ -46,9 +62,31 @@ class Sent:
 
     path: Path
     label: str
+    late: bool = False
+    untouched: bool = False
     notebook: Notebook | None = None
     reason: str = ""
     remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """A file that is not graded.
+
+    Args:
+        label: how the instructor finds it.
+        why: what it is, and what to do about it.
+        chapter: whose notebook it may have been meant to be; None if nobody knows.
+        likely: whether it may have been meant as a notebook at all.
+    """
+
+    label: str
+    why: str
+    chapter: str | None = None
+    likely: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.label}: {self.why}"
 
 
 @dataclass
@@ -57,13 +95,215 @@ class Student:
 
     Args:
         name: as the folder or the file says.
+        id: the number that Moodle or Canvas gave, "" if none.
         chapters: one notebook for each chapter, "03" for example.
-        remarks: files that are no notebooks of exercises, and why.
+        others: files that are not graded.
     """
 
     name: str
+    id: str = ""
     chapters: dict[str, Sent] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
+    others: list[LeftAlone] = field(default_factory=list)
+
+    def left_alone(self, chapter: str) -> list[str]:
+        """Says which files may have been meant as the notebook of a chapter that is missing."""
+        likely = [f for f in self.others if f.chapter in (chapter, None)]
+        if self.chapters:  # whoever hands in the whole folder hands in much else
+            likely = [f for f in likely if f.likely]
+        likely.sort(key=lambda f: (not f.likely, f.chapter is None))
+        more = len(likely) - NAMED_FILES
+        named = [str(f) for f in likely[:NAMED_FILES]]
+        return [*named, f"and {more} other files"] if more > 0 else named
+
+
+@dataclass(frozen=True)
+class Who:
+    """Whose something is, as its name says."""
+
+    name: str
+    id: str = ""
+    late: bool = False
+
+
+class Search:
+    """Goes through what was handed in.
+
+    Args:
+        folder: what was handed in; it is only read.
+        stems: the name of each chapter's notebook, without ending, by chapter.
+        scratch: a folder in which zip files are unpacked.
+    """
+
+    def __init__(self, folder: Path, stems: dict[str, str], scratch: Path):
+        self.folder, self.stems, self.scratch = folder, stems, scratch
+        self.notebooks: dict[tuple[str, str], list[Sent]] = {}
+        self.others: dict[tuple[str, str], list[LeftAlone]] = {}
+        self._unpacked = 0
+
+    def add(self, who: Who, path: Path, label: str, inside: Budget | None = None) -> None:
+        """Takes in a file or a folder of a student."""
+        notebooks = self.notebooks.setdefault((who.name, who.id), [])
+        if path.is_symlink():
+            self._leave(who, path, label, "a link, not followed")
+        elif path.is_dir():
+            try:
+                found = sorted(path.iterdir())
+            except OSError as error:
+                self._leave(who, path, label, f"cannot be read: {error.strerror}")
+                return
+            for inner in found:
+                if not _skipped(inner):
+                    self.add(who, inner, f"{label}/{inner.name}", inside)
+        elif path.suffix.lower() == ".zip":
+            self._zip(who, path, label, inside or Budget())
+        elif BESIDE.search(path.name):
+            why = "what an update put beside is not graded; if the work is in it, take off .new"
+            self._leave(who, path, label, why)
+        elif path.suffix.lower() == ".ipynb":
+            notebooks.append(Sent(path, label, who.late))
+        elif path.is_file():
+            why, chapter, likely = self._what(path)
+            self._leave(who, path, label, why, chapter, likely)
+
+    def _leave(
+        self,
+        who: Who,
+        path: Path,
+        label: str,
+        why: str,
+        chapter: str | None = None,
+        likely: bool = True,
+    ) -> None:
+        others = self.others.setdefault((who.name, who.id), [])
+        if len(others) < MOST_FILES:
+            chapter = chapter or self.chapter_by_name(path.name)
+            others.append(LeftAlone(label, why, chapter, likely))
+
+    def _zip(self, who: Who, path: Path, label: str, budget: Budget) -> None:
+        if budget.depth == ZIP_DEPTH:
+            self._leave(who, path, label, f"a zip file in {ZIP_DEPTH} others is not opened")
+            return
+        self._unpacked += 1
+        target = self.scratch / f"zip{self._unpacked}"
+        target.mkdir()
+        if why := unpack(path, target, budget):
+            self._leave(who, path, label, why)
+        budget.depth += 1
+        for inner in sorted(target.glob("*/*")):
+            self.add(who, inner, f"{label}/{inner.name}", budget)
+        budget.depth -= 1
+
+    def _what(self, path: Path) -> tuple[str, str | None, bool]:
+        """Says of a file that is no notebook what it is, of which chapter, and how likely."""
+        kind = path.suffix.lower()
+        if kind in ARCHIVES:
+            return f"an archive of kind {kind} is not opened; ask for a .zip file", None, True
+        if kind in PRINTS:
+            return f"a {kind} file cannot be run; ask for the .ipynb file", None, True
+        if (notebook := _hidden_notebook(path)) is not None:
+            why = "a notebook whose name does not end with .ipynb; rename it, and grade again"
+            return why, chapter_of(notebook), True
+        return "no notebook, left alone", None, ".ipynb" in path.name.lower()
+
+    def is_students(self, path: Path) -> bool:
+        """Says whether something that lies in the folder itself was sent by a student."""
+        if path.is_symlink():
+            return False
+        kind = path.suffix.lower()
+        return (
+            path.is_dir()
+            or kind in {".ipynb", ".zip", *ARCHIVES, *PRINTS}
+            or bool(MOODLE.match(path.name) or CANVAS.match(path.name))
+            or ".ipynb" in path.name.lower()
+            or _hidden_notebook(path) is not None
+        )
+
+    def who(self, path: Path) -> Who:
+        """Returns whose something in the folder itself is."""
+        name = path.name if path.is_dir() else path.stem
+        if match := MOODLE.match(name) or CANVAS.match(name):
+            bare, late = LATE.subn("", match["name"])
+            return Who(_clean(bare), match["id"], late > 0)
+        bare, late = LATE.subn("", name)
+        if not path.is_dir() and ".ipynb" in path.name.lower():
+            bare = self._before_the_chapter(re.sub(r"(?i)\.ipynb.*", "", bare))
+        return Who(_clean(bare), "", late > 0)
+
+    def _before_the_chapter(self, name: str) -> str:
+        for stem in self.stems.values():
+            place = name.casefold().find(stem.casefold())
+            if place >= 0:
+                return name[:place].rstrip(" _-.") or self.folder.resolve().name
+        if match := re.match(r"(?P<name>.*?)[ _-]*(?<!\d)\d\d(?!\d)(?:[ _-].*)?$", name):
+            return match["name"] or self.folder.resolve().name
+        return name
+
+    def chapter_by_name(self, name: str) -> str | None:
+        match = MOODLE.match(name) or CANVAS.match(name)
+        name = (match["rest"] if match else name).casefold()
+        for chapter, stem in self.stems.items():
+            if stem.casefold() in name:
+                return chapter
+        for number in re.findall(r"(?<!\d)\d\d(?!\d)", name):
+            if number in self.stems:
+                return number
+        return None
+
+    def students(self) -> Iterator[Student]:
+        """Gives all students, each with one notebook for a chapter."""
+        again = Counter(name for name, _ in self.notebooks)
+        for (name, id), found in self.notebooks.items():
+            shown = f"{name} ({id})" if again[name] > 1 and id else name
+            student = Student(shown, id, others=self.others.get((name, id), []))
+            self._choose(student, found)
+            yield student
+
+    def _choose(self, student: Student, found: list[Sent]) -> None:
+        """Finds out which chapter each notebook is, and which one counts."""
+        by_chapter: dict[str, list[Sent]] = {}
+        for sent in found:
+            chapter = self._read(sent)
+            if chapter is None:
+                known = ", ".join(self.stems)
+                why = sent.reason or f"it belongs to none of the chapters {known}"
+                if len(student.others) < MOST_FILES:
+                    student.others.append(LeftAlone(sent.label, why))
+            else:
+                by_chapter.setdefault(chapter, []).append(sent)
+        for chapter, several in sorted(by_chapter.items()):
+            # What can be graded counts before what cannot, and work before a fresh copy.
+            several.sort(key=lambda s: (not s.reason, not s.untouched, _changed(s.path), s.label))
+            *others, taken = several
+            if others:
+                left = ", ".join(other.label for other in others)
+                fresh = any(other.untouched for other in others) and not taken.untouched
+                why = "the newest that was worked in" if fresh else "the newest"
+                taken.remarks.append(
+                    f"{len(several)} files: took {taken.label}, {why}; left {left}"
+                )
+            if taken.late:
+                taken.remarks.append("late, says its name")
+            student.chapters[chapter] = taken
+
+    def _read(self, sent: Sent) -> str | None:
+        """Reads a notebook and returns its chapter, None if it has none of these."""
+        try:
+            if sent.path.stat().st_size > MOST_BYTES:
+                raise Unreadable(f"the file is larger than {MOST_BYTES // 1_000_000} MB")
+            content = sent.path.read_bytes()
+            sent.notebook = tidy(content)
+            sent.untouched = fingerprint("x.ipynb", content) == beginning("x.ipynb", content)
+        except Unreadable as error:
+            sent.reason = str(error)
+        except OSError as error:
+            sent.reason = f"the file cannot be read: {error.strerror}"
+        inside = chapter_of(sent.notebook) if sent.notebook else None
+        by_name = self.chapter_by_name(sent.path.name)
+        if inside is None and not sent.reason and not _has_cards(sent.notebook):
+            sent.reason = "it holds no exercises: no check, no grade_id and no heading of them"
+        if inside in self.stems and by_name and inside != by_name:
+            sent.remarks.append(f"named as chapter {by_name}, its exercises are of {inside}")
+        return inside if inside in self.stems else by_name
 
 
 def find(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Student], list[str]]:
@@ -74,57 +314,15 @@ def find(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Stude
         stems: the name of each chapter's notebook, without ending, by chapter.
         scratch: a folder in which zip files are unpacked.
     """
-    files: dict[tuple[str, str], list[tuple[Path, str]]] = {}
-    remarks: dict[tuple[str, str], list[str]] = {}
-
-    def add(who: tuple[str, str], path: Path, label: str, depth: int = 0) -> None:
-        mine = remarks.setdefault(who, [])
-        listed = files.setdefault(who, [])
-        if path.is_symlink():
-            mine.append(f"{label}: a link, not followed")
-        elif path.is_dir():
-            try:
-                inside = sorted(path.iterdir())
-            except OSError as error:
-                mine.append(f"{label}: cannot be read: {error.strerror}")
-                return
-            for inner in inside:
-                if not _skipped(inner):
-                    add(who, inner, f"{label}/{inner.name}", depth)
-        elif path.suffix.lower() == ".zip":
-            target = scratch / f"zip{sum(1 for _ in scratch.iterdir())}"
-            target.mkdir()
-            if depth:
-                mine.append(f"{label}: a zip file in a zip file, left alone")
-                return
-            if why := unpack(path, target):
-                mine.append(f"{label}: {why}")
-            for inner in sorted(target.glob("*/*")):
-                add(who, inner, f"{label}/{inner.name}", depth + 1)
-        elif path.suffix.lower() == ".ipynb":
-            listed.append((path, label))
-        elif path.is_file():
-            mine.append(f"{label}: no notebook, left alone")
-
-    others = []
+    search, others = Search(folder, stems, scratch), []
     for path in sorted(folder.iterdir()):
         if _skipped(path):
             continue
-        if path.is_symlink() or (
-            not path.is_dir() and path.suffix.lower() not in (".ipynb", ".zip")
-        ):
-            others.append(path.name)
+        if search.is_students(path):
+            search.add(search.who(path), path, path.name)
         else:
-            add(_who(path, folder, stems), path, path.name)
-    again = Counter(name for name, _ in files)
-    students = []
-    for (name, number), found in files.items():
-        shown = f"{name} ({number})" if again[name] > 1 and number else name
-        student = Student(shown, remarks=remarks[name, number])
-        _choose(student, found, stems)
-        student.remarks = student.remarks[:MOST_FILES]
-        students.append(student)
-    return sorted(students, key=lambda student: student.name.casefold()), others
+            others.append(path.name)
+    return sorted(search.students(), key=lambda s: (s.name.casefold(), s.id)), others
 
 
 def _skipped(path: Path) -> bool:
@@ -136,60 +334,6 @@ def _clean(name: str) -> str:
     name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
     name = "".join(" " if unicodedata.category(c).startswith(("C", "Z")) else c for c in name)
     return " ".join(name.split())[:120] or "nameless"
-
-
-def _who(path: Path, folder: Path, stems: dict[str, str]) -> tuple[str, str]:
-    """Returns the name of the student and, if Moodle gave one, the number."""
-    name = path.name if path.is_dir() else path.stem
-    if match := MOODLE.match(name):
-        return _clean(match["name"]), match["id"]
-    if path.is_dir() or path.suffix.lower() != ".ipynb":
-        return _clean(name), ""
-    for stem in stems.values():
-        place = name.casefold().find(stem.casefold())
-        if place >= 0:
-            return _clean(name[:place].rstrip(" _-.") or folder.resolve().name), ""
-    if match := re.match(r"(?P<name>.*?)[ _-]*(?<!\d)\d\d(?!\d)(?:[ _-].*)?$", name):
-        return _clean(match["name"] or folder.resolve().name), ""
-    return _clean(name), ""
-
-
-def _choose(student: Student, found: list[tuple[Path, str]], stems: dict[str, str]) -> None:
-    """Finds out which chapter each notebook is, and which one counts."""
-    by_chapter: dict[str, list[Sent]] = {}
-    for path, label in found:
-        sent = Sent(path, label)
-        try:
-            if path.stat().st_size > MOST_BYTES:
-                raise Unreadable(f"the file is larger than {MOST_BYTES // 1_000_000} MB")
-            sent.notebook = tidy(path.read_bytes())
-        except Unreadable as error:
-            sent.reason = str(error)
-        except OSError as error:
-            sent.reason = f"the file cannot be read: {error.strerror}"
-        inside = chapter_of(sent.notebook) if sent.notebook else None
-        by_name = _chapter_by_name(path.name, stems)
-        chapter = inside if inside in stems else by_name
-        if chapter is None:
-            known = ", ".join(stems)
-            why = sent.reason or f"it belongs to none of the chapters {known}"
-            student.remarks.append(f"{label}: {why}")
-            continue
-        if inside is None and not sent.reason and not _has_cards(sent.notebook):
-            sent.reason = "it holds no exercises: no check, no grade_id and no heading of them"
-        if inside and by_name and inside != by_name and inside in stems:
-            sent.remarks.append(f"named as chapter {by_name}, its exercises are of {inside}")
-        by_chapter.setdefault(chapter, []).append(sent)
-    for chapter, several in sorted(by_chapter.items()):
-        # A notebook that can be graded counts before one that cannot.
-        several.sort(key=lambda s: (not s.reason, _changed(s.path), s.label))
-        *others, taken = several
-        if others:
-            left = ", ".join(other.label for other in others)
-            taken.remarks.append(
-                f"{len(several)} files: took {taken.label}, the newest; left {left}"
-            )
-        student.chapters[chapter] = taken
 
 
 def _changed(path: Path) -> float:
@@ -206,47 +350,62 @@ def _has_cards(notebook: Notebook) -> bool:
     )
 
 
-def _chapter_by_name(name: str, stems: dict[str, str]) -> str | None:
-    match = MOODLE.match(name)
-    name = (match["rest"] if match else name).casefold()
-    for chapter, stem in stems.items():
-        if stem.casefold() in name:
-            return chapter
-    for number in re.findall(r"(?<!\d)\d\d(?!\d)", name):
-        if number in stems:
-            return number
-    return None
+def _hidden_notebook(path: Path) -> Notebook | None:
+    """Reads a notebook that is not called one; None if it is none."""
+    try:
+        if path.suffix.lower() not in HIDES_IN or path.stat().st_size > MOST_BYTES:
+            return None
+        return tidy(path.read_bytes())
+    except (OSError, Unreadable):
+        return None
 
 
-def unpack(path: Path, target: Path) -> str | None:
-    """Unpacks the notebooks of a zip file; says what was wrong with it, None if nothing was.
+@dataclass
+class Budget:
+    """What may still be unpacked of a zip file and of those in it.
+
+    Args:
+        bytes, files: so many.
+        depth: in how many zip files the current one lies.
+    """
+
+    bytes: int = field(default_factory=lambda: ZIP_BYTES)
+    files: int = field(default_factory=lambda: ZIP_FILES)
+    depth: int = 0
+
+
+def unpack(path: Path, target: Path, budget: Budget | None = None) -> str | None:
+    """Unpacks what counts in a zip file; says what was wrong with it, None if nothing was.
 
     Args:
         path: the zip file.
         target: an empty folder. Nothing is written outside of it.
+        budget: what may be unpacked; it shrinks by what was.
     """
+    budget = budget or Budget()
     try:
         with zipfile.ZipFile(path) as archive:
             members = [m for m in archive.infolist() if not m.is_dir()]
-            if len(members) > ZIP_FILES:
+            budget.files -= len(members)
+            if budget.files < 0:
                 return f"a zip file of {len(members)} files, more than {ZIP_FILES}, left alone"
-            left = ZIP_BYTES
             for number, member in enumerate(members):
                 parts = [p for p in re.split(r"[/\\]", member.filename) if p not in ("", ".")]
                 if stat.S_ISLNK(member.external_attr >> 16) or not parts:
                     continue
-                if not parts[-1].lower().endswith(".ipynb") or SKIPPED & set(parts):
+                if any(_skipped(Path(part)) for part in parts):
                     continue
-                if any(part.startswith(".") for part in parts) or "-checkpoint" in parts[-1]:
-                    continue
+                most = min(MOST_BYTES, budget.bytes)
+                content = b""  # of what nobody will read, the name is enough
+                if Path(parts[-1]).suffix.lower() in (".ipynb", ".zip", *HIDES_IN):
+                    with archive.open(member) as inside:
+                        content = inside.read(most + 1)
+                if len(content) > most:
+                    return "a zip file that unpacks to too much, left in the middle"
+                budget.bytes -= len(content)
                 # Every file gets a folder of its own: names are the student's, paths are ours.
                 place = target / f"{number:04}"
                 place.mkdir()
-                with archive.open(member) as inside:
-                    content = inside.read(min(MOST_BYTES, left) + 1)
-                if len(content) > min(MOST_BYTES, left):
-                    return "a zip file that unpacks to too much, left in the middle"
-                left -= len(content)
                 file = place / (re.sub(r"[^\w .()-]", "_", parts[-1])[-120:])
                 file.write_bytes(content)
                 _date(file, member)
@@ -265,9 +424,6 @@ def unpack(path: Path, target: Path) -> str | None:
 
 
 def _date(file: Path, member: zipfile.ZipInfo) -> None:
-    import os
-    from datetime import datetime
-
     try:
         seconds = datetime(*member.date_time).timestamp()
         os.utime(file, (seconds, seconds))

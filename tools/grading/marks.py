@@ -11,26 +11,29 @@ import logging
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from course.cards import STUB, grade_id
+from course.handing_out import exercises
 from course.notebook import KERNELSPEC, LANGUAGE_INFO, Notebook, source
 from course.registry import ROOT, Chapter
 from grading.handed_in import Sent, Student
-from grading.restore import Task, restore, tasks_of
+from grading.restore import Original, Restored, originals_of, restore
 from grading.running import Limits, Run
 from grading.suspicion import suspicions
 
 STUDENT = "student"  # nbgrader knows every student by this name, each in a gradebook of its own
 # What a student's code needs of the instructor's environment; the rest may be private.
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
+KEPT_VARIABLES += ("COURSE_LANGUAGE",)
 TEXT_KEPT = 4000
 
 
 @dataclass
-class Exercise:
+class ExerciseMark:
     """What one student did in one exercise; plain data that goes through a file.
 
     Args:
@@ -38,6 +41,9 @@ class Exercise:
         points, possible: 0 and 0 for an open exercise.
         state: "right", "not right", "not yet", "not checked", "open" or "not handed in".
         reason: one or two sentences.
+        topic: an id, the same for all students of whom the same is said; "" where nothing is wrong.
+        words: the topic as a sentence, without what differs from student to student.
+        named: whether the words name a mistake, not only that something is wrong.
         cells: what the student wrote: number, kind, source, text and pictures of each cell.
         written: whether anything stands there beside the stub.
     """
@@ -47,41 +53,51 @@ class Exercise:
     points: float
     possible: float
     state: str
-    reason: str
+    reason: str = ""
+    topic: str = ""
+    words: str = ""
+    named: bool = False
     cells: list[dict[str, Any]] = field(default_factory=list)
     written: bool = False
 
 
 @dataclass
 class Mark:
-    """What one student reached in one chapter.
+    """What one student reached in one chapter; plain data that goes through a file.
 
     Args:
         chapter: two digits.
         file: what was graded, "" if nothing was.
         exercises: in the order of the notebook.
-        reason: why it is less than it could be, or what is remarkable; "" if nothing.
-        deceit: what gave the notebook 0 points, "" if nothing did.
+        reason: why it is less than it could be, or what was put right; "" if nothing.
+        remarks: for the instructor alone; they cost nothing.
+        outside: cells that the student wrote outside of the exercises, as `ExerciseMark.cells`.
     """
 
     chapter: str
     file: str
-    exercises: list[Exercise]
+    exercises: list[ExerciseMark]
     reason: str = ""
-    deceit: str = ""
+    remarks: str = ""
+    outside: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def points(self) -> float:
-        return 0.0 if self.deceit else sum(e.points for e in self.exercises)
+        return sum(exercise.points for exercise in self.exercises)
 
     @property
     def possible(self) -> float:
-        return sum(e.possible for e in self.exercises)
+        return sum(exercise.possible for exercise in self.exercises)
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Mark:
+        """Makes a mark of what `dataclasses.asdict` made of it."""
+        return cls(**{**plain, "exercises": [ExerciseMark(**e) for e in plain["exercises"]]})
 
 
 @dataclass
-class Course:
-    """The assignments, ready to be graded.
+class Assignments:
+    """What was handed out, ready to be graded.
 
     Args:
         root: nbgrader's course directory, temporary.
@@ -95,8 +111,8 @@ class Course:
     stems: dict[str, str]
     library: Path
 
-    def tasks(self, chapter: str) -> list[Task]:
-        return tasks_of(self.notebooks[chapter])
+    def originals(self, chapter: str) -> list[Original]:
+        return originals_of(self.notebooks[chapter])
 
 
 def _converter(kind: type, root: Path, stem: str, log: logging.Logger) -> Any:
@@ -123,7 +139,7 @@ def _in_a_hurry(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA journal_mode = MEMORY")
 
 
-def prepare(chapters: dict[str, Chapter], root: Path) -> Course:
+def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
     """Makes nbgrader's assignments from the masters, and a copy of what students' code imports.
 
     Args:
@@ -137,19 +153,16 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Course:
         shutil.copytree(
             ROOT / name, library / name, ignore=shutil.ignore_patterns("__pycache__", "*.md")
         )
-    course = Course(
-        root, {}, {n: chapter.exercises.stem for n, chapter in chapters.items()}, library
-    )
+    stems = {number: chapter.exercises.stem for number, chapter in chapters.items()}
+    made = Assignments(root, {}, stems, library)
     log = _log(root / "masters.log")
     for number, chapter in chapters.items():
-        name = chapter.exercises
-        place = root / "source" / name.stem
+        place = root / "source" / stems[number]
         place.mkdir(parents=True)
-        shutil.copy(chapter.master, place / name.name)
-        _converter(GenerateAssignment, root, name.stem, log).start()
-        made = root / "release" / name.stem / name.name
-        course.notebooks[number] = json.loads(made.read_text(encoding="utf-8"))
-    return course
+        shutil.copy(chapter.master, place / chapter.exercises.name)
+        _converter(GenerateAssignment, root, stems[number], log).start()
+        made.notebooks[number] = exercises(chapter)
+    return made
 
 
 def _log(path: Path) -> logging.Logger:
@@ -167,7 +180,6 @@ def environment(library: Path) -> dict[str, str]:
     return kept | {
         "PYTHONPATH": os.pathsep.join([str(library), str(library / "clinic")]),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "NBGRADER_EXECUTION": "autograde",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
@@ -180,18 +192,28 @@ def environment(library: Path) -> dict[str, str]:
 
 
 def missing(
-    course: Course, chapter: str, reason: str, file: str = "", state: str = "not handed in"
+    assignments: Assignments,
+    chapter: str,
+    reason: str,
+    file: str = "",
+    state: str = "not handed in",
 ) -> Mark:
     """Returns the mark of a notebook that cannot be graded: 0 for each exercise."""
-    exercises = [
-        Exercise(t.id, t.title, 0.0, t.points, state if t.check else "open", "")
-        for t in course.tasks(chapter)
+    zeros = [
+        ExerciseMark(o.id, o.title, 0.0, o.points, state if o.check else "open")
+        for o in assignments.originals(chapter)
     ]
-    return Mark(chapter, file, exercises, reason)
+    return Mark(chapter, file, zeros, reason)
+
+
+def not_handed_in(assignments: Assignments, chapter: str, student: Student) -> Mark:
+    """Returns the mark of who handed in no notebook of a chapter, with what came in its place."""
+    why = "; ".join(["not handed in", *student.left_alone(chapter)])
+    return missing(assignments, chapter, why)
 
 
 def mark_student(
-    course: Course,
+    assignments: Assignments,
     student: Student,
     chapters: list[str],
     address: str,
@@ -202,7 +224,7 @@ def mark_student(
     """Grades what one student handed in; whatever goes wrong costs one notebook.
 
     Args:
-        course: the assignments.
+        assignments: what was handed out.
         student: what was handed in.
         chapters: those that count, in order.
         address: of the warm process.
@@ -212,29 +234,29 @@ def mark_student(
     """
     logger = _log(log)
     scratch.mkdir(parents=True)
-    shutil.copy(course.root / "gradebook.db", scratch / "gradebook.db")
+    shutil.copy(assignments.root / "gradebook.db", scratch / "gradebook.db")
     marks = []
     for chapter in chapters:
         sent = student.chapters.get(chapter)
         if sent is None:
-            marks.append(missing(course, chapter, "not handed in"))
+            marks.append(not_handed_in(assignments, chapter, student))
             continue
         logger.info("chapter %s: %s", chapter, sent.label)
         if sent.notebook is None or sent.reason:
             why = "; ".join([sent.reason, *sent.remarks])
-            marks.append(missing(course, chapter, why, sent.label, "not checked"))
+            marks.append(missing(assignments, chapter, why, sent.label, "not checked"))
             continue
         try:
-            marks.append(_mark(course, chapter, sent, address, limits, scratch, logger))
+            marks.append(_mark(assignments, chapter, sent, address, limits, scratch, logger))
         except Exception as error:
             logger.exception("grading failed")
             why = f"grading failed: {type(error).__name__}: {error}. Look at the log"
-            marks.append(missing(course, chapter, why[:300], sent.label, "not checked"))
+            marks.append(missing(assignments, chapter, why[:300], sent.label, "not checked"))
     return marks
 
 
 def _mark(
-    course: Course,
+    assignments: Assignments,
     chapter: str,
     sent: Sent,
     address: str,
@@ -242,6 +264,40 @@ def _mark(
     scratch: Path,
     log: logging.Logger,
 ) -> Mark:
+    blank = assignments.notebooks[chapter]
+    given = {source(cell).strip() for cell in blank["cells"] if cell["cell_type"] == "code"}
+    seen = [str(suspicion) for suspicion in suspicions(sent.notebook, given)]
+    restored = restore(sent.notebook, blank)
+    for remark in [*sent.remarks, *restored.remarks, *seen]:
+        log.warning("%s", remark)
+    folder = scratch / f"n{chapter}"
+    folder.mkdir()
+    run = Run(address, folder, environment(assignments.library), limits)
+    try:
+        cells, scores = _autograde(assignments.stems[chapter], restored, run, scratch, log)
+    finally:
+        _tail(folder / "kernel.log", log)
+        shutil.rmtree(folder, ignore_errors=True)
+    log.info("ran for %.1f own seconds", run.seconds)
+    graded = Graded(cells, scores, run, restored)
+    findings = [graded.finding(original) for original in assignments.originals(chapter)]
+    said = [line for finding in findings for line in finding.said]
+    said += graded.stop(assignments.originals(chapter))
+    said += [*restored.remarks, *sent.remarks]
+    return Mark(
+        chapter,
+        sent.label,
+        [finding.mark for finding in findings],
+        reason="; ".join(dict.fromkeys(said)),
+        remarks="; ".join(seen),
+        outside=[graded.shown(place) for place in restored.outside],
+    )
+
+
+def _autograde(
+    stem: str, restored: Restored, run: Run, root: Path, log: logging.Logger
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Has nbgrader run and grade a notebook; returns its cells and the score of each check."""
     from nbgrader.api import Gradebook
     from nbgrader.converters import Autograde
     from nbgrader.preprocessors import (
@@ -253,24 +309,12 @@ def _mark(
         SaveAutoGrades,
     )
 
-    stem, exercises = course.stems[chapter], course.notebooks[chapter]
-    given = {source(cell).strip() for cell in exercises["cells"] if cell["cell_type"] == "code"}
-    seen = suspicions(sent.notebook, given)
-    restored = restore(sent.notebook, exercises)
-    for remark in [*sent.remarks, *restored.remarks, *map(str, seen)]:
-        log.warning("%s", remark)
-    graded = {
-        **restored.notebook,
-        "metadata": {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO},
-    }
-    place = scratch / "submitted" / STUDENT / stem
+    metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
+    submitted = {**restored.notebook, "metadata": metadata}
+    place = root / "submitted" / STUDENT / stem
     place.mkdir(parents=True)
-    (place / f"{stem}.ipynb").write_text(json.dumps(graded), encoding="utf-8")
-
-    folder = scratch / f"n{chapter}"
-    folder.mkdir()
-    run = Run(address, folder, environment(course.library), limits)
-    converter = _converter(Autograde, scratch, stem, log)
+    (place / f"{stem}.ipynb").write_text(json.dumps(submitted), encoding="utf-8")
+    converter = _converter(Autograde, root, stem, log)
     converter.sanitize_preprocessors = [
         ClearOutput,
         DeduplicateIds,
@@ -279,75 +323,115 @@ def _mark(
         CheckCellMetadata,
     ]
     converter.autograde_preprocessors = [run, SaveAutoGrades, CheckCellMetadata]
-    try:
-        converter.start()
-    finally:
-        _tail(folder / "kernel.log", log)
-        shutil.rmtree(folder, ignore_errors=True)
-    log.info("ran for %.1f s", run.seconds)
-    done = json.loads(
-        (scratch / "autograded" / STUDENT / stem / f"{stem}.ipynb").read_text("utf-8")
-    )
-    with Gradebook(f"sqlite:///{scratch / 'gradebook.db'}") as gradebook:
+    converter.start()
+    text = (root / "autograded" / STUDENT / stem / f"{stem}.ipynb").read_text("utf-8")
+    with Gradebook(f"sqlite:///{root / 'gradebook.db'}") as gradebook:
         found = gradebook.find_submission_notebook(stem, stem, STUDENT)
         scores = {grade.cell.name: float(grade.score) for grade in found.grades}
+    return json.loads(text)["cells"], scores
 
-    own = {place: exercise for exercise, places in restored.own.items() for place in places}
-    by_check = {task.check: task.id for task in course.tasks(chapter)}
-    checks = {n: p for p, c in enumerate(done["cells"]) if (n := grade_id(c)) in by_check}
-    own |= {place: by_check[name] for name, place in checks.items()}
-    mark = Mark(chapter, sent.label, [])
-    said: list[str] = []
-    for task in course.tasks(chapter):
-        cells = [_shown(done["cells"][p], restored.numbers[p]) for p in restored.own[task.id]]
-        sources = [cell["source"].strip() for cell in cells if cell["kind"] == "code"]
-        exercise = Exercise(
-            task.id,
-            task.title,
-            scores.get(task.check, 0.0) if task.check else 0.0,
-            task.points,
-            *_verdict(run, task),
-            cells,
-            any(text not in task.stubs for text in sources)
-            or any(cell["kind"] != "code" for cell in cells),
+
+@dataclass
+class Finding:
+    """What was found in one exercise.
+
+    Args:
+        mark: what the student gets.
+        said: lines for the table: what cost points beside the verdict of the check.
+    """
+
+    mark: ExerciseMark
+    said: list[str] = field(default_factory=list)
+
+    def say(self, what: str) -> None:
+        self.said.append(f"{self.mark.id}: {what}")
+
+
+@dataclass
+class Graded:
+    """A notebook after its run.
+
+    Args:
+        cells: with their outputs.
+        scores: points by grade_id of the check.
+        run: what happened.
+        restored: which cell is what.
+    """
+
+    cells: list[dict[str, Any]]
+    scores: dict[str, float]
+    run: Run
+    restored: Restored
+
+    def finding(self, original: Original) -> Finding:
+        """Puts together what was found in an exercise."""
+        places = self.restored.own[original.id]
+        cells = [self.shown(place) for place in places]
+        mark = ExerciseMark(
+            original.id,
+            original.title,
+            points=self.scores.get(original.check, 0.0) if original.check else 0.0,
+            possible=original.points,
+            state="open",
+            cells=cells,
+            written=any(
+                c["kind"] != "code" or c["source"].strip() not in original.stubs for c in cells
+            ),
         )
-        troubles = [run.troubles[p] for p in restored.own[task.id] if p in run.troubles]
+        finding = Finding(mark)
+        if original.check:
+            self._verdict(mark, self.run.verdicts.get(original.check))
+        troubles = [self.run.troubles[place] for place in places if place in self.run.troubles]
         if troubles:
-            exercise.reason = f"Its cell: {'; '.join(troubles)}. {exercise.reason}".strip()
-            said += [f"{task.id}: {trouble}" for trouble in troubles]
-        slow = run.troubles.get(checks[task.check]) if task.check in checks else None
-        if slow and not run.stopped:
-            exercise.reason = f"The check was stopped: {slow}."
-            said.append(f"{task.id}: the check was stopped: {slow}")
-        if task.check and (replaced := run.verdicts.get(task.check, {}).get("replaced")):
-            exercise.state = "not right"
-            exercise.reason = f"The check found replaced: {', '.join(replaced[:3])}."
-            said.append(f"{task.id}: replaced {', '.join(replaced[:3])}")
-        mark.exercises.append(exercise)
-    if run.stopped:
-        where = own.get(run.stopped_at) if run.stopped_at is not None else None
-        at = f"in {where}" if where else "before its end"
-        said.append(f"stopped {at}: {run.stopped}")
-    deceits = [str(s) for s in seen if s.deceit]
-    if deceits:
-        mark.deceit = "; ".join(deceits)
-        said.insert(0, f"0 points, because {mark.deceit}")
-    told = [str(s) for s in seen if not s.deceit]
-    said += [*restored.remarks, *sent.remarks, *told]
-    mark.reason = "; ".join(dict.fromkeys(said))
-    return mark
+            mark.reason = f"Its cell: {'; '.join(troubles)}. {mark.reason}".strip()
+        for trouble in troubles:
+            finding.say(trouble)
+        if original.check:
+            self._of_check(finding, original.check)
+        return finding
 
+    def _verdict(self, mark: ExerciseMark, found: dict[str, Any] | None) -> None:
+        """Writes what the check found into the mark."""
+        if not found:
+            mark.state = "not checked"
+            mark.reason = f"The check was not made: {self.run.stopped or 'it was stopped'}."
+            return
+        mark.state, mark.reason = str(found["state"]), str(found["text"])
+        if mark.state == "not right":
+            mark.topic, mark.words = str(found["topic"]), str(found["words"])
+            mark.named = bool(found["named"])
+        elif mark.state == "not yet":  # what to do next is for who sits before the notebook
+            mark.reason = f"{found['words']}."
 
-def _verdict(run: Run, task: Task) -> tuple[str, str]:
-    if task.check is None:
-        return "open", ""
-    found = run.verdicts.get(task.check)
-    if found:
-        state, reason = str(found["state"]), str(found["reason"])
-        if state == "not yet":  # what to do next is for who sits before the notebook
-            reason = reason.partition(". ")[0] + "."
-        return state, reason
-    return "not checked", f"The check was not made: {run.stopped or 'it was stopped'}."
+    def _of_check(self, finding: Finding, check: str) -> None:
+        """Adds what happened while the check ran, and what it found replaced."""
+        mark = finding.mark
+        place = next((p for p, cell in enumerate(self.cells) if grade_id(cell) == check), None)
+        slow = self.run.troubles.get(place)
+        if slow and not self.run.stopped:
+            mark.reason = f"The check was stopped: {slow}."
+            finding.say(f"the check was stopped: {slow}")
+        replaced = self.run.verdicts.get(check, {}).get("replaced")
+        if replaced:
+            names = ", ".join(replaced[:3])
+            mark.state, mark.reason = "not right", f"The check found replaced: {names}."
+            mark.topic = mark.words = ""
+            finding.say(f"0 points, because it replaced {names}")
+
+    def stop(self, originals: list[Original]) -> Iterator[str]:
+        """Says where the notebook was stopped, if it was."""
+        if not self.run.stopped:
+            return
+        place = self.run.stopped_at
+        by_check = {original.check: original.id for original in originals}
+        where = next((e for e, places in self.restored.own.items() if place in places), None)
+        if where is None and place is not None:
+            where = by_check.get(grade_id(self.cells[place]))
+        yield f"stopped {f'in {where}' if where else 'before its end'}: {self.run.stopped}"
+
+    def shown(self, place: int) -> dict[str, Any]:
+        """Takes from a cell what a page shows of it."""
+        return _shown(self.cells[place], self.restored.numbers[place])
 
 
 def _shown(cell: dict[str, Any], number: int | None) -> dict[str, Any]:

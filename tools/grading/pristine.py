@@ -14,6 +14,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -44,6 +45,14 @@ HOOKS = (
     "_global_parameter_registration_hooks",
     "_global_buffer_registration_hooks",
 )
+# What is replaced by those who mean no harm; it is put back and not told.
+INNOCENT = {
+    "torch.Storage",  # torch.set_default_dtype does it
+    "warnings.showwarning",  # Python's own documentation says: replace it
+    "warnings.formatwarning",
+}
+COMPILER = "/torch/_dynamo/"  # torch.compile wraps parts of nn.Module when it is first used
+PLAIN = (int, float, complex, str, bytes, type(None), re.Pattern, Path)
 PARTS = ("__code__", "__defaults__", "__kwdefaults__", "__closure__")
 MISSING = object()
 
@@ -55,6 +64,46 @@ def load_course() -> None:
         package = importlib.import_module(name)
         for found in pkgutil.walk_packages(package.__path__, f"{name}."):
             importlib.import_module(found.name)
+
+
+def alike(old: Any, new: Any) -> bool:
+    """Says whether something is only a fresh copy of what stood there, as reloading makes one.
+
+    Whatever is found is put back: this decides alone whether a student is blamed for it.
+    """
+    if type(old) is not type(new):
+        return False
+    if isinstance(old, ModuleType):
+        return getattr(old, "__file__", None) is not None and old.__file__ == new.__file__
+    if isinstance(old, FunctionType):
+        if COMPILER in new.__code__.co_filename.replace("\\", "/"):
+            return True
+        inner = set(new.__code__.co_freevars) <= {"__class__"}  # what super() needs
+        same = new.__code__ == old.__code__ and new.__globals__ is old.__globals__
+        return (
+            same
+            and inner
+            and all(
+                alike(getattr(old, part), getattr(new, part))
+                for part in ("__defaults__", "__kwdefaults__")
+            )
+        )
+    if isinstance(old, type):
+        names = [key for key in vars(old) if key not in ("__dict__", "__weakref__", "__doc__")]
+        return vars(old).keys() == vars(new).keys() and all(
+            alike(vars(old)[key], vars(new)[key]) for key in names
+        )
+    if isinstance(old, property):
+        return all(alike(getattr(old, k), getattr(new, k)) for k in ("fget", "fset", "fdel"))
+    if isinstance(old, staticmethod | classmethod):
+        return alike(old.__func__, new.__func__)
+    if isinstance(old, dict):
+        return old.keys() == new.keys() and all(alike(old[key], new[key]) for key in old)
+    if isinstance(old, list | tuple):
+        return len(old) == len(new) and all(map(alike, old, new))
+    if isinstance(old, set | frozenset):
+        return old == new and all(isinstance(each, PLAIN) for each in old)
+    return old is new or (isinstance(old, PLAIN) and old == new)
 
 
 class Pristine:
@@ -129,9 +178,12 @@ class Pristine:
 
     def _put_back(self) -> Iterator[str]:
         for name, module in self.modules.items():
-            if sys.modules.get(name) is not module:
+            found = sys.modules.get(name)
+            if found is not module:
                 sys.modules[name] = module
-                yield f"sys.modules[{name!r}]"
+                # Whoever deletes a module wants to load it anew.
+                if found is not None and not alike(module, found):
+                    yield f"sys.modules[{name!r}]"
         for label, space, key, value in self.entries:
             table = space if isinstance(space, dict) else vars(space)
             found = table.get(key, MISSING)
@@ -141,7 +193,10 @@ class Pristine:
                 else:
                     setattr(space, key, value)
                 # torch.manual_seed = 0 is a slip of who meant to call it, and deceives nobody.
-                if callable(found) or found is MISSING or label.split(".")[0] in COURSE:
+                slip = not callable(found) and found is not MISSING
+                if slip and label.split(".")[0] not in COURSE:
+                    continue
+                if label not in INNOCENT and not alike(value, found):
                     yield label
         for function, parts in self.functions.items():
             for part, value in zip(PARTS, parts, strict=True):

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import csv
+import re
 import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grading.handed_in import Student
 from grading.marks import Mark
+from grading.results import Typed
 
 FORMULA = ("=", "+", "-", "@")  # what begins with these, a spreadsheet computes
+# The same behind what another language's spreadsheet takes for the end of a cell.
+CELL_AND_FORMULA = re.compile(r"(;\s*)(?=[=+@-])")
 COLUMNS = (
     "student",
+    "id",
     "chapter",
     "file",
+    "late",
     "points",
     "possible",
     "share",
@@ -21,10 +30,32 @@ COLUMNS = (
     "to_read",
     "reason",
 )
-TOTALS = ("student", "points", "possible", "share", "handed_in", "to_read", "reason", "page")
+TOTALS = (
+    "student",
+    "id",
+    "points",
+    "possible",
+    "share",
+    "handed_in",
+    "late",
+    "to_read",
+    "reason",
+    "page",
+)
 REASON = 1000
+MOST_SHOWN = 20  # files that were left alone, on a page
 
-PAGE = """<!DOCTYPE html>
+PAGE = """{% macro listed(cells) -%}
+{% for cell in cells -%}
+{% if cell.number %}<p class="small">cell {{ cell.number }}</p>{% endif %}
+<pre>{{ cell.source }}</pre>
+{% if cell.text.strip() %}<pre class="shown">{{ cell.text }}</pre>{% endif %}
+{% for picture in cell.pictures -%}
+<p><img alt="a picture that this cell draws" src="data:image/png;base64,{{ picture }}"></p>
+{% endfor -%}
+{% endfor -%}
+{% endmacro -%}
+<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -61,7 +92,7 @@ instructor{% endif %}.</p>
 <table>
 <tr><th>Chapter</th><th>File</th><th class="number">Points</th></tr>
 {% for mark in marks -%}
-<tr><td>{{ mark.chapter }}</td><td>{{ mark.file or "not handed in" }}</td>
+<tr><td>{{ mark.chapter }}</td><td>{{ mark.file or mark.reason }}</td>
 <td class="number">{{ points(mark.points) }} of {{ points(mark.possible) }}</td></tr>
 {% endfor -%}
 </table>
@@ -74,7 +105,7 @@ instructor{% endif %}.</p>
 {% if mark.reason %}<p class="remark">{{ mark.reason }}</p>{% endif %}
 {% for exercise in mark.exercises -%}
 <h3>{{ exercise.id }} {{ exercise.title }}{% if exercise.possible %}
-<span class="points">{{ points(0 if mark.deceit else exercise.points) }} of
+<span class="points">{{ points(exercise.points) }} of
 {{ points(exercise.possible) }}</span>{% endif %}</h3>
 {% if exercise.state == "open" -%}
 <p class="verdict"><strong>{{ "to be read by the instructor" if exercise.written
@@ -83,25 +114,63 @@ else "nothing written" }}</strong></p>
 <p class="verdict"><strong>{{ exercise.state }}</strong>{% if exercise.reason %}:
 {{ exercise.reason }}{% endif %}</p>
 {% endif -%}
-{% for cell in exercise.cells -%}
-{% if cell.number %}<p class="small">cell {{ cell.number }}</p>{% endif %}
-<pre>{{ cell.source }}</pre>
-{% if cell.text.strip() %}<pre class="shown">{{ cell.text }}</pre>{% endif %}
-{% for picture in cell.pictures -%}
-<p><img alt="a picture that this cell draws" src="data:image/png;base64,{{ picture }}"></p>
-{% endfor -%}
-{% else -%}
+{{ listed(exercise.cells) }}
+{%- if not exercise.cells -%}
 {% if mark.exercises and exercise.state != "not checked" %}<p>No cell with an answer.</p>{% endif %}
+{% endif -%}
 {% endfor -%}
-{% endfor -%}
+{% if mark.outside -%}
+<h3>Outside of the exercises</h3>
+{{ listed(mark.outside) }}
+{%- endif -%}
 {% endfor -%}
 </body>
 </html>
 """
 
 
+@dataclass(frozen=True)
+class Result:
+    """All that is known of one student.
+
+    Args:
+        student: what was handed in.
+        page: the name of the page of feedback, without ending.
+        marks: of all chapters that count.
+    """
+
+    student: Student
+    page: str
+    marks: list[Mark]
+
+    @property
+    def points(self) -> float:
+        return sum(mark.points for mark in self.marks)
+
+    @property
+    def possible(self) -> float:
+        return sum(mark.possible for mark in self.marks)
+
+    @property
+    def to_read(self) -> int:
+        return to_read(self.marks)
+
+    def is_late(self, chapter: str) -> bool:
+        sent = self.student.chapters.get(chapter)
+        return sent is not None and sent.late
+
+
+def to_read(marks: Iterable[Mark]) -> int:
+    """Counts the open exercises in which something stands."""
+    return sum(e.state == "open" and e.written for mark in marks for e in mark.exercises)
+
+
 def points(number: float) -> str:
     return f"{number:g}"
+
+
+def share(got: float, possible: float) -> str:
+    return f"{got / possible:.3f}" if possible else "0.000"
 
 
 def safe(text: Any) -> str:
@@ -109,6 +178,16 @@ def safe(text: Any) -> str:
     line = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in str(text))
     line = " ".join(line.split())
     return f"'{line}" if line.startswith(FORMULA) else line
+
+
+def cells(values: Iterable[Any]) -> list[str]:
+    """Makes the cells of a line, safe whichever of , and ; the reader takes for their end.
+
+    All are written in quotes. For who reads with ; the first cell, the name, ends with its quote;
+    behind it quotes are letters, so there the text itself must be harmless.
+    """
+    first, *rest = (safe(value) for value in values)
+    return [first, *(CELL_AND_FORMULA.sub(r"\1'", text) for text in rest)]
 
 
 def page_name(name: str, taken: set[str]) -> str:
@@ -124,63 +203,86 @@ def page_name(name: str, taken: set[str]) -> str:
     return stem
 
 
-def to_read(marks: list[Mark]) -> int:
-    return sum(e.state == "open" and e.written for mark in marks for e in mark.exercises)
+def write_table(path: Path, columns: Iterable[str], lines: Iterable[Iterable[Any]]) -> None:
+    """Writes a csv file that every spreadsheet reads as UTF-8."""
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        table = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        table.writerow(columns)
+        table.writerows(cells(line) for line in lines)
 
 
-def row(name: str, mark: Mark) -> list[str]:
+def grades_line(result: Result, mark: Mark) -> list[Any]:
+    """Returns a line of grades.csv, in the order of COLUMNS."""
     exercises = "; ".join(
-        f"{e.id} {points(0 if mark.deceit else e.points)}/{points(e.possible)}"
-        for e in mark.exercises
-        if e.possible
+        f"{e.id} {points(e.points)}/{points(e.possible)}" for e in mark.exercises if e.possible
     )
-    share = f"{mark.points / mark.possible:.3f}" if mark.possible else "0.000"
-    reason = mark.reason if len(mark.reason) <= REASON else mark.reason[:REASON] + " ..."
-    values = [name, mark.chapter, mark.file, points(mark.points), points(mark.possible), share]
-    return [safe(v) for v in [*values, exercises, to_read([mark]), reason]]
+    reason = "; ".join(filter(None, [mark.reason, mark.remarks]))
+    return [
+        result.student.name,
+        result.student.id,
+        mark.chapter,
+        mark.file,
+        "late" if result.is_late(mark.chapter) else "",
+        points(mark.points),
+        points(mark.possible),
+        share(mark.points, mark.possible),
+        exercises,
+        to_read([mark]),
+        reason if len(reason) <= REASON else reason[:REASON] + " ...",
+    ]
 
 
-def write(out: Path, results: list[tuple[str, str, list[Mark], list[str]]]) -> None:
+def totals_line(result: Result) -> list[Any]:
+    """Returns a line of totals.csv, in the order of TOTALS."""
+    return [
+        result.student.name,
+        result.student.id,
+        points(result.points),
+        points(result.possible),
+        share(result.points, result.possible),
+        sum(bool(mark.file) for mark in result.marks),
+        sum(result.is_late(mark.chapter) for mark in result.marks),
+        result.to_read,
+        "; ".join(map(str, result.student.others))[:REASON],
+        f"feedback/{result.page}.html",
+    ]
+
+
+def write(folder: Path, results: list[Result], typed: Typed) -> None:
     """Writes the tables and the pages of all students.
 
     Args:
-        out: a new folder.
-        results: of each student the name, the name of the page without ending, the marks of all
-            chapters, and the remarks on other files.
+        folder: a new folder.
+        results: of each student.
+        typed: columns that the instructor added to earlier tables.
     """
-    # With the mark at its beginning, a spreadsheet reads the file as UTF-8.
-    with (out / "grades.csv").open("w", encoding="utf-8-sig", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for name, _, marks, _ in results:
-            table.writerows(row(name, mark) for mark in marks)
-    with (out / "totals.csv").open("w", encoding="utf-8-sig", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(TOTALS)
-        for name, page, marks, remarks in results:
-            got, possible = sum(m.points for m in marks), sum(m.possible for m in marks)
-            handed_in = sum(bool(m.file) for m in marks)
-            share = f"{got / possible:.3f}" if possible else "0.000"
-            values = [name, points(got), points(possible), share, handed_in, to_read(marks)]
-            values += ["; ".join(remarks)[:REASON], f"feedback/{page}.html"]
-            table.writerow([safe(value) for value in values])
-    (out / "feedback").mkdir()
-    for name, page, marks, remarks in results:
-        text = feedback(name, marks, remarks)
-        (out / "feedback" / f"{page}.html").write_text(text, encoding="utf-8", errors="replace")
+    columns = typed.columns("grades.csv")
+    lines = [
+        [*grades_line(r, mark), *typed.values("grades.csv", (r.student.name, mark.chapter))]
+        for r in results
+        for mark in r.marks
+    ]
+    write_table(folder / "grades.csv", [*COLUMNS, *columns], lines)
+    columns = typed.columns("totals.csv")
+    lines = [[*totals_line(r), *typed.values("totals.csv", (r.student.name,))] for r in results]
+    write_table(folder / "totals.csv", [*TOTALS, *columns], lines)
+    (folder / "feedback").mkdir()
+    for result in results:
+        path = folder / "feedback" / f"{result.page}.html"
+        path.write_text(feedback(result), encoding="utf-8", errors="replace")
 
 
-def feedback(name: str, marks: list[Mark], remarks: list[str]) -> str:
+def feedback(result: Result) -> str:
     """Returns the page of a student: HTML that loads nothing and runs nothing."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=True)
     return environment.from_string(PAGE).render(
-        name=name,
-        marks=marks,
-        remarks=remarks,
-        total=sum(mark.points for mark in marks),
-        possible=sum(mark.possible for mark in marks),
-        to_read=to_read(marks),
+        name=result.student.name,
+        marks=result.marks,
+        remarks=[str(other) for other in result.student.others if other.likely][:MOST_SHOWN],
+        total=result.points,
+        possible=result.possible,
+        to_read=result.to_read,
         points=points,
     )

@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from course.cards import HEADING, NUMBERED, grade_id, sections
+from course.handing_out import SOLUTION_LINE
 from course.notebook import Cell, Notebook, source
 
 GRADE_ID = re.compile(r"(answer|check)-(\d\d)-(\d+)([b-z]?)")
 CALL = re.compile(r"""^\s*check\(\s*["'](\d\d)\.(\d+)["']""", re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\([^)\s]+\)")
+# The last line under the hints: a link, or in its place what a release says.
+SOLUTION = re.compile(rf"(?:\[Solution\]\(.*\)|{re.escape(SOLUTION_LINE)})\s*$")
 MOST_CELLS = 2000
 
 
@@ -85,8 +89,8 @@ def chapter_of(notebook: Notebook) -> str | None:
 
 
 @dataclass
-class Task:
-    """One exercise, as the master has it and as the student left it.
+class Original:
+    """One exercise as it was handed out.
 
     Args:
         id: such as "03.2".
@@ -94,7 +98,7 @@ class Task:
         points: 0 for an open exercise.
         check: grade_id of its check cell, None for an open exercise.
         answers: grade_ids of its answer cells.
-        stubs: their sources before the student's work.
+        stubs: their sources.
     """
 
     id: str
@@ -105,7 +109,7 @@ class Task:
     stubs: list[str]
 
 
-def tasks_of(exercises: Notebook) -> list[Task]:
+def originals_of(exercises: Notebook) -> list[Original]:
     """Lists the exercises of a notebook that was made from a master."""
     found = []
     for part in sections(exercises):
@@ -116,7 +120,7 @@ def tasks_of(exercises: Notebook) -> list[Task]:
             continue
         check = part.checks[0] if part.checks else None
         found.append(
-            Task(
+            Original(
                 id=f"{numbers.group(2)}.{numbers.group(3)}",
                 title=NUMBERED.fullmatch(part.heading).group(2),
                 points=float(check["metadata"]["nbgrader"]["points"]) if check else 0.0,
@@ -135,12 +139,14 @@ class Restored:
     Args:
         notebook: in nbformat 4.5, with the master's checks and metadata.
         own: places (in that notebook) of the cells that are the student's, by exercise.
+        outside: places of the student's cells that stand in no exercise.
         remarks: what was put back, for the instructor.
         numbers: for each place, the number of the cell as the student saw it, None for checks.
     """
 
     notebook: Notebook
     own: dict[str, list[int]]
+    outside: list[int] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     numbers: list[int | None] = field(default_factory=list)
 
@@ -152,35 +158,37 @@ def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
         handed_in: as `tidy` gives it.
         exercises: what was made from the master, with its check cells and metadata.
     """
-    tasks = tasks_of(exercises)
-    originals = {grade_id(cell): cell for cell in exercises["cells"] if grade_id(cell)}
+    originals = originals_of(exercises)
+    named = {grade_id(cell): cell for cell in exercises["cells"] if grade_id(cell)}
     remarks: list[str] = []
     cells = [dict(cell, number=n) for n, cell in enumerate(handed_in["cells"], start=1)]
-    checks = {task.check: task for task in tasks if task.check}
+    checks = {original.check: original for original in originals if original.check}
     known = {_bare(cell) for cell in exercises["cells"]}
 
     where: dict[str, list[int]] = {}  # grade_id -> places
     for place, cell in enumerate(cells):
-        name = _which(cell, originals)
+        name = _which(cell, named)
         cell["role"] = name
         if name:
             where.setdefault(name, []).append(place)
         elif grade_id(cell):
             remarks.append(f"cell {cell['number']} has the unknown grade_id {grade_id(cell)[:40]}")
-    if not any(name.startswith("answer-") for name in where) and tasks:
+    if not any(name.startswith("answer-") for name in where) and originals:
         remarks.append("the grading metadata is gone: answers are found by the headings")
 
     # After which place each check stands, and what was wrong with it.
-    after: dict[int, list[Task]] = {}
+    after: dict[int, list[Original]] = {}
     put_back: dict[str, list[str]] = {}
     edges = _edges(cells)
-    for task in tasks:
-        answers = [p for name in task.answers for p in where.get(name, [])]
-        if task.check:
-            after.setdefault(_place(task, answers, where, edges, len(cells)), []).append(task)
-        if task.check and (said := _changed(task, where, cells, originals)):
-            put_back.setdefault(said, []).append(task.id)
-        for name in task.answers:
+    for original in originals:
+        answers = [p for name in original.answers for p in where.get(name, [])]
+        if original.check:
+            after.setdefault(_place(original, answers, where, edges, len(cells)), []).append(
+                original
+            )
+        if original.check and (said := _changed(original, where, cells, named)):
+            put_back.setdefault(said, []).append(original.id)
+        for name in original.answers:
             count = len(where.get(name, []))
             if count > 1:
                 remarks.append(f"{name} stands {count} times: the last one is shown, all are run")
@@ -193,19 +201,20 @@ def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
     ]
 
     result: list[Cell] = []
-    own: dict[str, list[int]] = {task.id: [] for task in tasks}
+    own: dict[str, list[int]] = {original.id: [] for original in originals}
+    outside: list[int] = []
     numbers: list[int | None] = []
     section: str | None = None
-    ids = {task.id.partition(".")[2]: task.id for task in tasks}
-    home = {name: task.id for task in tasks for name in task.answers}
+    ids = {original.id.partition(".")[2]: original.id for original in originals}
+    home = {name: original.id for original in originals for name in original.answers}
 
     def put(cell: Cell, number: int | None) -> None:
         cell["id"] = f"cell-{len(result)}"
         result.append(cell)
         numbers.append(number)
 
-    for task in after.pop(-1, []):
-        put(_check_cell(originals[task.check]), None)
+    for original in after.pop(-1, []):
+        put(_check_cell(named[original.check]), None)
     for place, cell in enumerate(cells):
         heading = HEADING.match(cell["source"]) if cell["cell_type"] == "markdown" else None
         if heading:
@@ -215,32 +224,39 @@ def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
         if role not in checks and not _is_stray_check(cell):
             last = role and where[role][-1] == place
             exercise = home.get(role or "", section)
-            if exercise and (role or _bare(cell) not in known) and cell["source"].strip():
-                own[exercise].append(len(result))
-            put(_own_cell(cell, originals[role] if last else None), cell["number"])
-        for task in after.get(place, []):
-            put(_check_cell(originals[task.check]), None)
+            if (role or _bare(cell) not in known) and cell["source"].strip():
+                (own[exercise] if exercise else outside).append(len(result))
+            put(_own_cell(cell, named[role] if last else None), cell["number"])
+        for original in after.get(place, []):
+            put(_check_cell(named[original.check]), None)
     notebook = {
         "cells": result,
         "metadata": exercises["metadata"],
         "nbformat": 4,
         "nbformat_minor": 5,
     }
-    return Restored(notebook, own, remarks, numbers)
+    return Restored(notebook, own, outside, remarks, numbers)
 
 
 def _bare(cell: Cell) -> tuple[str, str]:
-    return cell["cell_type"], source(cell).strip()
+    """Returns the kind of a cell, and its text as it is in every form that is handed out.
+
+    What `make release` hands out lacks the links to what stays at home, the solutions among them.
+    """
+    text = source(cell)
+    if cell["cell_type"] == "markdown":
+        text = LINK.sub(r"\1", SOLUTION.sub("", text))
+    return cell["cell_type"], " ".join(text.split())
 
 
-def _which(cell: Cell, originals: dict[str, Cell]) -> str | None:
+def _which(cell: Cell, named: dict[str, Cell]) -> str | None:
     """Returns which cell of the master this is: by its grade_id, or as a check by its text."""
     name = grade_id(cell)
-    if name in originals:
+    if name in named:
         return name
     if cell["cell_type"] == "code" and (call := CALL.match(cell["source"])):
         name = f"check-{call.group(1)}-{call.group(2)}"
-        if name in originals and "\n" not in cell["source"].strip():
+        if name in named and "\n" not in cell["source"].strip():
             return name
     return None
 
@@ -265,22 +281,26 @@ def _edges(cells: list[Cell]) -> dict[int, int]:
 
 
 def _place(
-    task: Task, answers: list[int], where: dict[str, list[int]], edges: dict[int, int], count: int
+    original: Original,
+    answers: list[int],
+    where: dict[str, list[int]],
+    edges: dict[int, int],
+    count: int,
 ) -> int:
     """Returns the place after which the check of an exercise stands; -1 is the beginning."""
-    own = where.get(task.check or "", [])
+    own = where.get(original.check or "", [])
     last = max(answers, default=-1)
     if own and own[-1] > last >= 0:
         return own[-1]
     if last >= 0:
         return last
-    return edges.get(int(task.id.partition(".")[2]), own[-1] if own else count - 1)
+    return edges.get(int(original.id.partition(".")[2]), own[-1] if own else count - 1)
 
 
 def _changed(
-    task: Task, where: dict[str, list[int]], cells: list[Cell], originals: dict[str, Cell]
+    original: Original, where: dict[str, list[int]], cells: list[Cell], named: dict[str, Cell]
 ) -> str | None:
-    places = where.get(task.check or "", [])
+    places = where.get(original.check or "", [])
     if not places:
         return "which was deleted"
     if len(places) > 1:
@@ -288,7 +308,7 @@ def _changed(
     cell = cells[places[0]]
     if (
         cell["cell_type"] != "code"
-        or cell["source"].strip() != source(originals[task.check]).strip()
+        or cell["source"].strip() != source(named[original.check]).strip()
     ):
         return "which was changed"
     return None

@@ -4,12 +4,14 @@ nbgrader's own `Execute` waits for ever where a student's code makes it wait. `R
 among nbgrader's preprocessors. A cell that takes too long or prints too much is interrupted, and
 the next cell follows; a cell that cannot be interrupted ends the notebook, and what was right
 before stays right. Check cells are not run as code: the kernel judges the answers itself (see
-warm.py).
+warm.py). All seconds here are own seconds of the code (see own_time.py): a busy machine costs
+nobody a point.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import os
 import queue
@@ -25,9 +27,12 @@ from typing import Any
 from course.cards import grade_id
 from course.notebook import source
 
-PATIENCE = 3.0  # seconds that an interrupted cell has to end
-GRACE = 0.5  # seconds in which a cell that prints too much is stopped from inside, see warm.py
-START = 60.0  # seconds that a kernel has to begin
+PATIENCE = 5.0  # own seconds that an interrupted cell has to end
+INTERRUPTS = 4  # within these seconds
+GRACE = 0.5  # own seconds in which a cell that prints too much is stopped from inside, see warm.py
+SETTLING = 2.0  # own seconds after its answer in which the last outputs of a cell arrive
+START = 60.0  # own seconds that a kernel has to begin
+SILENCE = 300.0  # seconds of the clock after which a watcher that says nothing counts as gone
 KEPT = 20_000  # characters of text kept for a cell
 KEPT_PICTURES = 600_000  # characters of pictures kept for a cell
 MESSAGE_BYTES = 30_000_000  # a longer message is refused before it is in memory
@@ -38,8 +43,8 @@ class Limits:
     """What a notebook may take.
 
     Args:
-        cell: seconds of one cell.
-        notebook: seconds of the whole notebook.
+        cell: own seconds of one cell.
+        notebook: own seconds of all its cells together.
         memory: bytes of all its processes together.
         output: bytes that one cell may show.
     """
@@ -62,9 +67,11 @@ class Keeper:
         self.socket.connect(address)
         self.socket.sendall(json.dumps(order).encode() + b"\n")
         self.pid: int | None = None
+        self.own = 0.0  # seconds of the kernel and what it started, since it began
         self.stopped: str | None = None
         self.ended = False
         self._rest = b""
+        self._heard = time.monotonic()
 
     def look(self, wait: float = 0.0) -> None:
         """Takes in what the keeper said."""
@@ -75,19 +82,28 @@ class Keeper:
             except OSError:
                 got = b""
             if not got:
-                self.ended = True
-                self.stopped = self.stopped or "its watcher was killed"
-                if self.pid:
-                    self._signal(signal.SIGKILL)
+                self._gone("its watcher was killed")
                 return
+            self._heard = time.monotonic()
             *lines, self._rest = (self._rest + got).split(b"\n")
             for line in lines:
-                said = json.loads(line)
-                self.pid = said.get("pid", self.pid)
-                self.stopped = said.get("stopped", self.stopped)
-                if "ended" in said:
-                    self.ended = True
-                    self.stopped = self.stopped or _words(said["ended"])
+                self._take(json.loads(line))
+        if not self.ended and time.monotonic() - self._heard > SILENCE:
+            self._gone("its watcher is silent")
+
+    def _take(self, said: dict[str, Any]) -> None:
+        self.pid = said.get("pid", self.pid)
+        self.own = said.get("own", self.own)
+        self.stopped = said.get("stopped", self.stopped)
+        if "ended" in said:
+            self.ended = True
+            self.stopped = self.stopped or _words(said["ended"])
+
+    def _gone(self, why: str) -> None:
+        self.ended = True
+        self.stopped = self.stopped or why
+        if self.pid:
+            self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(OSError):
@@ -100,10 +116,93 @@ class Keeper:
         """Has everything killed that belongs to the kernel, and waits until it is."""
         with contextlib.suppress(OSError):
             self.socket.sendall(b"stop\n")
-        end = time.monotonic() + 5
-        while not self.ended and time.monotonic() < end:
+        while not self.ended:
             self.look(0.1)
         self.socket.close()
+
+
+class Action(enum.Enum):
+    """What is to be done about a cell."""
+
+    WAIT = enum.auto()
+    INTERRUPT = enum.auto()
+    LEAVE = enum.auto()  # it has answered, and nothing more is to come
+    GIVE_UP = enum.auto()  # it cannot be interrupted: its kernel is to be ended
+
+
+class Supervision:
+    """Decides about one cell from its own seconds and from what it showed.
+
+    A cell runs, it may be interrupted, and in the end it answers or is given up.
+
+    Args:
+        limits: of the notebook.
+        began: own seconds of the kernel when the cell began.
+        left: own seconds that the notebook has left.
+    """
+
+    def __init__(self, limits: Limits, began: float, left: float):
+        self.limits, self.began, self.left = limits, began, left
+        self.trouble: str | None = None  # why it was interrupted
+        self._flooded: float | None = None  # since when it has shown too much
+        self._interrupted: float | None = None
+        self._interrupts = 0
+        self._answered: float | None = None
+
+    @property
+    def has_answered(self) -> bool:
+        return self._answered is not None
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._interrupted is not None
+
+    def answered(self, own: float) -> None:
+        """Notes that the kernel is done with the cell; its last outputs may be on their way."""
+        if self._answered is None:
+            self._answered = own
+
+    def decide(self, own: float, shown: int) -> Action:
+        """Says what to do now.
+
+        Args:
+            own: own seconds of the kernel.
+            shown: bytes that the cell has shown.
+        """
+        if self._answered is not None:
+            return Action.LEAVE if own - self._answered > SETTLING else Action.WAIT
+        if self._interrupted is None:
+            self.trouble = self._too_long(own) or self._too_much(own, shown)
+            if self.trouble is None:
+                return Action.WAIT
+            self._interrupted = own
+        waited = own - self._interrupted
+        if waited >= PATIENCE:
+            self.trouble += " and did not let itself be interrupted"
+            return Action.GIVE_UP
+        if waited >= self._interrupts * PATIENCE / INTERRUPTS:
+            self._interrupts += 1
+            return Action.INTERRUPT
+        return Action.WAIT
+
+    def _too_long(self, own: float) -> str | None:
+        took = own - self.began
+        if took > self.limits.cell:
+            return f"it took longer than {self.limits.cell:g} s"
+        if took > self.left:
+            return f"the notebook took longer than {self.limits.notebook:g} s"
+        return None
+
+    def _too_much(self, own: float, shown: int) -> str | None:
+        if shown < self.limits.output:
+            return None
+        if self._flooded is None:
+            self._flooded = own
+        return printed_too_much(self.limits) if own - self._flooded > GRACE else None
+
+
+def printed_too_much(limits: Limits) -> str:
+    return f"it printed more than {limits.output / 1e6:g} MB"
 
 
 def _words(status: int | None) -> str:
@@ -134,11 +233,10 @@ class Run:
     troubles: dict[int, str] = field(default_factory=dict)  # by place of the cell
     stopped: str | None = None  # why the notebook did not run to its end
     stopped_at: int | None = None
-    seconds: float = 0.0
+    seconds: float = 0.0  # own seconds of all cells together
 
     def __call__(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """Runs a notebook; nbgrader calls this."""
-        began = time.monotonic()
         try:
             self._run(nb)
         except Ended as end:
@@ -147,7 +245,6 @@ class Run:
             name = grade_id(cell)
             if cell.cell_type == "code" and name.startswith("check-"):
                 cell.outputs = self._said(name)
-        self.seconds = time.monotonic() - began
         return nb, resources
 
     def _said(self, name: str) -> list[Any]:
@@ -159,8 +256,8 @@ class Run:
 
         found = self.verdicts.get(name)
         if found and found["state"] == "right" and not found["replaced"]:
-            return [new_output("stream", name="stdout", text=f"right: {found['reason']}\n")]
-        text = f"{found['state']}: {found['reason']}" if found else "the check was not made"
+            return [new_output("stream", name="stdout", text=f"right: {found['text']}\n")]
+        text = f"{found['state']}: {found['text']}" if found else "the check was not made"
         return [new_output("error", ename="CheckFailed", evalue=text, traceback=[text])]
 
     def _run(self, nb: Any) -> None:
@@ -190,7 +287,6 @@ class Run:
             "environment": {**self.environment, **home},
             "memory": self.limits.memory,
             "output": self.limits.output,
-            "seconds": self.limits.notebook,
         }
         keeper = Keeper(self.address, order)
         client = BlockingKernelClient()
@@ -215,26 +311,24 @@ class Run:
 
     def _begin(self, client: Any, keeper: Keeper) -> None:
         """Waits until the kernel answers and its outputs arrive."""
-        end = time.monotonic() + START
         request = client.kernel_info()
-        while True:
-            if self._reply(client, request):
-                break
-            keeper.look(0.02)
-            if keeper.ended or time.monotonic() > end:
-                raise Ended(keeper.stopped or "its kernel did not start")
+        while not self._reply(client, request):
+            self._still_there(keeper, 0.02)
         # Outputs may be lost before the subscription works: ask until the answer is heard.
-        while time.monotonic() < end:
+        while True:
             request = client.kernel_info()
             until = time.monotonic() + 0.1
             while time.monotonic() < until:
                 message = _get(client.iopub_channel, 0.05)
                 if message and message["parent_header"].get("msg_id") == request:
                     return
-            keeper.look()
-            if keeper.ended:
-                break
-        raise Ended(keeper.stopped or "its kernel did not start")
+            self._still_there(keeper)
+
+    @staticmethod
+    def _still_there(keeper: Keeper, wait: float = 0.0) -> None:
+        keeper.look(wait)
+        if keeper.ended or keeper.own > START:
+            raise Ended(keeper.stopped or "its kernel did not start")
 
     def _reply(self, client: Any, request: str) -> dict[str, Any] | None:
         while message := _get(client.shell_channel, 0.0):
@@ -244,8 +338,45 @@ class Run:
 
     def _cell(self, client: Any, keeper: Keeper, cell: Any, place: int) -> None:
         """Runs a cell, or has a check made; returns when it is over, or raises `Ended`."""
+        if self.seconds >= self.limits.notebook:
+            raise Ended(f"it ran longer than {self.limits.notebook:g} s")
         name = grade_id(cell)
-        is_check = name.startswith("check-")
+        request = self._send(client, cell, is_check=name.startswith("check-"))
+        shown = Shown(cell)
+        watch = Supervision(self.limits, keeper.own, self.limits.notebook - self.seconds)
+        is_idle = False
+        try:
+            while not (watch.has_answered and is_idle):
+                if reply := self._reply(client, request):
+                    watch.answered(keeper.own)
+                    self._keep_verdict(name, reply)
+                output = _get(client.iopub_channel, 0.05)
+                if output and output["parent_header"].get("msg_id") != request:
+                    shown.bytes += _size(output)  # printed by a thread of an earlier cell
+                elif output and output["msg_type"] == "status":
+                    is_idle = output["content"]["execution_state"] == "idle"
+                elif output and not watch.is_interrupted:
+                    shown.add(output)
+                keeper.look()
+                if keeper.ended and not output:
+                    self.troubles[place] = f"stopped: {keeper.stopped}"
+                    raise Ended(keeper.stopped)
+                action = watch.decide(keeper.own, shown.bytes)
+                if action is Action.INTERRUPT:
+                    keeper.interrupt()
+                elif action is Action.LEAVE:
+                    break  # the state "idle" follows at once, except where a flood drowned it
+                elif action is Action.GIVE_UP:
+                    raise Ended(watch.trouble)
+        finally:
+            self.seconds += keeper.own - watch.began
+            if watch.trouble:
+                self.troubles.setdefault(place, watch.trouble)
+        if shown.bytes >= self.limits.output:
+            self.troubles.setdefault(place, printed_too_much(self.limits))
+
+    def _send(self, client: Any, cell: Any, *, is_check: bool) -> str:
+        """Sends a cell to the kernel and returns the number of the message."""
         content = {
             "code": "" if is_check else source(cell),
             "silent": False,
@@ -258,58 +389,12 @@ class Run:
         if is_check:
             message["metadata"] = {"check": source(cell)}
         client.shell_channel.send(message)
-        request = message["header"]["msg_id"]
-        shown = Shown(cell)
-        end = time.monotonic() + self.limits.cell
-        patience: float | None = None
-        flood: float | None = None
-        reply, idle = None, None
-        while reply is None or not idle:
-            now = time.monotonic()
-            output = _get(client.iopub_channel, 0.05)
-            if output and output["parent_header"].get("msg_id") == request:
-                if output["msg_type"] == "status":
-                    idle = output["content"]["execution_state"] == "idle"
-                elif patience is None:
-                    shown.add(output)
-            elif output:
-                shown.bytes += _size(output)  # printed by a thread of an earlier cell
-            if reply is None and (reply := self._reply(client, request)):
-                # The state "idle" follows at once, except where a flood drowned it.
-                end = now + 2.0
-            if not output:
-                keeper.look()
-                if keeper.ended:
-                    self.troubles[place] = f"stopped: {keeper.stopped}"
-                    raise Ended(keeper.stopped)
-            if patience is None and reply is None:
-                if now > end:
-                    self.troubles[place] = f"it took longer than {self.limits.cell:g} s"
-                elif shown.bytes >= self.limits.output and now > (flood := flood or now + GRACE):
-                    self.troubles[place] = self._too_much()
-                else:
-                    continue
-                patience, interrupts = now + PATIENCE, 1
-                keeper.interrupt()
-            elif patience is not None and reply is None:
-                if now > patience:
-                    keeper.look()
-                    self.troubles[place] += " and did not let itself be interrupted"
-                    raise Ended(self.troubles[place])
-                if now > patience - PATIENCE * (1 - interrupts / 4):
-                    interrupts += 1
-                    keeper.interrupt()
-            elif now > end:
-                break
-        if shown.bytes >= self.limits.output:
-            self.troubles.setdefault(place, self._too_much())
-        if is_check and reply:
-            found = reply["content"].get("verdict")
-            if isinstance(found, dict):
-                self.verdicts[name] = found
+        return message["header"]["msg_id"]
 
-    def _too_much(self) -> str:
-        return f"it printed more than {self.limits.output / 1e6:g} MB"
+    def _keep_verdict(self, name: str, reply: dict[str, Any]) -> None:
+        found = reply["content"].get("verdict")
+        if name.startswith("check-") and isinstance(found, dict):
+            self.verdicts[name] = found
 
 
 class Shown:

@@ -1,14 +1,14 @@
-"""Looks at the text of a student's code for what is out to deceive the grader.
+"""Looks at the text of a student's code for what a teacher may want to look at.
 
-Nothing is run. Two degrees: a *deceit* gives the notebook 0 points and a *remark* is for the
-instructor alone. A deceit is what has no honest use in an exercise: another `check`, another
-function inside a library, the frames or the memory of whoever calls. Students write odd but honest
-things, so everything else that is unusual is only told.
+Nothing is run, and nothing here costs a point: a text cannot prove deceit, and honest students
+write odd things. What code really replaced in the process that judges it is found by `pristine`.
+Two degrees: what is *grave* has hardly an honest use in an exercise, and is told first.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import warnings
 from collections.abc import Iterator
@@ -29,15 +29,13 @@ INNER = {
     "tb_frame",
     "gi_frame",
     "cr_frame",
-    "cell_contents",
-    "__closure__",
     "_SEEN",
     "ast_transformers",
     "input_transformers_cleanup",
     "input_transformers_post",
 }
-# The same, but some students look into functions; what they change in the grader's is found later.
-TOLD = {"__globals__", "__code__", "__subclasses__"}
+# The same, but some students look into functions.
+TOLD = {"__globals__", "__code__", "__closure__", "cell_contents", "__subclasses__"}
 INNER_CALLS = {
     "gc.get_objects",
     "gc.get_referrers",
@@ -84,7 +82,11 @@ TOLD_CALLS = {"exec", "eval", "compile", "__import__", "globals", "vars"}
 TOLD_MODULES = {"gc", "subprocess", "socket", "urllib", "requests", "builtins", "multiprocessing"}
 TOLD_MODULES |= {"importlib", "signal", "threading", "shutil"}
 MAGIC = re.compile(r"^\s*(%%?\w+|!.*)", re.MULTILINE)
+SHELL_CALL = "get_ipython()"
 HARMLESS_MAGICS = ("%matplotlib", "%time", "%%time", "%timeit", "%%timeit", "%config", "%precision")
+
+
+BUILTINS = {*vars(builtins), "get_ipython"}
 
 
 @dataclass(frozen=True)
@@ -94,19 +96,20 @@ class Suspicion:
     Args:
         what: what was seen, in words that follow "cell 5: ".
         cell: number of the cell, from 1.
-        deceit: whether the notebook gets no points for it.
+        grave: whether it has hardly an honest use.
     """
 
     what: str
     cell: int
-    deceit: bool
+    grave: bool
 
     def __str__(self) -> str:
-        return f"cell {self.cell} {self.what}"
+        ask = "look at it, it cost nothing: " if self.grave else ""
+        return f"{ask}cell {self.cell} {self.what}"
 
 
 def suspicions(handed_in: Notebook, given: set[str]) -> list[Suspicion]:
-    """Finds what is suspicious in the code of a notebook.
+    """Finds what is suspicious in the code of a notebook, what is grave first.
 
     Args:
         handed_in: as `tidy` gives it.
@@ -115,10 +118,7 @@ def suspicions(handed_in: Notebook, given: set[str]) -> list[Suspicion]:
     cells = [(n, c) for n, c in enumerate(handed_in["cells"], 1) if c["cell_type"] == "code"]
     cells = [(n, c) for n, c in cells if source(c).strip() not in given]
     trees = {number: _tree(source(cell)) for number, cell in cells}
-    names = dict(_imports([tree for tree in trees.values() if tree]))
-    for text in given:
-        if tree := _tree(text):
-            names = dict(_imports([tree])) | names
+    names = Names([tree for text in given if (tree := _tree(text))], list(trees.values()))
     found: list[Suspicion] = []
     for number, cell in cells:
         for magic in MAGIC.finditer(source(cell)):
@@ -128,11 +128,11 @@ def suspicions(handed_in: Notebook, given: set[str]) -> list[Suspicion]:
         if tree := trees[number]:
             # IPython turns a magic into a call of get_ipython(), which was told already.
             found += [
-                Suspicion(what, number, deceit)
-                for what, deceit in _look(tree, names)
-                if deceit or "get_ipython()" not in what or "get_ipython" in source(cell)
+                Suspicion(what, number, grave)
+                for what, grave in _look(tree, names)
+                if grave or SHELL_CALL not in what or "get_ipython" in source(cell)
             ]
-    return list(dict.fromkeys(found))
+    return sorted(dict.fromkeys(found), key=lambda suspicion: not suspicion.grave)
 
 
 def _tree(text: str) -> ast.Module | None:
@@ -147,36 +147,82 @@ def _tree(text: str) -> ast.Module | None:
         return None
 
 
-def _imports(trees: list[ast.Module]) -> Iterator[tuple[str, str]]:
+class Names:
+    """What the names in a notebook stand for.
+
+    A name that a student binds to something of their own, such as `copy = deepcopy(layer)` or an
+    argument, is theirs from then on, whatever was imported under it.
+
+    Args:
+        given: the course's own cells.
+        own: the student's; None for a cell that is not Python.
+    """
+
+    def __init__(self, given: list[ast.Module], own: list[ast.Module | None]):
+        own = [tree for tree in own if tree]
+        self.known = dict(pair for tree in [*given, *own] for pair in _imports(tree))
+        self.bound: dict[str, list[ast.AST | None]] = {}
+        for tree in own:
+            for name, value in _bindings(tree):
+                self.bound.setdefault(name, []).append(value)
+        for _ in range(3):  # t = torch; n = t.nn; ...
+            for name, values in self.bound.items():
+                paths = [self.path(value) for value in values]
+                if all(paths):
+                    self.known[name] = paths[-1]
+                else:
+                    self.known.pop(name, None)
+        self.roots = {full.split(".")[0] for full in self.known.values()}
+
+    def path(self, node: ast.AST | None) -> str:
+        """Writes out a dotted name: F.softmax is torch.nn.functional.softmax; "" if unknown."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        root = ""
+        if isinstance(node, ast.Name):
+            is_builtin = node.id in BUILTINS and node.id not in self.bound
+            root = self.known.get(node.id, node.id if is_builtin else "")
+        elif isinstance(node, ast.Call) and self.path(node.func).endswith("get_ipython"):
+            root = SHELL_CALL
+        return ".".join([root, *reversed(parts)]) if root else ""
+
+    def of_library(self, path: str) -> bool:
+        root = path.split(".")[0]
+        return root in JUDGES and root in self.roots
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Gives each name that an import binds, and what it stands for, written out."""
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    bound = alias.asname or alias.name.split(".")[0]
-                    yield bound, alias.name if alias.asname else bound
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    yield alias.asname or alias.name, f"{node.module or ''}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                bound = alias.asname or alias.name.split(".")[0]
+                yield bound, alias.name if alias.asname else bound
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{node.module or ''}.{alias.name}"
 
 
-def _path(node: ast.AST, names: dict[str, str]) -> str:
-    """Writes out a dotted name: F.softmax becomes torch.nn.functional.softmax; "" if it is none."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        return ".".join([names.get(node.id, node.id), *reversed(parts)])
-    if isinstance(node, ast.Call) and _path(node.func, names).split(".")[-1] == "get_ipython":
-        return ".".join(["get_ipython()", *reversed(parts)])
-    return ""
+def _bindings(tree: ast.Module) -> Iterator[tuple[str, ast.AST | None]]:
+    """Gives each name that is bound without an import, and its value where one is seen."""
+    for node in ast.walk(tree):
+        for target, value in _targets(node):
+            if isinstance(target, ast.Name) and not isinstance(node, ast.Delete):
+                yield target.id, value
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, None
+        elif isinstance(node, ast.arg):
+            yield node.arg, None
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name, None
 
 
-def _look(tree: ast.Module, names: dict[str, str]) -> Iterator[tuple[str, bool]]:
-    """Gives what is suspicious, and whether it is a deceit."""
+def _look(tree: ast.Module, names: Names) -> Iterator[tuple[str, bool]]:
+    """Gives what is suspicious, and whether it is grave."""
     if "check" in _bound(tree):
-        yield "gives check another meaning", True
+        yield "gives check another meaning", False  # the grader never calls it
     for node in ast.walk(tree):
         yield from _assigned(node, names)
         if isinstance(node, ast.Attribute):
@@ -253,34 +299,32 @@ def _targets(node: ast.AST) -> Iterator[tuple[ast.AST, Any]]:
             yield target, value
 
 
-def _assigned(node: ast.AST, names: dict[str, str]) -> Iterator[tuple[str, bool]]:
+def _assigned(node: ast.AST, names: Names) -> Iterator[tuple[str, bool]]:
     for target, value in _targets(node):
         if isinstance(target, ast.Subscript):
-            path = _path(target.value, names)
+            path = names.path(target.value)
             if path == "sys.modules":
-                yield "replaces a module in sys.modules", True
+                key = getattr(target.slice, "value", None)
+                ours = isinstance(key, str) and key.split(".")[0] in COURSE
+                # Whoever takes others out wants to load them anew.
+                yield "replaces a module in sys.modules", ours or not isinstance(node, ast.Delete)
             elif path.split(".")[0] in COURSE or path.endswith("__dict__"):
                 yield f"writes into {path}", True
         elif isinstance(target, ast.Attribute):
-            path = _path(target, names)
-            if not _of_library(path, names) or SETTINGS.search(path):
+            path = names.path(target)
+            if not names.of_library(path) or SETTINGS.search(path):
                 continue
             # torch.manual_seed = 0 is a slip of who meant to call it; it is put back.
             yield f"replaces {path}", not isinstance(value, ast.Constant)
 
 
-def _of_library(path: str, names: dict[str, str]) -> bool:
-    root = path.split(".")[0]
-    return root in JUDGES and root in {full.split(".")[0] for full in names.values()}
-
-
-def _attribute(node: ast.Attribute, names: dict[str, str]) -> Iterator[tuple[str, bool]]:
+def _attribute(node: ast.Attribute, names: Names) -> Iterator[tuple[str, bool]]:
     if node.attr in INNER:
         yield f"uses {node.attr}, through which code reaches its caller", True
     if node.attr in TOLD:
         yield f"uses {node.attr}", False
-    path = _path(node, names)
-    if path.startswith("get_ipython()."):
+    path = names.path(node)
+    if path.startswith(f"{SHELL_CALL}."):
         part = path.split(".")[1]
         if part in SHELL:
             yield f"reaches for {path}", True
@@ -292,13 +336,13 @@ def _attribute(node: ast.Attribute, names: dict[str, str]) -> Iterator[tuple[str
         yield "uses sys.modules", False
 
 
-def _call(node: ast.Call, names: dict[str, str]) -> Iterator[tuple[str, bool]]:
-    path = _path(node.func, names)
-    first = _path(node.args[0], names) if node.args else ""
+def _call(node: ast.Call, names: Names) -> Iterator[tuple[str, bool]]:
+    path = names.path(node.func)
+    first = names.path(node.args[0]) if node.args else ""
     if path in ("setattr", "delattr", "object.__setattr__", "type.__setattr__") or path.endswith(
         "patch.object"
     ):
-        if _of_library(first, names):
+        if names.of_library(first):
             yield f"replaces a part of {first}", True
     elif path in (
         "sys.modules.pop",
@@ -313,7 +357,7 @@ def _call(node: ast.Call, names: dict[str, str]) -> Iterator[tuple[str, bool]]:
         yield f"calls {path}, which acts on the modules of everybody", True
     elif path in TOLD_CALLS:
         yield f"calls {path}", False
-    elif path == "getattr" and _of_library(first, names):
+    elif path == "getattr" and names.of_library(first):
         told = isinstance(node.args[1], ast.Constant) if len(node.args) > 1 else False
         if not told:
             yield f"looks up a part of {first} by a name that it computes", False

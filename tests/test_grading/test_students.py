@@ -1,4 +1,7 @@
-"""Grading, whole: made-up students hand in, tools/grade.py runs as an instructor would run it."""
+"""Grading, whole: made-up students hand in, tools/grade.py runs as an instructor would run it.
+
+What they hand in is what `make release` hands out, written into.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ import csv
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
 import zipfile
-from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from notebook_rules import ROOT
@@ -21,6 +23,7 @@ pytest.importorskip(
     "nbgrader", reason="grading has requirements of its own: requirements-grading.txt"
 )
 
+
 import class_of_thirty as making
 from class_of_thirty import (
     CHEATS,
@@ -28,20 +31,20 @@ from class_of_thirty import (
     before_checks,
     changed_checks,
     chapter_of,
-    code_cell,
     find_cell,
     inserted,
     is_check,
+    light,
     raw,
     without,
 )
-from grading import handed_in, report, restore, suspicion
+from grading import results
 
 STEM = "03_exercises"
 CHAPTER = ROOT / "notebooks" / "03_scaled_dot_product_attention.ipynb"
 TOOL = ROOT / "tools" / "grade.py"
-CELL = 4  # seconds, the limit in these tests
-MEMORY = 1_500_000_000
+CELL = 4  # own seconds, the limit in these tests
+SLEEP = f"9{os.getpid()}"  # seconds that a process left behind would sleep; nobody else's does
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +52,9 @@ def chapter() -> Chapter:
     return chapter_of("03")
 
 
-def answer(notebook: dict[str, Any], number: str, text: str) -> dict[str, Any]:
+def answer(notebook: dict[str, Any], number: str, text: str, chapter: str = "03") -> dict[str, Any]:
     """Gives an exercise another answer, and returns the notebook."""
-    find_cell(notebook, f"answer-03-{number}")["source"] = text
+    find_cell(notebook, f"answer-{chapter}-{number}")["source"] = text
     return notebook
 
 
@@ -99,14 +102,14 @@ ACCIDENTS: dict[str, tuple[str, int, str]] = {
     ),
     "stays behind": (
         "import subprocess\n"
-        "subprocess.Popen(['sleep', '98765'], start_new_session=True)\n"
-        "subprocess.Popen('sleep 98765 & sleep 98765 &', shell=True, start_new_session=True)",
+        f"subprocess.Popen(['sleep', '{SLEEP}'], start_new_session=True)\n"
+        f"subprocess.Popen('sleep {SLEEP} & sleep {SLEEP} &', shell=True, start_new_session=True)",
         5,
         "imports subprocess",
     ),
     "multiplies": (
         "import os, time\nfor _ in range(100):\n    if not os.fork():\n        time.sleep(1000)\n"
-        "time.sleep(2)",
+        "time.sleep(1000)",
         1,
         "it started more than 60 processes",
     ),
@@ -118,6 +121,22 @@ ACCIDENTS: dict[str, tuple[str, int, str]] = {
         "torch.jit.script(torch.nn.Linear(2, 3))\n%time 1 + 1",
         5,
         "replaces torch.manual_seed",
+    ),
+}
+# Replaces something for good in the right answer of exercise 2: that exercise earns nothing, the
+# others what they are worth. See also CHEATS.
+REPLACED: dict[str, tuple[str, str]] = {
+    "replaces allclose, solved": (
+        "torch.allclose = lambda *a, **k: True",
+        "03.2: 0 points, because it replaced torch.allclose",
+    ),
+    "patches Linear, solved": (
+        "torch.nn.Linear.forward = lambda self, x: x",
+        "03.2: 0 points, because it replaced torch.nn",
+    ),
+    "replaces sys.modules, solved": (
+        "import sys, types\nsys.modules['einops'] = types.ModuleType('einops')",
+        "03.2: 0 points, because it replaced sys.modules['einops']",
     ),
 }
 # Each of these is a cell of its own in one notebook. They cost nothing: the next cell follows.
@@ -145,20 +164,23 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
         content = content if isinstance(content, bytes) else raw(content)
         made[name] = ({f"{name}/{file}.ipynb": content}, points, reason)
 
-    # To check few answers takes less time: "some" are 3 points.
-    some, blank = lambda: chapter.solved(["1", "2"]), lambda: chapter.solved([])
+    # To run and check little takes less time: "some" are 3 points.
+    def few(*solved: str) -> dict[str, Any]:
+        return light(chapter.solved(solved))
+
+    some, blank = lambda: few("1", "2"), lambda: few()
     add("solved", chapter.solved(), 14)
-    add("blank", blank(), 0)
-    add("half", chapter.solved(["1", "3", "5"]), 1 + 2 + 2)
-    wrong = chapter.solved(["3", "4", "7"])
+    add("blank", chapter.blank, 0)
+    add("half", few("1", "3", "5"), 1 + 2 + 2)
+    wrong = few("3", "4", "7")
     cell = find_cell(wrong, "answer-03-4")
     cell["source"] = cell["source"].replace("dim=-1", "dim=-2")
     add("wrong axis", wrong, 2)
-    endless = answer(chapter.solved(["1", "3"]), "2", "def softmax(scores):\n    while True: pass")
+    endless = answer(few("1", "3"), "2", "def softmax(scores):\n    while True: pass")
     add("endless answer", endless, 3, "03.2: the check was stopped: it took longer than 4 s")
     for name, (code, reason) in CHEATS.items():
         add(name, inserted(blank(), code.replace("{n}", "03")), 0, reason)
-    add("redefines, solved", inserted(some(), "def check(*a): pass"), 0, "another meaning")
+    add("redefines, solved", inserted(some(), "def check(*a): pass"), 3, "another meaning")
     add("before each check", before_checks(blank(), "check = print"), 0, "check another meaning")
 
     # Checks that are not what they were.
@@ -172,7 +194,7 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
         cell["metadata"]["nbgrader"] |= {"grade": False, "solution": True, "points": "many"}
 
     add("check: 1000", changed_checks(blank(), passes), 0, "which was changed")
-    add("check: 1000, half", changed_checks(chapter.solved(["1", "2"]), passes), 3, "was changed")
+    add("check: 1000, half", changed_checks(some(), passes), 3, "was changed")
     add("check: of 1000 points", changed_checks(some(), points), 3)
     add("check: not graded", changed_checks(blank(), ungraded), 0)
     add("check: not graded, solved", changed_checks(some(), ungraded), 3)
@@ -194,13 +216,14 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     add("only code", without(some(), lambda c: c["cell_type"] != "code"), 3)
 
     for name, (code, worth, reason) in ACCIDENTS.items():
-        notebook = chapter.solved(["1", "2", "3"])
-        add(name, answer(notebook, "2", softmax_that(code)), worth, reason)
-    notebook = chapter.solved(["1", "2", "3"])
+        add(name, answer(few("1", "2", "3"), "2", softmax_that(code)), worth, reason)
+    for name, (code, reason) in REPLACED.items():
+        add(name, answer(few("1", "2", "3"), "2", softmax_that(code)), 3, reason)
+    notebook = few("1", "2", "3")
     for code in SMALL:
         inserted(notebook, code)
     add("small things", notebook, 5)
-    add("gives up", inserted(chapter.solved(["1"]), "exit()", len(chapter.blank["cells"])), 1)
+    add("gives up", inserted(few("1"), "exit()", 99), 1)
 
     # No notebooks.
     add("empty", b"", 0, "the file is empty")
@@ -214,6 +237,15 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     )
     add("the chapter", CHAPTER.read_bytes(), 0, "holds no exercises")
     add("named otherwise", some(), 3, "named as chapter 08", file="08_exercises")
+    # A whole folder after an update: the newer file is the untouched one.
+    made["updated"] = (
+        {
+            f"updated/{STEM}.ipynb": raw(some()),
+            f"updated/{STEM}.new.ipynb": raw(chapter.blank),
+        },
+        3,
+        "",
+    )
     add("html", answer(blank(), "7", "<script>alert(1)</script>"), 0)
     return made
 
@@ -229,7 +261,7 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-    solved, half = raw(chapter.solved(["1", "2"])), raw(chapter.solved(["1"]))
+    solved, half = (raw(light(chapter.solved(which))) for which in (["1", "2"], ["1"]))
 
     # Layouts, names, several files.
     def put(name: str, content: bytes, age: int = 0) -> None:
@@ -257,7 +289,18 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         archive.writestr(f"../../outside_{STEM}.ipynb", solved)
         archive.writestr(f"__MACOSX/._{STEM}.ipynb", b"\0")
     put("broken.zip", b"PK\3\4 and no more")
+    put("rar.rar", b"Rar!")
+    put(f"lovelace_LATE_12345_67890_{STEM}.ipynb", solved)
+    with zipfile.ZipFile(folder / "twice.zip", "w") as archive:
+        archive.writestr("zipped.zip", (folder / "zipped.zip").read_bytes())
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+    # Of last week: a table with a column that the teacher typed, and a file of the teacher's.
+    out = base / "class-grades"
+    out.mkdir()
+    (out / results.MADE_BY).write_text('{"files": ["grades.csv"]}')
+    (out / "grades.csv").write_text("student;chapter;points;bonus\nhalf;03;5;2,5\n")
+    (out / "letter.txt").write_text("mine")
 
     command = [sys.executable, TOOL, folder, "--cell-seconds", CELL, "--notebook-seconds", 60]
     began = time.monotonic()
@@ -271,7 +314,6 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     )
     print(done.stdout, done.stderr, f"{time.monotonic() - began:.0f} s")
     assert done.returncode == 0, done.stdout + done.stderr
-    out = base / "class-grades"
     rows = list(csv.DictReader((out / "grades.csv").open(encoding="utf-8-sig", newline="")))
     return {
         "made": made,
@@ -299,7 +341,17 @@ NAMED = [
     *("check: 1000", "check: 1000, half", "check: of 1000 points", "check: not graded"),
     *("check: not graded, solved", "check: deleted", "check: deleted, blank", "check: doubled"),
     *("check: moved up", "check: text", "answers deleted", "no metadata", "only code"),
-    *(*ACCIDENTS, "small things", "gives up", "empty", "cut off", "not JSON", "no cells"),
+    *(
+        *REPLACED,
+        *ACCIDENTS,
+        "small things",
+        "updated",
+        "gives up",
+        "empty",
+        "cut off",
+        "not JSON",
+        "no cells",
+    ),
     *("a list", "deep", "strange cells", "the chapter", "named otherwise", "html"),
 ]
 
@@ -328,8 +380,11 @@ def test_no_student_is_left_out(graded):
         ("nested", 3, "2 files"),
         ("several", 1, "2 files: took several/" + STEM + " (1).ipynb"),
         ("zipped", 3, ""),
-        ("ill", 0, "not handed in"),
-        ("broken", 0, "not handed in"),
+        ("ill", 0, "not handed in; ill/notes.txt: no notebook"),
+        ("broken", 0, "not handed in; broken.zip: a zip file that cannot be read"),
+        ("rar", 0, "not handed in; rar.rar: an archive of kind .rar"),
+        ("twice", 3, ""),
+        ("lovelace", 3, "late, says its name"),
         ("'=cmd|'x'!A1, \"q\"", 3, ""),
         ("<img src=x onerror=alert(1)>", 3, ""),
     ],
@@ -351,6 +406,37 @@ def test_the_tables_are_one_line_for_each_student_and_no_formulas(graded):
     assert row["exercises"] == "03.1 1/1; 03.2 0/2; 03.3 2/2; 03.4 0/3; 03.5 2/2; 03.6 0/4"
     assert (row["share"], row["to_read"]) == ("0.357", "0")
     assert graded["rows"]["solved"]["to_read"] == "1"
+    assert graded["rows"]["blank"]["to_read"] == "0"
+    assert not graded["rows"]["solved"]["reason"] and not graded["rows"]["blank"]["reason"]
+
+
+def test_what_last_week_left_is_kept(graded):
+    assert (graded["out"] / "letter.txt").read_text() == "mine"
+    (kept,) = (graded["out"] / "earlier").iterdir()
+    assert "half;03;5;2,5" in (kept / "grades.csv").read_text()
+    assert graded["rows"]["half"]["bonus"] == "2,5"
+    assert str(kept) in graded["said"]
+
+
+def test_the_class_at_a_glance_counts_what_the_checks_said(graded):
+    with (graded["out"] / "class.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["exercise"] == "03.4"]
+    assert {row["students"] for row in rows} == {str(graded["count"])}
+    (wrong,) = [row for row in rows if "runs over the queries" in row["words"]]
+    assert wrong["had_it"] == "1" and wrong["cause"].replace("-", "").isalnum()
+    page = (graded["out"] / "class.html").read_text(encoding="utf-8")
+    assert f"1 of {graded['count']}: {wrong['words']}" in page
+    for target in re.findall(r'href="(feedback/[^"]+)"', page):
+        assert (graded["out"] / unquote(target)).is_file()
+
+
+def test_every_zero_has_its_reason_in_the_table(graded):
+    text = (graded["out"] / "grades.csv").read_text(encoding="utf-8-sig")
+    # In these nothing stands: "not yet" is all that there is to say.
+    blank = {"blank", "html", "check: not graded", "prints a fake line"}
+    for row in csv.DictReader(text.splitlines()):
+        if row["points"] == "0" and row["student"] not in blank:
+            assert row["reason"], row
 
 
 def test_nothing_that_was_handed_in_is_changed_and_nothing_is_left_over(graded):
@@ -362,7 +448,7 @@ def test_nothing_that_was_handed_in_is_changed_and_nothing_is_left_over(graded):
     listed = subprocess.run(
         ["ps", "-eo", "args"], capture_output=True, text=True, check=True
     ).stdout
-    assert "sleep 98765" not in listed
+    assert f"sleep {SLEEP}" not in listed
     assert "left alone: list.xlsx" in graded["said"]
 
 
@@ -388,184 +474,6 @@ def test_a_flood_does_not_reach_the_pages(graded):
     for name in ("prints", "prints at once", "prints from outside"):
         assert (graded["out"] / "feedback" / f"{name}.html").stat().st_size < 100_000
         assert (graded["out"] / "logs" / f"{name}.txt").stat().st_size < 100_000
-
-
-# ----------------------------------------------------------------------------- before anything runs
-
-
-def run(*arguments: Any, cwd: Path | None = None) -> str:
-    """Runs the command, which must refuse, and returns its one line."""
-    command = [sys.executable, str(TOOL), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
-    assert done.returncode == 1 and not done.stdout
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("grade: "), done.stderr
-    return done.stderr
-
-
-def test_errors_say_what_to_do(tmp_path):
-    assert "Type: make grade SUBMISSIONS=folder" in run()
-    assert "which is not there" in run(tmp_path / "nowhere")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert "got nothing" in run(empty)
-    (empty / "readme.txt").write_text("hello")
-    assert "got no such notebook" in run(empty)
-    assert "OUT lies outside" in run(empty, "--out", empty / "grades")
-    assert "OUT lies outside" in run(empty, "--out", tmp_path)
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "mine.txt").write_text("mine")
-    assert "which holds something else" in run(empty, "--out", other)
-    assert (other / "mine.txt").read_text() == "mine"
-    assert "--chapter is one of" in run(empty, "--chapter", "77")
-
-
-def test_stopping_leaves_nothing_behind(chapter, tmp_path):
-    folder = tmp_path / "class"
-    for name in ("one", "two"):
-        (folder / name).mkdir(parents=True)
-        notebook = inserted(
-            chapter.solved([]), "import subprocess\nsubprocess.run(['sleep', '87654'])"
-        )
-        (folder / name / f"{STEM}.ipynb").write_bytes(raw(notebook))
-    scratch = tmp_path / "t"
-    scratch.mkdir()
-    command = [sys.executable, str(TOOL), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    )
-
-    def running() -> bool:
-        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-        return "sleep 87654" in listed.stdout
-
-    wait_until(running, 30)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == 1 and said.strip() == "grade: stopped; nothing was written"
-    wait_until(lambda: not running(), 5)
-    assert not list(scratch.iterdir())
-    assert [p.name for p in tmp_path.iterdir() if p != scratch] == ["class"]
-
-
-def wait_until(condition: Any, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.1)
-
-
-# -------------------------------------------------------------------------------------- its parts
-
-
-def looked_at(*texts: str) -> list[tuple[bool, str]]:
-    notebook = {"cells": [code_cell(text) for text in texts]}
-    found = suspicion.suspicions(notebook, {"import torch\nimport torch.nn.functional as F"})
-    return [(s.deceit, s.what) for s in found]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "F.softmax = my_softmax",
-        "import torch as t\nt.nn.Linear.forward = lambda s, x: x",
-        "setattr(torch, 'allclose', yes)",
-        "for check in (1, 2): pass",
-        "from mine import check",
-        "with open('x') as check: pass",
-        "def f():\n    global check\n    check = print",
-        "(check := print)",
-        "import sys\ndel sys.modules['checks']",
-        "import sys\nsys.modules.pop('checks')",
-        "from inspect import stack",
-        "import gc\nprint(gc.get_objects())",
-        "import ctypes",
-        "import os\nos.environ['NBGRADER_EXECUTION'] = ''",
-        "__builtins__.print = 1",
-        "import builtins\nbuiltins.all = lambda *a: True",
-        "get_ipython().kernel.do_execute = 0",
-        "def f():\n    return f.__closure__[0].cell_contents",
-    ],
-)
-def test_a_deceit_is_seen(text):
-    assert any(deceit for deceit, _ in looked_at(text)), looked_at(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "x = torch.ones(3)\nx.requires_grad = True\nx.grad = None\nx.data = x.data * 2",
-        "class A(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        "        self.check = 1\n        self.softmax = torch.softmax",
-        "def progress(x):\n    check = x\n    return check",
-        "plt.rcParams['figure.figsize'] = 3, 4\ntorch.backends.cudnn.benchmark = False",
-        "import sys\nsys.path.append('.')\nsys.setrecursionlimit(5000)",
-        "import inspect\ninspect.signature(print)\nimport copy\ncopy.deepcopy([])",
-        "layer.weight.data = torch.ones(2)\nmodel.forward = print",
-        "[check for check in range(3)]",
-        "from checks import check, progress",
-        "from checks import check as check",
-        "eval('1 + 1')\n!ls\n%%bash",
-        "examine = 1\nimport types\ntypes.FunctionType(f.__code__, f.__globals__)",
-        "this is no Python",
-        "",
-    ],
-)
-def test_what_is_odd_but_honest_costs_nothing(text):
-    assert not any(deceit for deceit, _ in looked_at(text)), looked_at(text)
-
-
-def test_what_is_unusual_is_told():
-    assert [what for _, what in looked_at("!rm -r .", "eval('1')", "import socket")] == [
-        "has the magic '!rm -r .'",
-        "calls eval",
-        "imports socket",
-    ]
-
-
-def test_a_zip_file_writes_only_into_its_folder(tmp_path):
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        for name in (f"../{STEM}.ipynb", f"/etc/{STEM}.ipynb", "a/b:c?.ipynb", "x.txt"):
-            archive.writestr(name, "{}")
-    target = tmp_path / "target"
-    target.mkdir()
-    assert handed_in.unpack(tmp_path / "a.zip", target) is None
-    assert sorted(p.name for p in target.rglob("*.ipynb")) == [f"{STEM}.ipynb", "b_c_.ipynb"]
-    assert {p.name for p in tmp_path.iterdir()} == {"a.zip", "target"}
-
-
-def test_a_zip_file_that_grows_too_large_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(handed_in, "ZIP_BYTES", 10_000)
-    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.ipynb", b"0" * 1_000_000)
-    target = tmp_path / "target"
-    target.mkdir()
-    assert "unpacks to too much" in handed_in.unpack(tmp_path / "a.zip", target)
-    assert not list(target.rglob("*.ipynb"))
-
-
-def test_pages_never_share_a_name():
-    taken: set[str] = set()
-    names = ["Ada", "ada", "a/b", "a:b", "..", "ADA", "x" * 500, "Ada 2"]
-    made = [report.page_name(name, taken) for name in names]
-    assert len({name.casefold() for name in made}) == len(names)
-    assert made[:4] == ["Ada", "ada 2", "a_b", "a_b 2"]
-    assert all("/" not in name and len(name) < 130 for name in made)
-
-
-def test_a_check_stands_behind_every_answer_of_its_exercise(chapter):
-    notebook = restore.tidy(raw(without(chapter.solved(), is_check)))
-    done = restore.restore(notebook, chapter.blank).notebook["cells"]
-    names = [restore.grade_id(cell) for cell in done if restore.grade_id(cell)]
-    assert names[:7] == [
-        *("answer-03-1", "check-03-1", "answer-03-2", "check-03-2"),
-        *("answer-03-3", "answer-03-3b", "check-03-3"),
-    ]
-    untouched = restore.restore(restore.tidy(raw(chapter.blank)), chapter.blank)
-    same = [(c["cell_type"], c["source"]) for c in untouched.notebook["cells"]]
-    assert same == [(c["cell_type"], "".join(c["source"])) for c in chapter.blank["cells"]]
-    assert not untouched.remarks
 
 
 def test_the_class_of_thirty_has_thirty_students(chapter):

@@ -1,0 +1,67 @@
+"""The order that grading needs, out of what was handed in."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("nbgrader", reason="grading has requirements of its own")
+
+from class_of_thirty import Chapter, chapter_of, code_cell, inserted, is_check, raw, without
+from course.making import generate
+from course.registry import course
+from grading import restore
+
+
+@pytest.fixture(scope="module")
+def chapter() -> Chapter:
+    return chapter_of("03")
+
+
+@pytest.fixture(scope="module")
+def in_a_clone() -> dict:
+    """The same notebook as notebooks/exercises has it, with links to the solutions."""
+    return generate(json.loads(course()["03"].master.read_text(encoding="utf-8")))
+
+
+def test_what_a_release_hands_out_is_nobodys_work(chapter, in_a_clone):
+    assert "your instructor has it" in raw(chapter.blank).decode()
+    assert "your instructor has it" not in raw(in_a_clone).decode()
+    for handed_in in (chapter.blank, in_a_clone):
+        for handed_out in (chapter.blank, in_a_clone):
+            done = restore.restore(restore.tidy(raw(handed_in)), handed_out)
+            assert not done.outside and not done.remarks
+            for original in restore.originals_of(handed_out):
+                answers = [done.notebook["cells"][place] for place in done.own[original.id]]
+                assert [cell["source"] for cell in answers] == original.stubs
+
+
+def test_a_hint_that_was_written_into_is_work(chapter):
+    notebook = json.loads(raw(chapter.blank))
+    hints = [c for c in notebook["cells"] if "Hint 1" in "".join(c["source"])]
+    hints[0]["source"] = "".join(hints[0]["source"]) + "\n\nI think that it is the keys."
+    done = restore.restore(restore.tidy(raw(notebook)), chapter.blank)
+    assert len(done.own["03.1"]) == 2
+
+
+def test_cells_before_and_behind_the_exercises_are_the_students(chapter):
+    notebook = inserted(chapter.solved([]), "mine = 1")
+    notebook["cells"].append(code_cell("mine = 2"))
+    done = restore.restore(restore.tidy(raw(notebook)), chapter.blank)
+    cells = [done.notebook["cells"][place]["source"] for place in done.outside]
+    assert cells == ["mine = 1", "mine = 2"]
+
+
+def test_a_check_stands_behind_every_answer_of_its_exercise(chapter):
+    notebook = restore.tidy(raw(without(chapter.solved(), is_check)))
+    done = restore.restore(notebook, chapter.blank).notebook["cells"]
+    names = [restore.grade_id(cell) for cell in done if restore.grade_id(cell)]
+    assert names[:7] == [
+        *("answer-03-1", "check-03-1", "answer-03-2", "check-03-2"),
+        *("answer-03-3", "answer-03-3b", "check-03-3"),
+    ]
+    untouched = restore.restore(restore.tidy(raw(chapter.blank)), chapter.blank)
+    same = [(c["cell_type"], c["source"]) for c in untouched.notebook["cells"]]
+    assert same == [(c["cell_type"], "".join(c["source"])) for c in chapter.blank["cells"]]
+    assert not untouched.remarks

@@ -1,0 +1,237 @@
+"""The class at a glance: class.html and class.csv say what the class has understood and what not.
+
+For each exercise: how many solved it, how many tried, and what the checks said to how many. What a
+check says is counted by the id of its verdict, never by its words. See `checks.engine.verdict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grading.marks import ExerciseMark
+from grading.report import Result, points, write_table
+
+COLUMNS = ("exercise", "title", "students", "tried", "solved", "cause", "had_it", "words")
+MOST_TO_REPEAT = 12  # causes at the top of the page
+TRIED = ("right", "not right")
+
+PAGE = """{% macro share(count, of) -%}
+<span class="bar" aria-hidden="true"><span style="width: {{ (100 * count / of)|round|int }}%">
+</span></span>
+{%- endmacro -%}
+{% macro names(results) -%}
+<details><summary>{{ results|length }} {{ "student" if results|length == 1 else "students" }}
+</summary><ul>
+{% for result in results -%}
+<li><a href="feedback/{{ result.page|urlencode }}.html">{{ result.student.name }}</a></li>
+{% endfor -%}
+</ul></details>
+{%- endmacro -%}
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>The class at a glance</title>
+<style>
+  body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; background: #fff;
+         font: 16px/1.5 system-ui, sans-serif; }
+  h1, h2 { line-height: 1.2; }
+  h2 { margin-top: 3rem; }
+  table { border-collapse: collapse; width: 100%; }
+  caption { text-align: left; padding-bottom: .5rem; }
+  th, td { text-align: left; padding: .35rem 1rem .35rem 0; border-bottom: 1px solid #999;
+           vertical-align: top; font-weight: normal; overflow-wrap: anywhere; }
+  thead th { font-weight: bold; border-bottom: 2px solid #333; }
+  .number { white-space: nowrap; overflow-wrap: normal; }
+  .exercise { font-weight: bold; }
+  .causes { margin: 0; padding: 0; list-style: none; }
+  .causes li { margin-bottom: .3rem; }
+  .bar { display: inline-block; width: 6rem; height: .8rem; border: 1px solid #333; }
+  .bar span { display: block; height: 100%; background: #555; print-color-adjust: exact; }
+  details ul { margin: .2rem 0 .5rem; padding-left: 1.2rem; columns: 14rem; }
+  summary { cursor: pointer; }
+  a { color: inherit; }
+  a:focus-visible, summary:focus-visible { outline: 3px solid #333; outline-offset: 2px; }
+  .muted { color: #444; }
+  @media print {
+    body { max-width: none; font-size: 11pt; }
+    tr, li { break-inside: avoid; }
+    thead { display: table-header-group; }
+    details::details-content { content-visibility: visible; display: block; }
+  }
+</style>
+</head>
+<body>
+<h1>The class at a glance</h1>
+<p>{{ students }} {{ "student" if students == 1 else "students" }},
+{{ chapters|length }} {{ "chapter" if chapters|length == 1 else "chapters" }}.
+{% if to_read %}{{ to_read }} open {{ "exercise waits" if to_read == 1 else "exercises wait" }}
+to be read by you.{% endif %}</p>
+<h2 id="repeat">What to repeat</h2>
+{% if repeat -%}
+<table>
+<caption>What the checks said most often, of all exercises</caption>
+<thead><tr><th scope="col">Students</th><th scope="col">What they had</th>
+<th scope="col">Exercise</th></tr></thead>
+<tbody>
+{% for exercise, cause in repeat -%}
+<tr><td class="number">{{ share(cause.results|length, students) }}
+{{ cause.results|length }} of {{ students }}</td>
+<th scope="row">{{ cause.words }}{{ names(cause.results) }}</th>
+<td><a href="#e{{ exercise.id }}">{{ exercise.id }}</a> {{ exercise.title }}</td></tr>
+{% endfor -%}
+</tbody></table>
+{% else -%}
+<p>No check named a mistake.</p>
+{% endif -%}
+{% for chapter, exercises in chapters -%}
+<h2 id="c{{ chapter }}">Chapter {{ chapter }}</h2>
+<table>
+<caption>{{ handed_in[chapter] }} of {{ students }} handed in</caption>
+<thead><tr><th scope="col">Exercise</th><th scope="col">Solved</th><th scope="col">Tried</th>
+<th scope="col">What the checks said</th></tr></thead>
+<tbody>
+{% for exercise in exercises -%}
+<tr id="e{{ exercise.id }}"><th scope="row"><span class="exercise">{{ exercise.id }}</span>
+{{ exercise.title }}</th>
+{% if exercise.is_open -%}
+<td class="muted" colspan="3">open: {{ exercise.tried|length }} of {{ students }} wrote something
+{%- if exercise.tried %}{{ names(exercise.tried) }}{% endif %}</td>
+{% else -%}
+<td class="number">{{ share(exercise.solved|length, students) }}
+{{ exercise.solved|length }} of {{ students }}</td>
+<td class="number">{{ exercise.tried|length }} of {{ students }}</td>
+<td>{% if exercise.causes %}<ul class="causes">
+{% for cause in exercise.causes -%}
+<li>{{ cause.results|length }} of {{ students }}: {{ cause.words }}{{ names(cause.results) }}</li>
+{% endfor -%}
+</ul>{% endif %}</td>
+{% endif -%}
+</tr>
+{% endfor -%}
+</tbody></table>
+{% endfor -%}
+<h2 id="students">Students</h2>
+<table>
+<caption>Their pages of feedback</caption>
+<thead><tr><th scope="col">Student</th><th scope="col">Points</th>
+<th scope="col">Open exercises to read</th></tr></thead>
+<tbody>
+{% for result in results -%}
+<tr><th scope="row"><a href="feedback/{{ result.page|urlencode }}.html">
+{{- result.student.name }}</a></th>
+<td class="number">{{ points(result.points) }} of {{ points(result.possible) }}</td>
+<td>{{ result.to_read or "" }}</td></tr>
+{% endfor -%}
+</tbody></table>
+</body>
+</html>
+"""
+
+
+@dataclass
+class Cause:
+    """What the checks said alike to some students.
+
+    Args:
+        topic: its id.
+        words: a sentence.
+        named: whether they name a mistake.
+        results: the students.
+    """
+
+    topic: str
+    words: str
+    named: bool
+    results: list[Result] = field(default_factory=list)
+
+
+@dataclass
+class ExerciseOfAll:
+    """One exercise, as the whole class did it.
+
+    Args:
+        id, title: of the exercise.
+        is_open: whether no check belongs to it.
+        tried, solved: the students.
+        causes: the most frequent first.
+    """
+
+    id: str
+    title: str
+    is_open: bool
+    tried: list[Result] = field(default_factory=list)
+    solved: list[Result] = field(default_factory=list)
+    causes: list[Cause] = field(default_factory=list)
+
+    def add(self, result: Result, mark: ExerciseMark) -> None:
+        """Counts what one student did."""
+        if mark.written if self.is_open else mark.state in TRIED or mark.written:
+            self.tried.append(result)
+        if mark.state == "right":
+            self.solved.append(result)
+        if mark.topic:
+            same = next((c for c in self.causes if c.topic == mark.topic), None)
+            if same is None:
+                self.causes.append(same := Cause(mark.topic, mark.words, mark.named))
+            same.results.append(result)
+
+
+def exercises_of(results: list[Result]) -> list[ExerciseOfAll]:
+    """Counts what all students did, in the order of the exercises.
+
+    Args:
+        results: of each student; all have marks of the same chapters.
+    """
+    found: dict[str, ExerciseOfAll] = {}
+    for result in results:
+        for mark in (e for chapter in result.marks for e in chapter.exercises):
+            made = ExerciseOfAll(mark.id, mark.title, mark.state == "open")
+            found.setdefault(mark.id, made).add(result, mark)
+    for exercise in found.values():
+        exercise.causes.sort(key=lambda cause: (-len(cause.results), not cause.named, cause.topic))
+    return list(found.values())
+
+
+def _lines(exercises: list[ExerciseOfAll], students: int) -> Iterator[list[object]]:
+    for exercise in exercises:
+        counts = [students, len(exercise.tried)]
+        counts += ["" if exercise.is_open else len(exercise.solved)]
+        for cause in exercise.causes or [Cause("", "", False)]:
+            said = [cause.topic, len(cause.results), cause.words]
+            yield [exercise.id, exercise.title, *counts, *said]
+
+
+def write(folder: Path, results: list[Result]) -> None:
+    """Writes class.csv and class.html.
+
+    Args:
+        folder: a new folder, in which `feedback/` holds the pages of the students.
+        results: of each student.
+    """
+    exercises = exercises_of(results)
+    write_table(folder / "class.csv", COLUMNS, _lines(exercises, len(results)))
+    (folder / "class.html").write_text(page(results, exercises), encoding="utf-8", errors="replace")
+
+
+def page(results: list[Result], exercises: list[ExerciseOfAll]) -> str:
+    """Returns class.html: it loads nothing and runs nothing."""
+    from jinja2 import Environment
+
+    causes = [(e, cause) for e in exercises for cause in e.causes if cause.named]
+    causes.sort(key=lambda pair: -len(pair[1].results))
+    chapters = list(dict.fromkeys(exercise.id[:2] for exercise in exercises))
+    environment = Environment(autoescape=True, trim_blocks=True)
+    return environment.from_string(PAGE).render(
+        results=results,
+        students=len(results),
+        to_read=sum(result.to_read for result in results),
+        repeat=causes[:MOST_TO_REPEAT],
+        chapters=[(c, [e for e in exercises if e.id[:2] == c]) for c in chapters],
+        handed_in={c: sum(c in result.student.chapters for result in results) for c in chapters},
+        points=points,
+    )
