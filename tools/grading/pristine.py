@@ -71,23 +71,15 @@ def alike(old: Any, new: Any) -> bool:
 
     Whatever is found is put back: this decides alone whether a student is blamed for it.
     """
+    if old is new:
+        return True
     if type(old) is not type(new):
         return False
     if isinstance(old, ModuleType):
-        return getattr(old, "__file__", None) is not None and old.__file__ == new.__file__
+        places = [getattr(module, "__file__", None) for module in (old, new)]
+        return places[0] is not None and places[0] == places[1]
     if isinstance(old, FunctionType):
-        if COMPILER in new.__code__.co_filename.replace("\\", "/"):
-            return True
-        inner = set(new.__code__.co_freevars) <= {"__class__"}  # what super() needs
-        same = new.__code__ == old.__code__ and new.__globals__ is old.__globals__
-        return (
-            same
-            and inner
-            and all(
-                alike(getattr(old, part), getattr(new, part))
-                for part in ("__defaults__", "__kwdefaults__")
-            )
-        )
+        return _alike_functions(old, new)
     if isinstance(old, type):
         names = [key for key in vars(old) if key not in ("__dict__", "__weakref__", "__doc__")]
         return vars(old).keys() == vars(new).keys() and all(
@@ -103,7 +95,23 @@ def alike(old: Any, new: Any) -> bool:
         return len(old) == len(new) and all(map(alike, old, new))
     if isinstance(old, set | frozenset):
         return old == new and all(isinstance(each, PLAIN) for each in old)
-    return old is new or (isinstance(old, PLAIN) and old == new)
+    if hasattr(old, "__wrapped__"):  # functools.cache
+        return alike(old.__wrapped__, getattr(new, "__wrapped__", None))
+    return isinstance(old, PLAIN) and old == new
+
+
+def _alike_functions(old: FunctionType, new: FunctionType) -> bool:
+    if COMPILER in new.__code__.co_filename.replace("\\", "/"):
+        return True
+    if new.__code__ != old.__code__ or new.__globals__ is not old.__globals__:
+        return False
+    parts = [(old.__defaults__, new.__defaults__), (old.__kwdefaults__, new.__kwdefaults__)]
+    for name, *cells in zip(
+        old.__code__.co_freevars, old.__closure__ or (), new.__closure__ or (), strict=True
+    ):
+        if name != "__class__":  # the class of super(), which is compared already
+            parts.append(tuple(cell.cell_contents for cell in cells))
+    return all(alike(*pair) for pair in parts)
 
 
 class Pristine:

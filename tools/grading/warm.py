@@ -71,16 +71,17 @@ def judging_kernel() -> type:
         return {"state": "not right", "message": message, "cause": None, **words}
 
     def judged(call: str, names: dict[str, Any]) -> dict[str, Any]:
-        before = pristine.put_back()
+        replaced: list[str] = []
         try:
+            replaced += pristine.put_back()
             said = verdict(call, names)
+            replaced += pristine.put_back()
         except KeyboardInterrupt:
             said = unheard("check-stopped", "it was stopped while the check ran.")
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the grader waits for an answer
             text = f"the check raised {type(error).__name__}: {error}"[:300]
             said = unheard("check-raised", text)
-        said["replaced"] = before + pristine.put_back()
-        return said
+        return said | {"replaced": replaced}
 
     class JudgingKernel(IPythonKernel):
         async def do_execute(
