@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from attention_clinic import patient as clinic
-from attention_clinic.catalogue import BUGS, FORMS, reference
+from attention_clinic.catalogue import BUGS, FORMS, both, reference
 from attention_clinic.patient import Patient
 from attention_clinic.report import Explanation, Report, explain
 from attention_clinic.search import (
@@ -21,12 +23,12 @@ from attention_clinic.search import (
     Match,
     Probe,
     Search,
+    _same,
     frames_of,
     only,
     other_scales,
 )
 from attention_clinic.weights import Reader, Reading, joined_heads, sources_of
-from utils.shapes import check_positive
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 
@@ -41,6 +43,8 @@ def diagnose(
     weights: dict[str, Tensor] | None = None,
     embed_dim: int | None = None,
     size: tuple[int, int] | None = None,
+    out_proj: bool | None = None,
+    true_means: Literal["attend", "block"] | None = None,
 ) -> Report:
     """Compare a self-attention with a faithful one and name the mistakes that explain it.
 
@@ -49,13 +53,14 @@ def diagnose(
     the reference, then each pair. An explanation is reported only when it gives the same output.
 
     >>> print(diagnose(my_attention, num_heads=8))
-    >>> assert diagnose(my_attention, num_heads=8).healthy  # in your tests
+    >>> assert_healthy(my_attention, num_heads=8)  # in your tests
 
     Args:
         module: maps tokens to tokens by attention; stays as it is. A function needs `weights`.
         num_heads: number of heads, h.
         mask: a mask to call the module with, in the shape that it takes. Bool: True = may
-            attend; integers: 1 = may attend; floats to be added: 0 = may attend.
+            attend; integers, and floats that are all 0 or 1: 1 = may attend; other floats are
+            added to the scores: 0 = may attend.
         causal: True when token i must see tokens 0 to i only, False when it must see all;
             None accepts both.
         call: how to call the module: call(module, x), or call(module, x, mask); None reads the
@@ -63,6 +68,10 @@ def diagnose(
         weights: the weights of a function, by name: {"q": ..., "k": ..., "v": ..., "out": ...}.
         embed_dim: width of a token, e; None finds it.
         size: numbers of samples and tokens to try, for modules that take no others.
+        out_proj: True when it must have an output projection of its own, False when that stands
+            outside; None accepts both and makes a remark.
+        true_means: what True means in a boolean mask, "attend" or "block"; None is "attend",
+            unless the argument is named after what it blocks, such as key_padding_mask.
 
     Shape:
         x       (b, n, e)
@@ -76,14 +85,21 @@ def diagnose(
         ValueError: not a module or function, a number of heads that does not fit, weights that
             cannot be read, or an exception inside the module.
     """
-    check_positive("diagnose", num_heads=num_heads)
+    clinic.check_positive("diagnose", num_heads=num_heads)
     if causal is not None and not isinstance(causal, bool):
         raise ValueError(
             f"diagnose: causal must be True, False or None, got {type(causal).__name__}. "
             "Pass a mask as mask=."
         )
+    if true_means not in (None, "attend", "block"):
+        raise ValueError(
+            f'diagnose: true_means must be "attend" or "block", got true_means={true_means!r}. '
+            "It says what True means in mask."
+        )
     with clinic.undisturbed():
-        case = _Case(module, num_heads, mask, causal, call, weights, embed_dim, size)
+        case = _Case(
+            module, num_heads, mask, causal, call, weights, embed_dim, size, out_proj, true_means
+        )
         return case.report()
 
 
@@ -94,18 +110,28 @@ class _Unreadable(Exception):
 class _Case:
     """One examination."""
 
-    def __init__(self, module, num_heads, mask, causal, call, weights, embed_dim, size):
+    def __init__(
+        self, module, num_heads, mask, causal, call, weights, embed_dim, size, needs_out, true_means
+    ):
         self.h, self.mask, self.causal, self.call = num_heads, mask, causal, call
-        self.weights, self.size = weights, size
+        self.weights, self.size, self.needs_out, self.true_means = (
+            weights,
+            size,
+            needs_out,
+            true_means,
+        )
         self.original = module
         self.start(own_weights=weights is not None)
         self.extra: list[str] = []  # ids found by the way the module behaves
         self.mode: Callable | None = None  # a repair in which the module is run
+        self.blocks_nothing = self.overflows = False
         self.b, self.n = self.sizes(0)
         self.e = self.find_width(embed_dim)
 
     def start(self, own_weights: bool) -> None:
         """Copy the module anew."""
+        for name in ("first", "second", "sees_future", "limited"):
+            self.__dict__.pop(name, None)
         self.patient = Patient("diagnose", self.original, self.call, own_weights)
         if not self.patient.is_module and self.weights is None:
             raise ValueError(
@@ -149,7 +175,7 @@ class _Case:
     def find_width(self, given: int | None) -> int:
         """Return e: the width that the module accepts."""
         if given is not None:
-            check_positive("diagnose", embed_dim=given)
+            clinic.check_positive("diagnose", embed_dim=given)
         named = self.weights or dict(self.patient.module.named_parameters())
         if not named and self.patient.is_module:
             named = {s.name: s.weight for s in sources_of(self.patient.module)}
@@ -194,7 +220,9 @@ class _Case:
         try:
             return self.run(x)
         except Exception:
-            if self.mask.is_floating_point():
+            if adds(self.mask):
+                return self.run(x, torch.zeros_like(self.mask))
+            if self.true_means == "block":
                 return self.run(x, torch.zeros_like(self.mask))
             y = self.run(x, torch.ones_like(self.mask))
             # nothing but NaN: this module takes masks upside down
@@ -227,12 +255,12 @@ class _Case:
         except (_Unreadable, ValueError):
             return False
 
-    def probe(self, number: int, mask: bool = False) -> Probe:
+    def probe(self, number: int, mask: bool = False, blocks: bool = False) -> Probe:
         """Call the module on random tokens of the sizes with this number."""
         b, n = (self.b, self.n) if number == 0 else self.sizes(number)
         if mask:
             x = self.patient.tokens(b, n, self.e, seed=number)
-            allow = allowed(self.mask, b, n)
+            allow = allowed(self.mask, b, n, blocks)
             return Probe(x, self.run(x, self.mask), mask=allow)
         if number and self.limited:
             b, n = self.b, self.n
@@ -257,7 +285,7 @@ class _Case:
             # heads as modules of their own have the width e / h too: that is not h * d
             if inner % self.h or (inner == self.e // self.h and inner not in (self.e, out_dim)):
                 continue
-            reader = Reader(sources, self.e, self.h, inner, out_dim)
+            reader = Reader(sources, self.e, self.h, inner, out_dim, self.needs_out is True)
             readings = reader.readings()
             if readings:
                 found.append((reader, readings))
@@ -342,7 +370,7 @@ class _Case:
         return found
 
     def holds(self, reader: Reader, match: Match) -> bool:
-        """Say whether a match gives every number of another call too."""
+        """Say whether a match gives every number of another call too, and not by chance."""
         for probe in (self.first, self.second):
             probe = replace(probe, causal=match.causal)
             search = Search(
@@ -355,7 +383,7 @@ class _Case:
                 forms=only(match),
             )
             count = len(match.ids) - len(match.reading.ids)
-            if not any(True for _ in search.matches(count)):
+            if not any(True for _ in search.matches(count)) or not search.could_differ():
                 return False
         return True
 
@@ -393,12 +421,14 @@ class _Case:
         name = self.patient.name
         x = self.patient.tokens(self.b, self.n, self.e)
         y = self.open_run(x)
+        if not y.isfinite().any():
+            return self.unexplained(random=False)
         if self.ignores(y):
             read = clinic.globals_read(self.original)
             detail = f"forward reads {' and '.join(read)} from outside the module" if read else ""
             bug = BUGS["ignores-input"]
             found = explain([bug], detail=detail, evidence="two inputs gave the same output")
-            return Report(name, False, (found,), checked=("two inputs",))
+            return Report(name, False, (found,), checked=("two inputs",), untried=self.untried())
         if y.ndim == 4 and y.shape[1] == 1 and y.shape[0] == self.b and self.h == 1:
             y = y[:, 0]
         if y.ndim != 3 or y.shape[:2] != (self.b, self.n):
@@ -409,10 +439,10 @@ class _Case:
             )
         self.check_heads(y)
         random = False
-        if not torch.equal(y, self.probe(0).y) and not y.isnan().any():
+        if not clinic.same(y, self.probe(0).y):
             quiet = clinic._NoDropout
             self.mode = quiet
-            if torch.equal(self.probe(0).y, self.probe(0).y):
+            if clinic.same(self.probe(0).y, self.probe(0).y):
                 self.extra.append("dropout-eval")
             else:
                 self.mode, random = None, True
@@ -420,7 +450,7 @@ class _Case:
             matches = [] if random else self.search()
         except _Unreadable:
             said = "no weights that could be the projections of queries, keys and values"
-            return Report(name, False, checked=(said,))
+            return Report(name, False, checked=(said,), untried=self.untried())
         if not matches:
             return self.unexplained(random)
         checked = [self.what(matches[0][1])]
@@ -428,7 +458,7 @@ class _Case:
             matches, words = self.with_mask(matches)
             if not matches:
                 return self.unexplained(random, masked=True)
-            checked.append(words)
+            checked += words
         if self.patient.is_module and not self.extra:
             self.look_for_unused_dropout()
         explanations = self.explanations(matches)
@@ -439,8 +469,35 @@ class _Case:
             not explanations,
             tuple(explanations),
             checked=tuple(checked),
+            untried=self.untried(),
+            remarks=self.remarks(matches),
             tolerance=self.patient.tolerance,
         )
+
+    def untried(self) -> tuple[str, ...]:
+        """Say what was not tried."""
+        said = list(self.patient.untried(mask=True))
+        if self.blocks_nothing:
+            said.append("a mask that blocks something: the one given leaves everything as it is")
+        if self.size is None and self.mask is None and self.limited:
+            said.append("another number of tokens, which it does not take")
+        return tuple(said)
+
+    def remarks(self, matches: list[tuple[Reader, Match]]) -> tuple[Explanation, ...]:
+        """Return what is no mistake here, and one elsewhere."""
+        made = []
+        alone = all(m.reading.out is None and "out-missing" not in m.ids for _, m in matches)
+        if self.needs_out is None and alone and self.h > 1:
+            words = (
+                "right where that layer stands outside this module (out_proj=False says so), "
+                "wrong where there is none (out_proj=True)"
+            )
+            seen = "seen in the weights, and in the output without one"
+            made.append(explain([BUGS["out-missing"]], detail=words, evidence=seen))
+        if self.overflows and "mask-fp16" not in self.extra:
+            said = "fails in half precision; here it is not used"
+            made.append(explain([BUGS["mask-fp16"]], evidence=said))
+        return tuple(made)
 
     def ignores(self, y: Tensor) -> bool:
         """Say whether other tokens give the same output."""
@@ -470,9 +527,9 @@ class _Case:
         found = self.explained()
         if not found and self.patient.is_module and self.keeps_copies():
             self.start(own_weights=True)
-            for name in ("first", "second"):
-                self.__dict__.pop(name, None)
             found = self.explained()
+            if not found:
+                self.start(own_weights=False)
         return found
 
     def keeps_copies(self) -> bool:
@@ -486,17 +543,47 @@ class _Case:
     def what(self, match: Match) -> str:
         """Say what was compared."""
         words = [EVERYTHING, f"{self.h} head{'s' * (self.h > 1)} of {self.e} wide tokens"]
-        words.append("causal" if match.causal else "every token sees all tokens")
+        masks = self.patient.takes_mask
+        every = "without a mask" if masks and self.mask is None else "every token sees all tokens"
+        every = "without the mask" if self.mask is not None else every
+        words.append("causal" if match.causal else every)
+        if self.patient.time_first:
+            words.append("tokens first, samples second")
+        if self.patient.factors:
+            words.append(f"{', '.join(self.patient.factors)} as it is")
         if match.frame.name:
             words.append(match.frame.name)
         if match.reading.out is None and not match.reading.ids:
             words.append("no output projection, as one head needs none")
         return "; ".join(words)
 
-    def with_mask(self, matches: list) -> tuple[list, str]:
+    def with_mask(self, matches: list) -> tuple[list, list[str]]:
         """Keep what explains the module with the mask too, adding mistakes of the mask."""
-        probes = [self.probe(number, mask=True) for number in (0, 1)]
-        words = "the mask"
+        blocks = self.true_means == "block"
+        found, words = self.masked(matches, blocks)
+        named = self.true_means is None and names_what_it_blocks(self.patient.module)
+        if named and self.mask.dtype == torch.bool:
+            other, others = self.masked(matches, True)
+            if other and (not found or len(other[0][1].ids) < len(found[0][1].ids)):
+                found, words, blocks = other, others, True
+        if words and blocks:
+            words[0] += ", in which True means blocked"
+        return found, words
+
+    def masked(self, matches: list, blocks: bool) -> tuple[list, list[str]]:
+        """Return what `with_mask` does, for one meaning of True."""
+        probes = [self.probe(number, mask=True, blocks=blocks) for number in (0, 1)]
+        self.blocks_nothing = all(
+            bool(both(p.mask, rule).all() if rule is None else _same(both(p.mask, rule), rule))
+            for p in probes
+            for rule in {
+                m.causal: replace(p, causal=m.causal).causal_rule() for _, m in matches
+            }.values()
+        )
+        if self.blocks_nothing:
+            return matches, []
+        places = probes[0].mask
+        words = [f"with the mask, which blocks {(~places).sum()} of {places.numel()} places"]
         for total in range(3):
             found = []
             for reader, match in matches:
@@ -515,17 +602,18 @@ class _Case:
                         forms=forms,
                     )
                     sets.append({m.ids: m for m in search.matches(base + total)})
-                both = [m for ids, m in sets[0].items() if ids in sets[1]]
-                found += [(reader, m) for m in both]
+                shared = [m for ids, m in sets[0].items() if ids in sets[1]]
+                found += [(reader, m) for m in shared]
             if found:
                 self.try_half()
                 return found, words
         return [], words
 
     def try_half(self) -> None:
-        """Find a mask value that half precision cannot hold."""
+        """Find a mask value that half precision cannot hold; in a half module it is a bug."""
         if not self.patient.is_module:
             return
+        half = any(p.dtype == torch.float16 for p in self.original.parameters())
         x = self.patient.tokens(self.b, self.n, self.e)
         if self.mask.is_floating_point():
             return
@@ -535,7 +623,8 @@ class _Case:
                 self.run(x.half(), self.mask)
             except RuntimeError as error:
                 if "overflow" in str(error):
-                    self.extra.append("mask-fp16")
+                    self.overflows = True
+                    self.extra += ["mask-fp16"] * half
         finally:
             self.patient.module.to(self.patient.dtype)
 
@@ -597,15 +686,32 @@ class _Case:
 
         checked = "every known mistake, alone and in pairs" + (" with the mask" if masked else "")
         return Report(
-            self.patient.name, False, failing=tuple(failing(self, random)), checked=(checked,)
+            self.patient.name,
+            False,
+            failing=tuple(failing(self, random)),
+            checked=(checked,),
+            untried=self.untried(),
         )
 
 
-def allowed(mask: Tensor, b: int, n: int) -> Tensor:
+def adds(mask: Tensor) -> bool:
+    """Say whether a mask is to be added: floats, but not a table of ones and zeros."""
+    return mask.is_floating_point() and not bool(((mask == 0) | (mask == 1)).all() and mask.any())
+
+
+def names_what_it_blocks(module: nn.Module | Callable) -> bool:
+    """Say whether the mask's argument is named after what is blocked: key_padding_mask."""
+    name = clinic.mask_argument(module) or ""
+    return bool(re.search(r"pad|block|ignore|exclude|masked", name.lower()))
+
+
+def allowed(mask: Tensor, b: int, n: int, blocks: bool = False) -> Tensor:
     """Return who may attend to whom, (1 or b, 1 or h, 1 or n, n), from a mask of any convention.
 
     Args:
-        mask: bool, integers (1 = may attend) or floats to be added (0 = may attend).
+        mask: bool, integers or floats of 0 and 1 (1 = may attend), other floats to be added
+            (0 = may attend).
+        blocks: True when True means blocked in a boolean mask.
         b: number of samples.
         n: number of tokens.
 
@@ -616,9 +722,9 @@ def allowed(mask: Tensor, b: int, n: int) -> Tensor:
     Raises:
         ValueError: another shape.
     """
-    allow = (
-        mask if mask.dtype == torch.bool else mask == 0 if mask.is_floating_point() else mask > 0
-    )
+    allow = mask == 0 if adds(mask) else mask > 0
+    if blocks and mask.dtype == torch.bool:
+        allow = ~allow
     shape = tuple(allow.shape)
     if len(shape) == 2 and shape == (n, n):
         return allow[None, None]

@@ -12,11 +12,18 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attention_clinic.catalogue import BUGS, FORMS, STAGES, Form
-from attention_clinic.patient import Patient, _NoDropout, first_tensor, possible_widths, undisturbed
+from attention_clinic.patient import (
+    Patient,
+    _NoDropout,
+    check_positive,
+    first_tensor,
+    possible_widths,
+    same,
+    undisturbed,
+)
 from attention_clinic.report import Explanation, Report, explain
 from attention_clinic.search import Frame, Probe, Search, other_scales
 from attention_clinic.weights import Reader, Reading, Source, joined_heads, sources_of
-from utils.shapes import check_positive
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -207,7 +214,6 @@ class _Block:
         self.e = x.shape[-1]
         self.extra: list[str] = []
         self.quiet = False
-        self.parts: dict = {}
 
     def run(self, x: Tensor) -> Tensor:
         if self.quiet:
@@ -218,10 +224,13 @@ class _Block:
     def report(self) -> Report:
         name = self.patient.name
         self.y = self.run(self.x)
-        if not torch.equal(self.y, self.run(self.x)):
+        if not self.y.isfinite().any():
+            failing = ("the output holds numbers: it has nothing but NaN",)
+            return Report(name, False, failing=failing, untried=self.patient.untried(mask=False))
+        if not same(self.y, self.run(self.x)):
             self.quiet = True
             self.y = self.run(self.x)
-            if not torch.equal(self.y, self.run(self.x)):
+            if not same(self.y, self.run(self.x)):
                 failing = ("two calls in eval mode give the same output",)
                 return Report(name, False, failing=failing)
             self.extra.append("dropout-eval")
@@ -242,13 +251,13 @@ class _Block:
             said = (f"no {read} that could be those of a block",)
             return Report(name, False, checked=said)
         found, said = self.search()
-        limit = self.patient.tolerance
+        given = {"untried": self.patient.untried(mask=False), "tolerance": self.patient.tolerance}
         if found is None:
             checked = ("residuals, norms, activation and attention, alone and in pairs",)
-            return Report(name, False, failing=tuple(self.failing()), checked=checked)
+            return Report(name, False, failing=tuple(self.failing()), checked=checked, **given)
         if () in found:
-            return Report(name, True, checked=(said,), tolerance=limit)
-        return Report(name, False, tuple(found.values()), checked=(said,), tolerance=limit)
+            return Report(name, True, checked=(said,), **given)
+        return Report(name, False, tuple(found.values()), checked=(said,), **given)
 
     # ------------------------------------------------------------------------- the weights
 
@@ -475,6 +484,9 @@ class _Block:
     def failing(self) -> Iterator[str]:
         """Yield the properties that do not hold."""
         b, n, _ = self.x.shape
+        if not self.y.isfinite().all():
+            yield "the output holds numbers: it has some NaN or infinity"
+            return
         limit = 1e3 * self.patient.tolerance * (1 + self.y.abs().max().item())
         changed = self.x.clone()
         changed[0] = self.patient.tokens(*self.x.shape[1:], seed=21)
@@ -600,7 +612,7 @@ class _Stack:
         healthy = not ids and not failing and inner.healthy
         return Report(
             name, healthy, tuple(explanations), (*failing, *inner.failing), checked,
-            tolerance=inner.tolerance,
+            self.patient.untried(mask=False), tolerance=inner.tolerance,
         )  # fmt: skip
 
     def shares(self) -> bool:

@@ -127,7 +127,12 @@ _bug(
 )
 
 
-@wrong("tokens", "batch-first")
+@wrong(
+    "tokens",
+    "batch-first",
+    "if it is meant to take (n, b, e), call it so: "
+    "call=lambda m, x: m(x.transpose(0, 1)).transpose(0, 1)",
+)
 def tokens_batch_first(t: Tensor) -> Tensor:
     return t.transpose(1, 2)
 
@@ -303,7 +308,8 @@ def rule_not_causal(mask: Tensor | None, causal: Tensor | None) -> Tensor | None
 _bug(
     "mask-inverted",
     "takes the mask upside down: attends exactly where it must not",
-    "agree on what True means; here True = may attend, so mask where it is False.",
+    'agree on what True means; here True = may attend (true_means="block" says that it blocks in '
+    "your mask), so mask where it is False.",
     "05",
     "lucidrains/x-transformers#160",
     "lucidrains/x-transformers#164",
@@ -440,7 +446,7 @@ def use_after_softmax(scores: Tensor, allow: Tensor, softmax: Callable) -> Tenso
 _bug(
     "mask-row-empty",
     "a row with nothing to attend to does not give 0",
-    "set such rows to 0 after the softmax, as utils.attention does.",
+    "set such rows to 0 after the softmax, as the fused kernel does.",
     "05",
     "pytorch/pytorch#41508",
     "pytorch/pytorch#103749",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import linecache
 from collections.abc import Callable, Iterator
 
 import torch
@@ -10,10 +12,11 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from attention_clinic.catalogue import BUGS
-from attention_clinic.patient import Patient, first_tensor, undisturbed
+from attention_clinic.patient import Patient, check_positive, first_tensor, undisturbed
 from attention_clinic.report import Report, explain
 from attention_clinic.weights import Source, sources_of
-from utils.embedding import Size, as_pair, patch_grid, patchify
+
+Size = int | tuple[int, int]
 
 # id of the bug (None: right), what it adds to the words, the code: images (b, c, H, W) -> (b, n, p)
 CUTS: list[tuple[str | None, str, Callable]] = []
@@ -29,7 +32,7 @@ def _cut(id: str | None, detail: str = "") -> Callable:
 
 @_cut(None)
 def cut(images: Tensor, ph: int, pw: int) -> Tensor:
-    return patchify(images, (ph, pw))
+    return rearrange(images, "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)", ph=ph, pw=pw)
 
 
 def _patterned(pattern: str) -> Callable:
@@ -100,11 +103,30 @@ def diagnose_embedding(
     Raises:
         ValueError: patches that do not tile the image, or an exception inside the module.
     """
-    sizes = as_pair("diagnose_embedding", "image_size", image_size)
-    ph, pw = as_pair("diagnose_embedding", "patch_size", patch_size)
-    gh, gw = patch_grid("diagnose_embedding", sizes, (ph, pw))
+    sizes, (ph, pw) = _pair("image_size", image_size), _pair("patch_size", patch_size)
+    gh, gw = _grid(sizes, (ph, pw))
     with undisturbed():
         return _Embedding(module, sizes, (ph, pw), gh * gw, in_channels, inverse, call).report()
+
+
+def _pair(name: str, size: Size) -> tuple[int, int]:
+    """Return a size as (height, width)."""
+    height, width = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
+    check_positive("diagnose_embedding", **{name: height})
+    check_positive("diagnose_embedding", **{name: width})
+    return height, width
+
+
+def _grid(image: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]:
+    """Return the number of patches down and across."""
+    if image[0] % patch[0] or image[1] % patch[1]:
+        height, width = ([n for n in range(1, side + 1) if side % n == 0] for side in image)
+        raise ValueError(
+            f"diagnose_embedding: patches must tile the image, got patch_size={patch} for an image "
+            f"of {image[0]} x {image[1]} pixels. "
+            f"Pick the patch height from {height} and the width from {width}, or crop the image."
+        )
+    return image[0] // patch[0], image[1] // patch[1]
 
 
 class _Embedding:
@@ -344,6 +366,9 @@ class _Embedding:
 
     def failing(self, images: Tensor, y: Tensor) -> Iterator[str]:
         """Yield the properties that do not hold."""
+        if not y.isfinite().all():
+            yield "the output holds numbers: it has NaN or infinity"
+            return
         if torch.equal(y, self.patient.run(self.images(len(images), seed=3))):
             yield "the output depends on the images"
             return
@@ -382,8 +407,9 @@ def diagnose_positions(positions: Tensor | Callable, embed_dim: int = 16) -> Rep
             table = positions(11, embed_dim)
             try:
                 positions(11, embed_dim + 1)
-            except Exception:
-                ids.append("sincos-odd")
+            except Exception as error:
+                if not refused(error, positions):
+                    ids.append("sincos-odd")
     table = table.detach().cpu().double().squeeze(0) if isinstance(table, Tensor) else table
     if not isinstance(table, Tensor) or table.ndim != 2 or min(table.shape) < 2:
         got = tuple(table.shape) if isinstance(table, Tensor) else type(table).__name__
@@ -411,7 +437,21 @@ def diagnose_positions(positions: Tensor | Callable, embed_dim: int = 16) -> Rep
         if ids == ["sincos-odd"]:
             evidence = "fails with an odd embed_dim"
         explanations = [explain([BUGS[id] for id in ids], evidence=evidence)]
-    return Report(name, not ids and bool(found), tuple(explanations), (), checked, tolerance=limit)
+    failing = () if table.isfinite().all() else ("the table holds numbers: it has NaN or infinity",)
+    return Report(
+        name, not ids and bool(found), tuple(explanations), failing, checked, tolerance=limit
+    )
+
+
+def refused(error: Exception, function: Callable) -> bool:
+    """Say whether a function refuses its input itself, by an assert or a raise of its own."""
+    line = error.__traceback__
+    while line.tb_next is not None:
+        line = line.tb_next
+    own = getattr(inspect.unwrap(function), "__globals__", None)
+    code = linecache.getline(line.tb_frame.f_code.co_filename, line.tb_lineno).strip()
+    stated = code.startswith(("assert", "raise")) or isinstance(error, AssertionError)
+    return stated and line.tb_frame.f_globals is own
 
 
 def _tables(n: int, e: int) -> Iterator[tuple[str | None, Tensor]]:

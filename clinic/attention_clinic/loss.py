@@ -101,6 +101,9 @@ def _failing(loss: Callable, scores: Tensor, classes: Tensor):
     """Yield the properties of a cross-entropy that do not hold."""
     with undisturbed(), torch.no_grad():
         value = first_tensor(loss(scores.clone(), classes.clone()))
+        if not value.isfinite().all():
+            yield "the loss is a number: it is NaN or infinite"
+            return
         moved = first_tensor(loss(scores + 3.0, classes.clone()))
         if (moved - value).abs().max() > 1e-6:
             yield "adding one number to all scores changes nothing"

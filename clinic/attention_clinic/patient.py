@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+import dis
 import inspect
 import linecache
 import random
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -52,9 +53,13 @@ class _Precision(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.dtype == torch.float32 and result.numel() > 1:
-            self.single = True
+        # one number is enough: the root of torch.FloatTensor([head_dim]) is off by 6e-8
+        self.single |= any(_is_single(value) for value in (*args, result))
         return result
+
+
+def _is_single(value: object) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.float32
 
 
 class _JoinHeads(TorchFunctionMode):
@@ -84,13 +89,15 @@ class _JoinHeads(TorchFunctionMode):
 def undisturbed() -> Iterator[None]:
     """Put every global random state back afterwards."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    ours, numpys = random.getstate(), np.random.get_state()
+    numpy = sys.modules.get("numpy")  # who has not imported it has no state of it to keep
+    ours, numpys = random.getstate(), numpy and numpy.random.get_state()
     with torch.random.fork_rng(devices=devices):
         try:
             yield
         finally:
             random.setstate(ours)
-            np.random.set_state(numpys)
+            if numpy is not None:
+                numpy.random.set_state(numpys)
 
 
 def copied(where: str, module: nn.Module) -> nn.Module:
@@ -131,13 +138,16 @@ def copied(where: str, module: nn.Module) -> nn.Module:
 def randomise(module: nn.Module, seed: int = 0) -> None:
     """Give every parameter random values, so that no zero, one or equal start hides a mistake.
 
+    A parameter of one number keeps it, unless that is 0 or none: it is mostly the factor of the
+    scores, and only the module's own factor says something about the module.
+
     Args:
         module: a copy that may be changed.
         seed: of the values.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
-        if not parameter.is_floating_point():
+        if not parameter.is_floating_point() or _is_factor(parameter):
             continue
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
         if parameter.ndim > 1:
@@ -147,6 +157,11 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
             one = name.rsplit(".", 1)[-1] in ("weight", "gamma", "a_2", "scale", "g", "alpha")
             noise = noise * 0.3 + one
         parameter.data.copy_(noise)
+
+
+def _is_factor(parameter: Tensor) -> bool:
+    """Say whether a parameter is one number other than 0."""
+    return parameter.numel() == 1 and bool(parameter.isfinite().all() and (parameter != 0).all())
 
 
 class Patient:
@@ -179,8 +194,19 @@ class Patient:
         self.call = call
         self.dtype = torch.float32
         self.rough: bool | None = None  # whether it computes something in single precision
+        self.given: set[str] = set()  # the arguments of forward that got a value
+        self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
+        self.time_first = call is None and says_time_first(module)
         if self.is_module:
             self.module = copied(where, module)
+            self.module.register_forward_pre_hook(self._note, with_kwargs=True)
+            named = list(self.module.named_parameters())
+            self.factors = tuple(name for name, p in named if _is_factor(p))
+            kept = [p for _, p in named if _is_factor(p)] + [
+                b for b in self.module.buffers() if b.is_floating_point() and b.numel() == 1
+            ]
+            if any(value.dtype != torch.float64 for value in kept):
+                self.rough = True  # doubling a single number does not make it exact
             if not own_weights:
                 randomise(self.module)
             self.dtype = torch.float64
@@ -221,7 +247,41 @@ class Patient:
             result = self._called(x, mask)
         return first_tensor(result).cpu().to(x.dtype)
 
+    def _note(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        """Write down which arguments of forward get a value."""
+        given = dict(zip(inspect.signature(module.forward).parameters, args, strict=False)) | kwargs
+        self.given |= {name for name, value in given.items() if value is not None}
+
+    @property
+    def takes_mask(self) -> bool:
+        """Whether forward has an argument for a mask."""
+        return mask_argument(self.module) is not None
+
+    def untried(self, mask: bool) -> tuple[str, ...]:
+        """Say which arguments of forward were never given.
+
+        Args:
+            mask: whether the tool that asks could have tried a mask.
+        """
+        function = self.module.forward if self.is_module else self.module
+        names = [
+            name
+            for name, parameter in inspect.signature(function).parameters.items()
+            if parameter.default is None and name not in self.given
+        ]
+        masks = [name for name in names if mask and "mask" in name.lower()]
+        others = [name for name in names if name not in masks]
+        said = []
+        if masks:
+            said.append(f"a mask ({_listed(masks)}): mask=... tries one")
+        if others:
+            said.append(_listed(others))
+        return tuple(said)
+
     def _called(self, x: Tensor, mask: Tensor | None) -> object:
+        if self.time_first:
+            result = first_tensor(standard_call(self.module, x.transpose(0, 1), mask))
+            return result.transpose(0, 1)
         if self.call is None:
             return standard_call(self.module, x, mask)
         if mask is None and _takes(self.call) == 2:
@@ -235,6 +295,13 @@ class Patient:
             f"{type(error).__name__}: {_first_line(error)}{place(error)}. "
             "Repair that line, or say how to call it: call=lambda module, x: module(x)."
         )
+
+
+def _listed(names: list[str]) -> str:
+    """Return "the argument a", or "the arguments a, b and 3 more"."""
+    shown = names if len(names) < 5 else [*names[:3], f"{len(names) - 3} more"]
+    words = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return f"the argument{'s' * (len(names) > 1)} {words}"
 
 
 def _first_line(error: Exception) -> str:
@@ -265,6 +332,25 @@ def _takes(function: Callable) -> int:
     return sum(parameter.kind in kinds for parameter in parameters)
 
 
+def same(first: Tensor, second: Tensor) -> bool:
+    """Say whether two outputs are equal, NaN included."""
+    return (
+        first.shape == second.shape
+        and torch.equal(first.nan_to_num(nan=0.0), second.nan_to_num(nan=0.0))
+        and torch.equal(first.isnan(), second.isnan())
+    )
+
+
+def check_positive(where: str, **sizes: int) -> None:
+    """Raise a `ValueError` unless every size is an integer of at least 1."""
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f"{where}: {name} must be an integer of at least 1, got {name}={value!r}. "
+                f"Pass a whole number such as {name}=4."
+            )
+
+
 def mask_argument(module: nn.Module | Callable) -> str | None:
     """Return the name of the argument that takes a mask, None when there is none."""
     function = module.forward if isinstance(module, nn.Module) else module
@@ -272,6 +358,41 @@ def mask_argument(module: nn.Module | Callable) -> str | None:
     preferred = ("attn_mask", "mask", "attention_mask")
     masks = [name for name in names if "mask" in name.lower()]
     return next((name for name in preferred if name in masks), masks[0] if masks else None)
+
+
+def says_time_first(module: nn.Module | Callable) -> bool:
+    """Say whether the code itself announces (tokens, batch, width).
+
+    Its documentation does, or forward takes the sizes of its input apart under such names:
+    `tgt_len, bsz, embed_dim = query.size()`. `nn.MultiheadAttention` says it by an attribute.
+    """
+    if type(module).__module__.startswith("torch."):
+        layers = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerEncoder)
+        return layers and not all(
+            part.batch_first for part in module.modules() if isinstance(part, nn.MultiheadAttention)
+        )
+    function = type(module).forward if isinstance(module, nn.Module) else module
+    function = inspect.unwrap(function)
+    documented = " ".join(filter(None, (inspect.getdoc(type(module)), inspect.getdoc(function))))
+    if re.search(r"(?i)\b(time|seq\w*|[tsl])[ ,x×*]+(batch\w*|bsz)[ ,x×*]+\w+", documented):
+        return True
+    return any(
+        re.fullmatch(r"(?i)(time|seq_?len|tgt_len|src_len|q_len) (bsz|batch|batch_size)", pair)
+        for pair in _first_sizes(function)
+    )
+
+
+def _first_sizes(function: Callable) -> Iterator[str]:
+    """Yield the first two names of every `a, b, c = ...` in a function, as "a b"."""
+    code = getattr(function, "__code__", None)
+    instructions = list(dis.get_instructions(code)) if code else []
+    for number, instruction in enumerate(instructions):
+        if instruction.opname == "UNPACK_SEQUENCE" and instruction.arg == 3:
+            names: list[str] = []
+            for stored in instructions[number + 1 : number + 4]:
+                value = stored.argval
+                names += value if isinstance(value, tuple) else [str(value)]
+            yield " ".join(names[:2])
 
 
 def standard_call(module: nn.Module | Callable, x: Tensor, mask: Tensor | None) -> object:
@@ -368,8 +489,6 @@ def unused_dropout(module: nn.Module) -> str | None:
 
 def _names_read(code: object) -> set[str]:
     """Return the local names that a function reads."""
-    import dis
-
     names: set[str] = set()
     for instruction in dis.get_instructions(code):
         if instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")):

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html import escape
 from textwrap import wrap
+from typing import Any
 
-PAGE = 96  # columns that a notebook shows without breaking a line
+PAGE = 84  # columns that a notebook shows without breaking a line
+# names that no style sheet around it knows, and no id of a bug is broken at its hyphen
+STYLE = (
+    "<style>.attention-clinic th, .attention-clinic td {text-align: left}"
+    " .attention-clinic td b {white-space: nowrap}</style>"
+)
 THREADS_SHOWN = 3  # in print; the report holds all
 
 
@@ -55,9 +61,9 @@ class Explanation:
     evidence: str = "reproduces your output exactly"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """What `diagnose` and its relatives found.
+    """What `diagnose` and its relatives found; true in a test when it is healthy.
 
     Args:
         name: what was examined.
@@ -66,6 +72,8 @@ class Report:
             same output and cannot be told apart.
         failing: properties that do not hold, asked for when no explanation was found.
         checked: what was compared.
+        untried: what could have been tried and was not.
+        remarks: what is no mistake here and is one elsewhere.
         tolerance: the largest difference that counts as equal.
     """
 
@@ -74,6 +82,8 @@ class Report:
     explanations: tuple[Explanation, ...] = ()
     failing: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
+    remarks: tuple[Explanation, ...] = ()
     tolerance: float = field(default=1e-9, compare=False)
 
     @property
@@ -90,23 +100,26 @@ class Report:
             return f"{self.name}: not equal to the reference"
         return f"{self.name}: not equal to the reference, and unexplained"
 
+    def __bool__(self) -> bool:
+        return self.healthy
+
+    def __repr__(self) -> str:
+        """One line, for what a failing `assert diagnose(module, 8)` prints."""
+        found = "; or ".join(f"{' + '.join(e.ids)}. Fix: {e.fix}" for e in self.explanations)
+        fails = "; ".join(f"fails: {words}" for words in self.failing)
+        return f"<{'. '.join(filter(None, (self.verdict, found, fails)))}>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
     def __str__(self) -> str:
         lines = [self.verdict]
         for number, explanation in enumerate(self.explanations):
             if number:
                 lines.append("  or, which gives the same output:")
-            threads = ", ".join(explanation.threads[:THREADS_SHOWN])
-            if len(explanation.threads) > THREADS_SHOWN:
-                threads += f" and {len(explanation.threads) - THREADS_SHOWN} more"
-            seen = f"   Seen in: {threads}" if threads else ""
-            lines += _wrapped(f"  {' + '.join(explanation.ids)}   {explanation.words}")
-            for words in (
-                explanation.detail,
-                self.evidence(explanation),
-                f"Fix: {explanation.fix}",
-                f"Chapter {explanation.chapter}.{seen}",
-            ):
-                lines += _wrapped(f"    {words}") if words else []
+            lines += self._told(explanation)
+        for remark in self.remarks:
+            lines += self._told(remark, "Remark: ")
         if not self.healthy and not self.explanations:
             lines.append("  No known mistake, alone or with a second one, gives this output.")
             if not self.failing:
@@ -115,7 +128,25 @@ class Report:
             lines += _wrapped(f"  Fails: {words}")
         for words in self.checked:
             lines += _wrapped(f"  Checked: {words}")
+        for words in self.untried:
+            lines += _wrapped(f"  Not tried: {words}")
         return "\n".join(lines)
+
+    def _told(self, explanation: Explanation, kind: str = "") -> list[str]:
+        """Return the lines of one explanation."""
+        threads = ", ".join(explanation.threads[:THREADS_SHOWN])
+        if len(explanation.threads) > THREADS_SHOWN:
+            threads += f" and {len(explanation.threads) - THREADS_SHOWN} more"
+        seen = f"   Seen in: {threads}" if threads else ""
+        lines = _wrapped(f"  {kind}{' + '.join(explanation.ids)}   {explanation.words}")
+        for words in (
+            explanation.detail,
+            self.evidence(explanation),
+            f"Fix: {explanation.fix}",
+            f"Chapter {explanation.chapter}.{seen}",
+        ):
+            lines += _wrapped(f"    {words}") if words else []
+        return lines
 
     def evidence(self, explanation: Explanation) -> str:
         """Say how well the explanation is established, without digits that differ by machine."""
@@ -125,9 +156,10 @@ class Report:
 
     def _repr_html_(self) -> str:
         rows = []
-        for explanation in self.explanations:
+        for explanation in (*self.explanations, *self.remarks):
+            kind = "Remark: " if explanation in self.remarks else ""
             cells = (
-                f"<b>{escape(' + '.join(explanation.ids))}</b>",
+                f"{kind}<b>{escape(' + '.join(explanation.ids))}</b>",
                 escape(explanation.words)
                 + (f"<br>{escape(explanation.detail)}" if explanation.detail else "")
                 + f"<br><i>{escape(self.evidence(explanation))}</i>",
@@ -135,18 +167,19 @@ class Report:
                 escape(explanation.chapter),
                 "<br>".join(_linked(thread) for thread in explanation.threads),
             )
-            rows.append("".join(f"<td style='text-align:left'>{cell}</td>" for cell in cells))
+            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
         head = ""
         if rows:
             names = ("bug", "what the code does", "fix", "chapter", "seen in")
-            head = "".join(f"<th style='text-align:left'>{name}</th>" for name in names)
+            head = "".join(f"<th>{name}</th>" for name in names)
         table = f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
         notes = [f"Fails: {words}" for words in self.failing]
         notes += [f"Checked: {words}" for words in self.checked]
+        notes += [f"Not tried: {words}" for words in self.untried]
         listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
         return (
-            f"<b>{escape(self.verdict)}</b>{table if rows else ''}"
-            f"{f'<ul>{listed}</ul>' if listed else ''}"
+            f"{STYLE}<div class='attention-clinic'><b>{escape(self.verdict)}</b>"
+            f"{table if rows else ''}{f'<ul>{listed}</ul>' if listed else ''}</div>"
         )
 
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from attention_clinic.catalogue import FORMS, STAGES, Form, Setting, reference, use_row_open
 from attention_clinic.weights import Reader, Reading
-from utils.masking import causal_mask
 
 LOOKS = 6  # numbers looked at of each output token, each a random mix of all; survivors are checked
 LIKELY = 6  # readings that follow the names best
@@ -38,7 +37,8 @@ class Probe:
 
     def causal_rule(self) -> Tensor | None:
         """The causal mask, (1, 1, n, n), None when there is none."""
-        return causal_mask(self.x.shape[1])[None, None] if self.causal else None
+        n = self.x.shape[1]
+        return torch.ones(1, 1, n, n, dtype=torch.bool).tril() if self.causal else None
 
 
 @dataclass(frozen=True)
@@ -275,6 +275,23 @@ class Search:
     def _merge(self, form: Form, state: dict) -> dict:
         return {"joined": state["back"](form.run(state["mixed"]))}
 
+    def could_differ(self) -> bool:
+        """Say whether scores and values reach the output of the reference at all.
+
+        With a projection of zeros, every mistake gives the output of the reference.
+        """
+        right, state = self.attend({}), {"q": self.q, "k": self.k, "v": self.v}
+        return all(
+            bool(
+                (self.attend({}, {**state, part: torch.zeros_like(state[part])}) - right)
+                .abs()
+                .nan_to_num(nan=0.0)
+                .max()
+                > 100 * self.limit
+            )
+            for part in "qv"
+        )
+
     def difference(self, joined: Tensor) -> Tensor:
         """Project and return the largest difference from the module, for each reading."""
         made = joined @ self.out + self.bias
@@ -312,9 +329,11 @@ class Search:
     def _made(self, log: Tensor) -> Tensor:
         return self.attend({"scale": scaled_by(log.exp())}, every=True)
 
-    def attend(self, forms: dict[str, Form], every: bool = False) -> Tensor:
+    def attend(
+        self, forms: dict[str, Form], state: dict | None = None, every: bool = False
+    ) -> Tensor:
         """Run the reference with some stages replaced, for the first reading or for every one."""
-        state: dict = {"q": self.q, "k": self.k, "v": self.v}
+        state = state or {"q": self.q, "k": self.k, "v": self.v}
         for stage in STAGES:
             made = getattr(self, f"_{stage}")(forms.get(stage, reference(stage)), state)
             if made is None:  # the form changes nothing here

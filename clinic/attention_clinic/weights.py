@@ -228,12 +228,19 @@ class Reader:
         num_heads: h.
         inner: h * d, mostly e.
         out_dim: width of the output.
+        needs_out: False when the output projection may stand in another module.
     """
 
     def __init__(
-        self, sources: list[Source], embed_dim: int, num_heads: int, inner: int, out_dim: int
+        self,
+        sources: list[Source],
+        embed_dim: int,
+        num_heads: int,
+        inner: int,
+        out_dim: int,
+        needs_out: bool = True,
     ):
-        self.sources = sources
+        self.sources, self.needs_out = sources, needs_out
         self.e, self.h, self.f = embed_dim, num_heads, inner
         self.d, self.out_dim = inner // num_heads, out_dim
         self.pieces: list[Piece] = []
@@ -378,7 +385,7 @@ class Reader:
                 if option is None:
                     # with one head the value projection can do the work of a second layer
                     left = [o for o in outs if o[0] not in used]
-                    if self.h > 1 or left:
+                    if left or (self.h > 1 and self.needs_out):
                         all_ids = (*ids, "out-missing")
                 else:
                     extra += self._mismatch(option[0], "o") + (option[2] == "d h")

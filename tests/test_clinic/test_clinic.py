@@ -9,11 +9,26 @@ import time
 from pathlib import Path
 
 import numpy as np
-import patients
 import pytest
 import torch
 import torch.nn.functional as F
-from patients import CASES, UNKNOWN, Case, Loops, Views
+from patients import CASES, SIZES, UNKNOWN, Case
+from patients.attention import (
+    Loops,
+    LoopsMerge,
+    LoopsSoftmaxQuery,
+    LoopsSplit,
+    UnnamedSoftmaxQuery,
+    Views,
+    ViewsMerge,
+    ViewsScaledByEmbed,
+    ViewsSoftmaxQuery,
+    ViewsUnscaled,
+)
+from patients.blocks import PreNorm
+from patients.masks import ViewsMaskMultiply
+from patients.pairs import Pair1, Pair3
+from patients.unknown import Noisy, Rotary, Sigmoid
 from torch import Tensor, nn
 
 from attention_clinic import (
@@ -82,7 +97,7 @@ def test_the_catalogue_is_complete() -> None:
 def test_the_patients_of_the_bank_have_the_right_shapes() -> None:
     """What makes the clinic necessary: no check of shapes finds any of them."""
     x = torch.randn(2, 5, 24)
-    for make in (patients.ViewsMerge, patients.LoopsSplit, patients.ViewsSoftmaxQuery):
+    for make in (ViewsMerge, LoopsSplit, ViewsSoftmaxQuery):
         assert make(24, 4)(x).shape == x.shape
 
 
@@ -113,7 +128,7 @@ def test_the_module_stays_as_it_was() -> None:
     seen.clear()
     before = copy.deepcopy(module.state_dict())
     gradients = {name: p.grad.clone() for name, p in module.named_parameters()}
-    block = patients.PreNorm(24, 4)
+    block = PreNorm(24, 4)
     states = torch.get_rng_state(), np.random.get_state()[1].copy(), python_random.getstate()
     assert diagnose(module, 4).healthy
     assert diagnose_block(block, 4).healthy
@@ -128,7 +143,7 @@ def test_the_module_stays_as_it_was() -> None:
 
 
 def test_what_is_printed_is_the_same_everywhere() -> None:
-    module = patients.ViewsScaledByEmbed(24, 4)
+    module = ViewsScaledByEmbed(24, 4)
     text = str(diagnose(module, num_heads=4))
     assert text.splitlines()[0] == "ViewsScaledByEmbed: not equal to the reference"
     assert "  scale-embed   divides by sqrt(embed_dim) instead of sqrt(head_dim)" in text
@@ -137,11 +152,11 @@ def test_what_is_printed_is_the_same_everywhere() -> None:
     assert "karpathy/ng-video-lecture#6" in text
     assert max(map(len, text.splitlines())) <= 96
     torch.manual_seed(9)
-    assert str(diagnose(patients.ViewsScaledByEmbed(24, 4), 4)) == text
+    assert str(diagnose(ViewsScaledByEmbed(24, 4), 4)) == text
 
 
 def test_programs_read_the_report() -> None:
-    report = diagnose(patients.Pair1(24, 4), 4)
+    report = diagnose(Pair1(24, 4), 4)
     (explanation,) = report.explanations
     assert explanation.ids == report.ids == ("scale-embed", "merge-no-transpose")
     assert 0 <= explanation.difference < 1e-9
@@ -157,27 +172,25 @@ def test_programs_read_the_report() -> None:
 
 
 def test_alternatives_are_both_reported() -> None:
-    report = diagnose(
-        patients.ViewsMaskMultiply(24, 4), 4, mask=padding_mask(torch.tensor([2, 5]), 5)
-    )
+    report = diagnose(ViewsMaskMultiply(24, 4), 4, mask=padding_mask(torch.tensor([2, 5]), 5))
     assert [e.ids for e in report.explanations] == [("mask-multiply",), ("mask-tiny",)]
     assert "or, which gives the same output" in str(report)
 
 
 def test_names_break_ties() -> None:
-    for e, h in patients.SIZES:
-        unnamed = diagnose(patients.UnnamedSoftmaxQuery(e, h), h)
+    for e, h in SIZES:
+        unnamed = diagnose(UnnamedSoftmaxQuery(e, h), h)
         assert {e.ids for e in unnamed.explanations} == {("softmax-query",), ("mix-transposed",)}
-    assert diagnose(patients.LoopsSoftmaxQuery(24, 4), 4).ids == ("softmax-query",)
-    assert len(diagnose(patients.LoopsSoftmaxQuery(24, 4), 4).explanations) == 1
+    assert diagnose(LoopsSoftmaxQuery(24, 4), 4).ids == ("softmax-query",)
+    assert len(diagnose(LoopsSoftmaxQuery(24, 4), 4).explanations) == 1
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (patients.Sigmoid, "rows sum to 1"),
-        (patients.Rotary, "order does not matter"),
-        (patients.Noisy, "two calls in eval mode"),
+        (Sigmoid, "rows sum to 1"),
+        (Rotary, "order does not matter"),
+        (Noisy, "two calls in eval mode"),
     ],
 )
 def test_properties_that_fail_are_said(make: type, words: str) -> None:
@@ -185,7 +198,7 @@ def test_properties_that_fail_are_said(make: type, words: str) -> None:
 
 
 def test_properties_about_samples_and_the_future() -> None:
-    class Mixes(patients.Sigmoid):
+    class Mixes(Sigmoid):
         def forward(self, x, mask=None):
             return super().forward(x) + x.mean(dim=0)
 
@@ -193,7 +206,7 @@ def test_properties_about_samples_and_the_future() -> None:
     assert any("samples stay apart" in line for line in failing)
     assert any("the past does not see the future" in line for line in failing)
     mask = padding_mask(torch.tensor([3, 5]), 5)
-    failing = diagnose(patients.Sigmoid(24, 4), 4, mask=mask).failing
+    failing = diagnose(Sigmoid(24, 4), 4, mask=mask).failing
     assert any("padding does not leak" in line for line in failing)
 
 
@@ -205,7 +218,7 @@ def test_no_attention_at_all() -> None:
 
 def test_the_start_of_the_weights_hides_nothing() -> None:
     for change in (nn.init.zeros_, nn.init.ones_):
-        module = patients.LoopsMerge(24, 4)
+        module = LoopsMerge(24, 4)
         for parameter in module.parameters():
             change(parameter)
         assert diagnose(module, 4).ids == ("merge-no-transpose",)
@@ -227,7 +240,7 @@ def test_another_call() -> None:
 
 
 @pytest.mark.parametrize(("e", "h", "limit"), [(64, 8, 0.5), (768, 12, 2.0)])
-@pytest.mark.parametrize("make", [Views, patients.LoopsMerge, patients.Sigmoid, patients.Pair3])
+@pytest.mark.parametrize("make", [Views, LoopsMerge, Sigmoid, Pair3])
 def test_it_is_fast(make: type, e: int, h: int, limit: float) -> None:
     module = make(e, h)
     spent = []
@@ -272,8 +285,8 @@ def test_an_exception_names_the_line_of_the_module() -> None:
         (lambda: diagnose(Views(24, 4), 4, mask=torch.ones(2, 3, 4, 5, 5)), "mask must have shape"),
         (lambda: diagnose(nn.Dropout(), 4), "the weights must be found in the module"),
         (lambda: diagnose_block(3, 4), "block must be an nn.Module"),
-        (lambda: diagnose_block(patients.PreNorm(24, 4), 5), "num_heads must divide"),
-        (lambda: diagnose_block(patients.PreNorm(24, 4), 4, activation="elu"), "activation must"),
+        (lambda: diagnose_block(PreNorm(24, 4), 5), "num_heads must divide"),
+        (lambda: diagnose_block(PreNorm(24, 4), 4, activation="elu"), "activation must"),
         (lambda: diagnose_embedding(nn.Linear(4, 4), 8, 3), "patches must tile the image"),
         (lambda: diagnose_positions(torch.zeros(3)), "the table must have shape"),
         (lambda: diagnose_loss(3), "loss must be a function"),
@@ -320,12 +333,12 @@ def test_weights_that_are_no_parameters() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions(dtype: torch.dtype) -> None:
-    assert diagnose(patients.ViewsUnscaled(24, 4).to(dtype), 4).ids == ("scale-missing",)
+    assert diagnose(ViewsUnscaled(24, 4).to(dtype), 4).ids == ("scale-missing",)
     assert diagnose(MultiHeadAttention(24, 4).to(dtype), 4).healthy
 
 
 def test_parametrised_weights_and_kept_outputs() -> None:
-    class Keeps(patients.ViewsMerge):
+    class Keeps(ViewsMerge):
         def forward(self, x, mask=None):
             self.last = super().forward(x)  # a tensor with a history: deepcopy refuses it
             return self.last

@@ -1,0 +1,20 @@
+"""The bank of the clinic: sick modules of every kind, each written twice, and healthy ones.
+
+A `Case` builds a module, says how it is examined and what must be found. One file a part.
+"""
+
+from patients import (  # noqa: F401, each adds its patients
+    attention,
+    blocks,
+    embedding,
+    healthy,
+    losses,
+    masks,
+    pairs,
+    positions,
+    strangers,
+)
+from patients.bank import CASES, SIZES, Case
+from patients.unknown import UNKNOWN
+
+__all__ = ["CASES", "SIZES", "UNKNOWN", "Case"]

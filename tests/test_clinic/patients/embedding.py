@@ -1,0 +1,235 @@
+"""Patches and learned positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import nn
+
+from attention_clinic import (
+    Report,
+    diagnose_embedding,
+)
+from patients.bank import CASES, Case
+from utils.embedding import PatchEmbedding, patchify, unpatchify
+
+# ---------------------------------------------------------------------------- patches, positions
+
+IMAGE, PATCH, CHANNELS = (8, 12), (2, 3), 3
+
+
+def embedding(
+    *ids: str, also: tuple = (), sizes: tuple = ((20, 1), (18, 1)), **options
+) -> Callable:
+    """Enter a patch embedding, built with e."""
+
+    def enter(make: Callable) -> Callable:
+        def examine(seed: int, e: int, h: int) -> Report:
+            torch.manual_seed(seed)
+            return diagnose_embedding(make(e), IMAGE, PATCH, CHANNELS, **options)
+
+        CASES.append(Case(make.__name__, ids, examine, also, sizes))
+        return make
+
+    return enter
+
+
+@embedding()
+class ByConvolution(nn.Module):
+    def __init__(self, e):
+        super().__init__()
+        n = (IMAGE[0] // PATCH[0]) * (IMAGE[1] // PATCH[1])
+        self.conv = nn.Conv2d(CHANNELS, e, PATCH, stride=PATCH)
+        self.cls = nn.Parameter(torch.zeros(1, 1, e))
+        self.pos = nn.Parameter(torch.zeros(1, n + 1, e))
+
+    def patches(self, images):
+        return self.conv(images).flatten(2).transpose(1, 2)
+
+    def place(self, patches):
+        cls = self.cls.repeat(len(patches), 1, 1)
+        return torch.cat([cls, patches], dim=1) + self.pos
+
+    def forward(self, images):
+        return self.place(self.patches(images))
+
+
+@embedding()
+class ByLinear(nn.Module):
+    """No class token, an nn.Embedding for the positions."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.project = nn.Linear(CHANNELS * PATCH[0] * PATCH[1], e)
+        self.position = nn.Embedding(40, e)
+
+    def patches(self, x):
+        ph, pw = PATCH
+        return rearrange(x, "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)", ph=ph, pw=pw)
+
+    def place(self, tokens):
+        return tokens + self.position(torch.arange(tokens.shape[1]))
+
+    def forward(self, x):
+        return self.place(self.project(self.patches(x)))
+
+
+def _course(e):
+    return PatchEmbedding(IMAGE, PATCH, CHANNELS, e)
+
+
+def _cut_only(e):
+    return lambda images: patchify(images, PATCH)
+
+
+embedding()(_course)
+embedding(inverse=lambda p: unpatchify(p, PATCH, IMAGE), sizes=((18, 1),))(_cut_only)
+
+
+@embedding("patch-view")
+class LinearOfView(ByLinear):
+    def patches(self, x):
+        return x.reshape(len(x), -1, self.project.in_features)
+
+
+@embedding("patch-view")
+class LinearOfViewChannelsLast(ByLinear):
+    def patches(self, x):
+        return x.movedim(1, 3).flatten(1).unflatten(1, (-1, self.project.in_features))
+
+
+@embedding("patch-channel-mix")
+class LinearOfUnfold(ByLinear):
+    def patches(self, x):
+        x = x.unfold(2, PATCH[0], PATCH[0]).unfold(3, PATCH[1], PATCH[1])
+        return x.contiguous().view(len(x), -1, self.project.in_features)
+
+
+@embedding("patch-channel-mix")
+class ConvolutionViewed(ByConvolution):
+    def patches(self, images):
+        made = self.conv(images)
+        return made.reshape(len(images), -1, made.shape[1])
+
+
+@embedding("patch-order")
+class LinearOfChannelsLast(ByLinear):
+    def patches(self, x):
+        ph, pw = PATCH
+        return rearrange(x, "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", ph=ph, pw=pw)
+
+
+@embedding("patch-order")
+class LinearOfColumns(ByLinear):
+    def patches(self, x):
+        cut = F.unfold(x.mT, PATCH[::-1], stride=PATCH[::-1]).mT
+        return cut.unflatten(2, (CHANNELS, PATCH[1], PATCH[0])).transpose(3, 4).flatten(2)
+
+
+@embedding("pos-one-row")
+class ConvolutionOneRow(ByConvolution):
+    def place(self, patches):
+        cls = self.cls.expand(len(patches), -1, -1)
+        return torch.cat([cls, patches], dim=1) + self.pos[:, :1]
+
+
+@embedding("pos-one-row")
+class LinearOneRow(ByLinear):
+    def place(self, tokens):
+        return tokens + self.position.weight[tokens.shape[1]]
+
+
+@embedding("pos-batch-axis")
+class LinearPositionByBatch(ByLinear):
+    def place(self, tokens):
+        return tokens + self.position(torch.arange(tokens.shape[0]))[:, None]
+
+
+@embedding("pos-batch-axis")
+class ConvolutionPositionByBatch(ByConvolution):
+    def place(self, patches):
+        all_tokens = torch.cat([self.cls.expand(len(patches), -1, -1), patches], dim=1)
+        table = self.pos.transpose(0, 1)  # (n + 1, 1, e), as for tokens (n, b, e)
+        return all_tokens + table[: all_tokens.size(0)]
+
+
+@embedding("pos-before-cls")
+class ConvolutionPositionFirst(ByConvolution):
+    def place(self, patches):
+        placed = patches + self.pos[:, : patches.shape[1]]
+        return torch.cat([self.cls.expand(len(patches), -1, -1), placed], dim=1)
+
+
+@embedding("pos-before-cls")
+class LinearPositionFirst(ByLinear):
+    def __init__(self, e):
+        super().__init__(e)
+        self.token = nn.Parameter(torch.randn(1, e))
+
+    def place(self, tokens):
+        front = self.token.repeat(len(tokens), 1).unsqueeze(1)
+        return torch.cat((front, super().place(tokens)), 1)
+
+
+@embedding("param-batch-size")
+class TokenPerSample(ByConvolution):
+    def __init__(self, e):
+        super().__init__(e)
+        self.cls = nn.Parameter(torch.randn(8, 1, e))
+
+    def place(self, patches):
+        return torch.cat([self.cls, patches], dim=1) + self.pos
+
+
+@embedding("param-batch-size")
+class PositionPerSample(ByLinear):
+    def __init__(self, e):
+        super().__init__(e)
+        self.table = nn.Parameter(torch.randn(6, 16, e))
+
+    def place(self, tokens):
+        return tokens + self.table
+
+
+@embedding("param-plain-tensor")
+class TokenTimesNumber(ByConvolution):
+    def __init__(self, e):
+        super().__init__(e)
+        del self.cls
+        self.cls = nn.Parameter(torch.randn(1, 1, e)) * 0.02
+
+
+@embedding("param-plain-tensor")
+class PositionMoved(ByLinear):
+    def __init__(self, e):
+        super().__init__(e)
+        self.table = nn.Parameter(torch.randn(16, e, dtype=torch.float64)).to(torch.float32)
+
+    def place(self, tokens):
+        return tokens + self.table.to(tokens.dtype)
+
+
+def _cut_by_unfold(e):
+    return lambda images: F.unfold(images, PATCH, stride=PATCH).transpose(1, 2)
+
+
+embedding(sizes=((18, 1),))(_cut_by_unfold)
+
+
+def _wrong_inverse(patches):
+    return rearrange(patches, "b (gh gw) (ph pw c) -> b c (gh ph) (gw pw)", gh=4, ph=2, pw=3)
+
+
+def _viewed_inverse(patches):
+    return patches.reshape(len(patches), CHANNELS, *IMAGE)
+
+
+embedding("unpatch-order", inverse=_wrong_inverse, sizes=((18, 1),))(_cut_only)
+embedding("unpatch-order", inverse=_viewed_inverse, sizes=((18, 1),))(_cut_by_unfold)
+embedding("patch-view", "pos-one-row")(type("EmbeddingPair1", (LinearOfView, LinearOneRow), {}))
+embedding("patch-channel-mix", "pos-before-cls")(
+    type("EmbeddingPair2", (ConvolutionViewed, ConvolutionPositionFirst), {})
+)

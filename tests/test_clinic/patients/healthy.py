@@ -1,0 +1,292 @@
+"""Healthy attention in many styles, strangers' own among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange
+from torch import Tensor, nn
+
+from attention_clinic import (
+    Report,
+    diagnose,
+)
+from patients.attention import Views
+from patients.bank import CASES, SIZES, Case, attention
+from patients.masks import empty_row, padding, ragged
+from utils.attention import MultiHeadAttention, scaled_dot_product_attention
+
+# --------------------------------------------------------------------------------------- healthy
+
+
+def by_sizes(make: Callable, name: str, sizes: tuple = SIZES, **options) -> None:
+    make.__name__ = name
+    attention(sizes=sizes, **options)(make)
+
+
+by_sizes(lambda e, h: MultiHeadAttention(e, h), "course")
+by_sizes(lambda e, h: MultiHeadAttention(e, h, dropout=0.2), "course with dropout")
+by_sizes(lambda e, h: MultiHeadAttention(e, h), "course, padding", mask=padding)
+by_sizes(lambda e, h: MultiHeadAttention(e, h), "course, empty row", mask=empty_row)
+by_sizes(lambda e, h: nn.MultiheadAttention(e, h, batch_first=True), "torch")
+by_sizes(lambda e, h: nn.MultiheadAttention(e, h, dropout=0.1, bias=False), "torch, batch second")
+by_sizes(lambda e, h: nn.MultiheadAttention(e, h, batch_first=True), "torch, mask", mask=ragged)
+
+
+@attention()
+class EinsumParameters(nn.Module):
+    """Bare parameters with an axis for the heads, as in Flax."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        d = e // h
+        self.w_q, self.w_k, self.w_v = (nn.Parameter(torch.randn(e, h, d)) for _ in range(3))
+        self.w_o = nn.Parameter(torch.randn(h, d, e))
+
+    def forward(self, x):
+        q, k, v = (einsum(x, w, "b n e, e h d -> b h n d") for w in (self.w_q, self.w_k, self.w_v))
+        scores = einsum(q, k, "b h i d, b h j d -> b h i j") * q.shape[-1] ** -0.5
+        return einsum(scores.softmax(-1), v, self.w_o, "b h i j, b h j d, h d e -> b i e")
+
+
+@attention()
+class MatricesOnTheRight(nn.Module):
+    """x @ w with names that say nothing, all biases apart."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.m1, self.m2, self.m3, self.m4 = (nn.Parameter(torch.randn(e, e)) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = (rearrange(x @ m, "b n (h d) -> b h n d", h=self.h) for m in
+                   (self.m3, self.m1, self.m4))  # fmt: skip
+        return rearrange(scaled_dot_product_attention(q, k, v)[0], "b h n d -> b n (h d)") @ self.m2
+
+
+@attention()
+class InterleavedByHead(nn.Module):
+    """(h, 3, d) packed, as in Megatron."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.query_key_value = nn.Linear(e, 3 * e)
+        self.dense = nn.Linear(e, e)
+
+    def forward(self, hidden):
+        packed = rearrange(self.query_key_value(hidden), "b n (h k d) -> k b h n d", h=self.h, k=3)
+        mixed = F.scaled_dot_product_attention(*packed)
+        return self.dense(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+@attention()
+class InterleavedByFeature(nn.Module):
+    """(h, d, 3) and (d, h) packed: odd, and right."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.lin, self.out = h, nn.Linear(e, 3 * e), nn.Linear(e, e)
+
+    def forward(self, x):
+        q, k, v = rearrange(self.lin(x), "b n (h d k) -> k b h n d", h=self.h, k=3)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.out(rearrange(mixed, "b h n d -> b n (d h)"))
+
+
+@attention()
+class KeysAndValuesPacked(nn.Module):
+    """to_q and to_kv, a norm of its own, a Sequential at the end."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(dim)
+        self.to_q = nn.Linear(dim, dim, bias=False)
+        self.to_kv = nn.Linear(dim, 2 * dim, bias=False)
+        self.to_out = nn.Sequential(nn.Linear(dim, dim), nn.Dropout(0.1))
+
+    def forward(self, x):
+        x = self.norm(x)
+        q, k, v = (
+            rearrange(t, "b n (h d) -> b h n d", h=self.heads)
+            for t in (self.to_q(x), *self.to_kv(x).chunk(2, dim=-1))
+        )
+        dots = torch.einsum("bhid,bhjd->bhij", q, k) * q.shape[-1] ** -0.5
+        return self.to_out(rearrange(dots.softmax(dim=-1) @ v, "b h n d -> b n (h d)"))
+
+
+class OneHead(nn.Module):
+    def __init__(self, e, d):
+        super().__init__()
+        self.key, self.query, self.value = (nn.Linear(e, d, bias=False) for _ in range(3))
+        self.register_buffer("tril", torch.tril(torch.ones(16, 16)))
+
+    def forward(self, x):
+        n = x.shape[1]
+        q, k = self.query(x), self.key(x)
+        scores = q @ k.transpose(-2, -1) * k.shape[-1] ** -0.5
+        scores = scores.masked_fill(self.tril[:n, :n] == 0, float("-inf"))
+        return F.softmax(scores, dim=-1) @ self.value(x)
+
+
+@attention()
+@attention(causal=True)
+class ModulesByHead(nn.Module):
+    """A module for each head, as in lectures."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = nn.ModuleList([OneHead(e, e // h) for _ in range(h)])
+        self.proj = nn.Linear(e, e)
+
+    def forward(self, x):
+        return self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
+
+
+class OneHeadScaledByEmbed(OneHead):
+    def forward(self, x):
+        _, n, c = x.shape
+        k, q = self.key(x), self.query(x)
+        wei = q @ k.transpose(-2, -1) * c**-0.5
+        wei = wei.masked_fill(self.tril[:n, :n] == 0, float("-inf"))
+        return F.softmax(wei, dim=-1) @ self.value(x)
+
+
+@attention("scale-embed")
+class ModulesByHeadScaledByEmbed(ModulesByHead):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.heads = nn.ModuleList([OneHeadScaledByEmbed(e, e // h) for _ in range(h)])
+
+
+@attention()
+class FourClones(nn.Module):
+    """self.linears, as in the annotated Transformer."""
+
+    def __init__(self, d_model, h):
+        super().__init__()
+        self.d_k, self.h = d_model // h, h
+        self.linears = nn.ModuleList([nn.Linear(d_model, d_model) for _ in range(4)])
+        self.dropout = nn.Dropout(p=0.1)
+
+    def forward(self, query, key, value, mask=None):
+        b = query.size(0)
+        query, key, value = (
+            lin(t).view(b, -1, self.h, self.d_k).transpose(1, 2)
+            for lin, t in zip(self.linears, (query, key, value), strict=False)
+        )
+        scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(self.d_k)
+        mixed = torch.matmul(self.dropout(scores.softmax(dim=-1)), value)
+        return self.linears[-1](mixed.transpose(1, 2).contiguous().view(b, -1, self.h * self.d_k))
+
+
+@attention()
+class PointwiseConvolutions(nn.Module):
+    """1-wide convolutions for the projections."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.qkv, self.o = h, nn.Conv1d(e, 3 * e, 1), nn.Conv1d(e, e, 1)
+
+    def forward(self, x):
+        q, k, v = rearrange(self.qkv(x.mT), "b (k h d) n -> k b h n d", k=3, h=self.h)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.o(rearrange(mixed, "b h n d -> b (h d) n")).mT
+
+
+@attention()
+class WiderInside(nn.Module):
+    """Heads that together are wider than a token."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, inner = h, h * (e // h + 2)
+        self.to_qkv, self.to_out = nn.Linear(e, 3 * inner, bias=False), nn.Linear(inner, e)
+
+    def forward(self, x):
+        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=self.h)
+                   for t in self.to_qkv(x).chunk(3, dim=-1))  # fmt: skip
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+@attention()
+class SeveralTensors(Views):
+    """Returns weights too; scales both sides by the fourth root."""
+
+    def forward(self, x, return_weights=True):
+        q, k, v = self.heads(x)
+        root = q.shape[-1] ** -0.25
+        weights = ((q * root) @ (k * root).mT).softmax(-1)
+        return self.proj(self.join(weights @ v)), weights
+
+
+@attention()
+class SingleSoftmax(Views):
+    """Casts to single precision for the softmax."""
+
+    def weigh(self, scores, mask):
+        return torch.softmax(scores.float(), dim=-1).to(scores.dtype)
+
+
+def function_case(name: str, ids: tuple[str, ...], scale: Callable, **weights_of) -> None:
+    """Enter a plain function with its weights handed over."""
+
+    def examine(seed: int, e: int, h: int) -> Report:
+        generator = torch.Generator().manual_seed(seed)
+        wq, wk, wv, wo = (
+            torch.randn(e, e, generator=generator, dtype=torch.float64) / e**0.5 for _ in range(4)
+        )
+        bias = torch.randn(e, generator=generator, dtype=torch.float64)
+
+        def attend(x: Tensor) -> Tensor:
+            q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=h) for w in (wq, wk, wv))
+            mixed = (q @ k.mT * scale(e, h)).softmax(-1) @ v
+            return rearrange(mixed, "b h n d -> b n (h d)") @ wo + bias
+
+        given = {"wq": wq, "wk": wk, "wv": wv, "wo": wo, "bo": bias}
+        return diagnose(attend, h, weights=given)
+
+    CASES.append(Case(name, ids, examine))
+
+
+function_case("function", (), lambda e, h: (e // h) ** -0.5)
+function_case("function scaled by embed", ("scale-embed",), lambda e, h: e**-0.5)
+
+
+def _transformers(name: str, make: Callable, sizes: tuple = SIZES, **options) -> None:
+    by_sizes(make, name, sizes, **options)
+
+
+def _vit(e, h):
+    from transformers import ViTConfig
+    from transformers.models.vit.modeling_vit import ViTAttention
+
+    config = ViTConfig(hidden_size=e, num_attention_heads=h, attn_implementation="eager")
+    return ViTAttention(config)
+
+
+def _bert(e, h):
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_bert import BertAttention
+
+    config = BertConfig(hidden_size=e, num_attention_heads=h, attn_implementation="eager")
+    return BertAttention(config)
+
+
+def _gpt2(e, h):
+    from transformers import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+
+    return GPT2Attention(
+        GPT2Config(n_embd=e, n_head=h, n_positions=32, attn_implementation="sdpa"), layer_idx=0
+    )
+
+
+_transformers("HuggingFace ViT", _vit)
+_transformers("HuggingFace BERT", _bert)
+_transformers("HuggingFace GPT-2", _gpt2)

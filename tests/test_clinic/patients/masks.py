@@ -1,0 +1,194 @@
+"""Attention with masks, right and wrong."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from patients.attention import Loops, Views
+from patients.bank import attention
+from utils.masking import causal_mask, padding_mask
+
+# ----------------------------------------------------------------------------------------- masks
+
+
+def padding(seed: int) -> Tensor:
+    return padding_mask(torch.tensor([4, 6]), 6)
+
+
+def triangle(seed: int) -> Tensor:
+    return causal_mask(6)[None, None]
+
+
+def ragged(seed: int) -> Tensor:
+    """Three samples, each of whose queries sees other keys."""
+    allow = torch.rand(3, 1, 5, 5, generator=torch.Generator().manual_seed(seed)) < 0.5
+    return allow | torch.eye(5, dtype=torch.bool)
+
+
+def empty_row(seed: int) -> Tensor:
+    return padding_mask(torch.tensor([0, 3]), 5)
+
+
+for _kind in (padding, triangle, ragged):
+    attention(mask=_kind)(type(f"Views_{_kind.__name__}", (Views,), {}))
+    attention(mask=_kind)(type(f"Loops_{_kind.__name__}", (Loops,), {}))
+
+
+@attention("mask-inverted", mask=padding)
+@attention("mask-inverted", mask=ragged, also=(("mask-inverted", "mask-query-axis"),))
+class ViewsMaskInverted(Views):
+    def weigh(self, scores, mask):
+        mask = mask if mask is None else ~mask
+        return super().weigh(scores, mask) if mask is not None else scores.softmax(-1)
+
+
+@attention("mask-inverted", mask=padding)
+class LoopsMaskInverted(Loops):
+    def block(self, scores, allow, head):
+        return scores if allow is None else scores.masked_fill(self.flat(allow), -math.inf)
+
+
+@attention("mask-multiply", mask=padding, also=(("mask-tiny",),))
+class ViewsMaskMultiply(Views):
+    def weigh(self, scores, mask):
+        return (scores if mask is None else scores * mask).softmax(dim=-1)
+
+
+@attention("mask-multiply", mask=ragged, also=(("mask-tiny",),))
+class LoopsMaskMultiply(Loops):
+    def block(self, scores, allow, head):
+        return scores if allow is None else torch.where(self.flat(allow), scores, 0.0)
+
+
+@attention("mask-tiny", mask=padding, also=(("mask-multiply",),))
+class ViewsMaskTiny(Views):
+    def weigh(self, scores, mask):
+        return (scores if mask is None else scores.masked_fill(mask == 0, -1e-12)).softmax(-1)
+
+
+@attention("mask-tiny", mask=triangle, also=(("mask-multiply",),))
+class LoopsMaskTiny(Loops):
+    def block(self, scores, allow, head):
+        return scores if allow is None else torch.where(self.flat(allow), scores, 1e-10)
+
+
+@attention("mask-added", mask=padding)
+class ViewsMaskAdded(Views):
+    def weigh(self, scores, mask):
+        return (scores if mask is None else scores + mask).softmax(dim=-1)
+
+
+@attention("mask-added", mask=ragged)
+class LoopsMaskAdded(Loops):
+    def block(self, scores, allow, head):
+        return scores if allow is None else scores.add(self.flat(allow).to(scores.dtype))
+
+
+@attention("mask-after-softmax", mask=padding)
+class ViewsMaskAfter(Views):
+    def weigh(self, scores, mask):
+        weights = scores.softmax(dim=-1)
+        return weights if mask is None else weights * mask
+
+
+@attention("mask-after-softmax", mask=triangle)
+class LoopsMaskAfter(Loops):
+    def normalise(self, all_scores, allow):
+        weights = [s.softmax(-1) for s in all_scores]
+        return weights if allow is None else [w.masked_fill(~self.flat(allow), 0) for w in weights]
+
+
+@attention("mask-query-axis", mask=padding)
+class ViewsMaskQuery(Views):
+    def weigh(self, scores, mask):
+        return super().weigh(scores, None if mask is None else mask.transpose(-2, -1))
+
+
+@attention("mask-query-axis", mask=ragged)
+class LoopsMaskQuery(Loops):
+    def flat(self, allow):
+        return rearrange(allow, "b 1 j i -> b i j")
+
+
+@attention("mask-dropped", mask=padding)
+class ViewsMaskDropped(Views):
+    def weigh(self, scores, mask):
+        return scores.softmax(dim=-1)
+
+
+@attention("mask-dropped", mask=ragged)
+class LoopsMaskDropped(Loops):
+    def block(self, scores, allow, head):
+        return scores
+
+
+@attention("mask-row-empty", mask=empty_row)
+class ViewsRowNan(Views):
+    pass
+
+
+@attention("mask-row-empty", mask=empty_row)
+class LoopsRowEven(Loops):
+    def block(self, scores, allow, head):
+        return scores if allow is None else scores.masked_fill(~self.flat(allow), -1e9 if
+               scores.dtype != torch.half else -1e4)  # fmt: skip
+
+
+@attention("mask-fp16", mask=padding, remark=True)
+class ViewsMaskHalf(Views):
+    def weigh(self, scores, mask):
+        return (scores if mask is None else scores.masked_fill(mask == 0, -1e9)).softmax(dim=-1)
+
+
+@attention("mask-fp16", mask=ragged, remark=True)
+class LoopsMaskHalf(Loops):
+    def block(self, scores, allow, head):
+        return (
+            scores if allow is None else scores.masked_fill_(self.flat(allow).logical_not(), -1e20)
+        )
+
+
+class Causal(Views):
+    """Draws its own mask."""
+
+    diagonal = 0
+
+    def weigh(self, scores, mask):
+        n = scores.shape[-1]
+        return super().weigh(scores, torch.ones(n, n, dtype=torch.bool).tril(self.diagonal))
+
+
+class CausalLoops(Loops):
+    def block(self, scores, allow, head):
+        i = torch.arange(scores.shape[1])
+        return scores.masked_fill(self.later(i[:, None], i[None, :]), -math.inf)
+
+    def later(self, i, j):
+        return j > i
+
+
+attention(causal=True)(Causal)
+attention()(type("CausalUnsaid", (Causal,), {}))
+attention(causal=True)(CausalLoops)
+attention("mask-off-by-one")(type("CausalWithoutItself", (Causal,), {"diagonal": -1}))
+attention("mask-off-by-one", causal=True)(type("CausalOnePast", (Causal,), {"diagonal": 1}))
+
+
+@attention("mask-off-by-one", causal=True)
+class CausalLoopsOff(CausalLoops):
+    def later(self, i, j):
+        return j >= i
+
+
+attention("mask-not-causal", causal=True)(type("ViewsNotCausal", (Views,), {}))
+attention("mask-not-causal", causal=True)(type("LoopsNotCausal", (Loops,), {}))
+
+
+@attention("mask-inverted", causal=True)
+class CausalUpsideDown(CausalLoops):
+    def later(self, i, j):
+        return j <= i

@@ -1,0 +1,69 @@
+"""What no entry of the catalogue explains, and no name may be given to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from patients.attention import Loops, Views, ViewsMerge, ViewsScaledByEmbed, ViewsSoftmaxQuery
+
+# ------------------------------------------------- no known mistake, and must not be called one
+
+
+def unknown(make: Callable) -> Callable:
+    """Enter an attention that no entry of the catalogue explains."""
+    UNKNOWN.append(make)
+    return make
+
+
+UNKNOWN: list[Callable] = []
+
+
+@unknown
+class Sigmoid(Views):
+    def weigh(self, scores, mask):
+        return scores.sigmoid()
+
+
+@unknown
+class Linearised(Loops):
+    def normalise(self, all_scores, allow):
+        return [s / s.shape[2] for s in all_scores]
+
+
+@unknown
+class NormedQueries(Views):
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return F.normalize(q, dim=-1), F.normalize(k, dim=-1), v
+
+
+@unknown
+class Rotary(Views):
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        angle = torch.arange(x.shape[1])[:, None].to(x)
+        return (
+            q * angle.cos() + q.flip(-1) * angle.sin(),
+            k * angle.cos() + k.flip(-1) * angle.sin(),
+            v,
+        )
+
+
+@unknown
+class ThreeMistakes(ViewsScaledByEmbed, ViewsSoftmaxQuery, ViewsMerge):
+    pass
+
+
+@unknown
+class Noisy(Loops):
+    def score(self, q, k):
+        return super().score(q, k) + 0.01 * torch.randn(q.shape[1], k.shape[1]).to(q)
+
+
+@unknown
+class NearlyRight(Views):
+    def weigh(self, scores, mask):
+        return (scores + 1e-4 * scores**2).softmax(dim=-1)
