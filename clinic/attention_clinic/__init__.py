@@ -11,12 +11,14 @@ from attention_clinic.catalogue import BUGS
 from attention_clinic.embedding import diagnose_embedding, diagnose_positions
 from attention_clinic.loss import diagnose_loss
 from attention_clinic.report import Bug, Explanation, Report
+from attention_clinic.testing import assert_healthy
 
 __all__ = [
     "BUGS",
     "Bug",
     "Explanation",
     "Report",
+    "assert_healthy",
     "diagnose",
     "diagnose_block",
     "diagnose_embedding",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from html import escape
 from textwrap import wrap
 from typing import Any
 
 PAGE = 84  # columns that a notebook shows without breaking a line
+# a call or an index with what stands in it, one pair of brackets deep: not broken
+CODE = re.compile(r"[\w.]+(\((?:[^()]|\([^()]*\))*\)|\[[^]]*\])|\([^()]*\)")
+GLUE = "\N{NO-BREAK SPACE}"
 # names that no style sheet around it knows, and no id of a bug is broken at its hyphen
 STYLE = (
     "<style>.attention-clinic th, .attention-clinic td {text-align: left}"
@@ -184,16 +188,17 @@ class Report:
 
 
 def _wrapped(line: str) -> list[str]:
-    """Break a line at spaces; what continues it is indented two columns deeper."""
+    """Break a line at spaces outside code; what continues it is indented two columns deeper."""
     indent = " " * (len(line) - len(line.lstrip()))
-    return wrap(
-        line.strip(),
+    lines = wrap(
+        CODE.sub(lambda found: found[0].replace(" ", GLUE), line.strip()),
         PAGE,
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(GLUE, " ") for line in lines]
 
 
 def _linked(thread: str) -> str:
