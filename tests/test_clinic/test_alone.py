@@ -1,0 +1,225 @@
+"""The clinic as a distribution of its own: beside any project, in a test, as a command, typed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from patients.attention import Views, ViewsScaledByEmbed
+
+import attention_clinic
+from attention_clinic import assert_healthy
+from attention_clinic.__main__ import main
+
+CLINIC = Path(attention_clinic.__file__).parents[1]
+SICK = """
+from torch import nn
+
+
+class Sick(nn.Module):
+    def __init__(self, width=24, heads=4, root=0.5):
+        super().__init__()
+        self.heads, self.root = heads, root
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        b, n, e = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT / q.shape[-1] ** self.root
+        return self.proj((scores.softmax(-2) @ v).transpose(1, 2).reshape(b, n, e))
+
+
+class Healthy(Sick):
+    def forward(self, x):
+        b, n, e = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT / q.shape[-1] ** self.root
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, e))
+
+
+def make(width):
+    return Healthy(width)
+
+
+ready = Sick()
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A stranger's project with a `utils` of its own, in every form."""
+    (tmp_path / "utils").mkdir()
+    (tmp_path / "utils" / "__init__.py").write_text("OWN = True\n")
+    (tmp_path / "utils" / "masking.py").write_text("raise ImportError('of the project')\n")
+    (tmp_path / "utils" / "shapes.py").write_text("def check(x): return x\n")
+    (tmp_path / "model.py").write_text(f"import utils\nassert utils.OWN\n{SICK}")
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder that finds nothing of the course but the clinic."""
+    environment = {**os.environ, "PYTHONPATH": str(CLINIC), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_it_needs_torch_and_einops_only() -> None:
+    metadata = tomllib.loads((CLINIC / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = {re.match(r"\w+", line)[0] for line in metadata["project"]["dependencies"]}
+    assert needed == {"torch", "einops"}
+    for path in (CLINIC / "attention_clinic").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{path}: absolute imports"
+                names = [node.module or ""]
+            for name in names:
+                top = name.split(".")[0]
+                own = top in {*needed, "attention_clinic", "__future__"}
+                assert own or top in sys.stdlib_module_names, f"{path} imports {name}"
+
+
+def test_it_stands_beside_a_utils_of_the_project(project: Path) -> None:
+    code = (
+        "import model, utils; from attention_clinic import diagnose; "
+        "print(diagnose(model.Sick(), 4).ids, utils.OWN)"
+    )
+    done = run(project, "-c", code)
+    assert done.stdout == "('softmax-query',) True\n", done.stderr
+    for path in (project / "utils").iterdir():
+        path.unlink()
+    (project / "utils").rmdir()
+    (project / "utils.py").write_text("OWN = True\n")
+    assert run(project, "-c", code).stdout == "('softmax-query',) True\n"
+    done = run(project, "-m", "attention_clinic", "model.py:Sick", "--num-heads", "4")
+    assert done.returncode == 1 and "softmax-query" in done.stdout
+
+
+def test_a_failing_assertion_prints_the_fix(project: Path) -> None:
+    (project / "test_model.py").write_text(
+        "import model\nfrom attention_clinic import assert_healthy, diagnose\n"
+        "def test_healthy(): assert_healthy(model.Healthy(), num_heads=4)\n"
+        "def test_sick(): assert_healthy(model.Sick(), num_heads=4)\n"
+        "def test_by_hand(): assert diagnose(model.Sick(), 4)\n"
+        "def test_attribute(): assert diagnose(model.Sick(), 4).healthy\n"
+    )
+    done = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".")
+    assert "3 failed, 1 passed" in done.stdout, done.stdout
+    assert done.stdout.count("take the softmax over the keys, dim=-1.") >= 3
+    with pytest.raises(AssertionError) as caught:
+        assert_healthy(ViewsScaledByEmbed(24, 4), num_heads=4)
+    assert "Fix: divide by head_dim ** 0.5" in str(caught.value)
+    assert_healthy(Views(24, 4), num_heads=4)
+    with pytest.raises(AssertionError, match="mask-not-causal"):
+        assert_healthy(Views(24, 4), num_heads=4, causal=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ("model.py:Healthy --num-heads 4", 0, "Healthy: healthy"),
+        ("model.py:Sick --num-heads 4", 1, "softmax-query"),
+        ("model.py:ready --num-heads 4", 1, "softmax-query"),
+        ("model.py:make --num-heads 4 --args 32", 0, "4 heads of 32 wide"),
+        ("model.py:Healthy --num-heads 4 --args 24 root=0.25", 1, "scale-other"),
+        ("model.py:Healthy --num-heads 4 --causal", 1, "mask-not-causal"),
+        ("model.py:Healthy --num-heads 4 --size 1 7 --embed-dim 24", 0, "healthy"),
+        ("torch.nn:MultiheadAttention --num-heads 4 --args 24 4", 0, "healthy"),
+        ("model.py:Healthy --num-heads 5", 2, "num_heads must divide"),
+        ("model.py:Nobody --num-heads 4", 2, "Its modules are Sick, Healthy."),
+        ("model.py --num-heads 4", 2, "PLACE:NAME"),
+        ("missing.py:Sick --num-heads 4", 2, "there is no file missing.py"),
+        ("model.py:Sick --num-heads 4 --args 1 2 3 4", 2, "Give them as --args for Sick(width=24"),
+        ("model.py:make --num-heads 4", 2, "Give them as --args for make(width)"),
+        ("model.py:nn --num-heads 4", 2, "must be built by its arguments"),
+        ("no.such.package:Sick --num-heads 4", 2, "No module named 'no'"),
+    ],
+)
+def test_the_command(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: str,
+    status: int,
+    words: str,
+) -> None:
+    (project / "model.py").write_text(SICK)
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    assert main(arguments.split()) == status
+    said = capsys.readouterr()
+    assert words in (said.err if status == 2 else said.out)
+    assert not (said.out if status == 2 else said.err)
+
+
+def test_a_call_without_heads_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["model.py:Sick"])
+    assert caught.value.code == 2 and "--num-heads" in capsys.readouterr().err
+
+
+USER = """
+import torch
+from torch import nn
+
+from attention_clinic import BUGS, Bug, Explanation, Report, assert_healthy, diagnose
+from attention_clinic import diagnose_block, diagnose_embedding, diagnose_loss, diagnose_positions
+
+module = nn.MultiheadAttention(24, 4, batch_first=True)
+report: Report = diagnose(module, num_heads=4, mask=torch.ones(5, 5).bool(), causal=None)
+explanations: tuple[Explanation, ...] = report.explanations
+ids: tuple[str, ...] = report.ids
+healthy: bool = report.healthy
+bug: Bug = BUGS["scale-embed"]
+assert_healthy(module, 4, size=(2, 5))
+others: list[Report] = [
+    diagnose_block(nn.TransformerEncoderLayer(24, 4), 4, norm_first=False),
+    diagnose_embedding(nn.Identity(), image_size=(8, 8), patch_size=4),
+    diagnose_positions(lambda n, e: torch.zeros(n, e)),
+    diagnose_loss(nn.functional.cross_entropy, next_token=True),
+]
+"""
+
+
+def test_a_checker_of_types_accepts_a_user(tmp_path: Path) -> None:
+    assert (CLINIC / "attention_clinic" / "py.typed").exists()
+    # torch's own types would take half a minute to read
+    (tmp_path / "mypy.ini").write_text(
+        "[mypy]\nstrict = True\nfollow_imports = silent\n"
+        "[mypy-torch.*]\nfollow_imports = skip\n[mypy-einops.*]\nfollow_imports = skip\n"
+    )
+    (tmp_path / "user.py").write_text(USER)
+    wrong = USER + "wrong: str = report.healthy\ndiagnose(module, num_heads='4')\n"
+    (tmp_path / "wrong.py").write_text(wrong)
+    (tmp_path / "mypy_path").mkdir()
+    environment = {**os.environ, "MYPYPATH": str(CLINIC)}
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "user.py", "wrong.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert len(errors) == 2 and all(line.startswith("wrong.py") for line in errors), done.stdout
+
+
+def test_readme_shows_what_diagnose_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (CLINIC / "README.md").read_text(encoding="utf-8")
+    code, said = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()
+    exec(code, {"__name__": "readme"})
+    assert capsys.readouterr().out == said

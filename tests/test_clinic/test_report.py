@@ -1,0 +1,168 @@
+"""What a report says: of what was tried and what was not, in a test that fails, on a page."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+import torch
+from patients.attention import Loops, Views, ViewsMerge, ViewsNoOut, ViewsScaledByEmbed
+from patients.masks import Causal
+from patients.strangers import FilledByNumber, LearnedTemperature, Padded, TimeFirst
+from torch import nn
+
+from attention_clinic import (
+    BUGS,
+    Report,
+    diagnose,
+    diagnose_block,
+    diagnose_embedding,
+    diagnose_loss,
+    diagnose_positions,
+)
+from utils.attention import MultiHeadAttention
+from utils.encoder import EncoderBlock
+from utils.masking import causal_mask, padding_mask
+
+PAGE = 84
+
+
+class TakesMask(Views):
+    """Has an argument for a mask."""
+
+    def forward(self, x, attn_mask=None):
+        return super().forward(x, attn_mask)
+
+
+class Plain(Views):
+    """Has none."""
+
+    def forward(self, x):
+        return super().forward(x)
+
+
+def test_a_report_is_true_when_it_is_healthy() -> None:
+    assert diagnose(Views(24, 4), 4)
+    report = diagnose(ViewsMerge(24, 4), 4)
+    assert not report
+    with pytest.raises(AssertionError) as caught:
+        assert report
+    said = str(caught.value)
+    assert "merge-no-transpose" in said and "Fix: move the heads beside d first" in said
+    assert "\n" not in repr(report) and BUGS["merge-no-transpose"].fix in repr(report)
+
+
+def test_every_line_fits_and_nothing_is_broken_inside() -> None:
+    from attention_clinic.report import explain
+
+    first = BUGS["head-shared-projection"]
+    for bug in BUGS.values():
+        lines = str(Report("Module", False, (explain([first, bug]),))).splitlines()
+        assert max(map(len, lines)) <= PAGE, bug.id
+        text = "\n".join(lines)
+        assert f"{first.id} + {bug.id}   " in text
+        for code in re.findall(r"rearrange\((?:[^()]|\([^()]*\))*\)|mask\[[^]]*\]", bug.fix):
+            assert code in text, "code is not broken"
+
+
+def test_no_id_of_a_page_is_broken_and_its_names_are_its_own() -> None:
+    page = diagnose(ViewsScaledByEmbed(24, 4), 4)._repr_html_()
+    assert ".attention-clinic td b {white-space: nowrap}" in page
+    assert set(re.findall(r"class='([^']*)'", page)) == {"attention-clinic"}
+    assert "Remark: <b>out-missing</b>" in diagnose(ViewsNoOut(24, 4), 4)._repr_html_()
+
+
+def test_a_mask_that_was_not_tried_is_said_to_be_untried() -> None:
+    report = diagnose(TakesMask(24, 4), 4)
+    assert report.healthy
+    assert report.untried == ("a mask (the argument attn_mask): mask=... tries one",)
+    assert "without a mask" in str(report) and "every token sees all tokens" not in str(report)
+    assert "  Not tried: a mask (the argument attn_mask)" in str(report)
+    tried = diagnose(TakesMask(24, 4), 4, mask=padding_mask(torch.tensor([2, 5]), 5))
+    assert tried.untried == ()
+    assert "with the mask, which blocks 3 of 10 places" in tried.checked
+    assert any("every token sees all tokens" in line for line in diagnose(Plain(24, 4), 4).checked)
+    class_of_its_own = diagnose(MultiHeadAttention(24, 4), 4)
+    assert class_of_its_own.untried == (
+        "a mask (the argument attn_mask): mask=... tries one",
+        "the argument context",
+    )
+    assert diagnose_block(EncoderBlock(24, 4, 48), 4).untried == ("the argument attn_mask",)
+
+
+def test_what_call_gives_is_tried() -> None:
+    module = MultiHeadAttention(24, 4)
+    assert diagnose(module, 4, call=lambda m, x: m(x, x)).untried == (
+        "a mask (the argument attn_mask): mask=... tries one",
+    )
+
+
+def test_a_mask_that_blocks_nothing_was_not_tried() -> None:
+    report = diagnose(Views(24, 4), 4, mask=torch.ones(2, 1, 1, 5, dtype=torch.bool))
+    assert report.healthy and not any("with the mask" in line for line in report.checked)
+    assert any("blocks something" in line for line in report.untried)
+    given = {"mask": causal_mask(6)[None, None], "causal": True}
+    assert any("blocks something" in line for line in diagnose(Causal(24, 4), 4, **given).untried)
+
+
+def test_a_module_of_one_length_was_tried_with_one() -> None:
+    class Fixed(Views):
+        def forward(self, x):
+            return super().forward(x + torch.zeros(5, 1).to(x))
+
+    assert "another number of tokens, which it does not take" in diagnose(Fixed(24, 4), 4).untried
+
+
+def test_nan_is_called_nan() -> None:
+    class Overflows(Views):
+        def weigh(self, scores, mask):
+            return (scores * math.nan).softmax(-1)
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(24), nn.LayerNorm(24)
+            self.attn, self.fc1, self.fc2 = Overflows(24, 4), nn.Linear(24, 9), nn.Linear(9, 24)
+
+        def forward(self, x):
+            x = x + self.attn(self.norm1(x))
+            return x + self.fc2(self.fc1(self.norm2(x)).relu())
+
+    cut = nn.Conv2d(3, 20, 4, stride=4)
+    reports = [
+        diagnose(Overflows(24, 4), 4),
+        diagnose_block(Block(), 4),
+        diagnose_embedding(cut, 8, 4, call=lambda m, x: m(x).flatten(2).mT * math.nan),
+        diagnose_positions(torch.full((5, 8), math.nan)),
+        diagnose_loss(lambda scores, classes: scores.sum() * math.nan),
+    ]
+    for report in reports:
+        assert not report.healthy and not report.explanations
+        assert any("NaN" in line for line in report.failing), report
+        assert not any("two calls" in line for line in report.failing)
+
+
+def test_a_random_start_of_a_factor_is_never_quoted() -> None:
+    for seed in range(3):
+        torch.manual_seed(seed)
+        (explanation,) = diagnose(LearnedTemperature(24, 4), 4).explanations
+        assert explanation.detail == "it multiplies by 0.3"
+    assert "temperature as it is" in str(diagnose(LearnedTemperature(24, 4), 4))
+
+
+def test_remarks_are_told_and_leave_a_module_healthy() -> None:
+    report = diagnose(FilledByNumber(24, 4), 4, mask=padding_mask(torch.tensor([2, 5]), 5))
+    assert report.healthy and [remark.ids for remark in report.remarks] == [("mask-fp16",)]
+    assert "  Remark: mask-fp16   fills masked scores" in str(report)
+    report = diagnose(ViewsNoOut(24, 4), 4)
+    assert report.healthy and "out_proj=True" in str(report)
+
+
+def test_conventions_are_said() -> None:
+    blocked = torch.arange(6) >= torch.tensor([[4], [6]])
+    report = diagnose(Padded(24, 4), 4, mask=blocked)
+    assert any("in which True means blocked" in line for line in report.checked)
+    assert any("tokens first" in line for line in diagnose(TimeFirst(24, 4), 4).checked)
+    text = str(diagnose(Loops(24, 4), 4, call=lambda m, x: m(x.mT.contiguous().mT)))
+    assert "tokens first" not in text
