@@ -132,6 +132,7 @@ class _Case:
         """Copy the module anew."""
         for name in ("first", "second", "sees_future", "limited"):
             self.__dict__.pop(name, None)
+        self.own_weights = own_weights
         self.patient = Patient("diagnose", self.original, self.call, own_weights)
         if not self.patient.is_module and self.weights is None:
             raise ValueError(
@@ -297,6 +298,8 @@ class _Case:
         readers = self.readers(probe.y.shape[-1])
         if not readers:
             raise _Unreadable
+        if self.own_weights:
+            readers = [(reader, self.telling(reader, readings)) for reader, readings in readers]
         frames = frames_of(self.patient.module, self.e)
         if probe.y.shape[-1] != self.e:
             frames = frames[:1]
@@ -331,6 +334,13 @@ class _Case:
                         found = self.matching(same, case, frame, total, None, fit)
                     return found
         return []
+
+    def telling(self, reader: Reader, readings: list[Reading]) -> list[Reading]:
+        """Return the readings with which a mistake would show: no projection of it is zero."""
+        open_probe = replace(self.first, causal=False)
+        search = Search(reader, readings, open_probe, Frame(""), self.patient.tolerance)
+        could = search.could_differ()
+        return [reading for reading, shows in zip(readings, could, strict=True) if shows]
 
     def matching(
         self, readers: list, probe: Probe, frame: Frame, total: int, count: int | None, fit: bool
@@ -370,7 +380,7 @@ class _Case:
         return found
 
     def holds(self, reader: Reader, match: Match) -> bool:
-        """Say whether a match gives every number of another call too, and not by chance."""
+        """Say whether a match gives every number of another call too."""
         for probe in (self.first, self.second):
             probe = replace(probe, causal=match.causal)
             search = Search(
@@ -383,7 +393,7 @@ class _Case:
                 forms=only(match),
             )
             count = len(match.ids) - len(match.reading.ids)
-            if not any(True for _ in search.matches(count)) or not search.could_differ():
+            if not any(True for _ in search.matches(count)):
                 return False
         return True
 

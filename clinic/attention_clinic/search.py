@@ -275,22 +275,19 @@ class Search:
     def _merge(self, form: Form, state: dict) -> dict:
         return {"joined": state["back"](form.run(state["mixed"]))}
 
-    def could_differ(self) -> bool:
-        """Say whether scores and values reach the output of the reference at all.
+    def could_differ(self) -> list[bool]:
+        """Say for each reading whether scores and values reach the output of the reference.
 
         With a projection of zeros, every mistake gives the output of the reference.
         """
-        right, state = self.attend({}), {"q": self.q, "k": self.k, "v": self.v}
-        return all(
-            bool(
-                (self.attend({}, {**state, part: torch.zeros_like(state[part])}) - right)
-                .abs()
-                .nan_to_num(nan=0.0)
-                .max()
-                > 100 * self.limit
-            )
-            for part in "qv"
-        )
+        state = {"q": self.q, "k": self.k, "v": self.v}
+        right = self.attend({}, state, every=True)
+        can = torch.ones(len(self.readings), dtype=torch.bool)
+        for part in "qv":
+            blind = {**state, part: torch.zeros_like(state[part])}
+            gap = (self.attend({}, blind, every=True) - right).abs().nan_to_num(nan=0.0)
+            can &= gap.flatten(1).amax(dim=1) > 100 * self.limit
+        return can.tolist()
 
     def difference(self, joined: Tensor) -> Tensor:
         """Project and return the largest difference from the module, for each reading."""
@@ -333,7 +330,7 @@ class Search:
         self, forms: dict[str, Form], state: dict | None = None, every: bool = False
     ) -> Tensor:
         """Run the reference with some stages replaced, for the first reading or for every one."""
-        state = state or {"q": self.q, "k": self.k, "v": self.v}
+        state = dict(state or {"q": self.q, "k": self.k, "v": self.v})
         for stage in STAGES:
             made = getattr(self, f"_{stage}")(forms.get(stage, reference(stage)), state)
             if made is None:  # the form changes nothing here
