@@ -8,7 +8,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from checks.engine.private import TorchDispatchMode
 
 LIBRARIES = ("torch", "utils", "einops")
 

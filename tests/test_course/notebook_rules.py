@@ -29,6 +29,7 @@ TAGS = {"raises-exception"}
 MAX_LINES, MEDIAN_LINES = 25, 5
 MAX_LINES_OF_ANSWERS = 32  # a class is written in one cell
 SILENT_SHARE = 0.1
+CODE_COLUMNS, PRINTED_COLUMNS = 88, 84
 
 # A tuple of at least two whole numbers, none of them 0: what a shape looks like in prose. Behind a
 # name it is a call, Linear(768, 768), and no shape.
@@ -251,6 +252,20 @@ def explorers(chapter: Chapter) -> list[str]:
         )
     )
     return [f"{count} explorers are called {name!r}" for name, count in names.items() if count > 1]
+
+
+def narrow(chapter: Chapter) -> list[str]:
+    """Code and printed lines fit into a window of 1024 pixels."""
+    complaints = []
+    for where, cell in numbered(chapter):
+        long = [line for line in source(cell).splitlines() if len(line) > CODE_COLUMNS]
+        complaints += [f"{where}: a line of code is wide: {line[:40]!r}" for line in long]
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            printed = output.get("text", "" if "text/html" in data else data.get("text/plain", ""))
+            long = [line for line in "".join(printed).splitlines() if len(line) > PRINTED_COLUMNS]
+            complaints += [f"{where}: a printed line is wide: {line[:40]!r}" for line in long]
+    return complaints
 
 
 # ------------------------------------------------------------------------------------- the code
@@ -721,6 +736,7 @@ RULES = [
     widgets,
     pictures,
     explorers,
+    narrow,
     shows_something,
     lengths,
     plain_python,

@@ -117,6 +117,8 @@ BROKEN: list[tuple[Callable, str, Callable[[list[Cell]], None]]] = [
     (rules.pictures, "picture without words", shows(PICTURE)),
     (rules.pictures, "picture with empty words", shows(with_words(" "))),
     (rules.explorers, "two of one name", shows(html('<div id="explorer-a"></div>' * 2))),
+    (rules.narrow, "wide code", runs("total = " + " + ".join(["1"] * 30))),
+    (rules.narrow, "a wide printed line", shows(stdout("a" * 85))),
     (rules.shows_something, "silent cells", setting(4, outputs=[])),
     (rules.lengths, "long cell", runs("a = 1\n" * 26)),
     (rules.lengths, "long median", lambda cells: [c.update(source="a = 1\n" * 6) for c in cells]),
@@ -226,6 +228,7 @@ def test_the_frame_of_a_master(fault: str) -> None:
 
 
 ALLOWED: list[tuple[Callable, Callable[[list[Cell]], None]]] = [
+    (rules.narrow, shows(html("<p>" + "a" * 200 + "</p>"))),
     (rules.stated_shapes, says("At (9, 9). <!-- shape: example -->")),
     (rules.stated_shapes, says("The vector (0, 1, 0) and 590,592 and (1,000).")),
     (rules.no_traces, shows(stdout("  0%|   | 0/7 [00:00<?, ?epoch/s]"))),

@@ -1,0 +1,44 @@
+"""The private names of torch that the course uses, all of them: a new torch may lack one.
+
+`tests/test_course/test_private_names.py` says which, and that no other file uses another.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+# The name here, and where torch has it.
+NAMES = {
+    # sees every operation that runs: counts loops, finds forbidden calls
+    "TorchDispatchMode": "torch.utils._python_dispatch.TorchDispatchMode",
+    # what torch.set_default_device leaves behind
+    "DeviceContext": "torch.utils._device.DeviceContext",
+    "pop_torch_function_stack": "torch._C._pop_torch_function_stack",
+    # loaded by torch itself when it is first needed; then it wraps torch.manual_seed
+    "dynamo": "torch._dynamo",
+}
+
+
+def find(name: str) -> Any:
+    """Returns what torch calls so.
+
+    Args:
+        name: one of `NAMES`.
+    Raises:
+        ImportError: this version of torch has no such thing.
+    """
+    path = NAMES[name]
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        module, _, inner = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), inner)
+    except (ModuleNotFoundError, AttributeError):
+        raise ImportError(f"torch {torch.__version__} has no {path}, which checks need") from None
+
+
+TorchDispatchMode = find("TorchDispatchMode")

@@ -1,0 +1,79 @@
+"""Private names of torch stand in one file; a torch that lacks one is named with it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from checks.engine import private
+from course.registry import ROOT
+
+HOME = ROOT / "checks" / "engine" / "private.py"
+FILES = [
+    path
+    for folder in ("utils", "checks", "tools", "clinic")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if path != HOME
+]
+# Written anew at this time.
+WAITING = [ROOT / "tools" / "grading" / "pristine.py", *(ROOT / "clinic").rglob("*.py")]
+# What torch.nn.Module keeps for itself.
+OF_MODULES = {"_buffers", "_parameters", "_modules", "_forward_hooks", "_forward_pre_hooks"}
+
+
+def private_names(text: str) -> Iterator[str]:
+    """Gives the private names of torch that a file uses."""
+    for node in ast.walk(ast.parse(text)):
+        names = []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+            if node.attr in OF_MODULES:
+                yield f"line {node.lineno}: {node.attr}"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+        for name in names:
+            parts = str(name).split(".")
+            if parts[0] == "torch" and any(p[0] == "_" and p[:2] != "__" for p in parts if p):
+                yield f"line {node.lineno}: {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_private_names_of_torch_stand_in_one_file(path: Path) -> None:
+    if path not in WAITING:
+        assert not list(private_names(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("name", private.NAMES)
+def test_this_torch_has_each_of_them(name: str) -> None:
+    assert private.find(name) is not None
+
+
+def test_a_torch_that_lacks_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(private.NAMES, "gone", "torch._C._gone_in_this_version")
+    monkeypatch.setitem(private.NAMES, "lost", "torch._lost.Thing")
+    monkeypatch.setattr(private.torch, "__version__", "9.9.9")
+    for name, path in (("gone", "torch._C._gone_in_this_version"), ("lost", "torch._lost.Thing")):
+        with pytest.raises(ImportError, match=f"torch 9.9.9 has no {path}"):
+            private.find(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from torch.utils._device import DeviceContext",
+        "import torch._dynamo",
+        "torch._C._pop()",
+        "module._buffers",
+        "importlib.import_module('torch._dynamo')",
+    ],
+)
+def test_a_private_name_is_seen(text: str) -> None:
+    assert list(private_names(text))
+    assert not list(private_names("torch.__version__; torch.nn.Linear; self._own; import torch"))
