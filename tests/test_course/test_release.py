@@ -45,7 +45,7 @@ def test_every_file_of_the_project_is_handed_out_or_kept_back(given: dict[str, b
     tracked = [name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
     if not tracked:
         pytest.skip("only a clone knows which files belong to the project")
-    home = (".ci/", "notebooks/solutions/")
+    home = (".ci/", ".github/", "notebooks/solutions/")
     left = [
         n for n in tracked if not (n in given or handing_out.is_kept_back(n) or n.startswith(home))
     ]

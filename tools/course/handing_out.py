@@ -57,6 +57,7 @@ KEPT_BACK = (
     "tests/test_course/test_release.py",
     "tests/test_course/test_update.py",
     "tests/test_checks/test_exercises.py",
+    "tests/test_course/test_workflow.py",
     "tests/test_grading",
     "tools/class_of_thirty.py",
     "tools/course/handing_out.py",
