@@ -43,8 +43,18 @@ def describe(tensor: Tensor, axes: str, name: str = "tensor") -> None:
     print(f"{name} ({', '.join(f'{a}={s}' for a, s in zip(letters, shape, strict=True))})")
 
 
-class _Folded:
-    """A line with an answer folded under it, which a click opens; as plain text the line alone."""
+class Folded:
+    """A line with an answer folded under it, which a click opens; as plain text the line alone.
+
+    >>> Folded("no guess yet", "shape (3, 4)")
+    no guess yet
+
+    Args:
+        line: what is always seen.
+        answer: what a click shows; several lines keep their breaks.
+
+    Source: chapter 00.
+    """
 
     def __init__(self, line: str, answer: str):
         self.line, self.answer = line, answer
@@ -53,8 +63,11 @@ class _Folded:
         return self.line
 
     def _repr_html_(self) -> str:
+        answer = escape(self.answer)
+        if "\n" in answer:
+            answer = f"<pre>{answer}</pre>"
         summary = f"<summary>{escape(self.line)}, or click for the answer</summary>"
-        return f"<details>{summary}{escape(self.answer)}</details>"
+        return f"<details>{summary}{answer}</details>"
 
 
 def compare_guess(guess: Sequence[int], shape: Sequence[int]) -> str:
@@ -107,12 +120,12 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
     shape = tuple(getattr(answer, "shape", answer))
     if guess is ...:
         line = "no guess yet: write yours in place of ... and run again"
-        display(_Folded(line, f"shape {shape}"))
+        display(Folded(line, f"shape {shape}"))
         return
     kind = compare_guess(guess, shape)
     if kind == "no shape":
         line = f"a guess is a tuple of integers such as (2, 3), got {guess!r}"
-        display(_Folded(line, f"shape {shape}"))
+        display(Folded(line, f"shape {shape}"))
         return
     guessed = tuple(index(size) for size in guess)
     if kind == "right":

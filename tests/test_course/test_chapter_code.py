@@ -176,3 +176,17 @@ def test_chapter_shows_the_proof(pair: Pair) -> None:
         if taken and compares and cell["outputs"]:
             return
     pytest.fail(f"{path.name} shows no comparison with utils.{pair.module}.{pair.name}")
+
+
+def test_tests_of_chapters_see_through_a_norm() -> None:
+    """A layer that first takes the mean from each token is blind to a token that grew by 1."""
+
+    def looks_everywhere(x: Tensor) -> Tensor:
+        normed = nn.functional.layer_norm(x, x.shape[-1:])
+        return x + normed.mean(dim=1, keepdim=True)
+
+    clinic = definitions(chapter_file(8))
+    assert not clinic["past_is_blind"](looks_everywhere)
+    assert not clinic["padding_is_silent"](looks_everywhere)
+    moves = definitions(chapter_file(6))["tokens_that_change"]
+    assert moves(looks_everywhere, normal(2, 7, 30), 3).all()

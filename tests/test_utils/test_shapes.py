@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from helpers import error_of
-from utils.shapes import check_guess, check_positive, check_shape, compare_guess, describe
+from utils.shapes import Folded, check_guess, check_positive, check_shape, compare_guess, describe
 
 QUERIES = torch.zeros(6, 8, 37, 96)
 
@@ -91,6 +91,15 @@ def test_without_a_guess_the_answer_is_folded(guess, shown, capsys):
     assert answer == "shape (41, 43)"
     # GitHub and an untrusted JupyterLab drop styles, scripts and what they do not know
     assert set(re.findall(r"<\W?(\w+)", html)) == {"details", "summary"}
+
+
+def test_an_answer_of_several_lines_keeps_its_breaks():
+    folded = Folded("no diagnosis yet", "a < b\n  c & d")
+    assert repr(folded) == "no diagnosis yet"
+    assert folded._repr_html_() == (
+        "<details><summary>no diagnosis yet, or click for the answer</summary>"
+        "<pre>a &lt; b\n  c &amp; d</pre></details>"
+    )
 
 
 def test_with_a_guess_nothing_is_folded(shown, capsys):
