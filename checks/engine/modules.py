@@ -157,19 +157,32 @@ def _same_parameters(module: nn.Module, right: nn.Module) -> None:
 
 
 def _missing(module: nn.Module, name: str, own: list[str]) -> Message:
-    """Say why a parameter is not there: in a list, in a layer without it, or called otherwise."""
-    kind = type(module).__name__
-    first, (part, _, last) = name.partition(".")[0], name.rpartition(".")
+    """Say why a parameter is not there.
+
+    It may lie in a list of Python, in a layer without bias, in a stack that is too short, in a
+    variable of __init__ instead of the module, or under another name.
+    """
+    said = {"kind": type(module).__name__, "name": name}
+    (first, *_), (part, _, last) = name.split("."), name.rpartition(".")
     here = getattr(module, first, None)
     if isinstance(here, list | tuple | dict):
-        return message(
-            "parameter-in-list", kind=kind, name=name, part=first, got=type(here).__name__
-        )
+        return message("parameter-in-list", **said, part=first, got=type(here).__name__)
     if last == "bias" and f"{part}.weight" in own:
-        return message("bias-missing", kind=kind, name=name, part=part)
+        return message("bias-missing", **said, part=part)
+    stack = isinstance(here, nn.ModuleList | nn.Sequential)
+    if stack and not name.startswith(tuple(f"{first}.{n}." for n, _ in here.named_children())):
+        return message("too-few-layers", **said, part=first, got=len(here))
+    if here is None and first in _variables(type(module).__init__):
+        return message("parameter-without-self", **said, part=first)
     has = own[:6] + ["..."] * (len(own) > 6)
     if not has:
-        return message("has-no-parameters", kind=kind, name=name)
+        return message("has-no-parameters", **said)
     if isinstance(here, nn.Module):
-        return message("part-differs", kind=kind, name=name, part=first, has=has)
-    return message("parameter-missing", kind=kind, name=name, has=has)
+        return message("part-differs", **said, part=first, has=has)
+    return message("parameter-missing", **said, has=has)
+
+
+def _variables(function: Callable) -> tuple[str, ...]:
+    """The names of a function's own variables; none of one that was written in C."""
+    code = getattr(function, "__code__", None)
+    return code.co_varnames if code else ()

@@ -131,6 +131,9 @@ ANSWERS = {
     "says; it has {has:list}",
     "parameter-in-list": "{kind} has no {name}: {part} is {got:an} of Python, whose layers the "
     "module does not know; nn.ModuleList holds layers",
+    "too-few-layers": "{kind} has no {name}: {part} holds {got:layer|layers} only",
+    "parameter-without-self": "{kind} has no {name}: __init__ has a variable {part}, and it is "
+    "gone when __init__ ends; write self.{part}",
     "bias-missing": "{kind} has no {name}: {part} was built without a bias",
     "has-no-parameters": "{kind} has no {name}, and no parameters at all: a layer belongs to the "
     "module when it is assigned to self",

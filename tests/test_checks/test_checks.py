@@ -385,9 +385,38 @@ class Fixed(Narrow):
         super().__init__(embed_dim, 7)
 
 
+class Listed(nn.Module):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__()
+        self.fc1 = [nn.Linear(embed_dim, mlp_dim)]
+
+
+class Local(Narrow):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        nn.Module.__init__(self)
+        self.fc1 = nn.Linear(embed_dim, mlp_dim)
+        fc2 = nn.Linear(mlp_dim, embed_dim)  # noqa: F841
+
+
+class Biasless(Narrow):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__(embed_dim, mlp_dim)
+        self.fc2 = nn.Linear(mlp_dim, embed_dim, bias=False)
+
+
+class Bare(nn.Module):
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__()
+        self.widths = embed_dim, mlp_dim
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
+        (Listed, "fc1 is a list of Python"),
+        (Local, "__init__ has a variable fc2, and it is gone"),
+        (Biasless, "fc2 was built without a bias"),
+        (Bare, "and no parameters at all"),
         (without("fc2"), "has no fc2.weight"),
         (Renamed, "has no fc1.weight: keep the names"),
         (Extra, "has fc3.bias, which no step"),
@@ -445,6 +474,18 @@ class Untied(Tied):
     def __init__(self, embed_dim: int):
         super().__init__(embed_dim)
         self.fc2 = nn.Linear(embed_dim, embed_dim)
+
+
+class Stack(nn.Module):
+    def __init__(self, layers: int):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(layers))
+
+
+def test_a_stack_that_is_too_short_is_told_so() -> None:
+    short = type("Answer", (Stack,), {"__init__": lambda self, layers: Stack.__init__(self, 2)})
+    said = refusal(same_module, short, Stack, lambda case: {"layers": 3}, rows)
+    assert "has no layers.2.weight: layers holds 2 layers only" in said
 
 
 def test_parts_may_have_a_second_name_and_buffers() -> None:

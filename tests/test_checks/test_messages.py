@@ -1,0 +1,242 @@
+"""What a check says is data: every message has a sentence, and another language can say it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+from torch import Tensor
+
+from checks import Verdict, examine
+from checks.engine import message as messages
+from checks.engine import verdict as verdicts
+from checks.engine.answer import raised
+from checks.engine.message import Message, as_message, message, parameters, say
+from checks.engine.verdict import VERDICT_MIME, exercise, open_exercise
+from checks.language import en
+from helpers import error_of
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted(ROOT.glob("checks/**/*.py"))
+CHAPTERS = sorted(ROOT.glob("checks/chapter_*.py"))
+CONVERTED = [path for path in CHAPTERS if path.stem[-2:] < "04"]
+
+
+def over_the_queries(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-2)
+    return weights @ v, weights
+
+
+# -------------------------------------------------------------------------------------- the data
+
+
+def test_a_message_is_json_and_comes_back() -> None:
+    inner = Message("part", {"number": 1, "of": Message("the-result")})
+    said = Message("values-differ", {"shape": (2, 3), "names": ["a", inner], "got": 1 / 3})
+    data = json.loads(json.dumps(said.to_json()))
+    assert data["params"]["shape"] == [2, 3]
+    assert data["params"]["got"] == 0.333333, "six digits: the same on every machine"
+    assert Message.from_json(data) == said and hash(Message.from_json(data)) == hash(said)
+    assert Message("x", {"got": float("nan")}).to_json()["params"] == {"got": "nan"}
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Message("Values differ"), "small letters"),
+        (lambda: Message("x", {"got": torch.zeros(2)}), "got Tensor"),
+        (lambda: message("no-such-id"), "'no-such-id'"),
+        (lambda: message("values-differ"), "takes the parameters ['shape'], got []"),
+        (lambda: message("values-differ", shape=(2,), more=1), "got ['more', 'shape']"),
+        (lambda: as_message("no-such-id"), "'no-such-id'"),
+        (lambda: say(Message("no-such-id")), "got no-such-id"),
+        (lambda: say(Message("values-differ")), "got values-differ without 'shape'"),
+        (lambda: say(Message("the-result"), "no-such-language"), "'no-such-language'"),
+        (lambda: messages.register("en", {}), "got 'en' again"),
+        (lambda: exercise("03.2", "Again")(print), "got 03.2 again"),
+        (lambda: open_exercise("03.7", "Again"), "got 03.7 again"),
+        (lambda: en._joined({"one-id": "a"}, {"one-id": "b"}), "got one-id twice"),
+        (lambda: Verdict.from_json({"version": 99}), "version 1"),
+        (lambda: Verdict.from_json("03.2  right"), "Run the check again"),
+    ],
+)
+def test_what_is_no_message_is_refused(call, words: str) -> None:
+    examine("03.1", ..., ...)  # the exercises of chapter 03 are registered
+    assert words in error_of(call)
+
+
+def test_a_verdict_is_json_and_comes_back() -> None:
+    said = examine("03.4", over_the_queries)
+    data = json.loads(json.dumps(said.to_json()))
+    assert data["exercise"] == "03.4" and data["state"] == "not right"
+    assert data["message"]["id"] == "of-part" and said.message.core.id == "values-differ"
+    assert data["cause"] == {"id": "softmax-over-queries", "params": {}}
+    assert data["topic"] == "softmax-over-queries" and said.named
+    assert data["text"] == said.reason
+    assert Verdict.from_json(data) == said and str(Verdict.from_json(data)) == str(said)
+
+
+def test_a_verdict_holds_nothing_of_this_machine() -> None:
+    def crashes(scores: Tensor) -> Tensor:
+        raise ValueError(f"at {object()!r}")
+
+    for answer in (crashes, lambda scores: object(), lambda scores: scores / 3):
+        one, two = (json.dumps(examine("03.2", answer).to_json()) for _ in range(2))
+        assert one == two and "0x" not in one and str(ROOT) not in one
+
+
+def test_lines_end_between_words_only() -> None:
+    said = examine("03.4", over_the_queries)
+    lines = str(said).splitlines()
+    assert max(map(len, lines)) <= verdicts.PAGE == 84
+    assert " ".join(line.strip() for line in lines) == f"03.4  not right: {said.reason}"
+    assert "(8, 2, 5)" in str(said) and "(8, 9, 5)" in str(said), "a shape stays on one line"
+
+
+def test_a_long_error_is_cut_where_a_word_ends() -> None:
+    words = "word " * 100
+    assert str(raised(ValueError(words))).endswith(" word ...")
+    first = "The first sentence says what is wrong and is long enough to be kept. "
+    assert str(raised(ValueError(first + words))) == f"raises ValueError: {first.strip()[:-1]}"
+    assert "Make a new tensor" in str(raised(RuntimeError("x modified by an inplace operation y")))
+
+
+# ---------------------------------------------------------------------------------- the sentences
+
+
+def constants(path: Path) -> Iterator[tuple[ast.AST, str]]:
+    """Gives the texts of a file that are no docstrings, no titles and no parts of f-strings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skip: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skip.add(id(node.value))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("exercise"):
+            skip |= {id(argument) for argument in node.args}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skip:
+            yield node, node.value
+
+
+def is_english(text: str) -> bool:
+    """Three words in a row, or nearly: a pattern of einops has no such."""
+    return "->" not in text and len(re.findall(r"\b[a-z]{3,}\b", text)) >= 3 and " " in text
+
+
+@pytest.mark.parametrize("path", CONVERTED, ids=lambda path: path.stem)
+def test_no_sentence_stands_in_a_check(path: Path) -> None:
+    found = [f"line {node.lineno}: {text}" for node, text in constants(path) if is_english(text)]
+    assert not found, "it belongs into checks/language/en.py"
+
+
+def test_a_sentence_in_a_check_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "chapter.py"
+    path.write_text('"""It may stand here."""\nraise Wrong("the values are not right")\n')
+    assert [text for _, text in constants(path) if is_english(text)] == ["the values are not right"]
+    assert not is_english("b (c side side) gh gw") and not is_english("softmax-over-queries")
+
+
+def calls(path: Path) -> Iterator[tuple[str, set[str] | None]]:
+    """Gives the id and the parameters of each `message(...)` whose id stands there."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name, arguments = getattr(node.func, "id", ""), node.args
+        if name == "partial" and arguments and getattr(arguments[0], "id", "") == "message":
+            continue  # more parameters may come
+        if name == "message" and arguments and isinstance(arguments[0], ast.Constant):
+            names = {keyword.arg for keyword in node.keywords}
+            yield arguments[0].value, None if None in names else names
+
+
+def test_every_call_fits_its_sentence() -> None:
+    found = [(path.name, id, names) for path in FILES for id, names in calls(path)]
+    assert len(found) > 60
+    for file, id, names in found:
+        assert id in en.SENTENCES, f"{file}: {id} has no sentence"
+        assert names in (None, parameters(en.SENTENCES[id])), f"{file}: {id}"
+
+
+def test_every_sentence_is_said_somewhere() -> None:
+    text = "\n".join(p.read_text(encoding="utf-8") for p in FILES if p.name != "en.py")
+    states = {said.id for said in verdicts.STATES.values()}
+    unused = [id for id in en.SENTENCES if f'"{id}"' not in text and id not in states]
+    assert unused == []
+
+
+def test_sentences_end_without_a_full_stop() -> None:
+    for id, sentence in en.SENTENCES.items():
+        assert sentence and not sentence.endswith(".") and sentence == sentence.strip(), id
+        assert "  " not in sentence, id
+
+
+# -------------------------------------------------------------------------------- other languages
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A language that says each message as <id parameter ...>."""
+    fields = {id: sorted(parameters(sentence)) for id, sentence in en.SENTENCES.items()}
+    sentences = {
+        id: f"<{id}{''.join(f' {{{name}}}' for name in names)}>" for id, names in fields.items()
+    }
+    monkeypatch.setattr(messages, "LANGUAGES", dict(messages.LANGUAGES))
+    messages.register("made-up", sentences)
+    return "made-up"
+
+
+def test_another_language_needs_no_other_check(made_up: str, monkeypatch) -> None:
+    monkeypatch.setenv(messages.VARIABLE, made_up)
+    said = examine("03.4", over_the_queries)
+    assert "<softmax-over-queries>" in said.reason and "<state-not-right>" in str(said)
+    outside = said.reason
+    while (inner := re.sub(r"<[^<>]*>", "", outside)) != outside:
+        outside = inner
+    assert not re.search(r"[a-z]", outside), "every word comes from the language"
+    monkeypatch.delenv(messages.VARIABLE)
+    assert "the softmax runs over the queries" in said.reason, "data, said anew"
+
+
+def test_what_a_language_lacks_is_said_in_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "LANGUAGES", dict(messages.LANGUAGES))
+    messages.register("half", {"the-result": "das Ergebnis"})
+    said = message("shape-differs", name=Message("the-result"), got=(2, 3), want=(3,))
+    assert say(said, "half") == "das Ergebnis has shape (2, 3), asked for is (3,)"
+
+
+def test_every_language_knows_the_parameters() -> None:
+    for name, language in messages.LANGUAGES.items():
+        for id, sentence in language.sentences.items():
+            assert id in en.SENTENCES, f"{name}: {id}"
+            assert parameters(sentence) <= parameters(en.SENTENCES[id]), f"{name}: {id}"
+
+
+# ----------------------------------------------------------------------------------- the notebook
+
+
+@pytest.mark.parametrize("state", ["right", "not right"])
+def test_a_stored_verdict_is_compared_by_nbval(tmp_path: Path, state: str) -> None:
+    """nbval must see what stands beside the text: progress and grading read only that."""
+    stored = examine("03.1", (2, 3, 5, 7), (2, 3, 5, 6))
+    data = {**stored.to_json(), "state": state}
+    cell = nbformat.v4.new_code_cell(
+        'from checks import check\ncheck("03.1", (2, 3, 5, 7), (2, 3, 5, 6))', execution_count=1
+    )
+    shown = {"text/plain": str(stored), VERDICT_MIME: data}
+    cell.outputs = [nbformat.v4.new_output("display_data", data=shown)]
+    book = nbformat.v4.new_notebook(cells=[cell])
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
+    path = tmp_path / "one.ipynb"
+    nbformat.write(book, path)
+    command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", str(path)]
+    command += ["-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", "/dev/null"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (ran.returncode == 0) == (state == "right"), ran.stdout[-2000:]
