@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -15,9 +16,10 @@ from attention_clinic import Report, diagnose
 from checks.engine.answer import Wrong, written
 from checks.engine.calls import run
 from checks.engine.cases import Case
-from checks.engine.compare import difference, kind
+from checks.engine.compare import difference, kind, shown
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
+from checks.engine.message import Message, message
 from checks.engine.modules import randomise, same_module
 from checks.engine.shortcuts import ATTENTION
 from checks.engine.verdict import exercise, open_exercise
@@ -27,7 +29,7 @@ from utils.vision_transformer import VisionTransformer, load_digits_model
 
 
 @exercise("04.1", "Which shape?")
-def which_shape(keys_shape, weights_shape, joined_shape) -> str:
+def which_shape(keys_shape, weights_shape, joined_shape) -> Message:
     written(keys_shape, weights_shape, joined_shape)
     x, context = torch.zeros(2, 5, 24), torch.zeros(2, 7, 24)
     q, k = (rearrange(t, "b n (h d) -> b h n d", h=4) for t in (x, context))
@@ -35,7 +37,7 @@ def which_shape(keys_shape, weights_shape, joined_shape) -> str:
     same_shape(keys_shape, k.shape, "b h j d")
     same_shape(weights_shape, weights.shape, "b h i j")
     same_shape(joined_shape, join(mixed).shape, "b i e")
-    return "the code gives all three shapes"
+    return message("three-shapes-right")
 
 
 # ------------------------------------------------------------------------------- several heads
@@ -68,46 +70,42 @@ def heads_first(mixed: Tensor) -> Tensor:
     return rearrange(mixed, "b h i d -> h b i d").reshape(b, i, h * d)
 
 
-UNMOVED = (
-    "the heads were joined as they lie in memory, so that tokens are mixed: bring the heads beside "
-    "d before you join them"
-)
-INTERLEAVED = (
-    "the numbers of the heads are shuffled into each other, (d h): first all of head 0, then all "
-    "of head 1, is (h d)"
-)
-TOGETHER = (
-    "there is one table of weights for all heads, because the sum runs over h, too: one head over "
-    "the whole width. Each head needs scores of its own"
-)
+def interleaved(mixed: Tensor) -> Tensor:
+    return rearrange(mixed, "b h i d -> b i (d h)")
+
+
+def of_samples(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What a loop over the samples puts side by side."""
+    return torch.cat([weigh(*one) @ v for *one, v in zip(q, k, v, strict=True)], dim=-1)
+
 
 HEAD_MISTAKES = {
-    UNMOVED: lambda q, k, v: unmoved(weigh(q, k) @ v),
-    "samples get each other's heads: b must come first when the heads are joined": lambda q, k, v: (
-        heads_first(weigh(q, k) @ v)
-    ),
-    INTERLEAVED: lambda q, k, v: rearrange(weigh(q, k) @ v, "b h i d -> b i (d h)"),
-    "the heads stand in the opposite order": lambda q, k, v: join((weigh(q, k) @ v).flip(1)),
-    "every head uses the weights of head 0": lambda q, k, v: join(weigh(q, k)[:, :1] @ v),
-    "every head mixes the values of head 0": lambda q, k, v: join(weigh(q, k) @ v[:, :1]),
-    "all heads use the mean of the heads' weights": lambda q, k, v: join(
-        weigh(q, k).mean(dim=1, keepdim=True) @ v
-    ),
-    TOGETHER: lambda q, k, v: join(
+    "joined-as-in-memory": lambda q, k, v: unmoved(weigh(q, k) @ v),
+    "samples-swap-heads": lambda q, k, v: heads_first(weigh(q, k) @ v),
+    "joined-interleaved": lambda q, k, v: interleaved(weigh(q, k) @ v),
+    "heads-not-joined": lambda q, k, v: weigh(q, k) @ v,
+    "heads-reversed": lambda q, k, v: join((weigh(q, k) @ v).flip(1)),
+    "always-head-zero": lambda q, k, v: join((weigh(q, k) @ v)[:, :1].expand_as(q)),
+    "weights-of-head-zero": lambda q, k, v: join(weigh(q, k)[:, :1] @ v),
+    "values-of-head-zero": lambda q, k, v: join(weigh(q, k) @ v[:, :1]),
+    "mean-of-weights": lambda q, k, v: join(weigh(q, k).mean(dim=1, keepdim=True) @ v),
+    "one-table-for-all-heads": lambda q, k, v: join(
         ((q @ k.mT).sum(dim=1, keepdim=True) / q.shape[-1] ** 0.5).softmax(dim=-1) @ v
     ),
-    "the scores are not divided by the square root of d": lambda q, k, v: join(
-        weigh(q, k, width=1) @ v
-    ),
-    "softmax runs over the queries (columns sum to 1)": lambda q, k, v: join(
-        weigh(q, k, axis=-2) @ v
-    ),
-    "softmax runs over the heads": lambda q, k, v: join(weigh(q, k, axis=1) @ v),
+    "joined-before-attending": lambda q, k, v: weigh(join(q), join(k)) @ join(v),
+    "loops-over-samples": of_samples,
+    "heads-not-scaled": lambda q, k, v: join(weigh(q, k, width=1) @ v),
+    "scaled-by-token-width": lambda q, k, v: join(weigh(q, k, q.shape[1] * q.shape[3]) @ v),
+    "heads-softmax-over-queries": lambda q, k, v: join(weigh(q, k, axis=-2) @ v),
+    "softmax-over-heads": lambda q, k, v: join(weigh(q, k, axis=1) @ v),
+    "keys-are-mixed": lambda q, k, v: heads(q, k, k),
+    "values-are-asked": lambda q, k, v: heads(q, v, v),
+    "keys-and-values-exchanged": lambda q, k, v: heads(q, v, k),
 }
 
 
 @exercise("04.2", "Head by head, then all at once")
-def head_by_head_and_at_once(head_by_head, at_once) -> str:
+def head_by_head_and_at_once(head_by_head, at_once) -> Message:
     written(head_by_head, at_once)
 
     def inputs(case: Case) -> tuple[Tensor, ...]:
@@ -119,6 +117,8 @@ def head_by_head_and_at_once(head_by_head, at_once) -> str:
 
 # ----------------------------------------------------------------------------------- the class
 
+ROLES = ("q_proj", "k_proj", "v_proj")
+
 
 def layer_with(
     queries: str = "x",
@@ -126,15 +126,17 @@ def layer_with(
     values: str = "context",
     attend: Callable = heads,
     cut: Callable = split,
+    layers: tuple[str, str, str] = ROLES,
 ) -> type[nn.Module]:
     """Return a layer whose queries, keys and values come from somewhere, and attend somehow."""
 
     class Layer(finished.MultiHeadAttention):
         def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
             given = {"x": x, "context": x if context is None else context}
-            q = cut(self.q_proj(given[queries]), self.num_heads)
-            k = cut(self.k_proj(given[keys]), self.num_heads)
-            v = cut(self.v_proj(given[values]), self.num_heads)
+            q, k, v = (
+                cut(getattr(self, name)(given[source]) if name else given[source], self.num_heads)
+                for name, source in zip(layers, (queries, keys, values), strict=True)
+            )
             return self.out_proj(attend(q, k, v))
 
     return Layer
@@ -144,14 +146,8 @@ def every_hth(t: Tensor, num_heads: int) -> Tensor:
     return rearrange(t, "b n (d h) -> b h n d", h=num_heads)
 
 
-def back_from_every_hth(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return rearrange(weigh(q, k) @ v, "b h i d -> b i (d h)")
-
-
-EVERY_HTH = (
-    "a head takes every h-th number of a token, as (d h) does; it must take neighbours, (h d), "
-    "or weights that come from elsewhere do not fit"
-)
+def heads_inside_tokens(t: Tensor, num_heads: int) -> Tensor:
+    return rearrange(t, "b n (h d) -> b n h d", h=num_heads)
 
 
 def into(count: int) -> Callable:
@@ -167,43 +163,61 @@ class AddsX(finished.MultiHeadAttention):
 
 
 CLASS_MISTAKES = {
-    EVERY_HTH: layer_with(cut=every_hth, attend=back_from_every_hth),
-    "the split takes every h-th number, (d h), and the join puts neighbours together, (h d)": (
-        layer_with(cut=every_hth)
+    "every-hth-number": layer_with(
+        cut=every_hth, attend=lambda q, k, v: interleaved(weigh(q, k) @ v)
     ),
-    INTERLEAVED: layer_with(attend=back_from_every_hth),
-    "x is added to the result, and the layer returns only what attention says": AddsX,
-    "num_heads is taken for d, the width of a head": layer_with(
+    "split-interleaved-join-not": layer_with(cut=every_hth),
+    "joined-interleaved": layer_with(attend=lambda q, k, v: interleaved(weigh(q, k) @ v)),
+    "heads-attend-inside-tokens": layer_with(
+        cut=heads_inside_tokens, attend=lambda q, k, v: (weigh(q, k) @ v).flatten(2)
+    ),
+    "heads-split-behind-tokens": layer_with(cut=heads_inside_tokens),
+    "join-reads-heads-as-tokens": layer_with(attend=lambda q, k, v: (weigh(q, k) @ v).flatten(2)),
+    "adds-x": AddsX,
+    "num-heads-taken-for-d": layer_with(
         cut=lambda t, num_heads: rearrange(t, "b n (h d) -> b h n d", d=num_heads)
     ),
+    "keys-and-values-exchanged": layer_with(attend=lambda q, k, v: heads(q, v, k)),
+    "queries-and-keys-exchanged": layer_with(attend=lambda q, k, v: heads(k, q, v)),
+    "queries-and-values-exchanged": layer_with(attend=lambda q, k, v: heads(v, k, q)),
+    "roles-in-a-circle": layer_with(attend=lambda q, k, v: heads(k, v, q)),
+    "roles-in-the-other-circle": layer_with(attend=lambda q, k, v: heads(v, q, k)),
+    "scaled-twice": layer_with(
+        attend=lambda q, k, v: join(weigh(q, k, q.shape[1] * q.shape[3] ** 2) @ v)
+    ),
     **{
-        f"it always has {count} head{'s' * (count > 1)}, whatever num_heads says": layer_with(
-            cut=into(count)
+        message("made-by-wrong-layer", made=made, by=by, right=right): layer_with(
+            layers=tuple(by if own == right else own for own in ROLES)
         )
+        for made, right in zip(("queries", "keys", "values"), ROLES, strict=True)
+        for by in ROLES
+        if by != right
+    },
+    **{
+        message("not-projected", made=made, right=right): layer_with(
+            layers=tuple("" if own == right else own for own in ROLES)
+        )
+        for made, right in zip(("queries", "keys", "values"), ROLES, strict=True)
+    },
+    **{
+        message("always-so-many-heads", count=count): layer_with(cut=into(count))
         for count in (1, 2, 3, 4)
     },
 }
-SELF = "right without context; with it,"
 CROSS_MISTAKES = {
-    f"{SELF} context is not used: keys and values come from context": (
-        layer_with(keys="x", values="x")
-    ),
-    f"{SELF} the queries come from context, too: x asks": layer_with(queries="context"),
-    f"{SELF} x and context are exchanged: x asks, context answers": (
-        layer_with(queries="context", keys="x", values="x")
-    ),
-    f"{SELF} the keys still come from x": layer_with(keys="x"),
-    f"{SELF} the values still come from x": layer_with(values="x"),
+    "context-not-used": layer_with(keys="x", values="x"),
+    "queries-from-context": layer_with(queries="context"),
+    "x-and-context-exchanged": layer_with(queries="context", keys="x", values="x"),
+    "keys-from-x": layer_with(keys="x"),
+    "values-from-x": layer_with(values="x"),
 }
 FORBIDDEN = {
-    name: "write its steps yourself: project, split, attend, join, project"
-    for name in ATTENTION
-    if name != "scaled_dot_product_attention"
+    name: "write-layer-steps" for name in ATTENTION if name != "scaled_dot_product_attention"
 }
 
 
 @exercise("04.3", "The layer")
-def the_layer(MultiHeadAttention) -> str:
+def the_layer(MultiHeadAttention) -> Message:
     def arguments(case: Case) -> dict[str, int]:
         return {"embed_dim": case["h"] * case["d"], "num_heads": case["h"]}
 
@@ -248,22 +262,29 @@ def scaled_by(width: Callable[[Tensor], float]) -> Callable:
     return wide(lambda q, k, v: join(weigh(q, k, width(q)) @ v))
 
 
+def scaled_after(width: Callable[[Tensor], float]) -> Callable:
+    return wide(lambda q, k, v: join(weigh(q, k, 1) / width(q) ** 0.5 @ v))
+
+
 BUG_MISTAKES = {
-    "the scores are divided by the square root of e, the width of a whole token: the products run "
-    "over one head": scaled_by(lambda q: q.shape[1] * q.shape[3]),
-    "the scores are not divided by anything": scaled_by(lambda q: 1),
-    "the scores are divided by the square root of the number of heads": scaled_by(
-        lambda q: q.shape[1]
-    ),
-    "the scores are divided by the square root of a number of tokens": scaled_by(
-        lambda q: q.shape[2]
-    ),
-    "the scores are divided by a width without its square root": scaled_by(
-        lambda q: q.shape[3] ** 2
-    ),
-    "the scores are multiplied by the square root of d": scaled_by(lambda q: 1 / q.shape[3]),
-    "there is only one head: split before the scores": lambda q, k, v, num_heads: weigh(q, k) @ v,
-    UNMOVED: wide(lambda q, k, v: unmoved(weigh(q, k) @ v)),
+    "still-scaled-by-token-width": scaled_by(lambda q: q.shape[1] * q.shape[3]),
+    "not-scaled": scaled_by(lambda q: 1),
+    "scaled-by-number-of-heads": scaled_by(lambda q: q.shape[1]),
+    "scaled-by-number-of-tokens": scaled_by(lambda q: q.shape[2]),
+    "scaled-without-root": scaled_by(lambda q: q.shape[3] ** 2),
+    "token-width-without-root": scaled_by(lambda q: (q.shape[1] * q.shape[3]) ** 2),
+    "scaled-by-root-over-heads": scaled_by(lambda q: q.shape[3] / q.shape[1]),
+    "multiplied-by-root": scaled_by(lambda q: 1 / q.shape[3]),
+    "weights-are-scaled": scaled_after(lambda q: q.shape[3]),
+    "weights-are-scaled-by-token-width": scaled_after(lambda q: q.shape[1] * q.shape[3]),
+    "softmax-is-missing": wide(lambda q, k, v: join(q @ k.mT / q.shape[3] ** 0.5 @ v)),
+    "only-one-head": lambda q, k, v, num_heads: weigh(q, k) @ v,
+    "joined-as-in-memory": wide(lambda q, k, v: unmoved(weigh(q, k) @ v)),
+    "joined-interleaved": wide(lambda q, k, v: interleaved(weigh(q, k) @ v)),
+    "every-hth-number": wide(lambda q, k, v: interleaved(weigh(q, k) @ v), every_hth),
+    "split-interleaved-join-not": wide(heads, every_hth),
+    "heads-softmax-over-queries": wide(lambda q, k, v: join(weigh(q, k, axis=-2) @ v)),
+    "softmax-over-heads": wide(lambda q, k, v: join(weigh(q, k, axis=1) @ v)),
 }
 
 
@@ -280,7 +301,7 @@ class Wide(nn.Module):
 
 
 @exercise("04.4", "Find the bug")
-def find_the_bug(healthy) -> str:
+def find_the_bug(healthy) -> Message:
     return same_function(
         healthy,
         healthy_heads,
@@ -307,8 +328,7 @@ def random_layer(embed_dim: int, num_heads: int) -> finished.MultiHeadAttention:
 def a_layer(layer: Any, who: str) -> finished.MultiHeadAttention:
     """Return what an answer returned, when it is a layer."""
     if not isinstance(layer, finished.MultiHeadAttention):
-        got = type(layer).__name__
-        raise Wrong(f"{who} gives {got} back, the new MultiHeadAttention is asked for")
+        raise Wrong(message("new-layer-is-asked", name=who, got=kind(layer)))
     return layer
 
 
@@ -322,25 +342,34 @@ def results(layer: finished.MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tens
 def moved(
     order: Callable = list,
     back: Callable = list,
-    parts: str = "q_proj k_proj v_proj",
+    parts: tuple[str, ...] = ROLES,
     biases: bool = True,
-    columns: bool = True,
+    rows: bool = True,
+    columns: str = "columns",
     cut: str = "(h d) -> h d",
+    out_bias: bool = False,
 ) -> Callable:
-    """Return a way to put heads into another order, right unless it is told otherwise."""
+    """Return a way to put heads into another order, right unless it is told otherwise.
+
+    What happens to out_proj.weight is said by `columns`: its "columns" move, its "rows", or "both".
+    """
 
     def reorder(layer: finished.MultiHeadAttention, wanted: list[int]) -> nn.Module:
         new = deepcopy(layer)
         numbers = rearrange(torch.arange(layer.embed_dim), cut, h=layer.num_heads)
-        rows, others = (numbers[way(wanted)].flatten() for way in (order, back))
+        to, of = (numbers[way(wanted)].flatten() for way in (order, back))
         with torch.no_grad():
-            for name in parts.split():
+            for name in parts:
                 part = getattr(new, name)
-                part.weight.copy_(part.weight[rows])
+                part.weight.copy_(part.weight[to] if rows else part.weight[:, to])
                 if biases:
-                    part.bias.copy_(part.bias[rows])
-            weight = new.out_proj.weight
-            weight.copy_(weight[:, others] if columns else weight[others])
+                    part.bias.copy_(part.bias[to])
+            if columns != "columns":
+                new.out_proj.weight.copy_(new.out_proj.weight[of])
+            if columns != "rows":
+                new.out_proj.weight.copy_(new.out_proj.weight[:, of])
+            if out_bias:
+                new.out_proj.bias.copy_(new.out_proj.bias[of])
         return new
 
     return reorder
@@ -350,28 +379,55 @@ def inverse(order: list[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
+def one_row_each(layer: finished.MultiHeadAttention, order: list[int]) -> nn.Module:
+    """Move row `head` of each projection instead of d rows."""
+    new, to = deepcopy(layer), torch.arange(len(order))
+    with torch.no_grad():
+        for name in ROLES:
+            getattr(new, name).weight[to] = getattr(layer, name).weight[order]
+            getattr(new, name).bias[to] = getattr(layer, name).bias[order]
+        new.out_proj.weight[:, to] = layer.out_proj.weight[:, order]
+    return new
+
+
+def overwritten(layer: finished.MultiHeadAttention, order: list[int]) -> nn.Module:
+    """Read heads from the new layer, where some are overwritten already."""
+    new, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+    with torch.no_grad():
+        for here, old in enumerate(order):
+            to, of = slice(here * d, here * d + d), slice(old * d, old * d + d)
+            for name in ROLES:
+                getattr(new, name).weight[to] = getattr(new, name).weight[of].clone()
+                getattr(new, name).bias[to] = getattr(new, name).bias[of].clone()
+            new.out_proj.weight[:, to] = new.out_proj.weight[:, of].clone()
+    return new
+
+
 RESULT_MISTAKES = {
-    "out_proj still reads the heads in their old order: its columns must move with them": moved(
-        back=sorted
-    ),
-    "only the columns of out_proj have moved, the heads that write have not": moved(order=sorted),
-    "out_proj reads the heads with its columns, not with its rows": moved(columns=False),
-    "the biases of q_proj, k_proj and v_proj belong to the heads and must move with them": moved(
-        biases=False
-    ),
-    "v_proj stands still: values belong to the heads as well as queries and keys": moved(
-        parts="q_proj k_proj"
-    ),
-    "q_proj and k_proj stand still: the weights would be those of other heads": moved(
-        parts="v_proj"
-    ),
-    "a head has neighbouring rows, (h d), not every h-th one": moved(cut="(d h) -> h d"),
-    "the columns of out_proj move the opposite way": moved(back=inverse),
+    "old-columns-of-out": moved(back=sorted),
+    "only-out-has-moved": moved(order=sorted),
+    "rows-of-out-moved": moved(columns="rows"),
+    "rows-of-out-moved-too": moved(columns="both"),
+    "bias-of-out-moved": moved(out_bias=True),
+    "rows-and-bias-of-out-moved": moved(columns="rows", out_bias=True),
+    "rows-and-bias-of-out-moved-too": moved(columns="both", out_bias=True),
+    "biases-stand-still": moved(biases=False),
+    **{
+        message("parts-stand-still", names=[name for name in ROLES if name not in parts]): moved(
+            parts=parts
+        )
+        for count in (1, 2)
+        for parts in combinations(ROLES, count)
+    },
+    "columns-of-projections-moved": moved(rows=False),
+    "rows-are-every-hth": moved(cut="(d h) -> h d"),
+    "columns-move-opposite": moved(back=inverse),
+    "one-row-for-a-head": one_row_each,
+    "heads-overwritten": overwritten,
 }
 ORDER_MISTAKES = {
-    "no head has moved": moved(order=sorted, back=sorted),
-    "head order[h] of the new layer is head h of the old one, and it is to be the other way "
-    "round": moved(order=inverse, back=inverse),
+    "no-head-moved": moved(order=sorted, back=sorted),
+    "order-the-other-way": moved(order=inverse, back=inverse),
 }
 
 
@@ -384,10 +440,10 @@ def heads_and_order(case: Case) -> tuple[int, list[int], Tensor]:
 
 
 @exercise("04.5", "The order of the heads")
-def order_of_heads(reorder) -> str:
+def order_of_heads(reorder) -> Message:
     written(reorder)
     if not callable(reorder):
-        raise Wrong(f"reorder is {kind(reorder)}, a function is asked for")
+        raise Wrong(message("function-is-asked", got=kind(reorder)))
 
     def tried(way: Callable, part: int = 0) -> Callable:
         def reorder(num_heads: int, order: list[int], x: Tensor) -> Tensor:
@@ -400,21 +456,18 @@ def order_of_heads(reorder) -> str:
     def same(num_heads: int, order: list[int], x: Tensor) -> Tensor:
         return results(random_layer(x.shape[-1], num_heads), x)[0]
 
-    mistakes = {words: tried(way) for words, way in RESULT_MISTAKES.items()}
+    mistakes = {cause: tried(way) for cause, way in RESULT_MISTAKES.items()}
     same_function(tried(reorder), same, heads_and_order, mistakes=mistakes, gradients=False)
     for seed in range(3):
         case = heads_and_order(Case(seed))
         got, want = (run(tried(way, part=1), case) for way in (reorder, moved()))
         if difference(got, want):
-            ways = {words: tried(way, part=1)(*case) for words, way in ORDER_MISTAKES.items()}
-            why = [words for words, weights in ways.items() if not difference(got, weights)]
-            raise Wrong(
-                "the result is the same, but the heads do not stand in the order asked for",
-                lambda why=why: why[0] if why else None,
-                f"order={case[1]}",
-            )
+            ways = {cause: tried(way, part=1)(*case) for cause, way in ORDER_MISTAKES.items()}
+            why = [cause for cause, weights in ways.items() if not difference(got, weights)]
+            order = message("input-value", name="order", value=shown(case[1]))
+            raise Wrong("heads-in-another-order", lambda why=why: why[0] if why else None, [order])
     _kept("reorder", random_layer(24, 4), lambda layer: reorder(layer, [2, 3, 1, 0]))
-    return "the result is the same for random layers and orders, and every head stands elsewhere"
+    return message("heads-stand-elsewhere")
 
 
 def _kept(who: str, module: nn.Module, use: Callable[[nn.Module], Any]) -> None:
@@ -423,10 +476,7 @@ def _kept(who: str, module: nn.Module, use: Callable[[nn.Module], Any]) -> None:
     returned = run(use, (module,), ["layer"])
     same = all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
     if returned is module or not same:
-        raise Wrong(
-            f"the values are right, but {who} changed the one that it was given: change a copy, "
-            "deepcopy(...)"
-        )
+        raise Wrong(message("changed-the-given-layer", name=who))
 
 
 # ------------------------------------------------------------------------------- silent heads
@@ -437,13 +487,14 @@ def fill(name: str, axis: int) -> Callable[[nn.Module, Tensor], None]:
     return lambda layer, chosen: getattr(layer, name).weight.index_fill_(axis, chosen, 0)
 
 
-def fill_all(*names: str) -> Callable[[nn.Module, Tensor], None]:
+def fill_all(*names: str, biases: bool = True) -> Callable[[nn.Module, Tensor], None]:
     """Return a way to write 0 into the chosen rows of projections, and into their biases."""
 
     def write(layer: nn.Module, chosen: Tensor) -> None:
         for name in names:
             fill(name, 0)(layer, chosen)
-            getattr(layer, name).bias.index_fill_(0, chosen, 0)
+            if biases:
+                getattr(layer, name).bias.index_fill_(0, chosen, 0)
 
     return write
 
@@ -473,31 +524,37 @@ def quieted(
     return silence
 
 
-def one_column(layer: finished.MultiHeadAttention, heads: list[int]) -> nn.Module:
-    new = deepcopy(layer)
-    new.out_proj.weight.data[:, heads] = 0
-    return new
+def quiet_columns(columns: Callable[[int, int, int], range]) -> Callable:
+    """Return a way to write 0 into other columns of out_proj: of (head, d, number of heads)."""
+
+    def silence(layer: finished.MultiHeadAttention, heads: list[int]) -> nn.Module:
+        new, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+        for head in heads:
+            for column in columns(head, d, layer.num_heads):
+                new.out_proj.weight.data[:, column : column + 1] = 0
+        return new
+
+    return silence
 
 
-LOUD = "do not silence a head: it looks elsewhere and goes on mixing values"
 SILENCINGS = {
-    "nobody is silent": quieted(lambda heads, h: []),
-    "these heads speak, and all others are silent": quieted(
-        lambda heads, h: [head for head in range(h) if head not in heads]
-    ),
-    "only the first head of the list is silent": quieted(lambda heads, h: heads[:1]),
-    "only the last head of the list is silent": quieted(lambda heads, h: heads[-1:]),
-    "the rows of out_proj are what it writes; what it reads from a head are columns": quieted(
-        zero=fill("out_proj", 0)
-    ),
-    "a head has neighbouring columns of out_proj, not every h-th one": quieted(cut="(d h) -> h d"),
-    "the bias of out_proj belongs to no head and must stay": quieted(zero=columns_and_bias),
-    "the values still have their bias: a silent head has only 0 to mix": quieted(
-        zero=fill("v_proj", 0)
-    ),
-    "a head has d columns of out_proj, not one": one_column,
-    f"zeros in q_proj or k_proj {LOUD}": quieted(zero=fill_all("q_proj", "k_proj")),
-    f"zeros in the weight of q_proj {LOUD}": quieted(zero=fill("q_proj", 0)),
+    "nobody-is-silent": quieted(lambda heads, h: []),
+    "others-are-silent": quieted(lambda heads, h: [head for head in range(h) if head not in heads]),
+    "first-of-list-is-silent": quieted(lambda heads, h: heads[:1]),
+    "last-of-list-is-silent": quieted(lambda heads, h: heads[-1:]),
+    "all-between-are-silent": quieted(lambda heads, h: list(range(min(heads), max(heads) + 1))),
+    "rows-of-out-silenced": quieted(zero=fill("out_proj", 0)),
+    "rows-and-bias-of-out-silenced": quieted(zero=fill_all("out_proj")),
+    "columns-are-neighbours": quieted(cut="(d h) -> h d"),
+    "bias-of-out-must-stay": quieted(zero=columns_and_bias),
+    "values-keep-their-bias": quieted(zero=fill("v_proj", 0)),
+    "all-keep-their-bias": quieted(zero=fill_all(*ROLES, biases=False)),
+    "columns-of-values-silenced": quieted(zero=fill("v_proj", 1)),
+    "one-column-for-a-head": quiet_columns(lambda head, d, h: range(head, head + 1)),
+    "columns-begin-at-head": quiet_columns(lambda head, d, h: range(head, head + d)),
+    "d-is-not-num-heads": quiet_columns(lambda head, d, h: range(head * h, head * h + h)),
+    "silenced-where-it-looks": quieted(zero=fill_all("q_proj")),
+    "silenced-weight-of-queries": quieted(zero=fill("q_proj", 0)),
 }
 
 
@@ -520,21 +577,16 @@ def counted(layer: int, heads: list[int], images: Tensor, labels: Tensor) -> int
 
 
 READINGS = {
-    "it counts what is read wrongly": lambda n, heads, x, y: len(y) - counted(n, heads, x, y),
-    "nobody is silent": lambda n, heads, x, y: counted(n, [], x, y),
-    "the heads of the other layer are silent": lambda n, heads, x, y: counted(1 - n, heads, x, y),
-    "the heads of layer 0 are silent, whatever layer is asked for": lambda n, heads, x, y: counted(
-        0, heads, x, y
-    ),
-    "the heads of layer 1 are silent, whatever layer is asked for": lambda n, heads, x, y: counted(
-        1, heads, x, y
-    ),
-    "these heads speak, and all others are silent": lambda n, heads, x, y: counted(
+    "counts-misread": lambda n, heads, x, y: len(y) - counted(n, heads, x, y),
+    "nobody-is-silent": lambda n, heads, x, y: counted(n, [], x, y),
+    "other-layer-is-silent": lambda n, heads, x, y: counted(1 - n, heads, x, y),
+    "always-layer-zero": lambda n, heads, x, y: counted(0, heads, x, y),
+    "always-layer-one": lambda n, heads, x, y: counted(1, heads, x, y),
+    "others-are-silent": lambda n, heads, x, y: counted(
         n, [head for head in range(4) if head not in heads], x, y
     ),
-    "it is a share of the digits, and their number is asked for": lambda n, heads, x, y: (
-        counted(n, heads, x, y) / len(y)
-    ),
+    "counts-lost": lambda n, heads, x, y: counted(n, [], x, y) - counted(n, heads, x, y),
+    "share-instead-of-number": lambda n, heads, x, y: counted(n, heads, x, y) / len(y),
 }
 
 
@@ -543,7 +595,8 @@ def same_silence(silence: Callable) -> None:
 
     def inputs(case: Case) -> tuple[int, list[int], Tensor]:
         h = case["h"] + 3
-        silent = case.random.sample(range(h), 2)
+        first = case.random.randrange(h)
+        silent = [first, (first + 2) % h]  # no neighbours: what lies between must go on speaking
         return h, silent, torch.randn(2, 5, h * case["d"], generator=case.generator).double()
 
     def tried(way: Callable) -> Callable:
@@ -559,7 +612,7 @@ def same_silence(silence: Callable) -> None:
         tried(silence),
         tried(quieted()),
         inputs,
-        mistakes={words: tried(way) for words, way in SILENCINGS.items()},
+        mistakes={cause: tried(way) for cause, way in SILENCINGS.items()},
         gradients=False,
     )
     _kept("silence", random_layer(24, 4), lambda layer: silence(layer, [2, 0]))
@@ -588,15 +641,12 @@ def same_reading(still_read: Callable) -> None:
     few = images[:40], labels[:40]
     before, _, after = (tried(still_read)(0, heads, *few) for heads in ([], [0, 1, 2, 3], []))
     if type(before) is type(after) is int and before == counted(0, [], *few) != after:
-        raise Wrong(
-            "still_read: heads that were silent in one call are silent in the next one, too: load "
-            "the model anew in every call, load_digits_model()"
-        )
+        raise Wrong("silent-in-the-next-call")
     same_function(
         tried(still_read),
         tried(counted),
         inputs,
-        mistakes={words: tried(way) for words, way in READINGS.items()},
+        mistakes={cause: tried(way) for cause, way in READINGS.items()},
         gradients=False,
         trials=Trials(3),
     )
@@ -611,7 +661,15 @@ def losses(layer: int) -> tuple[list[int], int]:
     return alone, together
 
 
-def same_losses(lost_alone: Any, lost_together: Any) -> str:
+@cache
+def losses_but_one() -> list[int]:
+    """Return how many digits are lost when all heads of layer 0 but one are silent, for each."""
+    _, images, labels = digits()
+    others = [[head for head in range(4) if head != speaks] for speaks in range(4)]
+    return [356 - counted(0, heads, images, labels) for heads in others]
+
+
+def same_losses(lost_alone: Any, lost_together: Any) -> Message:
     """Compare the numbers of digits lost, one more or less."""
     alone, together = losses(0)
     if isinstance(lost_alone, Tensor):
@@ -619,52 +677,53 @@ def same_losses(lost_alone: Any, lost_together: Any) -> str:
     numbers = list(lost_alone) if isinstance(lost_alone, list | tuple) else []
     numbers = [n.item() if isinstance(n, Tensor) and n.numel() == 1 else n for n in numbers]
     if len(numbers) != 4 or any(type(n) not in (int, float) for n in numbers):
-        raise Wrong(f"lost_alone is a list of four numbers, one for each head, got {lost_alone!r}")
+        raise Wrong(message("four-numbers-are-asked", got=shown(lost_alone)))
 
-    def close(wanted: list[int]) -> bool:
-        return all(abs(n - w) <= 1 for n, w in zip(numbers, wanted, strict=True))
+    def far(wanted: list[int]) -> list[int]:
+        """The heads whose number is another one."""
+        pairs = enumerate(zip(numbers, wanted, strict=True))
+        return [head for head, (n, w) in pairs if abs(n - w) > 1]
 
-    def why() -> str | None:
-        if close([356 - n for n in alone]):
-            return "so many are still read, and the lost ones are asked for"
-        if close([n + 4 for n in alone]):
-            return "the model reads 356 of 360 before, and only what it read can be lost"
-        if close([-n for n in alone]):
-            return "lost is before minus after, not after minus before"
-        if close(losses(1)[0]):
-            return "these are the heads of layer 1"
+    def why() -> Message | str:
+        known = {
+            "still-read-not-lost": [356 - n for n in alone],
+            "read-before-was-less": [n + 4 for n in alone],
+            "after-minus-before": [-n for n in alone],
+            "heads-of-layer-one": losses(1)[0],
+        }
+        for cause, wanted in known.items():
+            if not far(wanted):
+                return cause
         if any(n != int(n) for n in numbers):
-            return "they are shares, and the numbers of digits are asked for"
+            return "shares-of-digits"
         if max(numbers) <= 1:
-            return "nothing is lost, as if no head were silent"
-        return None
+            return "nothing-is-lost"
+        return message("look-at-heads", heads=far(alone))
 
-    if not close(alone):
-        raise Wrong(f"{numbers} are not the digits lost without each head of layer 0", why)
+    if far(alone):
+        raise Wrong(message("not-the-lost-digits", got=numbers), why)
     same_number(
         lost_together,
         together,
         1,
-        "the number of digits lost without all four heads",
+        "lost-without-all-heads",
         known={
-            sum(alone): "this is the sum of the four; silence them all at once",
-            356 - together: "so many are still read, and the lost ones are asked for",
-            together + 4: "the model reads 356 of 360 before, and only what it read can be lost",
-            losses(1)[1]: "these are the heads of layer 1",
+            sum(alone): "sum-of-the-four",
+            356 - together: "still-read-not-lost",
+            together + 4: "read-before-was-less",
+            losses(1)[1]: "heads-of-layer-one",
+            **{n: message("one-head-still-speaks", head=h) for h, n in enumerate(losses_but_one())},
         },
     )
-    return (
-        f"the four heads lose {sum(alone)} digits when each is silent alone, and {together} "
-        "together: while one is silent, the others do part of its work"
-    )
+    return message("heads-lose", alone=sum(alone), together=together)
 
 
 @exercise("04.6", "Silent heads, measured")
-def silent_heads(silence, still_read, lost_alone, lost_together) -> str:
+def silent_heads(silence, still_read, lost_alone, lost_together) -> Message:
     written(silence, still_read, lost_alone, lost_together)
     for answer, name in ((silence, "silence"), (still_read, "still_read")):
         if not callable(answer):
-            raise Wrong(f"{name} is {kind(answer)}, a function is asked for")
+            raise Wrong(message("named-function-is-asked", name=name, got=kind(answer)))
     same_silence(silence)
     same_reading(still_read)
     return same_losses(lost_alone, lost_together)

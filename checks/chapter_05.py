@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import product
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from checks.engine import explain
 from checks.engine.answer import Wrong, source, written
 from checks.engine.calls import run
 from checks.engine.cases import Case
 from checks.engine.compare import difference
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
-from checks.engine.shortcuts import ATTENTION
+from checks.engine.message import Message, message
+from checks.engine.shortcuts import ATTENTION, SOFTMAX
 from checks.engine.verdict import exercise, open_exercise
 from utils import attention as finished
 from utils import masking
 
 
 @exercise("05.1", "Which shape?")
-def which_shape(padding_shape, causal_too_shape, windows_too_shape) -> str:
+def which_shape(padding_shape, causal_too_shape, windows_too_shape) -> Message:
     written(padding_shape, causal_too_shape, windows_too_shape)
     padding = masking.padding_mask(torch.tensor([5, 3, 2]), 5)
     causal_too = padding & masking.causal_mask(5)
@@ -34,7 +38,7 @@ def which_shape(padding_shape, causal_too_shape, windows_too_shape) -> str:
         (windows_too_shape, windows_too),
     ):
         same_shape(guess, mask.shape, "b h i j")
-    return "the code gives all three shapes"
+    return message("three-shapes-right")
 
 
 # ------------------------------------------------------------------------------------- the window
@@ -51,31 +55,27 @@ def window(n: int, width: int) -> Tensor:
 
 
 WINDOW_MISTAKES = {
-    "it is one too wide: the token itself is one of the width keys": lambda n, width: window(
-        n, width + 1
-    ),
-    "it is one too narrow": lambda n, width: window(n, width - 1),
-    "it looks ahead, not back: rows are queries, columns are keys": lambda n, width: (
-        window(n, width).T
-    ),
-    "it looks ahead as well as back": lambda n, width: steps_back(n).abs() < width,
-    "a token does not see itself": lambda n, width: window(n, width) & (steps_back(n) > 0),
-    "a token does not see itself, and the window begins one before it": lambda n, width: (
-        window(n, width + 1) & (steps_back(n) > 0)
-    ),
-    "it is the causal mask: far tokens must be blocked": lambda n, width: steps_back(n) >= 0,
-    "the future is open: only far tokens of the past are blocked": lambda n, width: (
-        steps_back(n) < width
-    ),
-    "it is upside down, True means may attend": lambda n, width: ~window(n, width),
-    "it allows what lies outside of the window in the past": lambda n, width: (
-        steps_back(n) >= width
-    ),
+    "window-too-wide": lambda n, width: window(n, width + 1),
+    "window-too-narrow": lambda n, width: window(n, width - 1),
+    "window-looks-ahead": lambda n, width: window(n, width).T,
+    "window-both-ways": lambda n, width: steps_back(n).abs() < width,
+    "window-without-itself": lambda n, width: window(n, width) & (steps_back(n) > 0),
+    "window-begins-one-before": lambda n, width: window(n, width + 1) & (steps_back(n) > 0),
+    "window-is-causal": lambda n, width: steps_back(n) >= 0,
+    "window-future-open": lambda n, width: steps_back(n) < width,
+    "past-and-so-many-ahead": lambda n, width: steps_back(n) > -width,
+    "everything-open": lambda n, width: torch.ones(n, n, dtype=torch.bool),
+    "window-upside-down": lambda n, width: ~window(n, width),
+    "outside-of-window": lambda n, width: steps_back(n) >= width,
+    **{
+        message("window-always-so-wide", width=k): lambda n, width, k=k: window(n, k)
+        for k in range(1, 8)
+    },
 }
 
 
 @exercise("05.2", "A window into the past")
-def window_into_the_past(window_mask) -> str:
+def window_into_the_past(window_mask) -> Message:
     compared = same_function(
         window_mask,
         window,
@@ -86,13 +86,10 @@ def window_into_the_past(window_mask) -> str:
     for n, width in ((1, 1), (5, 1), (5, 5), (4, 7)):
         got = run(window_mask, (n, width), ["n", "width"])
         if not (isinstance(got, Tensor) and torch.equal(got, window(n, width))):
-            raise Wrong(
-                f"right for other sizes, but not window_mask({n}, {width}): with width 1 a token "
-                "sees itself, with width n or more all the past"
-            )
+            raise Wrong(message("window-at-the-edge", n=n, width=width))
     loops = (ast.For, ast.While, ast.comprehension)
     if any(isinstance(node, loops) for node in ast.walk(ast.parse(source(window_mask)))):
-        raise Wrong("the values are right, but it loops: compare whole tables of positions instead")
+        raise Wrong("loops-over-positions")
     return compared
 
 
@@ -112,33 +109,33 @@ def causal_attention(mask_of: Callable[[Tensor, Tensor], Tensor | None]) -> Call
     return attend
 
 
+def unscaled(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
+    mask = real[:, None, None, :] & masking.causal_mask(q.shape[2])
+    return (q @ k.mT).masked_fill(~mask, -torch.inf).softmax(dim=-1) @ v
+
+
+def without_values(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
+    past = masking.causal_mask(q.shape[2])
+    return F.scaled_dot_product_attention(q, k, v * real[:, None, :, None], attn_mask=past)
+
+
 BUG_MISTAKES = {
-    "the mask is still upside down: True must mean may attend": lambda real, past: ~real | ~past,
-    "the padding is right, the future is still open and the past blocked": lambda real, past: (
-        real & ~past
-    ),
-    "the past is right, but the real keys are blocked and the padding is open": (
-        lambda real, past: ~real & past
-    ),
-    "a key is open if one of the two rules allows it, and both must: & and not |": (
-        lambda real, past: real | past
-    ),
-    "a key is open if it is real or in the future": lambda real, past: real | ~past,
-    "a key is open if it is padding or in the past": lambda real, past: ~real | past,
-    "only padding in the future is open": lambda real, past: ~real & ~past,
-    "a token does not see itself: the diagonal belongs to the past": lambda real, past: (
-        real & past.tril(-1)
-    ),
-    "a token sees the one after it": lambda real, past: real & ~(~past).triu(2),
-    "queries in the padding are blocked, and padding blocks keys only, whoever asks": (
-        lambda real, past: real.mT & past
-    ),
-    "the padding is open: the mask is only causal": lambda real, past: past,
-    "the future is open: the mask only knows the padding": lambda real, past: real,
-    "there is no mask at all": lambda real, past: None,
-    "the mask is added as ones and zeros, for only a bool mask blocks": lambda real, past: (
-        real & past
-    ).float(),
+    "mask-still-upside-down": lambda real, past: ~real | ~past,
+    "only-padding-mended": lambda real, past: real & ~past,
+    "only-past-mended": lambda real, past: ~real & past,
+    "or-instead-of-and": lambda real, past: real | past,
+    "real-or-future": lambda real, past: real | ~past,
+    "padding-or-past": lambda real, past: ~real | past,
+    "padding-in-the-future": lambda real, past: ~real & ~past,
+    "sees-itself-and-later": lambda real, past: real & past.mT,
+    "token-without-itself": lambda real, past: real & past.tril(-1),
+    "sees-one-ahead": lambda real, past: real & ~(~past).triu(2),
+    "padded-queries-blocked": lambda real, past: real.mT & past,
+    "padded-rows-blocked-too": lambda real, past: real & real.mT & past,
+    "only-causal": lambda real, past: past,
+    "only-padding": lambda real, past: real,
+    "mask-not-used": lambda real, past: None,
+    "mask-as-ones-and-zeros": lambda real, past: (real & past).float(),
 }
 
 
@@ -150,13 +147,20 @@ def words_and_lengths(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @exercise("05.3", "Find the bug")
-def find_the_bug(healthy) -> str:
-    return same_function(
+def find_the_bug(healthy) -> Message:
+    mistakes = {cause: causal_attention(mask) for cause, mask in BUG_MISTAKES.items()}
+    compared = same_function(
         healthy,
         causal_attention(lambda real, past: real & past),
         words_and_lengths,
-        mistakes={words: causal_attention(mask) for words, mask in BUG_MISTAKES.items()},
+        mistakes=mistakes | {"heads-not-scaled": unscaled, "padded-values-zero": without_values},
     )
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            run(healthy, words_and_lengths(Case(0)))
+    except Wrong:
+        raise Wrong("not-on-every-backend") from None
+    return compared
 
 
 # ----------------------------------------------------------------------- ones and zeros, empty rows
@@ -174,30 +178,36 @@ def from_ones(mask_of: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor],
 
 
 ONES_MISTAKES = {
-    "the padding is laid over the queries: whole rows are blocked, and real tokens hear from the "
-    "padding": lambda real, past: real.mT & past,
-    "the rows of the padding are blocked, too: padding blocks keys, whoever asks": (
-        lambda real, past: real & real.mT & past
-    ),
-    "it is upside down: True must mean may attend": lambda real, past: ~(real & past),
-    "the real tokens are blocked and the padding is open": lambda real, past: ~real & past,
-    "a query sees the tokens after it and not those before it": lambda real, past: real & past.T,
-    "a key is open if one of the two rules allows it, and both must: & and not |": (
-        lambda real, past: real | past
-    ),
-    "a token does not see itself": lambda real, past: real & past.tril(-1),
-    "a token sees the one after it": lambda real, past: real & ~(~past).triu(2),
-    "the padding is open: the mask is only causal": lambda real, past: past,
-    "the future is open: the mask only knows the padding": lambda real, past: real,
-    "it counts the ones and takes as many tokens from the front, but padding may stand anywhere": (
-        lambda real, past: (torch.arange(real.shape[-1]) < real.sum(dim=-1, keepdim=True)) & past
+    "padding-over-queries": lambda real, past: real.mT & past,
+    "padded-rows-blocked-too": lambda real, past: real & real.mT & past,
+    "mask-upside-down": lambda real, past: ~(real & past),
+    "real-blocked-padding-open": lambda real, past: ~real & past,
+    "sees-itself-and-later": lambda real, past: real & past.T,
+    "or-instead-of-and": lambda real, past: real | past,
+    "token-without-itself": lambda real, past: real & past.tril(-1),
+    "sees-one-ahead": lambda real, past: real & ~(~past).triu(2),
+    "only-causal": lambda real, past: past,
+    "only-padding": lambda real, past: real,
+    "ones-are-counted": lambda real, past: (
+        (torch.arange(real.shape[-1]) < real.sum(dim=-1, keepdim=True)) & past
     ),
 }
-
 NO_HEADS = {
-    "the axis of the heads is missing, and b would be read as heads": lambda ones: (
+    "axis-of-heads-missing": lambda ones: (
         ones.bool()[:, None, :] & masking.causal_mask(ones.shape[1])
     ),
+}
+EMPTY_MISTAKES = {
+    "rows-with-a-key": lambda mask: mask.any(dim=-1),
+    "rows-with-a-blocked-key": lambda mask: ~mask.all(dim=-1),
+    "rows-all-open": lambda mask: mask.all(dim=-1),
+    "rows-with-one-key": lambda mask: mask.sum(dim=-1) == 1,
+    "keys-nobody-sees": lambda mask: ~mask.any(dim=-2),
+    "keepdim-left-an-axis": lambda mask: ~mask.any(dim=-1, keepdim=True),
+    "first-key-alone": lambda mask: ~mask[..., 0],
+    "last-key-alone": lambda mask: ~mask[..., -1],
+    "one-answer-for-all": lambda mask: ~mask.any(),
+    "mask-turned-round": lambda mask: ~mask,
 }
 
 
@@ -211,13 +221,13 @@ def any_mask(case: Case) -> tuple[Tensor]:
 
 
 @exercise("05.4", "From the ones and zeros of a tokenizer")
-def ones_and_zeros(decoder_mask, empty_rows) -> str:
+def ones_and_zeros(decoder_mask, empty_rows) -> Message:
     written(decoder_mask, empty_rows)
     compared = same_function(
         decoder_mask,
         from_ones(lambda real, past: real & past),
         lambda case: (case.integers("b n", 0, 2),),
-        mistakes=NO_HEADS | {words: from_ones(mask) for words, mask in ONES_MISTAKES.items()},
+        mistakes=NO_HEADS | {cause: from_ones(mask) for cause, mask in ONES_MISTAKES.items()},
         loops="forbidden",
         trials=Trials(ones=True),
     )
@@ -225,19 +235,7 @@ def ones_and_zeros(decoder_mask, empty_rows) -> str:
         empty_rows,
         lambda attn_mask: ~attn_mask.any(dim=-1),
         any_mask,
-        mistakes={
-            "these are the rows that have a key": lambda mask: mask.any(dim=-1),
-            "these are the rows in which some key is blocked; empty means that all are": (
-                lambda mask: ~mask.all(dim=-1)
-            ),
-            "these are the rows in which every key is open": lambda mask: mask.all(dim=-1),
-            "these are the keys that nobody sees: the keys are the last axis, and rows run along "
-            "it": lambda mask: ~mask.any(dim=-2),
-            "the last axis must go: keepdim leaves it there": lambda mask: (
-                ~mask.any(dim=-1, keepdim=True)
-            ),
-            "it looks at the first key alone": lambda mask: ~mask[..., 0],
-        },
+        mistakes=EMPTY_MISTAKES,
         loops="forbidden",
         trials=Trials(ones=True),
     )
@@ -246,42 +244,76 @@ def ones_and_zeros(decoder_mask, empty_rows) -> str:
 
 # ------------------------------------------------------------------------------------ the weights
 
+Weighing = Callable[[Tensor, Tensor], Tensor]
 
-def masked(fill: float) -> Callable[[Tensor, Tensor], Tensor]:
+
+def masked(fill: float) -> Weighing:
     """A softmax over scores whose masked ones are replaced."""
     return lambda scores, mask: scores.masked_fill(~mask, fill).softmax(dim=-1)
 
 
-def zeroed(weigh: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+def zeroed(weigh: Weighing) -> Weighing:
     """The same with all masked weights set to 0 at the end."""
     return lambda scores, mask: weigh(scores, mask).masked_fill(~mask, 0.0)
 
 
+def weighed(scores: Tensor, mask: Tensor) -> Tensor:
+    """The right weights; an empty row gets 0."""
+    return zeroed(masked(-torch.inf))(scores, mask)
+
+
+def shared(powers: Tensor, total: Tensor | None = None) -> Tensor:
+    """Divide powers by their sum, or by another one."""
+    return powers / (powers.sum(dim=-1, keepdim=True) if total is None else total)
+
+
+def shared_unless_empty(powers: Tensor) -> Tensor:
+    """Divide powers by their sum, and by 1 where it is 0."""
+    total = powers.sum(dim=-1, keepdim=True)
+    return powers / total.masked_fill(total == 0, 1.0)
+
+
+def of_powers(less: Callable[[Tensor, Tensor], Tensor]) -> Weighing:
+    """Weights out of exp and sum: from the scores a number is subtracted first."""
+    return lambda scores, mask: (scores - less(scores, mask)).exp().masked_fill(~mask, 0.0)
+
+
+def powers_of(scores: Tensor, mask: Tensor) -> Tensor:
+    """Powers of allowed scores; 0 elsewhere."""
+    return (scores.masked_fill(~mask, -torch.inf) - largest(scores, mask)).exp()
+
+
+def largest(scores: Tensor, mask: Tensor) -> Tensor:
+    """The largest allowed score of each row."""
+    return scores.masked_fill(~mask, -torch.inf).amax(dim=-1, keepdim=True)
+
+
 WEIGHT_MISTAKES = {
-    "a masked score becomes 0, and a score of 0 is a score like any other, -inf is none": (
-        masked(0.0)
-    ),
-    "the weights are masked after the softmax, so the rows no longer sum to 1": (
-        lambda scores, mask: scores.softmax(dim=-1) * mask
-    ),
-    "the mask is upside down: it blocks where it is True": lambda scores, mask: scores.masked_fill(
-        mask, -torch.inf
-    ).softmax(dim=-1),
-    "the mask is upside down, it blocks where it is True": lambda scores, mask: (
+    "masked-score-is-zero": masked(0.0),
+    "masked-after-softmax": lambda scores, mask: scores.softmax(dim=-1) * mask,
+    "weights-upside-down": lambda scores, mask: scores.masked_fill(mask, -torch.inf).softmax(-1),
+    "weights-upside-down-no-nan": lambda scores, mask: (
         scores.masked_fill(mask, -torch.inf).softmax(dim=-1).nan_to_num()
     ),
-    "there is no mask": lambda scores, mask: scores.softmax(dim=-1),
-    "softmax runs over the queries (columns sum to 1)": lambda scores, mask: scores.masked_fill(
-        ~mask, -torch.inf
-    ).softmax(dim=-2),
-    "the mask is added as ones and zeros, which only favours the allowed keys a little": (
-        lambda scores, mask: (scores + mask).softmax(dim=-1)
+    "weights-without-mask": lambda scores, mask: scores.softmax(dim=-1),
+    "weights-over-queries": lambda scores, mask: scores.masked_fill(~mask, -torch.inf).softmax(-2),
+    "sum-over-queries": lambda scores, mask: shared(
+        powers_of(scores, mask), powers_of(scores, mask).sum(dim=-2, keepdim=True)
     ),
-    "a masked score becomes plus infinity, and minus infinity is needed": masked(torch.inf),
-    "there is no softmax": lambda scores, mask: scores.masked_fill(~mask, 0.0),
-    "the scores are masked, the softmax is missing": lambda scores, mask: scores.masked_fill(
-        ~mask, -torch.inf
+    "sum-over-everything": lambda scores, mask: shared(
+        powers_of(scores, mask), powers_of(scores, mask).sum()
     ),
+    "scores-plus-ones": lambda scores, mask: (scores + mask).softmax(dim=-1),
+    "masked-score-is-infinite": masked(torch.inf),
+    "weights-not-divided": powers_of,
+    "powers-alone": lambda scores, mask: scores.exp() * mask,
+    "no-exp": lambda scores, mask: shared(scores.masked_fill(~mask, 0.0)),
+    "no-exp-and-no-sum": lambda scores, mask: scores.masked_fill(~mask, 0.0),
+    "scores-only-masked": lambda scores, mask: scores.masked_fill(~mask, -torch.inf),
+    "powers-of-two": lambda scores, mask: shared(torch.exp2(scores).masked_fill(~mask, 0.0)),
+    "weights-sum-to-nothing": lambda scores, mask: scores.masked_fill(
+        ~mask, -torch.inf
+    ).log_softmax(dim=-1),
 }
 
 
@@ -295,113 +327,115 @@ def scores_and_mask(case: Case) -> tuple[Tensor, Tensor]:
 
 
 @exercise("05.5", "Weights under a mask")
-def weights_under_a_mask(masked_weights) -> str:
+def weights_under_a_mask(masked_weights) -> Message:
     same_function(
         masked_weights,
         masked(-torch.inf),
         scores_and_mask,
         mistakes=WEIGHT_MISTAKES
         | {
-            f"{words}; to set the masked weights to 0 afterwards does not mend it": zeroed(mistake)
-            for words, mistake in WEIGHT_MISTAKES.items()
+            message("and-masked-again", what=message(cause)): zeroed(mistake)
+            for cause, mistake in WEIGHT_MISTAKES.items()
         },
-        forbidden=ATTENTION,
+        forbidden=SOFTMAX | ATTENTION,
     )
-    names = ["scores", "attn_mask"]
-    extreme_scores(masked_weights, names)
-    empty_row(masked_weights, names)
-    half_precision(masked_weights, names)
-    return (
-        "values and gradients agree on 4 random sizes, empty rows are 0 with a finite gradient, "
-        "scores of 1000 and float16 do no harm"
-    )
+    for seen in (extreme_scores, empty_row, finite_gradient, half_precision):
+        seen(masked_weights, ["scores", "attn_mask"])
+    return message("weights-hold-all-four")
+
+
+EXTREMES = ((0.0, 1.0, 1000.0), (1000.0, 1001.0, 0.0), (-4000.0, 0.0, -100.0), (-1e5, 1 - 1e5, 0.0))
+# What is wrong with powers that are right for ordinary scores.
+EXTREME_MISTAKES = {
+    "nothing-is-subtracted": of_powers(lambda scores, mask: torch.zeros(())),
+    "powers-times-mask": lambda scores, mask: scores.exp() * mask,
+    "largest-of-all-keys": of_powers(lambda scores, mask: scores.amax(dim=-1, keepdim=True)),
+    "largest-of-masked-as-zero": of_powers(
+        lambda scores, mask: (scores * mask).amax(dim=-1, keepdim=True)
+    ),
+    "mean-is-subtracted": of_powers(lambda scores, mask: scores.mean(dim=-1, keepdim=True)),
+    "mean-of-allowed-is-subtracted": of_powers(
+        lambda scores, mask: (
+            (scores * mask).sum(dim=-1, keepdim=True) / mask.sum(dim=-1, keepdim=True)
+        )
+    ),
+    "fill-too-small": lambda scores, mask: masked(-1e4)(scores, mask),
+}
 
 
 def extreme_scores(answer: Callable, names: list[str]) -> None:
-    """Raise `Wrong` where a huge score that is masked still has a say, or a fill is too small."""
+    """Raise `Wrong` where a huge or tiny score, masked or not, spoils its row."""
     mask = torch.tensor([[True, True, False]])
-    for scores in ([0.0, 1.0, 1000.0], [-2e9, 1.0 - 2e9, 0.0]):
-        given = torch.tensor([[[scores]]], dtype=torch.float64)
-        got = run(answer, (given, mask), names)
-        if not difference(got, masked(-torch.inf)(given, mask)):
-            continue
-        if scores[2] > 0:
-            why = "a masked score of 1000 spoils its row: mask before the softmax, not after it"
-        elif isinstance(got, Tensor) and got.flatten()[-1] > 0.5:
-            why = (
-                "a row whose scores are near -2,000,000,000 goes to a masked key: what replaces a "
-                "masked score must be smaller than every score, and only -inf is"
-            )
-        else:
-            why = (
-                "a row whose scores are near -2,000,000,000 is spoiled: either a larger number "
-                "replaces a masked score (only -inf is smaller than every score), or the exp of "
-                "all of them is 0 (softmax subtracts the largest score of a row first)"
-            )
-        raise Wrong(f"right for ordinary scores, but {why}")
+    rows = [torch.tensor([[[row]]], dtype=torch.float64) for row in EXTREMES]
+    results = [run(answer, (row.clone(), mask), names) for row in rows]
+
+    def gives(wrong: Weighing, share: Callable, mend: Callable) -> bool:
+        made = (mend(share(wrong(row, mask))) for row in rows)
+        return all(difference(got, one) is None for got, one in zip(results, made, strict=True))
+
+    def why() -> str | None:
+        mends = (lambda t: t, lambda t: t.masked_fill(~mask, 0.0), torch.nan_to_num)
+        for cause, wrong in EXTREME_MISTAKES.items():
+            ways = product((shared, shared_unless_empty), mends)
+            if any(gives(wrong, *way) for way in ways):
+                return cause
+        return None
+
+    for got, row in zip(results, rows, strict=True):
+        if difference(got, weighed(row, mask)):
+            *allowed, hidden = row.flatten().tolist()
+            raise Wrong(message("wrong-for-this-row", row=allowed, masked=hidden), why)
+
+
+def rows_with_none(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, a mask with empty rows (one of the first sequence, all of the last), and which."""
+    scores, mask = case.randn("b h i j"), case.bools("b 1 i j", share=0.6)
+    mask[..., 0] = True
+    mask[0, :, 1] = mask[-1] = False
+    return scores, mask, ~mask.any(dim=-1, keepdim=True)
 
 
 def empty_row(answer: Callable, names: list[str]) -> None:
-    """Raise `Wrong` unless empty rows give 0, other rows stay right, and gradients are finite."""
-    case = Case(5)
-    scores, mask = case.randn("b h i j"), case.bools("b 1 i j", share=0.6)
-    mask[..., 0] = True
-    mask[0, :, 1] = mask[-1] = False  # one row of the first sequence, all of the last
-    empty = ~mask.any(dim=-1, keepdim=True)
-    right = masked(-torch.inf)(scores, mask | empty).masked_fill(empty, 0.0)
-    scores.requires_grad_()
+    """Raise `Wrong` unless empty rows give 0 and the other rows stay right."""
+    scores, mask, empty = rows_with_none(Case(5))
     weights = run(answer, (scores, mask), names)
-    if wrong := difference(weights, right):
+    if wrong := difference(weights, weighed(scores, mask)):
 
         def why() -> str | None:
-            if not isinstance(weights, Tensor) or weights.shape != right.shape:
+            if not isinstance(weights, Tensor) or weights.shape != scores.shape:
                 return None
-            rows = weights[empty.expand_as(right[..., :1])[..., 0]]
+            rows = weights[empty.expand_as(scores[..., :1])[..., 0]]
             if rows.isnan().any():
-                return (
-                    "the softmax of an empty row divides 0 by 0, which is NaN; set the weights "
-                    "of such a row to 0 after the softmax"
-                )
-            if rows.any():
-                return (
-                    "an empty row gets weights on masked keys; set the weights of such a row to 0 "
-                    "after the softmax"
-                )
-            return "the empty rows are 0, but other rows changed"
+                return "empty-row-is-nan"
+            return "empty-row-has-weights" if rows.any() else "other-rows-changed"
 
-        raise Wrong(f"right as long as every row has a key, but with empty rows: {wrong}", why)
+        raise Wrong(message("wrong-with-empty-rows", what=wrong), why)
+
+
+def finite_gradient(answer: Callable, names: list[str]) -> None:
+    """Raise `Wrong` unless the gradient of all other rows is finite beside empty ones."""
+    case = Case(5)
+    scores, mask, empty = rows_with_none(case)
+    weights = run(answer, (scores.requires_grad_(), mask), names)
     filled = ~empty.expand_as(weights[..., :1])[..., 0]
     loss = (weights * case.randn("b h i j"))[filled].sum()
     try:
         (gradient,) = torch.autograd.grad(loss, scores)
     except RuntimeError:
-        raise Wrong(
-            "the weights are right, empty rows included, but with an empty row no gradient "
-            "reaches the scores"
-        ) from None
+        raise Wrong("no-gradient-with-empty-rows") from None
     if not gradient.isfinite().all():
-        raise Wrong(
-            "the weights are right, empty rows included, but their gradient is NaN: a 0 was "
-            "put over a NaN, and going back 0 times NaN is NaN again. Replace the masked scores "
-            "with masked_fill instead of adding to them, or leave the scores of an empty row as "
-            "they are"
-        )
+        raise Wrong("gradient-nan-with-empty-rows")
 
 
 def half_precision(answer: Callable, names: list[str]) -> None:
     """Raise `Wrong` unless float16 scores give float16 weights."""
-    case = Case(6, torch.float16)
-    scores, mask = scores_and_mask(case)
-    right = masked(-torch.inf)(scores, mask)
+    scores, mask = scores_and_mask(Case(6, torch.float16))
     try:
-        wrong = difference(run(answer, (scores, mask), names), right)
+        wrong = difference(run(answer, (scores, mask), names), masked(-torch.inf)(scores, mask))
     except Wrong as raised:
         wrong = raised.what
     if wrong:
-        raise Wrong(
-            f"right for float64 and float32, not for float16: {wrong}. The largest float16 is "
-            "65504; -inf fits into every dtype"
-        )
+        raise Wrong(message("wrong-for-half-precision", what=wrong))
 
 
 # ---------------------------------------------------------------------------------- the leak test
@@ -437,17 +471,24 @@ class Layer(nn.Module):
 
 
 class NormalisedInputs(Layer):
-    """It does not see that a token grows by the same number everywhere; it writes one number."""
+    """It sees neither that a token grows by one number everywhere nor that it is multiplied.
+
+    It writes one number.
+    """
 
     def read(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:])
+        centred = x - x.mean(dim=-1, keepdim=True)
+        return centred / centred.norm(dim=-1, keepdim=True).clamp_min(1e-12)
 
     def write(self, y: Tensor) -> Tensor:
         return F.pad(y[:, :1] * 1000, (0, self.e - 1))
 
 
 class NormalisedOutputs(Layer):
-    """The numbers of each output sum to 0."""
+    """The numbers of each output sum to 0; it reads all numbers of a token but the last."""
+
+    def read(self, x: Tensor) -> Tensor:
+        return x * (torch.arange(self.e) < self.e - 1)
 
     def write(self, y: Tensor) -> Tensor:
         return super().write(F.layer_norm(y, y.shape[-1:]))
@@ -543,6 +584,22 @@ def by_gradient_of_sums(layer: nn.Module, x: Tensor) -> Tensor:
     return sums.abs().amax(dim=-1) > 1e-9
 
 
+def by_gradient_of_squares(layer: nn.Module, x: Tensor) -> Tensor:
+    """A leak test that adds up the squares of an output, and then the gradients."""
+    sums = torch.autograd.functional.jacobian(lambda x: layer(x).square().sum(dim=-1), x)
+    return sums.sum(dim=-1).abs() > 1e-9
+
+
+def by_change_from_here_on(layer: nn.Module, x: Tensor) -> Tensor:
+    """A leak test that changes a token and all that follow."""
+    before, table = layer(x), []
+    for j in range(len(x)):
+        changed = x.clone()
+        changed[j:] = other(changed[j:].flatten()).view_as(changed[j:])
+        table.append((layer(changed) - before).abs().amax(dim=-1) > 1e-6)
+    return torch.stack(table, dim=1)
+
+
 def known(change: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor], Tensor]:
     """What the graph of the layer becomes by a mistake."""
     return lambda layer, x: change(layer.graph)
@@ -554,79 +611,58 @@ def other(token: Tensor) -> Tensor:
 
 
 LEAK_MISTAKES = {
-    "rows and columns are exchanged: row i is the output, column j the token that changes": known(
-        lambda graph: graph.T
-    ),
-    "it is upside down: True where the output depends on the token": known(lambda graph: ~graph),
-    "an output that depends on its own token counts, too: the diagonal": known(
-        lambda graph: graph & ~torch.eye(len(graph), dtype=torch.bool)
-    ),
-    "all tokens were changed at once; change token j alone to see who depends on it": known(
-        lambda graph: graph.any(dim=-1, keepdim=True).expand_as(graph)
-    ),
-    "the changes pile up: put token j back before you change the next": by_change(
-        other, restore=False
-    ),
-    "the same number was added to all of the token, and a layer that normalises does not see "
-    "that; change it at random": by_change(lambda token: token + 1),
-    "the numbers of an output, or their changes, were added up with their signs; where a layer "
-    "normalises they always sum to 0": by_gradient_of_sums,
-    "the gradients were added up with their signs, and where a layer normalises they sum to 0": (
-        by_sums_of_gradients
-    ),
-    "it looks at the first number of each output alone": by_change(
-        other, moved=lambda difference: difference[:, 0].abs()
-    ),
-    "only the first number of each token was changed, and this layer reads others": by_change(
-        lambda token: torch.cat([token[:1] + 1, token[1:]])
-    ),
-    "an output counts only if all of its numbers moved; one is enough": by_change(
-        other, moved=lambda difference: difference.abs().amin(dim=-1)
-    ),
-    "a faint dependence is missed: what is not exactly 0 counts (allow 1e-6 for rounding)": (
-        by_change(other, threshold=1e-2)
-    ),
+    "table-transposed": known(lambda graph: graph.T),
+    "table-upside-down": known(lambda graph: ~graph),
+    "diagonal-missing": known(lambda graph: graph & ~torch.eye(len(graph), dtype=torch.bool)),
+    "all-tokens-changed": known(lambda graph: graph.any(dim=-1, keepdim=True).expand_as(graph)),
+    "changed-from-here-on": by_change_from_here_on,
+    "changes-pile-up": by_change(other, restore=False),
+    "same-number-added": by_change(lambda token: token + 1),
+    "token-only-scaled": by_change(lambda token: token * 2),
+    "outputs-summed": by_gradient_of_sums,
+    "gradients-summed": by_sums_of_gradients,
+    "squares-and-gradients-summed": by_gradient_of_squares,
+    "first-number-of-output": by_change(other, moved=lambda change: change[:, 0].abs()),
+    "last-number-of-output": by_change(other, moved=lambda change: change[:, -1].abs()),
+    "first-number-of-token": by_change(lambda token: torch.cat([token[:1] + 1, token[1:]])),
+    "last-number-of-token": by_change(lambda token: torch.cat([token[:-1], token[-1:] + 1])),
+    "all-numbers-must-move": by_change(other, moved=lambda change: change.abs().amin(dim=-1)),
+    "faint-is-missed": by_change(other, threshold=1e-2),
 }
 
 
 # Each kind of layer, and what to think of where no known mistake explains the answer.
 STRANGERS = {
     causal_attention_layer: None,
-    stranger(NormalisedInputs): None,
-    stranger(NormalisedOutputs): "this layer normalises its outputs: the numbers of each sum to 0 "
-    "but for rounding, and the gradient of that sum is as useless",
+    stranger(NormalisedInputs): "layer-normalises-inputs",
+    stranger(NormalisedOutputs): "layer-normalises-outputs",
     stranger(TwoWindows): None,
-    stranger(FaintLeak): "one output looks ahead, with a weight of 1e-4",
+    stranger(FaintLeak): "layer-leaks-faintly",
 }
 
 
 def truth(layer: nn.Module, x: Tensor) -> Tensor:
     """Return who hears of whom; raise `Wrong` when the answer did not even run the layer."""
     if not layer.calls:
-        raise Wrong("nothing was measured: it never calls the layer")
+        raise Wrong("layer-never-called")
     return layer.graph
+
+
+def strangers() -> Iterator[tuple[nn.Module, Tensor]]:
+    """Layers of all kinds, two of each, with a sequence."""
+    for make in STRANGERS:
+        for seed in (0, 1):
+            yield make(Case(seed))
 
 
 def leak_mistake(influences: Callable) -> str | None:
     """Name the mistake that finds what the answer finds, in layers of all kinds."""
-
-    def gives(mistake: Callable) -> bool:
-        for make in STRANGERS:
-            for seed in (0, 1):
-                layer, x = make(Case(seed))
-                try:
-                    if difference(influences(layer, x.clone()), mistake(layer, x)):
-                        return False
-                except (Exception, SystemExit):
-                    return False
-        return True
-
-    for words, mistake in LEAK_MISTAKES.items():
-        if gives(mistake):
-            return words
-    if sign_matters(influences):
-        return "an output that falls counts as well as one that grows: take the absolute value"
-    return None
+    found = [explain.result(influences, given) for given in strangers()]
+    for cause, mistake in LEAK_MISTAKES.items():
+        pairs = zip(found, strangers(), strict=True)
+        if all(difference(table, mistake(layer, x)) is None for table, (layer, x) in pairs):
+            return cause
+    return "sign-matters" if sign_matters(influences) else None
 
 
 def sign_matters(influences: Callable) -> bool:
@@ -635,18 +671,29 @@ def sign_matters(influences: Callable) -> bool:
     tables = []
     for sign in (1, -1):
         torch.manual_seed(0)
-        try:
-            tables.append(influences(lambda x, sign=sign: sign * layer(x), x.clone()))
-        except (Exception, SystemExit):
-            return False
+        tables.append(explain.result(influences, (lambda x, sign=sign: sign * layer(x), x)))
     shape = (len(x), len(x))
     if any(not isinstance(t, Tensor) or t.shape != shape or t.dtype != torch.bool for t in tables):
         return False
     return not torch.equal(*tables)
 
 
+BACK_MISTAKES = {
+    "width-counts-itself": lambda width, num_layers: width * num_layers,
+    "width-counts-itself-in-each-layer": lambda width, num_layers: width * num_layers - 1,
+    "one-layer-alone": lambda width, num_layers: width - 1,
+    "two-layers-alone": lambda width, num_layers: 2 * (width - 1),
+    "counts-the-token-itself": lambda width, num_layers: num_layers * (width - 1) + 1,
+    "steps-multiplied": lambda width, num_layers: (width - 1) ** num_layers,
+    "widths-multiplied": lambda width, num_layers: width**num_layers,
+    "one-layer-less": lambda width, num_layers: (num_layers - 1) * (width - 1),
+    "one-step-a-layer": lambda width, num_layers: width + num_layers - 1,
+    "one-step-a-layer-more": lambda width, num_layers: width - 1 + num_layers - 1,
+}
+
+
 @exercise("05.6", "Who hears of whom, measured")
-def who_hears_of_whom(influences, tokens_back) -> str:
+def who_hears_of_whom(influences, tokens_back) -> Message:
     written(influences, tokens_back)
     for make, hint in STRANGERS.items():
         try:
@@ -659,27 +706,9 @@ def who_hears_of_whom(influences, tokens_back) -> str:
         tokens_back,
         lambda width, num_layers: num_layers * (width - 1),
         lambda case: (case["w"], case["l"]),
-        mistakes={
-            "a layer with the window width looks width - 1 tokens back, for the token itself is "
-            "one of the keys": lambda width, num_layers: width * num_layers,
-            "that is one layer alone; the next one gathers from what the first has gathered": (
-                lambda width, num_layers: width - 1
-            ),
-            "this counts the token itself": lambda width, num_layers: num_layers * (width - 1) + 1,
-            "steps of several layers add up, they do not multiply": lambda width, num_layers: (
-                (width - 1) ** num_layers
-            ),
-            "steps of several layers add up, they do not multiply, and one layer looks width - 1 "
-            "tokens back": lambda width, num_layers: width**num_layers,
-            "one layer less was counted than there are": lambda width, num_layers: (
-                (num_layers - 1) * (width - 1)
-            ),
-        },
+        mistakes=BACK_MISTAKES,
     )
-    return (
-        "your test finds every dependence of five kinds of layers, one of 1e-4 included, and "
-        "num_layers windows reach as far back as you say"
-    )
+    return message("finds-every-dependence")
 
 
 open_exercise("05.7", "A rule of your own")

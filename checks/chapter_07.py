@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from math import prod
+from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -12,24 +13,26 @@ from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose_block
 from checks.engine.answer import Wrong, written
-from checks.engine.calls import naming, run
+from checks.engine.calls import Crashed, attempt, naming, run
 from checks.engine.cases import Case
+from checks.engine.compare import difference
 from checks.engine.explain import by_clinic
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
-from checks.engine.message import message
+from checks.engine.message import Message, message
 from checks.engine.modules import same_module
+from checks.engine.results import Results
 from checks.engine.verdict import exercise, open_exercise
 from utils import training
 from utils.attention import record_attention
 from utils.embedding import PatchEmbedding
-from utils.encoder import Encoder, EncoderBlock
+from utils.encoder import Encoder, EncoderBlock, FeedForward
 from utils.images import load_digits
 from utils.vision_transformer import VisionTransformer, load_digits_model
 
 
 @exercise("07.1", "From picture to answer")
-def from_picture_to_answer(encoded_shape, weights_shape, answer_shape) -> str:
+def from_picture_to_answer(encoded_shape, weights_shape, answer_shape) -> Message:
     written(encoded_shape, weights_shape, answer_shape)
     model = VisionTransformer(
         image_size=(24, 40),
@@ -48,7 +51,7 @@ def from_picture_to_answer(encoded_shape, weights_shape, answer_shape) -> str:
     same_shape(encoded_shape, encoded.shape, "b n e")
     same_shape(weights_shape, maps[0].shape, "b h i j")
     same_shape(answer_shape, scores.shape, "b k")
-    return "the code gives all three shapes"
+    return message("three-shapes-right")
 
 
 # --------------------------------------------------------------------------------- the parameters
@@ -61,73 +64,81 @@ def count(num_layers: int, embed_dim: int, num_heads: int, mlp_dim: int) -> int:
 
 def counted(
     projections: int = 4,
-    biases: bool = True,
-    feed_biases: bool = True,
-    matrices: int = 2,
+    projection_biases: int = 4,
+    feed: Callable[[int, int], int] = lambda e, m: 2 * e * m + m + e,
     norms: int = 2,
     norm_biases: bool = True,
     last: int = 1,
     all_layers: bool = True,
+    norms_once: bool = False,
 ) -> Callable[[int, int, int, int], int]:
     """Count with something forgotten."""
 
     def number(num_layers: int, e: int, num_heads: int, m: int) -> int:
         norm = (1 + norm_biases) * e
-        attention = projections * (e * e + biases * e)
-        feed = matrices * e * m + biases * feed_biases * (m + (matrices > 1) * e)
+        attention = projections * e * e + projection_biases * e
         blocks = num_layers if all_layers else 1
-        return blocks * (attention + feed + norms * norm) + last * norm
+        inside = (1 if norms_once else blocks) * norms * norm
+        return blocks * (attention + feed(e, m)) + inside + last * norm
 
     return number
 
 
+def and_heads(more: Callable[[int, int], int]) -> Callable[[int, int, int, int], int]:
+    """Count wrongly by a number that depends on width and heads, in every block."""
+    return lambda num_layers, e, h, m: counted()(num_layers, e, h, m) + num_layers * more(e, h)
+
+
+COUNT_MISTAKES = {
+    "linear-biases-missing": counted(projection_biases=0, feed=lambda e, m: 2 * e * m),
+    "all-biases-missing": counted(
+        projection_biases=0, feed=lambda e, m: 2 * e * m, norm_biases=False
+    ),
+    "norm-bias-missing": counted(norm_biases=False),
+    "last-norm-missing": counted(last=0),
+    "last-norm-twice": counted(last=2),
+    "one-norm-a-block": counted(norms=1),
+    "four-widths-missing": counted(norms=0),
+    "block-norms-once": counted(norms_once=True),
+    "feed-biases-missing": counted(feed=lambda e, m: 2 * e * m),
+    "fc1-bias-missing": counted(feed=lambda e, m: 2 * e * m + e),
+    "fc2-bias-missing": counted(feed=lambda e, m: 2 * e * m + m),
+    "fc2-bias-is-m": counted(feed=lambda e, m: 2 * e * m + 2 * m),
+    "fc1-bias-is-e": counted(feed=lambda e, m: 2 * e * m + 2 * e),
+    "fc2-missing": counted(feed=lambda e, m: e * m + m),
+    "feed-is-square": counted(feed=lambda e, m: e * m + m + e * e + e),
+    "all-norms-missing": counted(norms=0, last=0),
+    "three-projections": counted(projections=3, projection_biases=3),
+    "one-bias-for-the-attention": counted(projection_biases=1),
+    "three-biases-for-the-attention": counted(projection_biases=3),
+    "one-block": counted(all_layers=False),
+    "number-of-the-chapter": lambda *_: 85_056_000,
+    "last-norm-in-each-block": counted(norms=3, last=0),
+    "linears-for-each-head": and_heads(lambda e, h: 4 * (h - 1) * (e * e + e)),
+    "three-linears-for-each-head": and_heads(lambda e, h: 3 * (h - 1) * (e * e + e)),
+    "biases-for-each-head": and_heads(lambda e, h: 4 * (h - 1) * e),
+    "projections-to-one-head": and_heads(lambda e, h: 4 * (e // h - e) * (e + 1)),
+    "three-projections-to-one-head": and_heads(lambda e, h: 3 * (e // h - e) * (e + 1)),
+}
+
+
 @exercise("07.2", "How many numbers does it learn?")
-def how_many_numbers(parameters) -> str:
-    instead = "build nothing, and count by arithmetic"
+def how_many_numbers(parameters) -> Message:
     return same_function(
         parameters,
         count,
         lambda case: (case["l"], case["h"] * case["d"], case["h"], case["m"]),
-        forbidden={
-            name: instead
-            for name in (
+        forbidden=dict.fromkeys(
+            (
                 "Encoder.__init__",
                 "EncoderBlock.__init__",
                 "MultiHeadAttention.__init__",
                 "FeedForward.__init__",
                 "Module.__init__",
-            )
-        },
-        mistakes={
-            "the biases of the Linears are missing": counted(biases=False),
-            "the biases of the Linears and of the norms are missing": counted(
-                biases=False, norm_biases=False
             ),
-            "a norm has a bias as well as a weight": counted(norm_biases=False),
-            "the norm after the last block is missing": counted(last=0),
-            "a block has two norms, not one": counted(norms=1),
-            "each block lacks 4 times embed_dim: the biases of its attention, or its two norms": (
-                counted(norms=0)
-            ),
-            "the biases of the feed-forward are missing": counted(feed_biases=False),
-            "the two norms of each block and the last one are missing": counted(norms=0, last=0),
-            "the attention has four Linears: query, key, value, output": counted(projections=3),
-            "the feed-forward has two Linears, one widens and one narrows": counted(matrices=1),
-            "it counts one block, not all of them": counted(all_layers=False),
-            "it is the number of the chapter's encoder, whatever the sizes": lambda *_: 85_056_000,
-            "the last norm stands once after all blocks, not in each of them": (
-                counted(norms=3, last=0)
-            ),
-            "the heads have no Linears of their own: they share those of width e": (
-                lambda num_layers, e, h, m: (
-                    counted()(num_layers, e, h, m) + num_layers * 4 * (h - 1) * (e * e + e)
-                )
-            ),
-            "the heads have no Linears of their own: the query, key and value Linear of all "
-            "heads together is e x e": lambda num_layers, e, h, m: (
-                counted()(num_layers, e, h, m) + num_layers * 3 * (h - 1) * (e * e + e)
-            ),
-        },
+            "count-by-arithmetic",
+        ),
+        mistakes=COUNT_MISTAKES,
     )
 
 
@@ -136,78 +147,200 @@ def how_many_numbers(parameters) -> str:
 
 def block_with(forward: Callable[..., Tensor]) -> Callable[..., nn.Module]:
     """A block with the right parts and another forward."""
-    return type("Block", (EncoderBlock,), {"forward": forward})
+    return type("Block", (RightBlock,), {"forward": forward})
 
 
-def either(pre: Callable[..., Tensor], post: Callable[..., Tensor]) -> Callable[..., nn.Module]:
-    """A block with one wrong forward for each order of the norms."""
-    return block_with(lambda self, *given: (pre if self.norm_first else post)(self, *given))
+def orders(**forwards: Callable[..., Tensor]) -> Callable[..., nn.Module]:
+    """A block with a forward for each order."""
+    return block_with(lambda self, *given: forwards[self.order](self, *given))
 
 
-def pre_norm(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+class RightBlock(EncoderBlock):
+    """The right block, in all three orders."""
+
+    def __init__(self, embed_dim: int, num_heads: int, mlp_dim: int, order: str):
+        super().__init__(embed_dim, num_heads, mlp_dim)
+        self.order = order
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        return ORDERS[self.order](self, x, attn_mask)
+
+
+def pre(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
     x = x + self.attn(self.norm1(x), attn_mask=mask)
     return x + self.mlp(self.norm2(x))
 
 
-def post_norm(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+def post(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
     x = self.norm1(x + self.attn(x, attn_mask=mask))
     return self.norm2(x + self.mlp(x))
 
 
-def pre_norm_beside(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return x + self.attn(self.norm1(x), attn_mask=mask) + self.mlp(self.norm2(x))
-
-
-def post_norm_beside(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return self.norm2(x + self.norm1(x + self.attn(x, attn_mask=mask)) + self.mlp(x))
-
-
-def feed_first(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    if self.norm_first:
-        x = x + self.mlp(self.norm2(x))
-        return x + self.attn(self.norm1(x), attn_mask=mask)
-    x = self.norm2(x + self.mlp(x))
-    return self.norm1(x + self.attn(x, attn_mask=mask))
-
-
-def without_mask(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return EncoderBlock.forward(self, x)
-
-
-def inverted_mask(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    return EncoderBlock.forward(self, x, None if mask is None else ~mask)
-
-
-def norm_of_part(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+def out(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
     x = x + self.norm1(self.attn(x, attn_mask=mask))
     return x + self.norm2(self.mlp(x))
 
 
+def side(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return x + self.attn(self.norm1(x), attn_mask=mask) + self.mlp(self.norm2(x))
+
+
+def out_beside(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return x + self.norm1(self.attn(x, attn_mask=mask)) + self.norm2(self.mlp(x))
+
+
+def side_unnormed(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return x + self.attn(x, attn_mask=mask) + self.mlp(x)
+
+
+def side_of_sums(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return (x + self.attn(self.norm1(x), attn_mask=mask)) + (x + self.mlp(self.norm2(x)))
+
+
+def side_not_added(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return side(self, x, mask) - x
+
+
+def one_inside_the_other(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return x + self.mlp(self.norm2(self.attn(self.norm1(x), attn_mask=mask)))
+
+
+def pre_from_norm(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    x = self.norm1(x)
+    x = self.norm2(x + self.attn(x, attn_mask=mask))
+    return x + self.mlp(x)
+
+
+def pre_first_from_norm(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    x = self.norm1(x)
+    x = x + self.attn(x, attn_mask=mask)
+    return x + self.mlp(self.norm2(x))
+
+
+def out_of_pre(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    x = x + self.norm1(self.attn(self.norm1(x), attn_mask=mask))
+    return x + self.norm2(self.mlp(self.norm2(x)))
+
+
+def out_not_added(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    x = self.norm1(self.attn(x, attn_mask=mask))
+    return self.norm2(self.mlp(x))
+
+
+def pre_not_added(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    x = self.attn(self.norm1(x), attn_mask=mask)
+    return self.mlp(self.norm2(x))
+
+
+def no_norms(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    x = x + self.attn(x, attn_mask=mask)
+    return x + self.mlp(x)
+
+
+ORDERS = {"pre": pre, "out": out, "side": side}
+
+
+def turned(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same steps with the parts in the other order: first the feed-forward."""
+
+    def run_turned(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        def feed(x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+            return self.mlp(x)
+
+        def attend(x: Tensor) -> Tensor:
+            return self.attn(x, attn_mask=mask)
+
+        parts = SimpleNamespace(norm1=self.norm2, attn=feed, norm2=self.norm1, mlp=attend)
+        return forward(parts, x, mask)
+
+    return run_turned
+
+
+def exchanged(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same steps with the norms in each other's place."""
+
+    def run_exchanged(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        parts = SimpleNamespace(norm1=self.norm2, attn=self.attn, norm2=self.norm1, mlp=self.mlp)
+        return forward(parts, x, mask)
+
+    return run_exchanged
+
+
+def first_norm_twice(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same steps with norm1 in both places."""
+
+    def run_twice(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        parts = SimpleNamespace(norm1=self.norm1, attn=self.attn, norm2=self.norm1, mlp=self.mlp)
+        return forward(parts, x, mask)
+
+    return run_twice
+
+
+def masked_by(change: Callable[[Tensor], Tensor | None]) -> Callable[..., nn.Module]:
+    """A block that makes another mask of its mask."""
+    return block_with(
+        lambda self, x, mask=None: RightBlock.forward(
+            self, x, None if mask is None else change(mask)
+        )
+    )
+
+
+def activated_by(name: str) -> Callable[..., nn.Module]:
+    """A block whose feed-forward bends otherwise."""
+
+    def build(**sizes: Any) -> nn.Module:
+        block = RightBlock(**sizes)
+        block.mlp = FeedForward(sizes["embed_dim"], sizes["mlp_dim"], activation=name)
+        return block
+
+    return build
+
+
+def with_eps(eps: float) -> Callable[..., nn.Module]:
+    """A block whose norms add another eps."""
+
+    def build(**sizes: Any) -> nn.Module:
+        block = RightBlock(**sizes)
+        block.norm1.eps = block.norm2.eps = eps
+        return block
+
+    return build
+
+
+def everywhere(change: Callable[[Callable], Callable]) -> Callable[..., nn.Module]:
+    """A block with the same mistake in every order."""
+    return orders(**{name: change(forward) for name, forward in ORDERS.items()})
+
+
 BLOCK_MISTAKES = {
-    "the mask is not handed on to the attention": block_with(without_mask),
-    "the mask is inverted: True means may attend, in the attention too": block_with(inverted_mask),
-    "the feed-forward runs first, and the attention should": block_with(feed_first),
-    "the feed-forward reads what the block was given, not what the attention added to it": either(
-        pre_norm_beside, post_norm_beside
-    ),
-    "what a part returns is normed before it is added": block_with(norm_of_part),
+    "mask-not-handed-on": masked_by(lambda mask: None),
+    "mask-is-inverted": masked_by(lambda mask: ~mask),
+    "feed-forward-first": everywhere(turned),
+    "norms-changed-places": everywhere(exchanged),
+    "norm1-in-both-halves": everywhere(first_norm_twice),
+    **{
+        message("order-instead", right=right, wrong=wrong): everywhere(
+            lambda _, wrong=wrong: ORDERS[wrong]
+        )
+        for right, wrong in permutations(ORDERS, 2)
+    },
+    "post-norm-instead": everywhere(lambda _: post),
+    "no-norm-before-the-parts": everywhere(lambda _: side_unnormed),
+    "out-beside": orders(pre=pre, out=out_beside, side=side),
+    "stream-added-twice": orders(pre=pre, out=out, side=side_of_sums),
+    "stream-not-added": orders(pre=pre_not_added, out=out_not_added, side=side_not_added),
+    "one-part-inside-the-other": everywhere(lambda _: one_inside_the_other),
+    "sums-from-norm": orders(pre=pre_from_norm, out=out, side=side),
+    "first-sum-from-norm": orders(pre=pre_first_from_norm, out=out, side=side),
+    "norm-before-and-behind": everywhere(lambda _: out_of_pre),
+    "no-norm-at-all": everywhere(lambda _: no_norms),
+    message("bends-with", name="ReLU"): activated_by("relu"),
+    **{message("norms-add-eps", eps=eps): with_eps(eps) for eps in (1e-3, 1e-6, 1e-12, 0.0)},
 }
-BLOCK = {
-    name: "write its lines yourself, with norm1, attn, norm2 and mlp"
-    for name in ("EncoderBlock.forward", "Encoder.forward", "TransformerEncoderLayer.forward")
-}
-
-
-def other_order(norm_first: bool) -> dict[str, Callable[..., nn.Module]]:
-    if norm_first:
-        return {
-            "this is post-norm, norm(x + part(x)); pre-norm is x + part(norm(x))": (
-                block_with(post_norm)
-            )
-        }
-    return {
-        "this is pre-norm, x + part(norm(x)); post-norm is norm(x + part(x))": block_with(pre_norm)
-    }
+BLOCK = dict.fromkeys(
+    ("EncoderBlock.forward", "Encoder.forward", "TransformerEncoderLayer.forward"),
+    "write-block-lines",
+)
 
 
 def stream_and_mask(case: Case) -> tuple[Tensor, Tensor]:
@@ -217,43 +350,48 @@ def stream_and_mask(case: Case) -> tuple[Tensor, Tensor]:
     return x, mask
 
 
-@exercise("07.3", "A block in both orders")
-def block_in_both_orders(Block) -> str:
-    for norm_first in (True, False):
+def mistakes_in(order: str) -> dict[Message | str, Callable[..., nn.Module]]:
+    """The mistakes that can be made in an order: another order's name belongs to one alone."""
+    return {
+        cause: wrong
+        for cause, wrong in BLOCK_MISTAKES.items()
+        if isinstance(cause, str) or cause.params.get("right", order) == order
+    }
 
-        def arguments(case: Case, norm_first: bool = norm_first) -> dict[str, Any]:
+
+@exercise("07.3", "A block in three orders")
+def block_in_three_orders(Block) -> Message:
+    for order in ORDERS:
+
+        def arguments(case: Case, order: str = order) -> dict[str, Any]:
             return {
                 "embed_dim": case["h"] * case["d"],
                 "num_heads": case["h"],
                 "mlp_dim": case["m"] + 10,
-                "norm_first": norm_first,
+                "order": order,
             }
 
         def clinic(block: nn.Module, built: dict[str, Any]) -> Report:
             return diagnose_block(
-                block,
-                built["num_heads"],
-                norm_first=built["norm_first"],
-                activation="gelu",
-                norm_eps=1e-5,
+                block, built["num_heads"], norm_first=True, activation="gelu", norm_eps=1e-5
             )
 
         for inputs in (lambda case: (case.randn("b n (h d)"),), stream_and_mask):
             try:
                 same_module(
                     Block,
-                    EncoderBlock,
+                    RightBlock,
                     arguments,
                     inputs,
-                    mistakes={**other_order(norm_first), **BLOCK_MISTAKES},
+                    mistakes=mistakes_in(order),
                     forbidden=BLOCK,
-                    clinic=clinic,
+                    clinic=clinic if order == "pre" else None,
                     trials=2,
                 )
             except Wrong as wrong:
-                what = f"with norm_first={norm_first}, {wrong.what}"
-                raise Wrong(what, wrong.why, wrong.inputs) from None
-    return "values and gradients agree in both orders, with and without a mask"
+                wrong.what = message("with-order", order=order, what=wrong.what)
+                raise
+    return message("three-orders-agree")
 
 
 # -------------------------------------------------------------------------------------- the stack
@@ -300,18 +438,52 @@ def backwards(self: Any, x: Tensor) -> Tensor:
     return self.norm(x)
 
 
-def shared_feed(*given: int, **named: int) -> nn.Module:
-    encoder = Encoder(*given, **named)
+def last_alone(self: Any, x: Tensor) -> Tensor:
+    return self.norm(self.layers[-1](x))
+
+
+def post_normed(**sizes: int) -> nn.Module:
+    """A stack of post-norm blocks, with a norm behind them."""
+    encoder = Encoder(**sizes)
     for layer in encoder.layers:
-        layer.mlp = encoder.layers[0].mlp
+        layer.norm_first = False
     return encoder
 
 
+STACK_MISTAKES = {
+    "stack-norm-missing": stack_with(not_normed),
+    "stack-norm-after-every-block": stack_with(normed_each_time),
+    "stack-norm-after-every-block-too": stack_with(normed_twice),
+    "first-block-alone": stack_with(first_alone),
+    "every-block-reads-x": stack_with(last_alone),
+    "stack-norm-first": stack_with(normed_first),
+    "block-added-again": stack_with(added_again),
+    "blocks-backwards": stack_with(backwards),
+    "blocks-are-post-norm": post_normed,
+}
+
+
+def as_many_blocks(Healthy: type[nn.Module]) -> None:
+    """Raise `Wrong` when there are more blocks or fewer than num_layers."""
+    if not (isinstance(Healthy, type) and issubclass(Healthy, nn.Module)):
+        return
+    for num_layers in (2, 5):
+        sizes = {"num_layers": num_layers, "embed_dim": 12, "num_heads": 3, "mlp_dim": 20}
+        try:
+            layers = getattr(attempt(Healthy, **sizes), "layers", None)
+        except Crashed:
+            return
+        if isinstance(layers, nn.ModuleList | nn.Sequential) and len(layers) != num_layers:
+            raise Wrong(message("number-of-blocks", got=len(layers), want=num_layers))
+
+
 @exercise("07.4", "Find the bug")
-def find_the_bug(Healthy) -> str:
+def find_the_bug(Healthy) -> Message:
     def clinic(stack: nn.Module, built: dict[str, Any]) -> Report:
         return diagnose_block(stack, built["num_heads"], norm_first=True)
 
+    written(Healthy)
+    as_many_blocks(Healthy)
     same_module(
         Healthy,
         Encoder,
@@ -322,35 +494,18 @@ def find_the_bug(Healthy) -> str:
             "mlp_dim": case["m"] + 10,
         },
         lambda case: (case.randn("b n (h d)"),),
-        mistakes={
-            "the last norm is missing": stack_with(not_normed),
-            "the last norm runs after every block; it belongs behind the loop": stack_with(
-                normed_each_time
-            ),
-            "the last norm runs after every block, too; it belongs behind the loop alone": (
-                stack_with(normed_twice)
-            ),
-            "only the first block runs": stack_with(first_alone),
-            "the last norm runs before the blocks; it belongs behind the loop": stack_with(
-                normed_first
-            ),
-            "a block adds to the stream itself: x = layer(x) is enough": stack_with(added_again),
-            "the blocks run in the wrong order, the last one first": stack_with(backwards),
-            "the blocks share one feed-forward: build each block anew, with parts of its own": (
-                shared_feed
-            ),
-        },
-        forbidden={
-            name: "write the list of blocks and the loop over them"
-            for name in ("Encoder.__init__", "Encoder.forward", "TransformerEncoder.forward")
-        },
+        mistakes=STACK_MISTAKES,
+        forbidden=dict.fromkeys(
+            ("Encoder.__init__", "Encoder.forward", "TransformerEncoder.forward"),
+            "write-list-and-loop",
+        ),
         clinic=clinic,
         trials=2,
     )
     fresh = Healthy(num_layers=3, embed_dim=12, num_heads=3, mlp_dim=20)
     if found := by_clinic(lambda stack: clinic(stack, {"num_heads": 3}), fresh):
-        raise Wrong(message("right-but", what=found))
-    return "each layer has weights of its own; values and gradients agree for 2 random sizes"
+        raise Wrong("stack-is-sick-before-training", lambda: found)
+    return message("layers-have-their-own")
 
 
 # ----------------------------------------------------------------------------- what the head reads
@@ -389,9 +544,31 @@ class NotEncoded(Reader):
         return self.head(self.read(self.embedding(images)))
 
 
+class EncodedTwice(Reader):
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.read(self.encoder(self.encoder(self.embedding(images)))))
+
+
+class WithoutClassToken(Reader):
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.read(self.encoder(self.embedding(images)[:, 1:])))
+
+
 class Softmaxed(Reader):
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(images).softmax(dim=-1)
+
+
+class ScoresOf(Reader):
+    """It gives scores to every token, and reads these."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.read(self.head(self.encoder(self.embedding(images))))
+
+
+def scores_read(read: Callable[[Tensor], Tensor]) -> Callable[..., nn.Module]:
+    """A model that reads something of the scores of all tokens."""
+    return type("Reading", (ScoresOf,), {"read": lambda _self, tokens: read(tokens)})
 
 
 def reading(read: Callable[[Tensor], Tensor]) -> Callable[..., nn.Module]:
@@ -399,38 +576,38 @@ def reading(read: Callable[[Tensor], Tensor]) -> Callable[..., nn.Module]:
     return type("Reading", (Reader,), {"read": lambda _self, tokens: read(tokens)})
 
 
+IN_BOTH = {
+    "reads-before-encoder": NotEncoded,
+    "encoded-twice": EncodedTwice,
+    "class-token-cut-off": WithoutClassToken,
+    "softmax-too-many": Softmaxed,
+}
 READINGS = {
     "class": {
-        "it reads the last token; the class token is the first": reading(lambda t: t[:, -1]),
-        "it reads token 1, the first patch; the class token is token 0": reading(lambda t: t[:, 1]),
-        "it reads the mean of the patches, which is pool='mean'": reading(
-            lambda t: t[:, 1:].mean(dim=1)
-        ),
-        "it reads the mean of all tokens": reading(lambda t: t.mean(dim=1)),
-        "it reads the tokens before the encoder": NotEncoded,
-        "there is a softmax too many, the scores themselves are asked for": Softmaxed,
+        "reads-last-token": reading(lambda t: t[:, -1]),
+        "reads-first-patch": reading(lambda t: t[:, 1]),
+        "reads-mean-of-patches": reading(lambda t: t[:, 1:].mean(dim=1)),
+        "reads-mean-of-all": reading(lambda t: t.mean(dim=1)),
+        "reads-sum-of-all": reading(lambda t: t.sum(dim=1)),
+        **IN_BOTH,
     },
     "mean": {
-        "the class token is in the mean: the patches begin at token 1": reading(
-            lambda t: t.mean(dim=1)
-        ),
-        "it reads the class token, which is pool='class'": reading(lambda t: t[:, 0]),
-        "the last patch is missing from the mean, and the class token is in it": reading(
-            lambda t: t[:, :-1].mean(dim=1)
-        ),
-        "the first patch is missing from the mean: the patches begin at token 1": reading(
-            lambda t: t[:, 2:].mean(dim=1)
-        ),
-        "it reads the sum, not the mean": reading(lambda t: t[:, 1:].sum(dim=1)),
-        "it reads the largest numbers, not the mean": reading(lambda t: t[:, 1:].amax(dim=1)),
-        "it reads the tokens before the encoder": NotEncoded,
-        "there is a softmax too many, the scores themselves are asked for": Softmaxed,
+        "class-token-in-mean": reading(lambda t: t.mean(dim=1)),
+        "reads-class-token": reading(lambda t: t[:, 0]),
+        "last-patch-missing": reading(lambda t: t[:, :-1].mean(dim=1)),
+        "first-patch-missing": reading(lambda t: t[:, 2:].mean(dim=1)),
+        "sum-not-mean": reading(lambda t: t[:, 1:].sum(dim=1)),
+        "divided-by-all-tokens": reading(lambda t: t[:, 1:].sum(dim=1) / t.shape[1]),
+        "largest-not-mean": reading(lambda t: t[:, 1:].amax(dim=1)),
+        "median-not-mean": reading(lambda t: t[:, 1:].median(dim=1).values),
+        "largest-score-of-patches": scores_read(lambda t: t[:, 1:].amax(dim=1)),
+        **IN_BOTH,
     },
 }
 
 
 @exercise("07.5", "What the head reads")
-def what_the_head_reads(Classifier) -> str:
+def what_the_head_reads(Classifier) -> Message:
     for pool in ("class", "mean"):
 
         def arguments(case: Case, pool: str = pool) -> dict[str, Any]:
@@ -454,107 +631,121 @@ def what_the_head_reads(Classifier) -> str:
                 arguments,
                 lambda case: (case.randn("b c (gh ph) (gw pw)"),),
                 mistakes=READINGS[pool],
-                forbidden={"VisionTransformer.forward": "write its three steps yourself"},
+                forbidden={"VisionTransformer.forward": "write-model-steps"},
                 trials=2,
             )
         except Wrong as wrong:
-            raise Wrong(f"with pool={pool!r}, {wrong.what}", wrong.why, wrong.inputs) from None
-    return "values and gradients agree for both ways to read, on pictures that are not square"
+            wrong.what = message("with-pool", pool=pool, what=wrong.what)
+            raise
+    return message("both-readings-agree")
 
 
 # ------------------------------------------------------------------------------------ the rollout
 
-
-def following(
-    one: Callable[[Tensor, float], Tensor],
-    later_left: bool = True,
-) -> Callable[[list[Tensor], float], Tensor]:
-    """A rollout with the given table of one layer."""
-
-    def path(maps: list[Tensor], own: float) -> Tensor:
-        tables = [one(weights, own) for weights in maps]
-        result = tables[0]
-        for table in tables[1:]:
-            result = table @ result if later_left else result @ table
-        return result
-
-    return path
+Table = Callable[[Tensor, float], Tensor]
 
 
-def table(weights: Tensor, own: float) -> Tensor:
-    itself = torch.eye(weights.shape[-1], dtype=weights.dtype)
-    return own * itself + (1 - own) * weights.mean(dim=1)
+def carried(
+    one: Table,
+    backwards: bool = True,
+    column: bool = False,
+    some: Callable[[list], list] = lambda maps: maps,
+) -> Callable[[list[Tensor], float, int], Tensor]:
+    """A row carried through the tables of some layers, right unless it is told otherwise."""
 
+    def sources(maps: list[Tensor], own: float, token: int) -> Tensor:
+        b, _, n, _ = maps[0].shape
+        row = torch.zeros(b, 1, n, dtype=maps[0].dtype)
+        row[..., token] = 1
+        chosen = some(maps)
+        for weights in reversed(chosen) if backwards else chosen:
+            table = one(weights, own)
+            row = row @ (table.mT if column else table)
+        return row[:, 0]
 
-def maps_and_share(case: Case) -> tuple[list[Tensor], float]:
-    count = case.random.choice((2, 3, 4))
-    maps = [case.randn("b h n n").softmax(dim=-1) for _ in range(count)]
-    return maps, case.random.choice((0.2, 0.3, 0.7, 0.9))
+    return sources
 
 
 def eye(weights: Tensor) -> Tensor:
     return torch.eye(weights.shape[-1], dtype=weights.dtype)
 
 
-@exercise("07.6", "Rollout with another share")
-def rollout_with_another_share(rollout) -> str:
+def table(weights: Tensor, own: float) -> Tensor:
+    return own * eye(weights) + (1 - own) * weights.mean(dim=1)
+
+
+def maps_share_and_token(case: Case) -> tuple[list[Tensor], float, int]:
+    count = case.random.choice((2, 3, 4))
+    maps = [case.randn("b h n n").softmax(dim=-1) for _ in range(count)]
+    own = case.random.choice((0.2, 0.3, 0.7, 0.9))
+    return maps, own, case.random.randrange(1, case["n"])
+
+
+def gathering(gather: Callable[[Tensor], Tensor]) -> Table:
+    """A table with another idea of what the heads gather."""
+    return lambda w, own: own * eye(w) + (1 - own) * gather(w)
+
+
+def added(maps: list[Tensor], own: float, token: int) -> Tensor:
+    return sum(table(weights, own)[:, token] for weights in maps)
+
+
+def own_everywhere(maps: list[Tensor], own: float, token: int) -> Tensor:
+    row = eye(maps[0])[token].expand(len(maps[0]), -1)
+    for weights in reversed(maps):
+        row = own + (1 - own) * (row[:, None] @ weights.mean(dim=1))[:, 0]
+    return row
+
+
+SOURCE_MISTAKES = {
+    "layers-from-the-first": carried(table, backwards=False),
+    "column-instead-of-row": carried(table, column=True),
+    "column-from-the-first": carried(table, backwards=False, column=True),
+    "own-and-rest-exchanged": carried(lambda w, own: table(w, 1 - own)),
+    "own-not-used": carried(lambda w, own: table(w, 0.5)),
+    "own-part-missing": carried(lambda w, own: (1 - own) * w.mean(dim=1)),
+    "gathered-alone": carried(lambda w, own: w.mean(dim=1)),
+    "rest-not-multiplied": carried(lambda w, own: own * eye(w) + w.mean(dim=1)),
+    "own-not-multiplied": carried(lambda w, own: eye(w) + (1 - own) * w.mean(dim=1)),
+    "both-not-multiplied": carried(lambda w, own: eye(w) + w.mean(dim=1)),
+    "heads-summed": carried(gathering(lambda w: w.sum(dim=1))),
+    "largest-of-heads": carried(gathering(lambda w: w.amax(dim=1))),
+    "first-head-alone": carried(gathering(lambda w: w[:, 0])),
+    "last-layer-alone": carried(table, some=lambda maps: maps[-1:]),
+    "first-layer-alone": carried(table, some=lambda maps: maps[:1]),
+    "last-layer-missing": carried(table, some=lambda maps: maps[:-1]),
+    "first-layer-missing": carried(table, some=lambda maps: maps[1:]),
+    "layers-added": added,
+    "layers-averaged": lambda maps, own, token: added(maps, own, token) / len(maps),
+    "always-class-token": lambda maps, own, token: carried(table)(maps, own, 0),
+    "whole-table-returned": lambda maps, own, token: torch.stack(
+        [carried(table)(maps, own, one) for one in range(maps[0].shape[-1])], dim=1
+    ),
+    "own-share-of-all": own_everywhere,
+}
+MATRIX_PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "mm", "einsum")
+MATRIX_PRODUCTS += ("tensordot", "matrix_power", "chain_matmul", "linalg_multi_dot", "multi_dot")
+
+
+@exercise("07.6", "From where one token has its numbers")
+def where_numbers_come_from(sources) -> Message:
     compared = same_function(
-        rollout,
-        following(table),
-        maps_and_share,
-        mistakes={
-            "the layers are multiplied in the wrong order: the later one stands on the left": (
-                following(table, later_left=False)
-            ),
-            "own and 1 - own are exchanged": following(lambda w, own: table(w, 1 - own)),
-            "own is not used: it is a half for every share": following(
-                lambda w, own: table(w, 0.5)
-            ),
-            "what the token holds itself is missing: add own times torch.eye": following(
-                lambda w, own: (1 - own) * w.mean(dim=1)
-            ),
-            "only the weights are multiplied, without the token's own share": following(
-                lambda w, own: w.mean(dim=1)
-            ),
-            "the weights are not multiplied by 1 - own, so rows do not sum to 1": following(
-                lambda w, own: own * eye(w) + w.mean(dim=1)
-            ),
-            "torch.eye is not multiplied by own, so rows do not sum to 1": following(
-                lambda w, own: eye(w) + (1 - own) * w.mean(dim=1)
-            ),
-            "the heads are summed, not averaged": following(
-                lambda w, own: own * eye(w) + (1 - own) * w.sum(dim=1)
-            ),
-            "the largest weight of the heads is taken, not their mean": following(
-                lambda w, own: own * eye(w) + (1 - own) * w.amax(dim=1)
-            ),
-            "it looks at the first head alone": following(
-                lambda w, own: own * eye(w) + (1 - own) * w[:, 0]
-            ),
-            "it is the last layer alone, the earlier ones are lost": lambda maps, own: table(
-                maps[-1], own
-            ),
-            "it is the first layer alone": lambda maps, own: table(maps[0], own),
-            "the last layer is missing": lambda maps, own: following(table)(maps[:-1], own),
-            "the first layer is missing": lambda maps, own: following(table)(maps[1:], own),
-            "the layers are added, not multiplied": lambda maps, own: sum(
-                table(w, own) for w in maps
-            ),
-            "the tables are multiplied number by number: @ is the product of matrices, * is not": (
-                lambda maps, own: prod(table(w, own) for w in maps)
-            ),
-            "own is added everywhere, not only on the diagonal": following(
-                lambda w, own: own + (1 - own) * w.mean(dim=1)
-            ),
-            "the layers are averaged, not multiplied": lambda maps, own: (
-                sum(table(w, own) for w in maps) / len(maps)
-            ),
-        },
+        sources,
+        carried(table),
+        maps_share_and_token,
+        mistakes=SOURCE_MISTAKES,
+        gradients=False,
     )
     one = [Case(9).randn("b h n n").softmax(dim=-1)]
-    got = run(rollout, (one, 0.3), ["maps", "own"])
-    if not (isinstance(got, Tensor) and torch.allclose(got, table(one[0], 0.3))):
-        raise Wrong("right for several layers, but a list of one layer gives something else")
+    got = run(sources, (one, 0.3, 0), ["maps", "own", "token"])
+    if difference(got, carried(table)(one, 0.3, 0)):
+        raise Wrong("one-layer-differs")
+    maps, own, token = maps_share_and_token(Case(0))
+    with Results() as results:
+        sources(maps, own, token)
+    whole = (maps[0].shape[-1],) * 2
+    if any(name in MATRIX_PRODUCTS and shape[-2:] == whole for name, shape in results.made):
+        raise Wrong("whole-tables-multiplied")
     return compared
 
 
@@ -630,46 +821,82 @@ def digits_moved(columns: int, axis: int = -1) -> float:
     return training.accuracy(model, (moved(images.double(), columns, axis), labels))
 
 
-def measured(value: Any, columns: int, what: str) -> None:
+def measured(value: Any, columns: int) -> None:
     same_number(
         value,
         digits_moved(columns),
         0.01,
-        f"the accuracy on digits moved to the right by {what}",
+        message("accuracy-when-moved", columns=columns),
         known={
-            digits_moved(0): "this is the accuracy of digits that nobody moved",
-            100 * digits_moved(columns): "an accuracy is a share from 0 to 1, not a percentage",
-            1 - digits_moved(columns): "this is the share that is read wrongly",
-            digits_moved(0) - digits_moved(columns): "this is what it loses, not what is left",
-            digits_moved(-columns): "the digits were moved to the left",
-            digits_moved(columns, -2): "the digits were moved down",
-            digits_moved(3 - columns): f"they were moved by {3 - columns}",
+            digits_moved(0): "accuracy-unmoved",
+            100 * digits_moved(columns): "accuracy-is-percentage",
+            1 - digits_moved(columns): "accuracy-is-error",
+            digits_moved(0) - digits_moved(columns): "accuracy-is-loss",
+            digits_moved(-columns): "moved-to-the-left",
+            digits_moved(columns, -2): "moved-down",
+            digits_moved(3 - columns): message("moved-by", columns=3 - columns),
         },
     )
 
 
+def always_right(images: Tensor, columns: int) -> Tensor:
+    return moved(images, abs(columns))
+
+
+def left_over(images: Tensor, columns: int) -> Tensor:
+    """What a move within a clone leaves where paper should come in."""
+    places = torch.arange(images.shape[-1]) - columns
+    inside = (places >= 0) & (places < images.shape[-1])
+    return torch.where(inside, moved(images, columns), images)
+
+
+def one_column_more(images: Tensor, columns: int) -> Tensor:
+    return moved(images, columns + 1 if columns > 0 else columns)
+
+
+SHIFT_MISTAKES = {
+    "comes-back-at-other-side": lambda images, columns: images.roll(columns, -1),
+    "rolls-all-numbers": lambda images, columns: images.roll(columns),
+    "rolls-rows": lambda images, columns: images.roll(columns, -2),
+    "moves-to-the-left": lambda images, columns: moved(images, -columns),
+    "negative-moves-right-too": always_right,
+    "negative-needs-paper": right_alone,
+    "moves-down": lambda images, columns: moved(images, columns, -2),
+    "moves-channels": lambda images, columns: moved(images, columns, 1),
+    "edge-is-repeated": repeated_edge,
+    "old-columns-stay": left_over,
+    "one-column-more": one_column_more,
+    "paper-is-zero": lambda images, columns: (
+        moved(images, columns) + 1 - moved(torch.ones_like(images), columns)
+    ),
+}
+
+
+def hits(scores: Tensor, labels: Tensor) -> Tensor:
+    return scores.argmax(dim=-1) == labels
+
+
+ACCURACY_MISTAKES = {
+    "share-read-wrongly": share(lambda scores, labels: ~hits(scores, labels)),
+    "smallest-score": share(lambda scores, labels: scores.argmin(dim=-1) == labels),
+    "number-not-share": lambda *given: len(given[2]) * share(hits)(*given),
+    "percentage-not-share": lambda *given: 100 * share(hits)(*given),
+    "chance-not-hit": share(
+        lambda scores, labels: scores.softmax(dim=-1).gather(1, labels[:, None])
+    ),
+    "mean-score-not-hit": share(lambda scores, labels: scores.gather(1, labels[:, None])),
+    "rounded": lambda *given: round(share(hits)(*given), 2),
+}
+
+
 @exercise("07.7", "One pixel to the right")
-def one_pixel_to_the_right(shifted, accuracy_of, one_pixel, two_pixels) -> str:
+def one_pixel_to_the_right(shifted, accuracy_of, one_pixel, two_pixels) -> Message:
     written(shifted, accuracy_of, one_pixel, two_pixels)
     same_function(
         shifted,
         moved,
         lambda case: (case.randn("b c H (2 W)"), case.random.choice((-3, -2, -1, 1, 2, 3))),
-        mistakes={
-            "what leaves at one side comes back at the other; paper, 0, should come in": (
-                lambda images, columns: images.roll(columns, -1)
-            ),
-            "it moves to the left, and a negative number to the right": (
-                lambda images, columns: moved(images, -columns)
-            ),
-            "a negative number should move to the left, and 0 come in at the right": right_alone,
-            "it moves down, along H": lambda images, columns: moved(images, columns, -2),
-            "it moves the channels": lambda images, columns: moved(images, columns, 1),
-            "the edge is repeated; paper, 0, should come in": repeated_edge,
-            "what comes in is 1, and paper is 0": lambda images, columns: (
-                moved(images, columns) + 1 - moved(torch.ones_like(images), columns)
-            ),
-        },
+        mistakes=SHIFT_MISTAKES,
         gradients=False,
         trials=Trials(6),
     )
@@ -677,48 +904,24 @@ def one_pixel_to_the_right(shifted, accuracy_of, one_pixel, two_pixels) -> str:
     for columns in (0, images.shape[-1] - 1, 1 - images.shape[-1]):
         got = naming(run)(shifted, (images.clone(), columns), ["images", "columns"])
         if not torch.equal(got, moved(images, columns)):
-            raise Wrong(f"right for most shifts, but columns={columns} gives something else")
+            raise Wrong(message("this-shift-differs", columns=columns))
 
     model, images, labels = model_and_examples(Case(0))
     naming(run)(accuracy_of, (model, images, labels), ["model", "images", "labels"])
     if any(training_mode for training_mode, _ in model.seen):
-        raise Wrong(
-            "accuracy_of runs the model in training mode, where dropout makes every answer a game "
-            "of chance: call model.eval() first"
-        )
+        raise Wrong("training-mode")
     same_function(
         accuracy_of,
-        share(lambda scores, labels: scores.argmax(dim=-1) == labels),
+        share(hits),
         model_and_examples,
-        mistakes={
-            "it is the share that is read wrongly": share(
-                lambda scores, labels: scores.argmax(dim=-1) != labels
-            ),
-            "it takes the class with the smallest score": share(
-                lambda scores, labels: scores.argmin(dim=-1) == labels
-            ),
-            "it is the number of right answers, not their share": lambda *given: (
-                len(given[2]) * share(lambda s, labels: s.argmax(dim=-1) == labels)(*given)
-            ),
-            "it is a percentage, not a share from 0 to 1": lambda *given: (
-                100 * share(lambda s, labels: s.argmax(dim=-1) == labels)(*given)
-            ),
-        },
-        forbidden={
-            name: "write it with eval, no_grad and argmax" for name in ("accuracy", "predict")
-        },
+        mistakes=ACCURACY_MISTAKES,
+        forbidden=dict.fromkeys(("accuracy", "predict"), "write-accuracy-steps"),
     )
     if any(gradients for _, gradients in model.seen):
-        raise Wrong(
-            "accuracy_of is right, but it records gradients, which costs memory for nothing: "
-            "call the model inside `with torch.no_grad():`"
-        )
-    measured(one_pixel, 1, "one pixel")
-    measured(two_pixels, 2, "two pixels")
-    return (
-        "one pixel costs a quarter of the digits. Two cost far more, though every patch stays "
-        "whole: it then stands at its neighbour's place, and the learned positions say so"
-    )
+        raise Wrong("records-gradients")
+    measured(one_pixel, 1)
+    measured(two_pixels, 2)
+    return message("pixels-cost")
 
 
 open_exercise("07.8", "Is it a difference?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from checks.engine.answer import Wrong
 from checks.engine.calls import Crashed, DoubleConstants, attempt
 from checks.engine.compare import copied, same_values, tensors
 from checks.engine.explain import nearly
-from checks.engine.message import message
+from checks.engine.message import Message, message
+from checks.engine.watch import Watch
 
 
 def same_gradients(
@@ -53,7 +55,7 @@ def same_gradients(
                 again = _caught(answer, args, own)[labels.index(label)]
             if again is not None and same_values(again, other):
                 continue
-        raise Wrong(message("gradient-differs", name=label))
+        raise Wrong(message("gradient-differs", name=label), partial(_cut, answer, args))
 
 
 def gradients_of(
@@ -85,3 +87,14 @@ def _caught(answer: Callable, args: tuple, parameters: Sequence[Tensor]) -> list
         if "numpy" in str(crash.said):
             raise Wrong("no-gradient-through-numpy") from None
         raise Wrong(message("gradient-raises", what=crash.said)) from None
+
+
+CUTS = ("detach", "detach_", "item", "tolist")
+
+
+def _cut(answer: Callable, args: tuple[Any, ...]) -> Message | None:
+    """Name what the answer calls on the way, and what no gradient passes through."""
+    with Watch() as watch:
+        attempt(answer, *copied(args, requires_grad=True))
+    called = [name for name in CUTS if watch.called[name]]
+    return message("part-of-graph-cut", name=called[0]) if called else None

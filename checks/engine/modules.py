@@ -105,9 +105,9 @@ def same_module(
             needed = learned(right)
             why = partial(
                 explain.first_cause,
+                partial(explain.by_sharing, module, needed),
                 partial(explain.by_wrong_module, mistakes, built, right, args, got),
                 partial(explain.by_clinic, clinic and partial(_second, clinic, built), module),
-                partial(explain.by_sharing, module, needed),
                 partial(explain.by_weights, module, right, args),
             )
             raise Wrong(wrong, why, aloud(names, args))

@@ -150,6 +150,8 @@ CAUSES = {
     "changes-nothing": "the numbers in {name} change nothing in the result",
     "six-digits-only": "they agree to about six digits only: some step runs in single precision "
     "(torch.float32), or a small number was added somewhere",
+    "part-of-graph-cut": "{name} on the way cuts the graph, so that a part of the gradient is "
+    "missing",
     "clinic-found": "it {words} ({ids:plus} in the clinic). {fix}",
 }
 
@@ -501,23 +503,883 @@ CHAPTER_03 = {
 
 # ------------------------------------------------------------------------------------ chapter 04
 
-CHAPTER_04: dict[str, str] = {}
+CHAPTER_04 = {
+    "three-shapes-right": "the code gives all three shapes",
+    "joined-as-in-memory": "the heads were joined as they lie in memory, so that tokens are "
+    "mixed: bring the heads beside d before you join them",
+    "samples-swap-heads": "samples get each other's heads: b must come first when the heads are "
+    "joined",
+    "joined-interleaved": "the numbers of the heads are shuffled into each other, (d h): first "
+    "all of head 0, then all of head 1, is (h d)",
+    "heads-not-joined": "what the heads say is not joined yet: (b, h, i, d) must become (b, i, (h "
+    "d))",
+    "heads-reversed": "the heads stand in the opposite order",
+    "always-head-zero": "every head says what head 0 says: the number of the head is not used",
+    "weights-of-head-zero": "every head uses the weights of head 0",
+    "values-of-head-zero": "every head mixes the values of head 0",
+    "mean-of-weights": "all heads use the mean of the heads' weights",
+    "one-table-for-all-heads": "there is one table of weights for all heads, because the sum runs "
+    "over h, too. Each head needs scores of its own",
+    "joined-before-attending": "the heads are joined before they attend, so there is one head "
+    "over the whole width. Let each head attend, then join",
+    "loops-over-samples": "the loop runs over the samples, axis 0; the heads are axis 1",
+    "heads-not-scaled": "the scores are not divided by the square root of d",
+    "scaled-by-token-width": "the scores are divided by the square root of h * d; a head's "
+    "products run over d numbers",
+    "heads-softmax-over-queries": "softmax runs over the queries (columns sum to 1)",
+    "softmax-over-heads": "softmax runs over the heads",
+    "keys-are-mixed": "the keys are mixed: the values come third, attention(q, k, v)",
+    "keys-and-values-exchanged": "keys and values are exchanged: the values come third, "
+    "attention(q, k, v)",
+    "queries-and-keys-exchanged": "queries and keys are exchanged: q_proj makes the queries, and "
+    "the order is attention(q, k, v)",
+    "queries-and-values-exchanged": "queries and values are exchanged: q_proj makes the queries, "
+    "and the order is attention(q, k, v)",
+    "roles-in-a-circle": "keys ask, values answer and queries are mixed: the order is "
+    "attention(q, k, v)",
+    "roles-in-the-other-circle": "values ask, queries answer and keys are mixed: the order is "
+    "attention(q, k, v)",
+    "values-are-asked": "queries are compared with the values: the order is attention(q, k, v)",
+    "every-hth-number": "a head takes every h-th number of a token, as (d h) does; it must take "
+    "neighbours, (h d), or weights that come from elsewhere do not fit",
+    "split-interleaved-join-not": "the split takes every h-th number, (d h), and the join puts "
+    "neighbours together, (h d)",
+    "heads-attend-inside-tokens": "the split gives (b, n, h, d), so the heads of one token attend "
+    "to each other: tokens must stand beside d, b h n d",
+    "heads-split-behind-tokens": "the split gives (b, n, h, d), so the heads of one token attend "
+    "to each other, and the join takes tokens for heads: split into b h n d",
+    "join-reads-heads-as-tokens": "the join reads (b, h, i, d) as if the heads came behind the "
+    "tokens: the pattern begins b h i d",
+    "adds-x": "it adds x to the result: the residual belongs into the block, this layer returns "
+    "only what the attention gathered",
+    "num-heads-taken-for-d": "num_heads is taken for d, the width of a head",
+    "scaled-twice": "the scores are divided twice: the attention function divides by the square "
+    "root of d already",
+    "made-by-wrong-layer": "the {made} are made by {by}: {right} is there for them",
+    "not-projected": "the {made} are not projected: {right} is not used",
+    "always-so-many-heads": "it always has {count:head|heads}, whatever num_heads says",
+    "context-not-used": "right without context; with it, context is not used: keys and values "
+    "come from context",
+    "queries-from-context": "right without context; with it, the queries come from context, too: "
+    "x asks",
+    "x-and-context-exchanged": "right without context; with it, x and context are exchanged: x "
+    "asks, context answers",
+    "keys-from-x": "right without context; with it, the keys still come from x",
+    "values-from-x": "right without context; with it, the values still come from x",
+    "write-layer-steps": "write its steps yourself: project, split, attend, join, project",
+    "still-scaled-by-token-width": "the scores are divided by the square root of e, the width of "
+    "a whole token: the products run over one head",
+    "not-scaled": "the scores are not divided by anything",
+    "scaled-by-number-of-heads": "the scores are divided by the square root of the number of heads",
+    "scaled-by-number-of-tokens": "the scores are divided by the square root of a number of tokens",
+    "scaled-without-root": "the scores are divided by d without its square root",
+    "token-width-without-root": "the scores are divided by e, the width of a whole token, without "
+    "a square root",
+    "scaled-by-root-over-heads": "the scores are divided by the square root of d / h, which is "
+    "the root of e divided by h: a head is d wide, divide by the root of d",
+    "multiplied-by-root": "the scores are multiplied by the square root of d",
+    "weights-are-scaled": "the weights are divided, behind the softmax, so that rows do not sum "
+    "to 1: divide the scores",
+    "weights-are-scaled-by-token-width": "the weights are divided by the square root of e, behind "
+    "the softmax, so that rows do not sum to 1: divide the scores, by the square root of d",
+    "softmax-is-missing": "there is no softmax: the scores themselves mix the values",
+    "only-one-head": "there is only one head: split before the scores",
+    "new-layer-is-asked": "{name} gives {got} back, the new MultiHeadAttention is asked for",
+    "old-columns-of-out": "out_proj still reads the heads in their old order: its columns must "
+    "move with them",
+    "only-out-has-moved": "only the columns of out_proj have moved, the heads that write have not",
+    "rows-of-out-moved": "out_proj reads the heads with its columns, not with its rows",
+    "rows-of-out-moved-too": "the rows of out_proj moved, too: they are what it writes, and no "
+    "head owns them",
+    "bias-of-out-moved": "the bias of out_proj moved, and it belongs to no head",
+    "rows-and-bias-of-out-moved": "out_proj was treated like the other three, rows and bias: it "
+    "reads the heads with its columns, and its bias belongs to no head",
+    "rows-and-bias-of-out-moved-too": "the rows and the bias of out_proj moved, too: they are "
+    "what it writes, and no head owns them",
+    "biases-stand-still": "the biases of q_proj, k_proj and v_proj belong to the heads and must "
+    "move with them",
+    "parts-stand-still": "{names:and} did not move: queries, keys and values all belong to the "
+    "heads",
+    "columns-of-projections-moved": "the columns of q_proj, k_proj and v_proj moved: a head is "
+    "written by their rows",
+    "rows-are-every-hth": "a head has neighbouring rows, (h d), not every h-th one",
+    "columns-move-opposite": "the columns of out_proj move the opposite way",
+    "one-row-for-a-head": "one row was moved for each head, and a head has d of them",
+    "heads-overwritten": "heads are read from the layer that is being written, where some are "
+    "overwritten already: read from the old one",
+    "heads-in-another-order": "the result is the same, but the heads do not stand in the order "
+    "asked for",
+    "no-head-moved": "no head has moved",
+    "order-the-other-way": "head order[h] of the new layer is head h of the old one, and it is to "
+    "be the other way round",
+    "heads-stand-elsewhere": "the result is the same for random layers and orders, and every head "
+    "stands elsewhere",
+    "changed-the-given-layer": "the values are right, but {name} changed the one that it was "
+    "given: change a copy, deepcopy(...)",
+    "nobody-is-silent": "nobody is silent",
+    "others-are-silent": "these heads speak, and all others are silent",
+    "first-of-list-is-silent": "only the first head of the list is silent",
+    "last-of-list-is-silent": "only the last head of the list is silent",
+    "all-between-are-silent": "all heads from the smallest to the largest of the list are silent: "
+    "those between were not named",
+    "rows-of-out-silenced": "the rows of out_proj are what it writes; what it reads from a head "
+    "are columns",
+    "rows-and-bias-of-out-silenced": "the rows and the bias of out_proj are what it writes; what "
+    "it reads from a head are columns",
+    "columns-are-neighbours": "a head has neighbouring columns of out_proj, not every h-th one",
+    "bias-of-out-must-stay": "the bias of out_proj belongs to no head and must stay",
+    "values-keep-their-bias": "the values still have their bias: a silent head has only 0 to mix",
+    "all-keep-their-bias": "the biases of the projections are still there, and the values are "
+    "made of them: a silent head has only 0 to mix",
+    "columns-of-values-silenced": "the columns of v_proj are what it reads from a token; a head "
+    "is written by rows",
+    "one-column-for-a-head": "a head has d columns of out_proj, not one",
+    "columns-begin-at-head": "the columns of a head begin at head * d, not at head",
+    "d-is-not-num-heads": "d is the width of a head, embed_dim // num_heads; num_heads was taken "
+    "for it",
+    "silenced-where-it-looks": "zeros in q_proj or k_proj do not silence a head: it looks "
+    "elsewhere and goes on mixing values",
+    "silenced-weight-of-queries": "zeros in the weight of q_proj do not silence a head: it looks "
+    "elsewhere and goes on mixing values",
+    "one-head-still-speaks": "head {head} still speaks; silence all four",
+    "counts-misread": "it counts what is read wrongly",
+    "counts-lost": "it counts what is lost; how many are still read is asked for",
+    "other-layer-is-silent": "the heads of the other layer are silent",
+    "always-layer-zero": "the heads of layer 0 are silent, whatever layer is asked for",
+    "always-layer-one": "the heads of layer 1 are silent, whatever layer is asked for",
+    "share-instead-of-number": "it is a share of the digits, and their number is asked for",
+    "silent-in-the-next-call": "still_read: heads that were silent in one call are silent in the "
+    "next one, too: load the model anew in every call, load_digits_model()",
+    "four-numbers-are-asked": "lost_alone is a list of four numbers, one for each head, got {got}",
+    "not-the-lost-digits": "{got} are not the digits lost without each head of layer 0",
+    "still-read-not-lost": "so many are still read, and the lost ones are asked for",
+    "read-before-was-less": "the model reads 356 of 360 before, and only what it read can be lost",
+    "after-minus-before": "lost is before minus after, not after minus before",
+    "heads-of-layer-one": "these are the heads of layer 1",
+    "shares-of-digits": "they are shares, and the numbers of digits are asked for",
+    "nothing-is-lost": "nothing is lost, as if no head were silent",
+    "look-at-heads": "the number is another one for head {heads:and}: count again, with still_read",
+    "lost-without-all-heads": "the number of digits lost without all four heads",
+    "sum-of-the-four": "this is the sum of the four; silence them all at once",
+    "heads-lose": "the four heads lose {alone} digits when each is silent alone, and {together} "
+    "together: while one is silent, the others do part of its work",
+    "named-function-is-asked": "{name} is {got}, a function is asked for",
+}
 
 # ------------------------------------------------------------------------------------ chapter 05
 
-CHAPTER_05: dict[str, str] = {}
+CHAPTER_05 = {
+    "window-too-wide": "it is one too wide: the token itself is one of the width keys",
+    "window-too-narrow": "it is one too narrow",
+    "window-looks-ahead": "it looks ahead, not back: rows are queries, columns are keys",
+    "window-both-ways": "it looks ahead as well as back",
+    "window-without-itself": "a token does not see itself",
+    "window-begins-one-before": "a token does not see itself, and the window begins one before it",
+    "window-is-causal": "it is the causal mask: far tokens must be blocked",
+    "window-future-open": "the future is open: only far tokens of the past are blocked",
+    "past-and-so-many-ahead": "it opens all of the past, and the width - 1 tokens ahead: the "
+    "window lies behind the query",
+    "everything-open": "everything is open: both rules must hold, & and not |",
+    "window-upside-down": "it is upside down, True means may attend",
+    "outside-of-window": "it allows what lies outside of the window in the past",
+    "window-always-so-wide": "the window is {width} wide, whatever width says",
+    "window-at-the-edge": "right for other sizes, but not window_mask({n}, {width}): with width 1 "
+    "a token sees itself, with width n or more all the past",
+    "loops-over-positions": "the values are right, but it loops: compare whole tables of "
+    "positions instead",
+    "mask-still-upside-down": "the mask is still upside down: True must mean may attend",
+    "only-padding-mended": "the padding is right, the future is still open and the past blocked",
+    "only-past-mended": "the past is right, but the real keys are blocked and the padding is open",
+    "or-instead-of-and": "a key is open if one of the two rules allows it, and both must: & and "
+    "not |",
+    "real-or-future": "a key is open if it is real or in the future",
+    "padding-or-past": "a key is open if it is padding or in the past",
+    "padding-in-the-future": "only padding in the future is open",
+    "sees-itself-and-later": "a query sees the tokens after it and not those before it",
+    "token-without-itself": "a token does not see itself: the diagonal belongs to the past",
+    "sees-one-ahead": "a token sees the one after it",
+    "padded-queries-blocked": "queries in the padding are blocked, and padding blocks keys only, "
+    "whoever asks",
+    "padded-rows-blocked-too": "the rows of the padding are blocked, too: padding blocks keys, "
+    "whoever asks",
+    "only-causal": "the padding is open: the mask is only causal",
+    "only-padding": "the future is open: the mask only knows the padding",
+    "mask-not-used": "there is no mask at all",
+    "mask-as-ones-and-zeros": "the mask is added as ones and zeros, for only a bool mask blocks",
+    "padded-values-zero": "the values of the padding are 0, but its keys still get weight, which "
+    "the real ones lack: mask the scores",
+    "not-on-every-backend": "the values are right on this machine, but another implementation of "
+    "PyTorch's refuses the call: attn_mask and is_causal=True exclude each other. Join both rules "
+    "in one mask, with &",
+    "padding-over-queries": "the padding is laid over the queries: whole rows are blocked, and "
+    "real tokens hear from the padding",
+    "mask-upside-down": "it is upside down: True must mean may attend",
+    "real-blocked-padding-open": "the real tokens are blocked and the padding is open",
+    "ones-are-counted": "it counts the ones and takes as many tokens from the front, but padding "
+    "may stand anywhere",
+    "axis-of-heads-missing": "the axis of the heads is missing, and b would be read as heads",
+    "rows-with-a-key": "these are the rows that have a key",
+    "rows-with-a-blocked-key": "these are the rows in which some key is blocked; empty means that "
+    "all are",
+    "rows-all-open": "these are the rows in which every key is open",
+    "rows-with-one-key": "these are the rows with exactly one key; an empty one has none",
+    "keys-nobody-sees": "these are the keys that nobody sees: the keys are the last axis, and "
+    "rows run along it",
+    "keepdim-left-an-axis": "the last axis must go: keepdim leaves it there",
+    "first-key-alone": "it looks at the first key alone",
+    "last-key-alone": "it looks at the last key alone",
+    "one-answer-for-all": "it asks whether the whole mask is empty; ask each row, with dim=-1",
+    "mask-turned-round": "it is the mask turned round; ask of each row whether any key is open",
+    "masked-score-is-zero": "a masked score becomes 0, and a score of 0 is a score like any "
+    "other, -inf is none",
+    "masked-after-softmax": "the weights are masked after they were divided by their sum, so the "
+    "rows no longer sum to 1",
+    "weights-upside-down": "the mask is upside down: it blocks where it is True",
+    "weights-upside-down-no-nan": "the mask is upside down, it blocks where it is True",
+    "weights-without-mask": "there is no mask",
+    "weights-over-queries": "the softmax runs over the queries (columns sum to 1)",
+    "sum-over-queries": "the powers are divided by their sum over the queries; the keys of a row "
+    "are the last axis",
+    "sum-over-everything": "the powers are divided by the sum of all of them; each row has its own",
+    "scores-plus-ones": "the mask is added as ones and zeros, which only favours the allowed keys "
+    "a little",
+    "masked-score-is-infinite": "a masked score becomes plus infinity, and minus infinity is "
+    "needed",
+    "weights-not-divided": "the powers are not divided by the sum of their row",
+    "powers-alone": "these are the powers of the scores; divide them by the sum of their row",
+    "no-exp": "there is no exp: the scores themselves are divided by their sum",
+    "no-exp-and-no-sum": "there is no exp and no sum",
+    "scores-only-masked": "the scores are masked, exp and sum are missing",
+    "powers-of-two": "these are powers of 2, and a softmax has powers of e: exp",
+    "weights-sum-to-nothing": "these are the logarithms of the weights",
+    "and-masked-again": "{what}; to set the masked weights to 0 afterwards does not mend it",
+    "weights-hold-all-four": "values and gradients agree on 4 random sizes, empty rows are 0 with "
+    "a finite gradient, scores of 1000 and float16 do no harm",
+    "wrong-for-this-row": "right for ordinary scores, but not for a row with the scores {row:and} "
+    "and a masked one of {masked:g}",
+    "nothing-is-subtracted": "exp of a large score is infinite, and of a very small one 0: "
+    "subtract the largest allowed score of the row first",
+    "powers-times-mask": "exp of a large score is infinite, and infinity times 0 is no number: "
+    "mask before exp, and subtract the largest allowed score",
+    "largest-of-all-keys": "the largest score of the row is sought among the masked ones, too; "
+    "take the largest allowed one",
+    "largest-of-masked-as-zero": "a masked score counts as 0 when the largest is sought, and 0 "
+    "may be larger than all others; it must count as -inf",
+    "mean-is-subtracted": "the mean of the row is subtracted, and exp of what lies far above it "
+    "is infinite: subtract the largest allowed score",
+    "mean-of-allowed-is-subtracted": "the mean of the allowed scores is subtracted, and exp of "
+    "what lies far above it is infinite: subtract the largest of them",
+    "fill-too-small": "what replaces a masked score is larger than the allowed ones here: only "
+    "-inf is smaller than every score",
+    "wrong-with-empty-rows": "right as long as every row has a key, but with empty rows: {what}",
+    "empty-row-is-nan": "an empty row becomes NaN, as 0 / 0 and -inf - -inf are; its weights must "
+    "be 0",
+    "empty-row-has-weights": "an empty row gets weights on masked keys, because its largest score "
+    "is the one that was filled in; set the weights of such a row to 0",
+    "other-rows-changed": "the empty rows are 0, but other rows changed",
+    "no-gradient-with-empty-rows": "the weights are right, empty rows included, but with an empty "
+    "row no gradient reaches the scores",
+    "gradient-nan-with-empty-rows": "the weights are right, empty rows included, but their "
+    "gradient is NaN: a 0 was put over a NaN, and going back 0 times NaN is NaN again. Replace "
+    "the masked scores with masked_fill instead of adding to them, or leave the scores of an "
+    "empty row as they are",
+    "wrong-for-half-precision": "right for float64 and float32, not for float16: {what}. The "
+    "largest float16 is 65504; -inf fits into every dtype",
+    "table-transposed": "rows and columns are exchanged: row i is the output, column j the token "
+    "that changes",
+    "table-upside-down": "it is upside down: True where the output depends on the token",
+    "diagonal-missing": "an output that depends on its own token counts, too: the diagonal",
+    "all-tokens-changed": "all tokens were changed at once; change token j alone to see who "
+    "depends on it",
+    "changed-from-here-on": "token j and all behind it were changed; change token j alone",
+    "changes-pile-up": "the changes pile up: put token j back before you change the next",
+    "same-number-added": "the same number was added to all of the token, and a layer that "
+    "normalises does not see that; change it at random",
+    "token-only-scaled": "the token was only multiplied by a number, and a layer that normalises "
+    "does not see that; change it at random",
+    "outputs-summed": "the numbers of an output, or their changes, were added up with their "
+    "signs; where a layer normalises they always sum to 0",
+    "gradients-summed": "the gradients were added up with their signs, and where a layer "
+    "normalises they sum to 0",
+    "squares-and-gradients-summed": "the gradients of a token's numbers were added up with their "
+    "signs, and where a layer normalises they sum to 0; take the largest of their absolute values",
+    "first-number-of-output": "it looks at the first number of each output alone",
+    "last-number-of-output": "it looks at the last number of each output alone",
+    "first-number-of-token": "only the first number of each token was changed, and this layer "
+    "reads others",
+    "last-number-of-token": "only the last number of each token was changed, and this layer reads "
+    "others",
+    "all-numbers-must-move": "an output counts only if all of its numbers moved; one is enough",
+    "faint-is-missed": "a faint dependence is missed: what is not exactly 0 counts (allow 1e-6 "
+    "for rounding)",
+    "layer-normalises-inputs": "this layer normalises its tokens: one that grows everywhere by "
+    "the same number or by the same factor is the same to it",
+    "layer-normalises-outputs": "this layer normalises its outputs: the numbers of each sum to 0 "
+    "but for rounding, and the gradient of that sum is as useless",
+    "layer-leaks-faintly": "one output looks ahead, with a weight of 1e-4",
+    "layer-never-called": "nothing was measured: it never calls the layer",
+    "sign-matters": "an output that falls counts as well as one that grows: take the absolute "
+    "value",
+    "width-counts-itself": "a layer with the window width looks width - 1 tokens back, for the "
+    "token itself is one of the keys",
+    "width-counts-itself-in-each-layer": "the token itself is one of the keys of every layer, not "
+    "of the last one alone: each layer looks width - 1 tokens back",
+    "one-layer-alone": "that is one layer alone; the next one gathers from what the first has "
+    "gathered",
+    "two-layers-alone": "that is a stack of two, whatever num_layers says",
+    "counts-the-token-itself": "this counts the token itself",
+    "steps-multiplied": "steps of several layers add up, they do not multiply",
+    "widths-multiplied": "steps of several layers add up, they do not multiply, and one layer "
+    "looks width - 1 tokens back",
+    "one-layer-less": "one layer less was counted than there are",
+    "one-step-a-layer": "each layer adds width - 1 tokens, not one, and the token itself is one "
+    "of the keys",
+    "one-step-a-layer-more": "each further layer adds width - 1 tokens, not one",
+    "finds-every-dependence": "your test finds every dependence of five kinds of layers, one of "
+    "1e-4 included, and num_layers windows reach as far back as you say",
+}
 
 # ------------------------------------------------------------------------------------ chapter 06
 
-CHAPTER_06: dict[str, str] = {}
+CHAPTER_06 = {
+    "bend-missing": "the bend is missing, so two Linears are one",
+    "bends-with": "it bends with {name}, GELU is asked for",
+    "gelu-with-tanh": "this is the GELU that only comes close, with tanh: leave approximate out",
+    "softmax-for-a-bend": "it normalises the inner values with a softmax, GELU is asked for",
+    "bends-after-fc2": "it bends after fc2, the bend belongs between fc1 and fc2",
+    "bends-after-fc2-too": "it bends once more after fc2",
+    "bends-before-fc1": "it bends before fc1, the bend belongs between fc1 and fc2",
+    "feed-forward-returns-x": "it returns x as it came",
+    "feed-forward-adds-x": "it adds x: the residual belongs into the block, not in here",
+    "last-piece-missing": "the tokens behind the last whole piece are missing: the last piece may "
+    "be shorter",
+    "only-first-piece": "only the first piece comes back: return behind the loop, and join all",
+    "only-last-piece": "only the last piece comes back: collect the pieces, and join all",
+    "only-last-piece-of-as-many": "only the last piece comes back, and chunk(k) makes k pieces, "
+    "not pieces of k tokens",
+    "pieces-reversed": "the pieces are joined in the opposite order",
+    "pieces-joined-as-samples": "the pieces are joined along the batch, dim=0; tokens are dim=1",
+    "too-wide": "the values are right, but with tokens_at_once={tokens} a tensor of {largest} "
+    "numbers is made on the way, and no more than {allowed} are needed",
+    "all-tokens-at-once": "all tokens go through at once",
+    "as-many-pieces": "tokens_at_once is taken for the number of pieces, as chunk does; it is "
+    "their size, as in split",
+    "cut-along-batch": "the cut runs along the batch, dim=0; tokens are dim=1",
+    "never-wider": "values and gradients agree for 3 random sizes, and never more than "
+    "tokens_at_once tokens of a sequence are wide at once",
+    "write-feed-forward-steps": "write its three steps yourself",
+    "linear-was-changed": "the convolution is right, but the {name} of the Linear was changed",
+    "a-linear": "a Linear from {e} to {m}",
+    "conv-result": "the result of the convolution",
+    "conv-is-asked": "as_convolution returns {got}, an nn.Conv1d is asked for",
+    "conv-has-no": "the convolution has no {name}, and the Linear has one",
+    "conv-shape-differs": "the {name} of the convolution has shape {got:shape}, asked for is "
+    "{want:shape}: outputs, inputs, a window one token wide",
+    "conv-cannot-learn": "the {name} of the convolution cannot learn: keep it an nn.Parameter",
+    "window-axis-missing": "the axis of the window is missing, weight[:, :, None] adds it",
+    "inputs-and-outputs-exchanged": "inputs and outputs are exchanged: nn.Conv1d(inputs, outputs, "
+    "1), and its weight has the outputs first",
+    "window-is-wider": "the window is wider than one token: kernel_size=1",
+    "not-those-of-linear": "its {names:and} is not taken over from the Linear",
+    "numbers-are-shared": "the values are right, but convolution and Linear share their numbers: "
+    "training the one changes the other. Copy them, with clone or load_state_dict",
+    "tokens-that-change": "the number of tokens that change",
+    "one-wide-changes-one": "that is so for windows one wide; a window of three sees a neighbour "
+    "on each side",
+    "both-sides-and-itself": "count to both sides, and token 9 itself",
+    "after-one-convolution": "that is after one convolution; the second carries it one token "
+    "further",
+    "and-itself": "count token 9 itself, too",
+    "windows-overlap": "two windows of three overlap in the middle",
+    "three-to-each-side": "a window of three reaches one token to each side, two of them two",
+    "windows-follow": "two windows of three, one after the other, reach two tokens to each side",
+    "only-attention-reaches-all": "only attention reaches every token",
+    "convolution-right": "values, copies and the number of tokens agree; with windows wider than "
+    "1 tokens mix",
+    "write-norm-steps": "write its steps yourself",
+    "divides-by-e-minus-one": "the variance divides by e - 1, and by e it should: correction=0",
+    "eps-outside-root": "eps is added outside the root, it belongs under it",
+    "e-minus-one-and-eps-outside": "the variance divides by e - 1, and eps is added outside the "
+    "root",
+    "eps-missing": "eps is missing",
+    "eps-squared": "eps is squared, and added as it is it should be",
+    "eps-fixed": "eps is 1e-5, whatever was given",
+    "divides-by-variance": "it divides by the variance, not by its root",
+    "spread-under-root": "the standard deviation stands under the root, and it is a root already: "
+    "take the variance",
+    "spread-under-root-minus-one": "the standard deviation stands under the root, and it is a "
+    "root already: take the variance, with correction=0",
+    "squares-of-x": "the variance is the mean of the squares of x - mean, not of x",
+    "squares-summed": "the squares are summed; the variance is their mean",
+    "sizes-for-squares": "the mean of the absolute values stands where the mean of the squares "
+    "belongs",
+    "norms-over-tokens": "it normalises over the tokens; the numbers of one token lie along the "
+    "last axis",
+    "norms-over-tokens-and-numbers": "it normalises over tokens and numbers together, not each "
+    "token by itself",
+    "norms-over-batch": "it normalises over the batch, not each token by itself",
+    "norms-over-everything": "it normalises over the whole tensor at once, not each token by "
+    "itself",
+    "mean-of-everything": "the mean of the whole tensor is subtracted, each token has its own",
+    "mean-of-everything-in-both": "the mean of the whole tensor is subtracted, in the variance "
+    "too; each token has its own",
+    "mean-not-subtracted": "the mean is not subtracted",
+    "spread-not-divided": "the mean is subtracted, the spread not divided by",
+    "rms-with-bias": "this is the RMSNorm with a bias: subtract the mean",
+    "weight-and-bias-not-used": "weight and bias are not used",
+    "weight-not-used": "the weight is not used",
+    "bias-not-used": "the bias is not used",
+    "bias-before-weight": "the bias is added before the weight multiplies",
+    "bias-subtracted": "the bias is subtracted",
+    "weight-and-bias-exchanged": "weight and bias are exchanged",
+    "rms-subtracts-mean": "the mean is subtracted, as LayerNorm does",
+    "rms-of-spread": "it divides by the spread around the mean; take the squares of x itself",
+    "rms-of-sum": "the squares are summed, their mean is asked for",
+    "rms-of-length": "it divides by the length of the token, the root of the sum of its squares; "
+    "the root of their mean is asked for, with eps under it",
+    "square-of-mean": "it squares the mean, and the mean of the squares is asked for",
+    "rms-without-root": "it divides by the mean of the squares, not by its root",
+    "mean-size": "it divides by the mean size of the numbers, not by the root of their mean square",
+    "eps-is-added-to-result": "eps is added behind the division, it belongs under the root",
+    "divides-by-weight": "it divides by the weight, and multiplies it should",
+    "multiplies-by-root": "it multiplies by the root, and divides it should",
+    "wrong-for-equal-numbers": "right for random tokens; for a token whose numbers are all "
+    "{number:g}, {what}",
+    "root-of-zero": "the values are right, but for a token whose numbers are all {number:g} the "
+    "gradient is NaN: the root of 0 has no slope. Take one root only, after eps is added",
+    "both-norms-agree": "both norms agree on 6 random sizes each, gradients too; tokens of equal "
+    "numbers survive",
+    "block-is-sick": "this is Sick: the second sum adds to norm2(x), not to the stream as it came",
+    "both-sums-from-norm": "now both sums add to a normalised x, not to the stream as it came",
+    "first-sum-from-norm": "the first sum adds to norm1(x), not to the stream as it came",
+    "feed-forward-not-normed": "the feed-forward reads the stream without a norm",
+    "attention-not-normed": "the attention reads the stream without a norm",
+    "feed-forward-reads-norm1": "the feed-forward reads norm1, norm2 is meant for it",
+    "feed-forward-not-added": "the feed-forward is not added to the stream, it replaces it",
+    "attention-not-added": "the attention is not added to the stream, it replaces it",
+    "block-is-post-norm": "this is post-norm: the sums are normalised",
+    "second-sum-normalised": "the second sum is normalised, as in post-norm",
+    "normalised-at-the-end": "the end of the block is normalised as well: in pre-norm the stream "
+    "leaves as it is",
+    "feed-forward-reads-start": "the feed-forward reads the stream as it was before attention "
+    "added to it",
+    "added-to-the-start": "what attention added is lost: the second sum adds to the stream from "
+    "before",
+    "attention-lost": "the feed-forward reads what attention returns instead of the stream, and "
+    "what attention added is lost",
+    "feeds-on-attention-alone": "the feed-forward reads what attention returns, and not the "
+    "stream that it was added to",
+    "feed-forward-runs-first": "the feed-forward runs before the attention, it belongs after it",
+    "norm-behind-the-part": "the norm stands behind the part: it belongs before it, on what the "
+    "part reads",
+    "norm-before-and-behind": "each norm is used twice, before its part and behind it: it belongs "
+    "before it",
+    "norms-changed-places": "norm1 and norm2 have changed places",
+    "no-norm-at-all": "there is no norm at all",
+    "stream-added-twice": "the stream is added twice in the second half",
+    "norm-added-as-well": "norm1(x) is added as well: only what attention returns is added to x",
+    "norms-added-as-well": "norm1(x) and norm2(x) are added as well: only what a part returns is "
+    "added to the stream",
+    "write-order-of-parts": "write the order of its parts yourself",
+    "spread-of-stream": "the spread of such a stream",
+    "nothing-normalised": "nothing is normalised before the matrix",
+    "sum-normalised": "the sum is normalised, as in post-norm",
+    "sum-of-normed-normalised": "the sum is normalised as well",
+    "stream-replaced": "nothing is added, each layer replaces the stream",
+    "stream-replaced-unnormed": "nothing is added and nothing normalised",
+    "normalised-stream-added": "the normalised stream is added, not the stream as it came",
+    "normalised-stream-and-raw-matrix": "the norm stands on what is added to, not on what is "
+    "multiplied: x + norm(x) @ matrix",
+    "one-matrix-for-all": "all layers have the same matrix, each needs its own",
+    "matrix-not-divided": "the matrix is not divided by the root of 256",
+    "matrix-divided-by-256": "the matrix is divided by 256, not by its root",
+    "root-of-gain": "the root is taken of the gain, too: it belongs to 256 alone",
+    "square-of-gain": "the gain is squared: the numbers of the matrix have the standard deviation "
+    "gain / root of 256",
+    "tokens-between-0-and-1": "the tokens are uniform between 0 and 1, as torch.rand draws them: "
+    "mean 0 and variance 1 is torch.randn",
+    "matrix-between-0-and-1": "the numbers of the matrix are uniform between 0 and 1, as "
+    "torch.rand draws them: torch.randn has mean 0",
+    "gain-without-effect": "the gain has no effect: it is not used, or what is added is "
+    "normalised, too",
+    "variance-not-spread": "this is the variance, the spread is its root",
+    "mean-not-spread": "this is the mean of the numbers, their spread is asked for",
+    "one-layer-too-many": "it ran one layer too many",
+    "one-layer-too-few": "it ran one layer too few",
+    "growth-draws": "growth draws random numbers: a formula of depth and gain is asked for",
+    "gain-needs-square": "the gain needs its square: variances add up, spreads do not",
+    "spreads-added": "the spreads are added; variances add up, spreads do not",
+    "spreads-added-by-root": "the spread of what is added is right, but it is added to the 1 of "
+    "the start: variances add up, spreads do not",
+    "start-missing": "the stream starts with variance 1, which is missing",
+    "start-times-gain": "the variance 1 of the start is multiplied by the gain, too: only what "
+    "the layers add has it",
+    "growth-without-norm": "that would be so without the norm, when each layer multiplies the "
+    "variance",
+    "variance-without-norm": "that would be the variance without the norm, when each layer "
+    "multiplies it",
+    "spreads-multiplied": "the spreads are multiplied; variances add up",
+    "depth-without-effect": "the depth has no effect: every layer adds the same variance",
+    "depth-for-the-start": "the depth belongs to what the layers add, gain squared each, not to "
+    "the start",
+    "depth-squared": "the depth is squared, too: one layer adds the square of the gain, depth of "
+    "them add depth times as much",
+    "and-formula-agrees": "{what}, and the formula agrees",
+}
 
 # ------------------------------------------------------------------------------------ chapter 07
 
-CHAPTER_07: dict[str, str] = {}
+CHAPTER_07 = {
+    "linear-biases-missing": "the biases of the Linears are missing",
+    "all-biases-missing": "the biases of the Linears and of the norms are missing",
+    "norm-bias-missing": "a norm has a bias as well as a weight",
+    "last-norm-missing": "the norm after the last block is missing",
+    "last-norm-twice": "after the last block there is one norm, not two",
+    "one-norm-a-block": "a block has two norms, not one",
+    "four-widths-missing": "each block lacks 4 times embed_dim: the biases of its attention, or "
+    "its two norms",
+    "block-norms-once": "the two norms of a block are counted once for all blocks; each has its "
+    "own",
+    "feed-biases-missing": "the biases of the feed-forward are missing",
+    "fc1-bias-missing": "the bias of the first Linear of the feed-forward is missing, mlp_dim "
+    "numbers",
+    "fc2-bias-missing": "the bias of the second Linear of the feed-forward is missing, embed_dim "
+    "numbers",
+    "fc2-bias-is-m": "the second Linear of the feed-forward writes embed_dim numbers, and its "
+    "bias has as many, not mlp_dim",
+    "fc1-bias-is-e": "the first Linear of the feed-forward writes mlp_dim numbers, and its bias "
+    "has as many, not embed_dim",
+    "fc2-missing": "the feed-forward has two Linears, one widens and one narrows",
+    "feed-is-square": "the second Linear of the feed-forward reads mlp_dim numbers, not embed_dim",
+    "all-norms-missing": "the two norms of each block and the last one are missing",
+    "three-projections": "the attention has four Linears: query, key, value, output",
+    "one-bias-for-the-attention": "each of the four Linears of the attention has a bias; one was "
+    "counted",
+    "three-biases-for-the-attention": "each of the four Linears of the attention has a bias; "
+    "three were counted",
+    "one-block": "it counts one block, not all of them",
+    "number-of-the-chapter": "it is the number of the chapter's encoder, whatever the sizes",
+    "last-norm-in-each-block": "the last norm stands once after all blocks, not in each of them",
+    "linears-for-each-head": "the heads have no Linears of their own: they share those of width e",
+    "three-linears-for-each-head": "the heads have no Linears of their own: the query, key and "
+    "value Linear of all heads together is e x e",
+    "biases-for-each-head": "a bias was counted for every head; the four Linears have one each, "
+    "for all heads together",
+    "projections-to-one-head": "the four Linears are e x e; what they write holds all heads, h * "
+    "d = e numbers, not those of one head",
+    "three-projections-to-one-head": "the query, key and value Linears are e x e; what they write "
+    "holds all heads, h * d = e numbers, not those of one head",
+    "count-by-arithmetic": "build nothing, and count by arithmetic",
+    "mask-not-handed-on": "the mask is not handed on to the attention",
+    "mask-is-inverted": "the mask is inverted: True means may attend, in the attention too",
+    "feed-forward-first": "the feed-forward runs first, and the attention should",
+    "norm1-in-both-halves": "norm1 stands in both halves, norm2 belongs to the feed-forward",
+    "order-instead": 'these are the steps of order="{wrong}", and here it is "{right}"',
+    "post-norm-instead": "this is post-norm, norm(x + part(x)), which none of the three orders is",
+    "no-norm-before-the-parts": "the parts stand side by side, but read the stream without their "
+    "norms",
+    "out-beside": "the feed-forward reads the stream as it came into the block; in this order it "
+    "reads what the attention left",
+    "stream-not-added": "what the parts return is not added to the stream",
+    "one-part-inside-the-other": "the feed-forward reads what the attention returns, instead of "
+    "the stream",
+    "sums-from-norm": "both sums add to a normalised x, not to the stream as it came",
+    "norms-add-eps": "the norms add another eps, {eps:g}: nn.LayerNorm as it is has 1e-05",
+    "write-block-lines": "write its lines yourself, with norm1, attn, norm2 and mlp",
+    "with-order": 'with order="{order}", {what}',
+    "three-orders-agree": "values and gradients agree in all three orders, with and without a mask",
+    "stack-norm-missing": "the last norm is missing",
+    "stack-norm-after-every-block": "the last norm runs after every block; it belongs behind the "
+    "loop",
+    "stack-norm-after-every-block-too": "the last norm runs after every block, too; it belongs "
+    "behind the loop alone",
+    "first-block-alone": "only the first block runs",
+    "every-block-reads-x": "only the last block counts: each one reads the input of the stack, "
+    "and its result is thrown away by the next",
+    "stack-norm-first": "the last norm runs before the blocks; it belongs behind the loop",
+    "block-added-again": "a block adds to the stream itself: x = layer(x) is enough",
+    "blocks-backwards": "the blocks run in the wrong order, the last one first",
+    "blocks-are-post-norm": "the blocks are post-norm: leave norm_first out, it is True",
+    "number-of-blocks": "layers holds {got:block|blocks} with num_layers={want}",
+    "write-list-and-loop": "write the list of blocks and the loop over them",
+    "stack-is-sick-before-training": "with given weights the values are right, but a fresh stack "
+    "has a bug",
+    "layers-have-their-own": "each layer has weights of its own; values and gradients agree for 2 "
+    "random sizes",
+    "reads-before-encoder": "it reads the tokens before the encoder",
+    "encoded-twice": "the tokens go through the encoder twice",
+    "class-token-cut-off": "the class token is cut off before the encoder: token 0 is a patch then",
+    "softmax-too-many": "there is a softmax too many, the scores themselves are asked for",
+    "reads-last-token": "it reads the last token; the class token is the first",
+    "reads-first-patch": "it reads token 1, the first patch; the class token is token 0",
+    "reads-mean-of-patches": "it reads the mean of the patches, which is pool='mean'",
+    "reads-mean-of-all": "it reads the mean of all tokens",
+    "reads-sum-of-all": "it reads the sum of all tokens",
+    "class-token-in-mean": "the class token is in the mean: the patches begin at token 1",
+    "reads-class-token": "it reads the class token, which is pool='class'",
+    "last-patch-missing": "the last patch is missing from the mean, and the class token is in it",
+    "first-patch-missing": "the first patch is missing from the mean: the patches begin at token 1",
+    "sum-not-mean": "it reads the sum, not the mean",
+    "divided-by-all-tokens": "the sum of the patches is divided by the number of all tokens, the "
+    "class token too",
+    "largest-not-mean": "it reads the largest numbers, not the mean",
+    "median-not-mean": "it reads the median, not the mean",
+    "largest-score-of-patches": "it takes the largest score of all patches, not the mean",
+    "write-model-steps": "write its three steps yourself",
+    "with-pool": "with pool={pool:repr}, {what}",
+    "both-readings-agree": "values and gradients agree for both ways to read, on pictures that "
+    "are not square",
+    "layers-from-the-first": "it goes through the layers from the first to the last: a token asks "
+    "the last layer first from where it has its numbers, then the one before",
+    "column-instead-of-row": "it follows where the token's numbers go, the column of the table; "
+    "from where they come is its row",
+    "column-from-the-first": "it follows where the numbers of an input token go, the column of "
+    "the table; from where this token has its numbers is its row, beginning with the last layer",
+    "own-and-rest-exchanged": "own and 1 - own are exchanged",
+    "own-not-used": "own is not used: it is a half for every share",
+    "own-part-missing": "what the token holds itself is missing: add own times the row",
+    "gathered-alone": "only the weights are multiplied, without the token's own share",
+    "rest-not-multiplied": "the gathered part is not multiplied by 1 - own, so the row does not "
+    "sum to 1",
+    "own-not-multiplied": "the own part is not multiplied by own, so the row does not sum to 1",
+    "both-not-multiplied": "own and 1 - own are missing, so the row does not sum to 1",
+    "heads-summed": "the heads are summed, not averaged",
+    "largest-of-heads": "the largest weight of the heads is taken, not their mean",
+    "first-head-alone": "it looks at the first head alone",
+    "last-layer-alone": "it is the last layer alone, the earlier ones are lost",
+    "first-layer-alone": "it is the first layer alone",
+    "last-layer-missing": "the last layer is missing",
+    "first-layer-missing": "the first layer is missing",
+    "layers-added": "the layers are added; each carries on the row of the one before",
+    "layers-averaged": "the layers are averaged; each carries on the row of the one before",
+    "always-class-token": "it is the class token, whatever token was asked for",
+    "whole-table-returned": "these are the rows of all tokens; one token was asked for",
+    "own-share-of-all": "own is added everywhere, not only to the token itself",
+    "one-layer-differs": "right for several layers, but a list of one layer gives something else",
+    "whole-tables-multiplied": "the values are right, but two tables (n, n) are multiplied: carry "
+    "one row (b, n) through the layers, which is n times less work",
+    "accuracy-when-moved": "the accuracy on digits moved to the right by {columns:pixel|pixels}",
+    "accuracy-unmoved": "this is the accuracy of digits that nobody moved",
+    "accuracy-is-percentage": "an accuracy is a share from 0 to 1, not a percentage",
+    "accuracy-is-error": "this is the share that is read wrongly",
+    "accuracy-is-loss": "this is what it loses, not what is left",
+    "moved-to-the-left": "the digits were moved to the left",
+    "moved-down": "the digits were moved down",
+    "moved-by": "they were moved by {columns}",
+    "comes-back-at-other-side": "what leaves at one side comes back at the other; paper, 0, "
+    "should come in",
+    "rolls-all-numbers": "torch.roll without dims rolls all numbers in one line, from row to row; "
+    "and what leaves should not come back",
+    "rolls-rows": "the rows are rolled, along H; columns lie along the last axis, and what leaves "
+    "should not come back",
+    "moves-to-the-left": "it moves to the left, and a negative number to the right",
+    "negative-moves-right-too": "a negative number moves to the right as well; it should move to "
+    "the left",
+    "negative-needs-paper": "a negative number should move to the left, and 0 come in at the right",
+    "moves-down": "it moves down, along H",
+    "moves-channels": "it moves the channels",
+    "edge-is-repeated": "the edge is repeated; paper, 0, should come in",
+    "old-columns-stay": "where paper, 0, should come in, the old columns are left: begin with "
+    "torch.zeros_like",
+    "one-column-more": "it moves one pixel further to the right than it should",
+    "paper-is-zero": "what comes in is 1, and paper is 0",
+    "this-shift-differs": "right for most shifts, but columns={columns} gives something else",
+    "training-mode": "accuracy_of runs the model in training mode, where dropout makes every "
+    "answer a game of chance: call model.eval() first",
+    "share-read-wrongly": "it is the share that is read wrongly",
+    "smallest-score": "it takes the class with the smallest score",
+    "number-not-share": "it is the number of right answers, not their share",
+    "percentage-not-share": "it is a percentage, not a share from 0 to 1",
+    "chance-not-hit": "it is the mean chance that the model gives to the label; count how often "
+    "the label has the largest score",
+    "mean-score-not-hit": "it is the mean score of the label; count how often the label has the "
+    "largest one",
+    "rounded": "the share is rounded: return it as it is",
+    "write-accuracy-steps": "write it with eval, no_grad and argmax",
+    "records-gradients": "accuracy_of is right, but it records gradients, which costs memory for "
+    "nothing: call the model inside `with torch.no_grad():`",
+    "pixels-cost": "one pixel costs a quarter of the digits. Two cost far more, though every "
+    "patch stays whole: it then stands at its neighbour's place, and the learned positions say so",
+}
 
 # ------------------------------------------------------------------------------------ chapter 08
 
-CHAPTER_08: dict[str, str] = {}
+CHAPTER_08 = {
+    "both-shapes-right": "PyTorch's layer gives both shapes",
+    "that-is-with-batch-first": "that is its shape with batch_first=True; without it the layer "
+    "takes the first axis for the tokens",
+    "that-is-without-batch-first": "that is its shape without batch_first=True; with it the first "
+    "axis is the batch",
+    "layer-causal": "a causal attention",
+    "layer-window": "a causal window of three tokens",
+    "layer-token-alone": "a layer that works on each token alone",
+    "layer-adds-past": "a layer that adds up the past",
+    "layer-before-alone": "a layer whose results depend on the tokens before them alone",
+    "layer-constant": "a layer that gives the same for every input",
+    "layer-mixes-samples": "an attention that is causal and mixes the samples of the batch",
+    "layer-no-mask": "an attention without a mask",
+    "layer-one-later": "a mask that lets one later token through",
+    "layer-upside-down": "a mask that is upside down",
+    "layer-last-into-first": "a layer whose last token alone leaks, into the first",
+    "layer-last-into-one-before": "a layer whose last token alone leaks, into the one before",
+    "layer-one-into-zero": "a layer whose token 1 alone leaks, into token 0",
+    "layer-two-into-one": "a layer whose token 2 alone leaks, into token 1",
+    "layer-first-sample-whispers": "a layer in which only the first sample sees the future, and "
+    "only a little",
+    "layer-last-sample-whispers": "a layer in which only the last sample sees the future, and "
+    "only a little",
+    "layer-first-sample-hears-last": "a layer in which the first sample sees the future of the "
+    "last one, and only a little",
+    "layer-last-number-leaks": "a layer in which only the last number of each result sees the "
+    "future",
+    "layer-takes-mean-out": "a layer without a mask that takes the mean out of its tokens, as a "
+    "norm does, so that a token plus 1 is the same token",
+    "layer-results-sum-to-0": "a layer without a mask the numbers of whose results sum to 0",
+    "layer-normalises-size": "a layer without a mask that normalises its tokens, so that a token "
+    "times 2 is the same token",
+    "layer-ignores-first-number": "a layer without a mask that reads all numbers of a token but "
+    "number 0",
+    "layer-ignores-last-number": "a layer without a mask that reads all numbers of a token but "
+    "the last",
+    "layer-turns-round": "a layer that turns the tokens round",
+    "calls-blind-layer-seeing": "it says {said} for {layer}: no earlier result changes there",
+    "calls-seeing-layer-blind": "it says {said} for {layer}: an earlier one changes",
+    "test-always-true": "it says True of every layer: nothing is changed, or nothing is compared, "
+    "or too little to show",
+    "test-always-false": "it says False of every layer, whatever the layer does",
+    "test-last-place-alone": 'only the last token is changed; "later" may begin at every place',
+    "test-first-place-alone": 'it tries only the place 1; "later" may begin at every place',
+    "test-place-two-alone": 'it tries only the place 2; "later" may begin at every place',
+    "test-begins-at-two": "it begins at place 2, so that nobody sees token 1 leak into token 0",
+    "test-last-place-missing": "the last place is missing, where the last token alone is later",
+    "test-one-token-one-before": "one token is changed, and only the result just before it is "
+    "looked at; all earlier results count",
+    "test-one-before": "only the result just before the changed tokens is looked at; all earlier "
+    "results count",
+    "test-first-result-alone": "only the first result is looked at; all results before the "
+    "changed tokens count",
+    "test-only-scales": "the later tokens are only multiplied by a number, and a layer that "
+    "normalises does not see that: put random ones in their place",
+    "test-adds-same-number": "the same number is added to all of a token, and a layer that "
+    "normalises does not see that: put random ones in their place",
+    "test-first-number-of-token": "only number 0 of the later tokens is changed, and some layers "
+    "read the others: change all of a token",
+    "test-last-number-of-token": "only the last number of the later tokens is changed, and some "
+    "layers read the others: change all of a token",
+    "test-reorders": "the later tokens are only put into another order, and an attention without "
+    "a mask does not see that: put random ones in their place",
+    "test-changes-first-sample": "only the first sample is changed; every one may leak",
+    "test-changes-other-samples": "the first sample is not changed; every one may leak",
+    "test-changes-samples": "later samples are changed, axis 0; the tokens are axis 1",
+    "test-changes-samples-not-tokens": "later samples are changed, axis 0, with all of their "
+    "tokens; the tokens are axis 1",
+    "test-first-sample-alone": "only the first sample is looked at; every one may leak",
+    "test-last-sample-alone": "only the last sample is looked at; every one may leak",
+    "test-first-number-of-result": "only number 0 of each result is looked at; all numbers count",
+    "test-last-number-of-result": "only the last number of each result is looked at; all numbers "
+    "count",
+    "test-sums-numbers": "the numbers of a result are added up, or averaged, with their signs; "
+    "where a layer normalises they always sum to 0",
+    "test-sums-everything": "all results are added up with their signs, so that changes can cancel",
+    "test-includes-changed": "the result at the first changed place is compared, too, and it may "
+    "change: results before it are [:, :place]",
+    "test-compares-later": "later results are compared, which may change; the earlier ones are "
+    "[:, :place]",
+    "test-too-tolerant": "the tolerance is so wide that a small leak does not show",
+    "test-all-must-move": "a leak counts only when all numbers move; one is enough",
+    "test-turned-round": "it is turned round: True when a result changes",
+    "test-one-place-is-enough": "one place without a leak is enough for True; there must be none "
+    "at any place",
+    "true-or-false-is-asked": "past_is_blind returns {got}, True or False is asked for",
+    "tokens-changed": "tokens was changed in place: work on tokens.clone()",
+    "tells-layers-apart": "it tells {blind} layers that are blind from {sees} that see the future",
+    "healthy-is-sick": "this is Sick, pre-norm: the norm stands before the part, and belongs "
+    "around the sum",
+    "norm-of-part-is-added": "the norm stands around the part alone, x + norm(part(x)), and "
+    "belongs around the sum",
+    "first-half-pre-norm": "the first half is still pre-norm: its norm belongs around the sum",
+    "second-half-pre-norm": "the second half is still pre-norm: its norm belongs around the sum",
+    "pre-norm-and-post-norm": "each norm is used twice, before the part and around the sum: "
+    "around the sum is enough",
+    "pre-norm-normed-at-the-end": "this is pre-norm with a norm at the end: each sum has its own, "
+    "and the parts read the stream as it is",
+    "adds-the-normed-stream": "it adds norm(x) to the results instead of x: the norm belongs "
+    "around the sum",
+    "second-sum-not-normed": "the second sum is not normalised",
+    "first-sum-not-normed": "the first sum is not normalised",
+    "half-missing": "it stops after the attention: the feed-forward is missing",
+    "first-stream-not-added": "in the first half the stream is not added: norm1(x + ...)",
+    "second-stream-not-added": "in the second half the stream is not added: norm2(x + ...)",
+    "second-adds-the-start": "the second sum adds to the stream as it came into the block, so "
+    "what the first half made is lost",
+    "feeds-on-the-start": "the feed-forward reads what came into the block, not what the first "
+    "half made of it",
+    "block-returns-x": "it returns x as it came",
+    "write-two-lines": "write the two lines yourself",
+    "judged-after-reading": "each word is judged by the scores that were made after reading it",
+    "pays-for-word-before": "the scores are those of place i + 1: it pays for the word before",
+    "last-word-left-out": "the last word is left out on both sides, but nothing is shifted",
+    "first-word-left-out": "the first word is left out on both sides, but nothing is shifted",
+    "roll-goes-round": "the last scores are judged by the first word: roll goes round",
+    "roll-of-all-goes-round": "the last scores of a sentence are judged by the first word of the "
+    "next: roll without dims goes through all sentences in one line",
+    "shift-in-one-row": "the sentences were put in one row before the shift: the last place of "
+    "one is judged by the first word of the next",
+    "shift-along-batch": "the shift runs along the batch: scores of one sentence are judged by "
+    "the words of the next one. Places are axis 1, [:, :-1] and [:, 1:]",
+    "last-sentence-left-out": "the last sentence is left out, and nothing is shifted: places are "
+    "axis 1, [:, :-1] and [:, 1:]",
+    "two-places-on": "the scores at place i are judged by the word at place i + 2",
+    "divided-by-all-places": "the sum is divided by all places, also by those without a next word",
+    "divided-by-sentences": "the sum is divided by the number of sentences, and it is to be "
+    "divided by the number of places",
+    "loss-is-sum": "it is the sum over all places, the mean is asked for",
+    "loss-is-not-averaged": "there is one loss for each place; their mean is asked for",
+    "loss-is-not-averaged-by-sentence": "there is one loss for each place of each sentence; their "
+    "mean is asked for",
+    "softmax-twice": "cross_entropy applies the softmax itself, and gets probabilities",
+    "scores-for-log-chances": "the scores themselves are picked, as nll_loss does: it wants "
+    "log_softmax of them, which cross_entropy applies itself",
+    "chances-for-log-chances": "probabilities are picked, and their logarithm is meant: nll_loss "
+    "wants log_softmax, not softmax",
+    "logarithm-of-scores": "the logarithm of the scores is taken; cross_entropy wants the scores "
+    "as they are",
+    "loss-has-other-sign": "it has the other sign: a loss gets smaller when the right word gets "
+    "more likely",
+    "places-and-sentences-exchanged": "the scores are put in a row place by place, the words "
+    "sentence by sentence, so that most do not belong together",
+    "word-zero-ignored": "the word with number 0 is left out; it is a word like any other",
+    "factor-not-divisor": "that is the factor; the divisor is 1 over it",
+    "divisor-squared": "that is the square of the divisor",
+    "divisor-rooted": "that is the root of the divisor",
+    "what-it-should-divide-by": "that is what the layer should divide by: measure what it does",
+    "root-of-token-width": "that is the square root of the width of a token",
+    "queries-read-tokens": "the queries still read the tokens: set the weight of q_proj to 0, so "
+    "that only its bias of 1 is left",
+    "width-of-head": "that is the width of a head, nothing was measured",
+    "d-left-over": "a factor of d is left over: a head adds up d products",
+    "d-missing": "a factor of d is missing: a head adds up d products",
+    "h-left-over": "a factor of h is left over: a head is d = e / h wide",
+    "e-left-over": "a factor of e is left over",
+    "tokens-of-ones": "the token holds 1 everywhere, so that its score is d, and its weight came "
+    "back times d: with 1/d the score is 1",
+    "tokens-of-one-over-e": "the token holds 1/e everywhere, and a head adds up only d products: "
+    "with 1/d the score is 1",
+    "weight-not-times-d": "the result is w / d, and it was taken for the weight: multiply by d",
+    "weight-times-e": "the result is w / d, and it was multiplied by e: multiply by d",
+    "log-for-logit": "the logarithm of the weight is not the score; it is that of w / (1 - w), "
+    "which logit gives",
+    "weight-not-undone": "that is 1 over the weight; the score behind it is its logit",
+    "weight-as-it-is": "that is the weight of the first key; the score behind it is its logit",
+    "dropout-still-on": "the layer drops weights at random: call eval() on your copy first",
+    "divisor-is-no-number": "divisor returns {got}, a number is asked for",
+    "divisor-wrote-into-layer": "divisor wrote into the layer itself: work on copy.deepcopy(layer)",
+    "divisor-changed-mode": "divisor put the layer itself into eval mode: do so with the copy",
+    "divisor-differs": "divisor says {got:.4g} for a layer of width {e} with {h:head|heads} that "
+    "divides by {want:.4g}",
+    "all-divisors-found": "it finds all {count} divisors within 1%, and leaves the layers as they "
+    "were",
+}
 
 
 def _joined(*parts: dict[str, str]) -> dict[str, str]:

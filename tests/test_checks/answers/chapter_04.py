@@ -245,7 +245,10 @@ BANK = {
             layer(("/ d**0.5", "/ e**0.5"), says="scale-embed"),
             layer((" / d**0.5", ""), says="scale-missing"),
             layer(("softmax(dim=-1)", "softmax(dim=-2)"), says="softmax-query"),
-            layer(("self.v_proj(context)", "self.k_proj(context)"), says="value-from-key"),
+            layer(
+                ("self.v_proj(context)", "self.k_proj(context)"),
+                says="the values are made by k_proj",
+            ),
             layer(("self.out_proj(mixed)", "mixed"), says="out-missing"),
             layer(
                 ("(weights @ v).transpose(1, 2)", "(weights @ v).transpose(0, 1)"),
@@ -293,7 +296,7 @@ BANK = {
             layer(("self.out_proj(mixed)", "self.out_proj(mixed).detach()"), says="no gradient"),
             layer(
                 ("self.out_proj(mixed)", "self.out_proj(mixed) + x"),
-                says="x is added to the result",
+                says="it adds x to the result",
             ),
             code(
                 """
@@ -351,8 +354,8 @@ BANK = {
                 "mixed.flatten(1).unflatten(1, (mixed.shape[2], -1))",
                 says="joined as they lie in memory",
             ),
-            swap("dim=-1", "dim=-2", says="softmax-query"),
-            swap("scores.softmax(dim=-1)", "scores", says="the values are not"),
+            swap("dim=-1", "dim=-2", says="softmax runs over the queries"),
+            swap("scores.softmax(dim=-1)", "scores", says="there is no softmax"),
             code(
                 """
                 def healthy(q, k, v, num_heads):
@@ -419,11 +422,11 @@ BANK = {
             swap("deepcopy(layer)", "layer", says="changed the one that it was given"),
             swap("    return new\n", "    return None\n", says="returns None"),
             swap("    return new\n", "    return new.state_dict()\n", says="is asked for"),
-            swap("new.k_proj, new.v_proj)", "new.k_proj)", says="v_proj stands still"),
+            swap("new.k_proj, new.v_proj)", "new.k_proj)", says="v_proj did not move"),
             swap(
                 "new.q_proj, new.k_proj, new.v_proj",
                 "new.v_proj,",
-                says="q_proj and k_proj stand still",
+                says="q_proj and k_proj did not move",
             ),
             swap('"(h d) -> h d"', '"(d h) -> h d"', says="neighbouring rows"),
             swap("numbers[order].flatten()", "order", says="it raises"),
@@ -570,7 +573,7 @@ BANK = {
             swap("lost_together = before -", "lost_together =", says="so many are still read"),
             swap("lost_together = before -", "lost_together = 360 -", says="only what it read"),
             swap("0, [0, 1, 2, 3]", "1, [0, 1, 2, 3]", says="the heads of layer 1"),
-            swap("[0, 1, 2, 3]", "[0, 1, 2]", says="too small"),
+            swap("[0, 1, 2, 3]", "[0, 1, 2]", says="head 3 still speaks"),
         ],
         right=[
             code(SILENCE),

@@ -2,6 +2,21 @@
 
 from exercise_bank import Bank, code, swap
 
+
+def weighs(replaced, result="weights", says=""):
+    """Weights out of exp and sum of other scores; another end."""
+    return code(
+        f"""
+        def masked_weights(scores, attn_mask):
+            scores = {replaced}
+            powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+            weights = powers / powers.sum(dim=-1, keepdim=True)
+            return {result}
+        """,
+        says=says,
+    )
+
+
 BANK = {
     "05.1": Bank(
         wrong=[
@@ -41,7 +56,7 @@ BANK = {
             swap("(back >= 0) & (back < width)", "back < width", says="the future is open"),
             swap("(back >= 0) & (back < width)", "back >= 0", says="it is the causal mask"),
             swap("(back < width)", "(back < width - 1)", says="one too narrow"),
-            swap("(back < width)", "(back < 3)", says="the values are not"),
+            swap("(back < width)", "(back < 3)", says="the window is 3 wide, whatever"),
             swap(
                 "(back >= 0) & (back < width)",
                 "((back >= 0) & (back < width)).float()",
@@ -238,105 +253,133 @@ BANK = {
     ),
     "05.5": Bank(
         wrong=[
-            swap("-torch.inf", "0.0", says="a score of 0 is a score like any other"),
+            swap("-torch.inf", "0.0", says="a masked score counts as 0 when the largest is sought"),
+            weighs("scores.masked_fill(~attn_mask, 0.0)", says="a score of 0 is a score like any"),
+            weighs("scores * attn_mask", says="a score of 0 is a score like any"),
             code(
                 """
                 def masked_weights(scores, attn_mask):
-                    return scores.softmax(dim=-1) * attn_mask
+                    powers = scores.exp()
+                    return powers / powers.sum(dim=-1, keepdim=True) * attn_mask
                 """,
                 says="the rows no longer sum to 1",
             ),
             code(
                 """
                 def masked_weights(scores, attn_mask):
-                    weights = scores.softmax(dim=-1) * attn_mask
-                    return weights / weights.sum(dim=-1, keepdim=True)
-                """,
-                says="a masked score of 1000",
-            ),
-            swap("~attn_mask", "attn_mask", says="upside down"),
-            swap("masked_fill(~attn_mask, -", "masked_fill(attn_mask, -", says="upside down"),
-            code(
-                """
-                def masked_weights(scores, attn_mask):
-                    return scores.masked_fill(attn_mask, -torch.inf).softmax(-1).nan_to_num()
-                """,
-                says="the mask is upside down",
-            ),
-            swap("return weights.masked_fill(~attn_mask, 0.0)", "return weights", says="is NaN"),
-            swap("-torch.inf", "torch.inf", says="plus infinity"),
-            code(
-                """
-                def masked_weights(scores, attn_mask):
-                    return scores.masked_fill(~attn_mask, -1e9).softmax(dim=-1)
-                """,
-                says="goes to a masked key",
-            ),
-            code(
-                """
-                def masked_weights(scores, attn_mask):
-                    smallest = torch.finfo(scores.dtype).min
-                    return scores.masked_fill(~attn_mask, smallest).softmax(dim=-1)
-                """,
-                says="an empty row gets weights on masked keys",
-            ),
-            swap("-torch.inf", "-1e30", says="not for float16"),
-            code(
-                """
-                def masked_weights(scores, attn_mask):
-                    powers = scores.masked_fill(~attn_mask, -torch.inf).exp()
+                    powers = scores.exp() * attn_mask
                     return powers / powers.sum(dim=-1, keepdim=True)
                 """,
-                says="softmax subtracts the largest",
+                says="infinity times 0 is no number",
+            ),
+            code(
+                """
+                def masked_weights(scores, attn_mask):
+                    powers = scores.exp().masked_fill(~attn_mask, 0.0)
+                    total = powers.sum(dim=-1, keepdim=True)
+                    return powers / total.masked_fill(total == 0, 1.0)
+                """,
+                says="exp of a large score is infinite",
+            ),
+            code(
+                """
+                def masked_weights(scores, attn_mask):
+                    largest = scores.amax(dim=-1, keepdim=True)
+                    powers = (scores - largest).exp().masked_fill(~attn_mask, 0.0)
+                    total = powers.sum(dim=-1, keepdim=True)
+                    return powers / total.masked_fill(total == 0, 1.0)
+                """,
+                says="the largest score of the row is sought among the masked ones",
+            ),
+            code(
+                """
+                def masked_weights(scores, attn_mask):
+                    largest = (scores * attn_mask).amax(dim=-1, keepdim=True)
+                    powers = (scores - largest).exp().masked_fill(~attn_mask, 0.0)
+                    return powers / powers.sum(dim=-1, keepdim=True)
+                """,
+                says="a masked score counts as 0 when the largest is sought",
+            ),
+            code(
+                """
+                def masked_weights(scores, attn_mask):
+                    middle = scores.mean(dim=-1, keepdim=True)
+                    powers = (scores - middle).exp().masked_fill(~attn_mask, 0.0)
+                    return powers / powers.sum(dim=-1, keepdim=True)
+                """,
+                says="the mean of the row is subtracted",
+            ),
+            swap("~attn_mask", "attn_mask", says="upside down"),
+            weighs("scores.masked_fill(attn_mask, -torch.inf)", says="the mask is upside down"),
+            weighs("scores", says="there is no mask"),
+            weighs("scores + attn_mask", says="added as ones and zeros"),
+            weighs("scores.masked_fill(~attn_mask, torch.inf)", says="plus infinity"),
+            swap("total.masked_fill(total == 0, 1.0)", "total", says="an empty row becomes NaN"),
+            swap(".exp().masked_fill(~attn_mask, 0.0)", ".exp()", says="an empty row becomes NaN"),
+            weighs("scores.masked_fill(~attn_mask, -1e9)", says="gets weights on masked keys"),
+            weighs("scores.masked_fill(~attn_mask, -1e4)", says="only -inf is smaller than every"),
+            weighs(
+                "scores.masked_fill(~attn_mask, -1e9)",
+                "weights.masked_fill(~attn_mask, 0.0)",
+                says="not for float16",
+            ),
+            weighs(
+                "scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min)",
+                says="an empty row gets weights on masked keys",
             ),
             code(
                 """
                 def masked_weights(scores, attn_mask):
                     added = torch.zeros(attn_mask.shape, dtype=scores.dtype)
-                    added = added.masked_fill(~attn_mask, -torch.inf)
-                    return (scores + added).softmax(dim=-1).masked_fill(~attn_mask, 0.0)
+                    scores = scores + added.masked_fill(~attn_mask, -torch.inf)
+                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+                    weights = powers / powers.sum(dim=-1, keepdim=True)
+                    return weights.masked_fill(~attn_mask, 0.0)
                 """,
                 says="their gradient is NaN",
             ),
             code(
                 """
                 def masked_weights(scores, attn_mask):
-                    added = torch.zeros(attn_mask.shape, dtype=scores.dtype)
-                    added = added.masked_fill(~attn_mask, -torch.inf)
-                    return (scores + added).softmax(dim=-1).nan_to_num()
+                    scores = scores.masked_fill(~attn_mask, -torch.inf)
+                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+                    powers[powers.isnan()] = 0
+                    return powers / powers.sum(dim=-1, keepdim=True).clamp_min(1.0)
                 """,
-                says="their gradient is NaN",
+                says="written into after a step",
             ),
             code(
                 """
                 def masked_weights(scores, attn_mask):
                     scores.masked_fill_(~attn_mask, -torch.inf)
-                    return scores.softmax(dim=-1).masked_fill(~attn_mask, 0.0)
+                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+                    return (powers / powers.sum(dim=-1, keepdim=True)).nan_to_num()
                 """,
                 says="changed in place",
             ),
-            swap("softmax(dim=-1)", "softmax(dim=-2)", says="columns sum to 1"),
-            code(
-                """
-                def masked_weights(scores, attn_mask):
-                    return (scores + attn_mask).softmax(dim=-1)
-                """,
-                says="added as ones and zeros",
+            swap(
+                "powers.sum(dim=-1, keepdim=True)",
+                "powers.sum(dim=-2, keepdim=True)",
+                says="over the queries",
             ),
-            code(
-                """
-                def masked_weights(scores, attn_mask):
-                    return scores.softmax(dim=-1)
-                """,
-                says="there is no mask",
+            swap("powers.sum(dim=-1, keepdim=True)", "powers.sum()", says="the sum of all of them"),
+            swap(
+                "powers / total.masked_fill(total == 0, 1.0)",
+                "powers",
+                says="not divided by the sum",
             ),
-            code(
-                """
-                def masked_weights(scores, attn_mask):
-                    scores = scores.float().masked_fill(~attn_mask, -torch.inf)
-                    return scores.softmax(dim=-1).masked_fill(~attn_mask, 0.0)
-                """,
+            swap("powers.sum(dim=-1, keepdim=True)", "powers.sum(dim=-1)", says="it raises"),
+            swap(
+                "scores = scores.masked_fill",
+                "scores = scores.float().masked_fill",
                 says="the dtype is not",
+            ),
+            code(
+                """
+                def masked_weights(scores, attn_mask):
+                    return scores.masked_fill(~attn_mask, -torch.inf).softmax(dim=-1).nan_to_num()
+                """,
+                says="it calls softmax",
             ),
             code(
                 """
@@ -347,7 +390,7 @@ BANK = {
                     keys = torch.eye(d, dtype=scores.dtype).expand(*scores.shape[:2], d, d)
                     return attend(scores * d**0.5, keys, keys, attn_mask)[1]
                 """,
-                says="it calls scaled_dot_product_attention",
+                says="it calls",
             ),
         ],
         right=[
@@ -355,27 +398,40 @@ BANK = {
                 """
                 def masked_weights(scores, attn_mask):
                     empty = ~attn_mask.any(dim=-1, keepdim=True)
-                    opened = attn_mask | empty
-                    weights = torch.where(opened, scores, -torch.inf).softmax(dim=-1)
-                    return weights * ~empty
+                    scores = torch.where(attn_mask | empty, scores, -torch.inf)
+                    powers = torch.exp(scores - scores.amax(dim=-1, keepdim=True))
+                    return powers / powers.sum(dim=-1, keepdim=True) * ~empty
                 """
             ),
             code(
                 """
                 def masked_weights(scores, attn_mask):
-                    weights = scores.masked_fill(attn_mask.logical_not(), float("-inf"))
-                    return torch.nan_to_num(F.softmax(weights, -1), nan=0.0)
+                    scores = scores.masked_fill(attn_mask.logical_not(), float("-inf"))
+                    powers = (scores - scores.max(-1, keepdim=True).values.detach()).exp()
+                    return torch.nan_to_num(powers / powers.sum(-1, keepdim=True), nan=0.0)
                 """
             ),
             code(
                 """
                 def masked_weights(scores, attn_mask):
                     least = torch.finfo(scores.dtype).min
-                    weights = torch.where(attn_mask, scores, least).softmax(-1)
-                    return weights * attn_mask.any(-1, keepdim=True)
+                    scores = torch.where(attn_mask, scores, least)
+                    powers = (scores - scores.amax(-1, keepdim=True)).exp() * attn_mask
+                    return powers / powers.sum(-1, keepdim=True).clamp_min(0.5)
+                """
+            ),
+            code(
+                """
+                def masked_weights(scores, attn_mask):
+                    scores = scores.masked_fill(~attn_mask, -torch.inf)
+                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+                    weights = powers / powers.sum(dim=-1, keepdim=True)
+                    weights[weights.isnan()] = 0
+                    return weights
                 """
             ),
         ],
+        equivalent={},
     ),
     "05.6": Bank(
         wrong=[

@@ -11,8 +11,17 @@ RMS_MEAN = "x.square().mean(dim=-1, keepdim=True) + eps"
 
 
 def fed(line, *, says=""):
-    """The class of 06.2 with another last line."""
-    return swap("self.fc2(F.gelu(self.fc1(x)))", line, says=says)
+    """The class of 06.2 that makes something else of a piece."""
+    return swap("self.fc2(F.gelu(self.fc1(piece)))", line, says=says)
+
+
+def pieces(*lines, says=""):
+    """The class of 06.2 with another forward."""
+    solution = (
+        "pieces = x.split(self.tokens_at_once, dim=1)\n"
+        "        return torch.cat([self.fc2(F.gelu(self.fc1(piece))) for piece in pieces], dim=1)"
+    )
+    return swap(solution, ("\n" + " " * 8).join(lines), says=says)
 
 
 def healthy(*lines, says=""):
@@ -45,22 +54,63 @@ BANK = {
     ),
     "06.2": Bank(
         wrong=[
-            fed("self.fc2(self.fc1(x))", says="two Linears are one"),
-            fed("self.fc2(F.relu(self.fc1(x)))", says="bends with ReLU"),
-            fed("self.fc2(F.gelu(self.fc1(x), approximate='tanh'))", says="only comes close"),
-            fed("F.gelu(self.fc2(self.fc1(x)))", says="bends after fc2"),
-            fed("x + self.fc2(F.gelu(self.fc1(x)))", says="it adds x"),
-            fed("self.fc2(F.gelu(self.fc1(x))).mean(1, keepdim=True)", says="asked for is"),
-            fed("self.fc2(F.gelu(self.fc1(x.detach())))", says="no gradient reaches x"),
-            fed("self.fc2(F.gelu(self.fc1(x.float()).double()))", says="raises RuntimeError"),
-            fed("x", says="it returns x as it came"),
+            fed("self.fc2(self.fc1(piece))", says="two Linears are one"),
+            fed("self.fc2(F.relu(self.fc1(piece)))", says="bends with ReLU"),
+            fed("self.fc2(F.silu(self.fc1(piece)))", says="bends with SiLU"),
+            fed("self.fc2(F.gelu(self.fc1(piece), approximate='tanh'))", says="only comes close"),
+            fed("F.gelu(self.fc2(self.fc1(piece)))", says="bends after fc2"),
+            fed("piece + self.fc2(F.gelu(self.fc1(piece)))", says="it adds x"),
+            fed("self.fc2(F.gelu(self.fc1(piece.detach())))", says="no gradient reaches x"),
+            fed("self.fc2(F.gelu(self.fc1(piece.float()).double()))", says="raises RuntimeError"),
+            fed("piece", says="it returns x as it came"),
+            pieces("return self.fc2(F.gelu(self.fc1(x)))", says="all tokens go through at once"),
+            swap("x.split(self", "x.chunk(self", says="taken for the number of pieces"),
+            pieces(
+                "pieces = x.split(self.tokens_at_once)",
+                "return torch.cat([self.fc2(F.gelu(self.fc1(piece))) for piece in pieces])",
+                says="the cut runs along the batch",
+            ),
+            pieces(
+                "pieces = []",
+                "for start in range(0, x.shape[1] - self.tokens_at_once, self.tokens_at_once):",
+                "    piece = x[:, start : start + self.tokens_at_once]",
+                "    pieces.append(self.fc2(F.gelu(self.fc1(piece))))",
+                "return torch.cat(pieces, dim=1)",
+                says="the last piece may be shorter",
+            ),
+            pieces(
+                "for piece in x.split(self.tokens_at_once, dim=1):",
+                "    result = self.fc2(F.gelu(self.fc1(piece)))",
+                "return result",
+                says="only the last piece comes back",
+            ),
+            pieces(
+                "for piece in x.split(self.tokens_at_once, dim=1):",
+                "    return self.fc2(F.gelu(self.fc1(piece)))",
+                says="only the first piece comes back",
+            ),
+            pieces(
+                "inner = F.gelu(self.fc1(x))",
+                "pieces = inner.split(self.tokens_at_once, dim=1)",
+                "return torch.cat([self.fc2(piece) for piece in pieces], dim=1)",
+                says="all tokens go through at once",
+            ),
+            pieces(
+                "for start in range(0, x.shape[1], self.tokens_at_once):",
+                "    piece = slice(start, start + self.tokens_at_once)",
+                "    x[:, piece] = self.fc2(F.gelu(self.fc1(x[:, piece].clone())))",
+                "return x",
+                says="x was changed in place",
+            ),
+            swap(", dim=1)\n", ")\n", says="the cut runs along the batch"),
             swap("mlp_dim)\n", "embed_dim)\n", says="fc1.weight has shape"),
             swap("embed_dim, mlp_dim)\n", "embed_dim, 4 * embed_dim)\n", says="has shape"),
             swap("self.fc1", "self.linear1", says="has no fc1.weight"),
+            swap("self.fc1 =", "fc1 =", says="assign each layer to self"),
             swap(
                 "self.fc2 = nn.Linear(mlp_dim, embed_dim)",
                 "self.fc2 = nn.Linear(mlp_dim, embed_dim, bias=False)",
-                says="has no fc2.bias",
+                says="built without a bias",
             ),
             swap(
                 "self.fc2 = nn.Linear(mlp_dim, embed_dim)",
@@ -71,42 +121,56 @@ BANK = {
             code(
                 """
                 class FeedForward(encoder.FeedForward):
-                    pass
+                    def __init__(self, embed_dim, mlp_dim, tokens_at_once):
+                        super().__init__(embed_dim, mlp_dim)
+                        self.tokens_at_once = tokens_at_once
+
+                    def forward(self, x):
+                        pieces = x.split(self.tokens_at_once, dim=1)
+                        return torch.cat([super(FeedForward, self).forward(p) for p in pieces], 1)
                 """,
                 says="it calls FeedForward",
             ),
-            code("FeedForward = encoder.FeedForward", says="it calls FeedForward"),
         ],
         right=[
             fed(
-                "self.fc2((t := self.fc1(x)) * (1 + torch.erf(t / torch.tensor(2.0).sqrt())) / 2)",
+                "self.fc2((t := self.fc1(piece)) * (1 + torch.erf(t / torch.tensor(2.0).sqrt()))"
+                " / 2)",
             ),
             code(
                 """
                 class FeedForward(nn.Module):
-                    def __init__(self, embed_dim, mlp_dim):
+                    def __init__(self, embed_dim, mlp_dim, tokens_at_once):
                         super().__init__()
+                        self.size = tokens_at_once
                         self.fc1 = nn.Linear(embed_dim, mlp_dim)
                         self.act = nn.GELU()
                         self.fc2 = nn.Linear(mlp_dim, embed_dim)
 
                     def forward(self, x):
-                        return self.fc2(self.act(self.fc1(x)))
+                        result = torch.empty_like(x)
+                        for start in range(0, x.shape[1], self.size):
+                            here = slice(start, start + self.size)
+                            result[:, here] = self.fc2(self.act(self.fc1(x[:, here])))
+                        return result
                 """
             ),
             code(
                 """
                 class FeedForward(nn.Module):
-                    def __init__(self, embed_dim, mlp_dim):
+                    def __init__(self, embed_dim, mlp_dim, tokens_at_once):
                         super().__init__()
                         self.fc2 = nn.LazyLinear(embed_dim)
                         self.fc1 = nn.Linear(embed_dim, mlp_dim)
                         self.fc2(torch.zeros(1, mlp_dim))
 
-                    def forward(self, tokens):
-                        inner = tokens @ self.fc1.weight.T + self.fc1.bias
+                    def one(self, token):
+                        inner = token @ self.fc1.weight.T + self.fc1.bias
                         inner = inner * (1 + torch.erf(inner / 2**0.5)) / 2
                         return inner @ self.fc2.weight.T + self.fc2.bias
+
+                    def forward(self, tokens):
+                        return torch.stack([self.one(t) for t in tokens.unbind(1)], dim=1)
                 """
             ),
         ],
@@ -114,12 +178,12 @@ BANK = {
     "06.3": Bank(
         wrong=[
             swap('"weight": linear.weight[:, :, None], ', '"weight": conv.weight, ', says="weight"),
-            swap('"bias": linear.bias', '"bias": conv.bias', says="its bias is not that of"),
+            swap('"bias": linear.bias', '"bias": conv.bias', says="its bias is not taken over"),
             swap(
                 '    conv.load_state_dict({"weight": linear.weight[:, :, None], '
                 '"bias": linear.bias})\n',
                 "",
-                says="its weight and bias are not those",
+                says="its weight and bias is not taken over",
             ),
             swap("linear.weight[:, :, None]", "linear.weight", says="raises RuntimeError"),
             swap("return conv\n", "return linear\n", says="returns a Linear"),
@@ -203,7 +267,7 @@ BANK = {
                     conv.load_state_dict({"weight": weight[:, :, None], "bias": linear.bias})
                     return conv
                 """,
-                says="its weight is not that of",
+                says="its weight is not taken over",
             ),
             swap("= 5", "= 3", says="the second carries it one token further"),
             swap("= 5", "= 1", says="a window of three sees"),

@@ -21,36 +21,49 @@ def stack(*lines, says=""):
     return code(STACK.replace("BUILD", ("\n" + " " * 12).join(lines)), says=says)
 
 
-def block(pre, post, says=""):
+STEPS = {
+    "pre": "x = x + attend(self.norm1(x)); return x + self.mlp(self.norm2(x))",
+    "out": "x = x + self.norm1(attend(x)); return x + self.norm2(self.mlp(x))",
+    "side": "return x + attend(self.norm1(x)) + self.mlp(self.norm2(x))",
+}
+POST = "x = self.norm1(x + attend(x)); return self.norm2(x + self.mlp(x))"
+
+
+def block(says="", **steps):
     """A block with the right parts and the given steps, each a text with one line after another."""
-    steps = "".join(f"            {line}\n" for line in pre.split("; "))
-    other = "".join(f"        {line}\n" for line in post.split("; "))
+    branches = "".join(
+        f"        if self.order == {order!r}:\n"
+        + "".join(f"            {line}\n" for line in lines.split("; "))
+        for order, lines in (STEPS | steps).items()
+    )
     return code(
         "class Block(nn.Module):\n"
-        "    def __init__(self, embed_dim, num_heads, mlp_dim, norm_first=True):\n"
+        "    def __init__(self, embed_dim, num_heads, mlp_dim, order='pre'):\n"
         "        super().__init__()\n"
-        "        self.norm_first = norm_first\n"
+        "        self.order = order\n"
         "        self.norm1, self.norm2 = nn.LayerNorm(embed_dim), nn.LayerNorm(embed_dim)\n"
         "        self.attn = MultiHeadAttention(embed_dim, num_heads)\n"
         "        self.mlp = FeedForward(embed_dim, mlp_dim)\n\n"
         "    def forward(self, x, attn_mask=None):\n"
         "        def attend(x):\n"
         "            return self.attn(x, attn_mask=attn_mask)\n\n"
-        f"        if self.norm_first:\n{steps}{other}",
+        f"{branches}",
         says=says,
     )
 
 
-PRE = "x = x + attend(self.norm1(x)); return x + self.mlp(self.norm2(x))"
-POST = "x = self.norm1(x + attend(x)); return self.norm2(x + self.mlp(x))"
+def sources(*lines, says=""):
+    """A function `sources` of these lines."""
+    body = "".join(f"    {line}\n" for line in lines)
+    return code("def sources(maps, own, token):\n" + body, says=says)
 
 
-def rollout(*lines, says=""):
-    """A rollout of these lines."""
-    return code("def rollout(maps, own):\n" + "".join(f"    {line}\n" for line in lines), says=says)
-
-
-EYE = "eye = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)"
+ROW = (
+    "b, _, n, _ = maps[0].shape",
+    "row = torch.zeros(b, n, dtype=maps[0].dtype)",
+    "row[:, token] = 1",
+)
+GATHERED = 'gathered = einsum(row, weights.mean(dim=1), "b i, b i j -> b j")'
 
 
 def shift(*lines, says=""):
@@ -167,118 +180,121 @@ BANK = {
     ),
     "07.3": Bank(
         wrong=[
-            block(POST, POST, says="this is post-norm, norm(x + part(x))"),
-            block(PRE, PRE, says="this is pre-norm, x + part(norm(x))"),
-            block(POST, PRE, says="with norm_first=True, "),
+            block(pre=POST, says="this is post-norm"),
+            block(pre=STEPS["out"], says='these are the steps of order="out"'),
+            block(out=STEPS["pre"], says='these are the steps of order="pre"'),
+            block(side=STEPS["pre"], says='these are the steps of order="pre"'),
             block(
-                "x = self.norm1(x); x = x + attend(x); x = self.norm2(x); return x + self.mlp(x)",
-                POST,
-                says="residual-from-norm",
+                side="x = x + attend(self.norm1(x)) + self.mlp(self.norm1(x)); return x",
+                says="norm1 stands in both halves",
+            ),
+            block(side="return x + attend(x) + self.mlp(x)", says="without their norms"),
+            block(
+                side="return (x + attend(self.norm1(x))) + (x + self.mlp(self.norm2(x)))",
+                says="the stream is added twice",
             ),
             block(
-                "x = attend(self.norm1(x)); return self.mlp(self.norm2(x))",
-                POST,
-                says="residual-missing",
+                out="return x + self.norm1(attend(x)) + self.norm2(self.mlp(x))",
+                says="the feed-forward reads the stream as it came into the block",
             ),
             block(
-                PRE,
-                "x = self.norm1(attend(x)); return self.norm2(x + self.mlp(x))",
-                says="residual-missing",
+                pre="x = self.norm1(x); x = x + attend(x); "
+                "x = self.norm2(x); return x + self.mlp(x)",
+                says="both sums add to a normalised x",
             ),
             block(
-                "start = x; x = x + attend(self.norm1(x)); return start + self.mlp(self.norm2(x))",
-                POST,
+                pre="x = attend(self.norm1(x)); return self.mlp(self.norm2(x))",
+                says="is not added to the stream",
+            ),
+            block(
+                pre="start = x; x = x + attend(self.norm1(x)); "
+                "return start + self.mlp(self.norm2(x))",
                 says="residual-from-input",
             ),
             block(
-                "x = x + self.mlp(self.norm2(x)); return x + attend(self.norm1(x))",
-                POST,
+                pre="x = x + self.mlp(self.norm2(x)); return x + attend(self.norm1(x))",
                 says="the feed-forward runs first",
             ),
             block(
-                "return x + attend(self.norm1(x)) + self.mlp(self.norm2(x))",
-                POST,
-                says="not what the attention added",
+                out="x = x + self.norm2(self.mlp(x)); return x + self.norm1(attend(x))",
+                says="the feed-forward runs first",
             ),
             block(
-                PRE.replace("attend(self.norm1(x))", "self.attn(self.norm1(x))"),
-                POST,
+                pre="x = x + self.attn(self.norm1(x)); return x + self.mlp(self.norm2(x))",
                 says="the mask is not handed on",
             ),
             block(
-                PRE.replace(
-                    "attend(self.norm1(x))",
-                    "self.attn(self.norm1(x), attn_mask=None if attn_mask is None else ~attn_mask)",
-                ),
-                POST,
+                pre="blocked = None if attn_mask is None else ~attn_mask; "
+                "x = x + self.attn(self.norm1(x), attn_mask=blocked); "
+                "return x + self.mlp(self.norm2(x))",
                 says="the mask is inverted",
             ),
             block(
-                "x = x + self.norm1(attend(x)); return x + self.norm2(self.mlp(x))",
-                POST,
-                says="normed before it is added",
+                pre="x = x + attend(self.norm2(x)); return x + self.mlp(self.norm1(x))",
+                says="norm1 and norm2 have changed places",
             ),
             block(
-                "x = x + attend(self.norm2(x)); return x + self.mlp(self.norm1(x))",
-                POST,
-                says="the values are not",
+                out="x = x + self.norm1(attend(x)); return x + self.norm1(self.mlp(x))",
+                says="norm1 stands in both halves",
             ),
             block(
-                "x += attend(self.norm1(x)); return x + self.mlp(self.norm2(x))",
-                POST,
+                pre="x += attend(self.norm1(x)); return x + self.mlp(self.norm2(x))",
                 says="x was changed in place",
             ),
-            swap("nn.LayerNorm(embed_dim)", "nn.LayerNorm(embed_dim, eps=1e-3)", says="norm-eps"),
+            block(out="x = x + self.norm1(attend(x)); x + self.norm2(self.mlp(x))", says="None"),
+            swap(
+                "nn.LayerNorm(embed_dim)", "nn.LayerNorm(embed_dim, eps=1e-3)", says="another eps"
+            ),
             swap(
                 "FeedForward(embed_dim, mlp_dim)",
                 'FeedForward(embed_dim, mlp_dim, activation="relu")',
-                says="the values are not",
+                says="it bends with ReLU",
             ),
-            swap("self.norm2 = nn.LayerNorm(embed_dim)", "self.norm2 = self.norm1", says="norm"),
+            swap("self.norm2 = nn.LayerNorm(embed_dim)", "self.norm2 = self.norm1", says="the two"),
             swap("self.mlp", "self.feed_forward", says="keep the names that the card gives"),
             code(
                 """
                 class Block(EncoderBlock):
-                    pass
+                    def __init__(self, embed_dim, num_heads, mlp_dim, order):
+                        super().__init__(embed_dim, num_heads, mlp_dim)
                 """,
                 says="it calls EncoderBlock",
             ),
         ],
         right=[
-            block(
-                "gathered = torch.add(attend(self.norm1(x)), x); "
-                "return self.mlp(self.norm2(gathered)) + gathered",
-                "gathered = self.norm1(attend(x) + x); "
-                "return self.norm2(self.mlp(gathered).add(gathered))",
-            ),
+            block(),
             code(
                 """
                 class Block(nn.Module):
-                    def __init__(self, embed_dim, num_heads, mlp_dim, norm_first=True):
+                    def __init__(self, embed_dim, num_heads, mlp_dim, order="pre"):
                         super().__init__()
-                        self.norm_first = norm_first
+                        self.order = order
                         self.mlp = FeedForward(embed_dim=embed_dim, mlp_dim=mlp_dim)
                         self.attn = MultiHeadAttention(embed_dim=embed_dim, num_heads=num_heads)
                         for name in ("norm1", "norm2"):
                             self.add_module(name, nn.LayerNorm([embed_dim]))
 
-                    def add(self, norm, part, x):
-                        return x + part(norm(x)) if self.norm_first else norm(x + part(x))
+                    def said(self, norm, part, x):
+                        return norm(part(x)) if self.order == "out" else part(norm(x))
 
                     def forward(self, x, attn_mask=None):
-                        x = self.add(self.norm1, lambda y: self.attn(y, attn_mask=attn_mask), x)
-                        return self.add(self.norm2, self.mlp, x)
+                        def attend(y):
+                            return self.attn(y, attn_mask=attn_mask)
+
+                        first = self.said(self.norm1, attend, x)
+                        read = x if self.order == "side" else x + first
+                        return x + first + self.said(self.norm2, self.mlp, read)
                 """
             ),
         ],
     ),
     "07.4": Bank(
         wrong=[
-            code("Healthy = Sick", says="layers-shared"),
+            code("Healthy = Sick", says="layers-same-init"),
             stack(
                 "block = EncoderBlock(embed_dim, num_heads, mlp_dim)",
                 "self.layers = nn.ModuleList(block for _ in range(num_layers))",
-                says="layers-shared",
+                says="are one and the same",
             ),
             stack(
                 "from copy import deepcopy",
@@ -291,26 +307,26 @@ BANK = {
                 "for block in blocks:",
                 "    block.mlp = blocks[0].mlp",
                 "self.layers = nn.ModuleList(blocks)",
-                says="the blocks share one feed-forward",
+                says="layers.0.mlp.fc1.weight and layers.1.mlp.fc1.weight are one",
             ),
             stack(
                 "self.layers = [",
                 "    EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers)",
                 "]",
-                says="has no layers.0",
+                says="a list of Python",
             ),
             stack(
                 "self.layers = nn.ModuleList(",
                 "    EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers - 1)",
                 ")",
-                says="has no layers.",
+                says="layers holds 1 block with num_layers=2",
             ),
             stack(
                 "self.layers = nn.ModuleList(",
                 "    EncoderBlock(embed_dim, num_heads, mlp_dim, norm_first=False)",
                 "    for _ in range(num_layers)",
                 ")",
-                says="norm-order",
+                says="the blocks are post-norm",
             ),
             swap("return self.norm(x)", "return x", says="the last norm is missing"),
             swap("x = layer(x)", "x = self.norm(layer(x))", says="runs after every block, too"),
@@ -328,7 +344,7 @@ BANK = {
             swap(
                 "x = layer(x)\n        return self.norm(x)",
                 "result = layer(x)\n        return self.norm(result)",
-                says="stack-last-only",
+                says="only the last block counts",
             ),
             swap("x = layer(x)", "x = x + layer(x)", says="adds to the stream itself"),
             swap("in self.layers:", "in reversed(self.layers):", says="in the wrong order"),
@@ -354,6 +370,13 @@ BANK = {
                 "self.layers = nn.ModuleList()",
                 "for _ in range(num_layers):",
                 "    self.layers.append(EncoderBlock(embed_dim, num_heads, mlp_dim))",
+            ),
+            stack(
+                "block = EncoderBlock(embed_dim, num_heads, mlp_dim)",
+                "self.layers = nn.ModuleList(deepcopy(block) for _ in range(num_layers))",
+                "for part in self.layers.modules():",
+                "    if hasattr(part, 'reset_parameters'):",
+                "        part.reset_parameters()",
             ),
             stack(
                 "layers = [EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers)]",
@@ -455,119 +478,119 @@ BANK = {
     ),
     "07.6": Bank(
         wrong=[
+            swap("reversed(maps)", "maps", says="from the first to the last"),
+            swap("own * row + (1 - own) *", "(1 - own) * row + own *", says="are exchanged"),
             swap(
-                "(own * itself + (1 - own) * weights.mean(dim=1)) @ path",
-                "path @ (own * itself + (1 - own) * weights.mean(dim=1))",
-                says="the later one stands on the left",
+                "own * row + (1 - own) * gathered", "(row + gathered) / 2", says="own is not used"
             ),
-            swap(
-                "own * itself + (1 - own) *",
-                "(1 - own) * itself + own *",
-                says="own and 1 - own are exchanged",
-            ),
-            swap(
-                "(own * itself + (1 - own) * weights.mean(dim=1))",
-                "(itself + weights.mean(dim=1)) / 2",
-                says="own is not used",
-            ),
-            swap("own * itself + ", "", says="add own times torch.eye"),
-            swap("own * itself + (1 - own) *", "", says="without the token's own share"),
+            swap("own * row + ", "", says="add own times the row"),
+            swap("own * row + (1 - own) * gathered", "gathered", says="without the token's own"),
             swap("(1 - own) *", "", says="not multiplied by 1 - own"),
-            swap("own * itself", "itself", says="torch.eye is not multiplied by own"),
+            swap("own * row", "row", says="the own part is not multiplied by own"),
+            swap("own * row + (1 - own) *", "row +", says="own and 1 - own are missing"),
             swap("weights.mean(dim=1)", "weights.sum(dim=1)", says="summed, not averaged"),
             swap("weights.mean(dim=1)", "weights.amax(dim=1)", says="the largest weight"),
             swap("weights.mean(dim=1)", "weights[:, 0]", says="the first head alone"),
-            swap("@ path", "@ itself", says="the last layer alone"),
-            swap("in maps:", "in maps[1:]:", says="the first layer is missing"),
-            swap("in maps:", "in maps[:-1]:", says="the last layer is missing"),
-            swap("in maps:", "in maps[::-1]:", says="the later one stands on the left"),
-            swap("@ path", "+ path - itself / 2", says="the values are not"),
-            rollout(
-                EYE,
-                "path = 1",
-                "for weights in maps:",
-                "    path = (own * eye + (1 - own) * weights.mean(dim=1)) * path",
-                "return path",
-                says="multiplied number by number",
+            swap(
+                "b i, b i j -> b j", "b j, b i j -> b i", says="follows where the token's numbers"
             ),
-            swap("own * itself", "own", says="own is added everywhere"),
-            rollout(
-                EYE,
-                "path = eye",
+            sources(
+                *ROW,
+                "for weights in maps:",
+                "    row = own * row + (1 - own) * (weights.mean(dim=1) @ row[..., None])[..., 0]",
+                "return row",
+                says="follows where the numbers of an input token go",
+            ),
+            swap("reversed(maps)", "maps[-1:]", says="the last layer alone"),
+            swap("reversed(maps)", "maps[:1]", says="the first layer alone"),
+            swap("reversed(maps)", "reversed(maps[1:])", says="the first layer is missing"),
+            swap("reversed(maps)", "reversed(maps[:-1])", says="the last layer is missing"),
+            swap("row[:, token] = 1", "row[:, 0] = 1", says="whatever token was asked for"),
+            swap("own * row", "own", says="own is added everywhere"),
+            sources(
+                *ROW,
+                "total = torch.zeros_like(row)",
+                "for weights in maps:",
+                f"    {GATHERED}",
+                "    total = total + own * row + (1 - own) * gathered",
+                "return total",
+                says="the layers are added",
+            ),
+            sources(
+                *ROW,
                 "while maps:",
-                "    path = (own * eye + (1 - own) * maps.pop(0).mean(dim=1)) @ path",
-                "return path",
+                "    row = own * row + (1 - own) * (row[:, None] @ maps.pop().mean(dim=1))[:, 0]",
+                "return row",
                 says="maps is shorter or longer afterwards",
             ),
-            swap(", dtype=maps[0].dtype", "", says="float"),
-            swap("weights.mean(dim=1)", "weights.mean(dim=0)", says="asked for is"),
-            rollout(
-                EYE,
+            swap(", dtype=maps[0].dtype", "", says="expected scalar type"),
+            swap("weights.mean(dim=1)", "weights.mean(dim=0)", says="raises"),
+            sources(
+                *ROW,
                 "for weights in maps:",
                 "    weights *= 1 - own",
-                "tables = [weights.mean(dim=1) + own * eye for weights in maps]",
-                "path = tables[0]",
-                "for table in tables[1:]:",
-                "    path = table @ path",
-                "return path",
+                "for weights in reversed(maps):",
+                f"    {GATHERED}",
+                "    row = own * row + gathered",
+                "return row",
                 says="maps was changed in place",
             ),
-            rollout(
-                EYE,
-                "first, *others = [own * eye + (1 - own) * w.mean(dim=1) for w in maps]",
-                "for other in others[:]:",
-                "    first = first + other",
-                "return first",
-                says="added, not multiplied",
-            ),
-            rollout(
-                EYE,
-                "first, second, *others = [own * eye + (1 - own) * w.mean(dim=1) for w in maps]",
-                "path = second @ first",
-                "for other in others:",
-                "    path = other @ path",
-                "return path",
-                says="it raises ValueError",
-            ),
-            rollout(
-                EYE,
-                "path = eye",
+            sources(
+                "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)",
+                "path = itself",
                 "for weights in maps:",
-                "    path = (own * eye + (1 - own) * weights.detach().mean(dim=1)) @ path",
+                "    path = (own * itself + (1 - own) * weights.mean(dim=1)) @ path",
+                "return path[:, token]",
+                says="two tables (n, n) are multiplied",
+            ),
+            sources(
+                "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)",
+                "path = itself",
+                "for weights in maps:",
+                "    path = (own * itself + (1 - own) * weights.mean(dim=1)) @ path",
                 "return path",
-                says="no gradient reaches maps",
+                says="one token was asked for",
+            ),
+            sources(
+                "*others, last = maps",
+                "row = (1 - own) * last.mean(dim=1)[:, token]",
+                "row[:, token] += own",
+                "second = others.pop()",
+                "row = own * row + (1 - own) * (row[:, None] @ second.mean(dim=1))[:, 0]",
+                "for weights in reversed(others):",
+                f"    {GATHERED}",
+                "    row = own * row + (1 - own) * gathered",
+                "return row",
+                says="raises IndexError",
             ),
         ],
         right=[
-            rollout(
-                "path = None",
-                "for weights in maps:",
-                "    table = (1 - own) * weights.mean(dim=1)",
-                "    table.diagonal(dim1=-2, dim2=-1).add_(own)",
-                "    path = table if path is None else table @ path",
-                "return path",
+            sources(
+                "row = own * torch.eye(maps[-1].shape[-1], dtype=maps[-1].dtype)[token]",
+                "row = row + (1 - own) * maps[-1].mean(dim=1)[:, token]",
+                "for weights in maps[-2::-1]:",
+                "    gathered = torch.bmm(row[:, None], weights.mean(dim=1))[:, 0]",
+                "    row = torch.lerp(gathered, row, own)",
+                "return row",
             ),
-            rollout(
-                "def table(weights):",
-                "    eye = torch.eye(weights.shape[-1]).to(weights)",
-                "    return torch.lerp(weights.mean(dim=1), eye, own)",
-                "path = table(maps[-1])",
-                "for weights in reversed(maps[:-1]):",
-                "    path = torch.einsum('bij,bjk->bik', path, table(weights))",
-                "return path",
+            sources(
+                "table = [w.mean(dim=1) * (1 - own) for w in maps]",
+                "for one in table:",
+                "    one.diagonal(dim1=-2, dim2=-1).add_(own)",
+                "    one /= one.sum(dim=-1, keepdim=True)",
+                "row = table.pop()[:, token]",
+                "while table:",
+                "    row = (row[..., None] * table.pop()).sum(dim=1)",
+                "return row",
+            ),
+            sources(
+                *ROW,
+                "for weights in maps[::-1]:",
+                "    row = own * row + (1 - own) * (row[:, None] @ weights.detach().mean(1))[:, 0]",
+                "return row",
             ),
         ],
-        equivalent={
-            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype) => "
-            "itself = torch.eye(maps[0].shape[-2], dtype=maps[0].dtype)": "there are as many "
-            "queries as keys: the same tokens",
-            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype) => "
-            "itself = torch.eye(maps[-1].shape[-1], dtype=maps[0].dtype)": "all layers have the "
-            "same tokens",
-            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype) => "
-            "itself = torch.eye(maps[0].shape[-1], dtype=maps[-1].dtype)": "all maps "
-            "have one dtype",
-        },
+        equivalent={},
     ),
     "07.7": Bank(
         wrong=[

@@ -12,8 +12,8 @@ def healthy(body, says=""):
 BANK = {
     "08.1": Bank(
         wrong=[
-            swap("(7, 3, 3)", "(3, 7, 7)", says="look at"),
-            swap("(3, 7, 7)", "(7, 3, 3)", says="look at"),
+            swap("(7, 3, 3)", "(3, 7, 7)", says="its shape with batch_first=True"),
+            swap("(3, 7, 7)", "(7, 3, 3)", says="its shape without batch_first=True"),
             swap("(3, 7, 7)", "(3, 4, 7, 7)", says="needs 3 axes"),
             swap("(7, 3, 3)", "(3, 7, 3)", says="right sizes in another order"),
             swap("(3, 7, 7)", "(3, 7, 24)", says="look at j"),
@@ -29,25 +29,51 @@ BANK = {
             swap(
                 "range(1, tokens.shape[1])",
                 "[tokens.shape[1] - 1]",
-                says="whose token 1 alone leaks, into token 0",
+                says="only the last token is changed",
             ),
-            swap("range(1, tokens.shape[1])", "[1]", says="it says True for"),
+            swap("range(1, tokens.shape[1])", "[1]", says="it tries only the place 1"),
             swap(
                 "range(1, tokens.shape[1])",
                 "range(2, tokens.shape[1])",
-                says="whose token 1 alone leaks, into token 0",
+                says="it begins at place 2",
             ),
             swap(
                 "range(1, tokens.shape[1])",
                 "range(1, tokens.shape[1] - 1)",
-                says="into the one before",
+                says="the last place is missing",
             ),
             swap("tokens.clone()", "tokens", says="changed in place"),
             swap(
                 "torch.randn_like(changed[:, place:])",
                 "changed[:, place:] + 1",
-                says="a token plus 1 is the same token",
+                says="the same number is added to all of a token",
             ),
+            swap(
+                "torch.randn_like(changed[:, place:])",
+                "changed[:, place:] * 2",
+                says="the later tokens are only multiplied by a number",
+            ),
+            swap(
+                "changed[:, place:] = torch.randn_like(changed[:, place:])",
+                "changed[:, place:, 0] += 1",
+                says="only number 0 of the later tokens is changed",
+            ),
+            swap(
+                "changed[:, place:] = torch.randn_like(changed[:, place:])",
+                "changed[:, place:, -1] += 1",
+                says="only the last number of the later tokens is changed",
+            ),
+            swap(
+                "torch.randn_like(changed[:, place:])",
+                "changed[:, place:].flip(1)",
+                says="only put into another order",
+            ),
+            swap(
+                "changed[:, place:] = torch.randn_like(changed[:, place:])",
+                "changed[place:] = torch.randn_like(changed[place:])",
+                says="later samples are changed",
+            ),
+            swap("    return True\n", "    return False\n", says="it says False of every layer"),
             code(
                 """
                 def past_is_blind(run, tokens):
@@ -60,7 +86,7 @@ BANK = {
                             return False
                     return True
                 """,
-                says="have mean 0",
+                says="they always sum to 0",
             ),
             code(
                 """
@@ -73,7 +99,7 @@ BANK = {
                             return False
                     return True
                 """,
-                says="only the last sample sees the future",
+                says="only the first sample is looked at",
             ),
             code(
                 """
@@ -86,30 +112,30 @@ BANK = {
                             return False
                     return True
                 """,
-                says="only the last number of each result",
+                says="only number 0 of each result is looked at",
             ),
-            swap("[:, :place]", "[:, : place + 1]", says="it says False for a causal attention"),
+            swap("[:, :place]", "[:, : place + 1]", says="the result at the first changed place"),
             swap("before[:, :place]", "before[:, place:]", says="it says False for"),
-            swap("if not torch", "if torch", says="it says False for a causal attention"),
-            swap("atol=1e-6", "atol=1e-1", says="only a little"),
+            swap("if not torch", "if torch", says="it is turned round"),
+            swap("atol=1e-6", "atol=1e-1", says="a small leak does not show"),
             swap(
                 "changed[:, place:] = torch.randn_like(changed[:, place:])",
                 "changed[:, place:] = changed[:, place:]",
-                says="it says True for an attention without a mask",
+                says="says True of every layer",
             ),
             code(
                 """
                 def past_is_blind(run, tokens):
                     return True
                 """,
-                says="it says True for an attention without a mask",
+                says="says True of every layer",
             ),
             code(
                 """
                 def past_is_blind(run, tokens):
                     return run(tokens).shape == tokens.shape
                 """,
-                says="it says True for an attention without a mask",
+                says="says True of every layer",
             ),
             code(
                 """
@@ -185,31 +211,77 @@ BANK = {
     ),
     "08.3": Bank(
         wrong=[
+            code("Healthy = Sick", says="this is Sick, pre-norm"),
+            healthy(["return super().forward(x)"], "this is Sick, pre-norm"),
             healthy(
-                ["x = x + self.mlp(self.norm2(x))", "return x + self.attn(self.norm1(x))"],
-                "runs before the attention",
+                ["x = x + self.norm1(self.attn(x))", "return x + self.norm2(self.mlp(x))"],
+                "the norm stands around the part alone",
             ),
             healthy(
-                ["x = x + self.attn(self.norm2(x))", "return x + self.mlp(self.norm1(x))"],
-                "changed places",
+                ["x = x + self.attn(self.norm1(x))", "return self.norm2(x + self.mlp(x))"],
+                "the first half is still pre-norm",
+            ),
+            healthy(
+                ["x = self.norm1(x + self.attn(x))", "return x + self.mlp(self.norm2(x))"],
+                "the second half is still pre-norm",
+            ),
+            healthy(
+                [
+                    "x = self.norm1(x + self.attn(self.norm1(x)))",
+                    "return self.norm2(x + self.mlp(self.norm2(x)))",
+                ],
+                "each norm is used twice",
+            ),
+            healthy(
+                [
+                    "x = x + self.attn(self.norm1(x))",
+                    "x = x + self.mlp(self.norm2(x))",
+                    "return self.norm2(x)",
+                ],
+                "pre-norm with a norm at the end",
+            ),
+            healthy(
+                [
+                    "x = self.norm1(x)",
+                    "x = x + self.attn(x)",
+                    "x = self.norm2(x)",
+                    "return x + self.mlp(x)",
+                ],
+                "it adds norm(x) to the results",
+            ),
+            healthy(
+                ["x = self.norm1(x + self.attn(x))", "return x + self.mlp(x)"],
+                "the second sum is not normalised",
+            ),
+            healthy(
+                ["x = x + self.attn(x)", "return self.norm2(x + self.mlp(x))"],
+                "the first sum is not normalised",
             ),
             healthy(["x = x + self.attn(x)", "return x + self.mlp(x)"], "no norm at all"),
+            swap("self.norm2(x + ", "self.norm1(x + ", says="norm1 stands in both halves"),
+            healthy(
+                ["x = self.norm2(x + self.attn(x))", "return self.norm1(x + self.mlp(x))"],
+                "changed places",
+            ),
+            healthy(
+                ["x = self.norm2(x + self.mlp(x))", "return self.norm1(x + self.attn(x))"],
+                "the feed-forward runs first",
+            ),
+            swap("return self.norm2(x + self.mlp(x))", "return x", says="feed-forward is missing"),
+            swap("self.norm2(x + self.mlp(x))", "self.norm2(self.mlp(x))", says="norm2(x + ...)"),
+            swap("self.norm1(x + self.attn(x))", "self.norm1(self.attn(x))", says="norm1(x + ...)"),
+            healthy(
+                ["y = self.norm1(x + self.attn(x))", "return self.norm2(x + self.mlp(y))"],
+                "what the first half made is lost",
+            ),
+            healthy(
+                ["y = self.norm1(x + self.attn(x))", "return self.norm2(y + self.mlp(x))"],
+                "reads what came into the block",
+            ),
             healthy(["return x"], "as it came"),
-            code("Healthy = Sick", says="norm(x) to the results instead of x"),
-            swap(
-                "self.mlp(self.norm2(x))", "self.mlp(self.norm1(x))", says="both halves use norm1"
-            ),
-            swap("self.mlp(self.norm2(x))", "self.mlp(x)", says="reads the stream without a norm"),
-            swap("return x + self.mlp(self.norm2(x))", "return x", says="feed-forward is missing"),
-            swap("x = x + self.attn", "x = self.attn", says="residual"),
-            swap("x + self.mlp(self.norm2(x))", "self.mlp(self.norm2(x))", says="residual"),
-            healthy(["return x + self.attn(self.norm1(x)) + self.mlp(self.norm2(x))"], "not what"),
             healthy(
-                ["x = self.norm1(x + self.attn(x))", "return self.norm2(x + self.mlp(x))"],
-                "post-norm",
-            ),
-            healthy(
-                ["x += self.attn(self.norm1(x))", "return x + self.mlp(self.norm2(x))"], "in place"
+                ["x += self.attn(x)", "return self.norm2(self.norm1(x) + self.mlp(self.norm1(x)))"],
+                "in place",
             ),
             code(
                 """
@@ -217,7 +289,8 @@ BANK = {
 
 
                 class Healthy(EncoderBlock):
-                    pass
+                    def __init__(self, *sizes, **named):
+                        super().__init__(*sizes, **named, norm_first=False)
                 """,
                 says="it calls EncoderBlock",
             ),
@@ -226,14 +299,15 @@ BANK = {
             healthy(
                 [
                     "weight, bias = self.norm1.weight, self.norm1.bias",
-                    "stream = torch.add(x, self.attn(F.layer_norm(x, x.shape[-1:], weight, bias)))",
-                    "return stream.add(self.mlp(self.norm2(stream)))",
+                    "total = torch.add(x, self.attn(x))",
+                    "stream = F.layer_norm(total, x.shape[-1:], weight, bias)",
+                    "return self.norm2(stream.add(self.mlp(stream)))",
                 ]
             ),
             healthy(
                 [
                     "for norm, part in ((self.norm1, self.attn), (self.norm2, self.mlp)):",
-                    "    x = part(norm(x)) + x",
+                    "    x = norm(part(x) + x)",
                     "return x",
                 ]
             ),
@@ -241,6 +315,28 @@ BANK = {
     ),
     "08.4": Bank(
         wrong=[
+            code(
+                """
+                def next_word_loss(scores, words):
+                    return F.cross_entropy(scores[:-1].flatten(0, 1), words[1:].flatten())
+                """,
+                says="the shift runs along the batch",
+            ),
+            code(
+                """
+                def next_word_loss(scores, words):
+                    return F.nll_loss(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten())
+                """,
+                says="it wants log_softmax of them",
+            ),
+            code(
+                """
+                def next_word_loss(scores, words):
+                    chances = scores[:, :-1].softmax(dim=-1).flatten(0, 1)
+                    return F.nll_loss(chances, words[:, 1:].flatten())
+                """,
+                says="wants log_softmax, not softmax",
+            ),
             code(
                 """
                 def next_word_loss(scores, words):
@@ -337,11 +433,11 @@ BANK = {
                 "return width ** 0.5",
                 says="the width of a token",
             ),
-            swap("= 1 / head_dim", "= 1", says="divisor says"),
-            swap("* head_dim\n", "\n", says="divisor says"),
+            swap("= 1 / head_dim", "= 1", says="the token holds 1 everywhere"),
+            swap("* head_dim\n", "\n", says="it was taken for the weight: multiply by d"),
             swap("copy.deepcopy(layer)", "layer", says="wrote into the layer"),
             swap("        layer.q_proj.bias.fill_(1.0)\n", "", says="raises ZeroDivisionError"),
-            swap("logit()", "log()", says="divisor says"),
+            swap("logit()", "log()", says="the logarithm of the weight is not the score"),
             code(
                 """
                 def divisor(layer):
