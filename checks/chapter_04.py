@@ -84,7 +84,7 @@ HEAD_MISTAKES = {
     "samples-swap-heads": lambda q, k, v: heads_first(weigh(q, k) @ v),
     "joined-interleaved": lambda q, k, v: interleaved(weigh(q, k) @ v),
     "heads-not-joined": lambda q, k, v: weigh(q, k) @ v,
-    "heads-reversed": lambda q, k, v: join((weigh(q, k) @ v).flip(1)),
+    "joined-heads-reversed": lambda q, k, v: join((weigh(q, k) @ v).flip(1)),
     "always-head-zero": lambda q, k, v: join((weigh(q, k) @ v)[:, :1].expand_as(q)),
     "weights-of-head-zero": lambda q, k, v: join(weigh(q, k)[:, :1] @ v),
     "values-of-head-zero": lambda q, k, v: join(weigh(q, k) @ v[:, :1]),

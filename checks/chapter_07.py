@@ -596,7 +596,7 @@ READINGS = {
         "reads-class-token": reading(lambda t: t[:, 0]),
         "last-patch-missing": reading(lambda t: t[:, :-1].mean(dim=1)),
         "first-patch-missing": reading(lambda t: t[:, 2:].mean(dim=1)),
-        "sum-not-mean": reading(lambda t: t[:, 1:].sum(dim=1)),
+        "reads-sum-of-patches": reading(lambda t: t[:, 1:].sum(dim=1)),
         "divided-by-all-tokens": reading(lambda t: t[:, 1:].sum(dim=1) / t.shape[1]),
         "largest-not-mean": reading(lambda t: t[:, 1:].amax(dim=1)),
         "median-not-mean": reading(lambda t: t[:, 1:].median(dim=1).values),

@@ -513,7 +513,7 @@ CHAPTER_04 = {
     "all of head 0, then all of head 1, is (h d)",
     "heads-not-joined": "what the heads say is not joined yet: (b, h, i, d) must become (b, i, (h "
     "d))",
-    "heads-reversed": "the heads stand in the opposite order",
+    "joined-heads-reversed": "the heads stand in the opposite order",
     "always-head-zero": "every head says what head 0 says: the number of the head is not used",
     "weights-of-head-zero": "every head uses the weights of head 0",
     "values-of-head-zero": "every head mixes the values of head 0",
@@ -527,7 +527,6 @@ CHAPTER_04 = {
     "scaled-by-token-width": "the scores are divided by the square root of h * d; a head's "
     "products run over d numbers",
     "heads-softmax-over-queries": "softmax runs over the queries (columns sum to 1)",
-    "softmax-over-heads": "softmax runs over the heads",
     "keys-are-mixed": "the keys are mixed: the values come third, attention(q, k, v)",
     "keys-and-values-exchanged": "keys and values are exchanged: the values come third, "
     "attention(q, k, v)",
@@ -1119,7 +1118,7 @@ CHAPTER_07 = {
     "reads-class-token": "it reads the class token, which is pool='class'",
     "last-patch-missing": "the last patch is missing from the mean, and the class token is in it",
     "first-patch-missing": "the first patch is missing from the mean: the patches begin at token 1",
-    "sum-not-mean": "it reads the sum, not the mean",
+    "reads-sum-of-patches": "it reads the sum, not the mean",
     "divided-by-all-tokens": "the sum of the patches is divided by the number of all tokens, the "
     "class token too",
     "largest-not-mean": "it reads the largest numbers, not the mean",
