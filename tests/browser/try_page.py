@@ -29,13 +29,16 @@ FAINT = """style => {
     return [255, 255, 255];
   };
   const contrast = (node) => {
-    const pair = [rgb(getComputedStyle(node).color), groundOf(node)].map(light);
+    const drawn = node.tagName === "text", look = getComputedStyle(node);
+    const ground = drawn ? rgb(getComputedStyle(node.previousSibling).fill) : groundOf(node);
+    const pair = [rgb(drawn ? look.fill : look.color), ground].map(light);
     const [low, high] = pair.sort((a, b) => a - b);
     return (high + 0.05) / (low + 0.05);
   };
+  const texts = "p, td, th, caption, label, span, button, output, b, rect + text";
   return [...document.querySelectorAll(".sbs-explorer")].flatMap((root) => {
     root.parentElement.setAttribute("style", style);
-    return [...root.querySelectorAll("p, td, th, caption, label, span, button, output, b")]
+    return [...root.querySelectorAll(texts)]
       .filter((node) => node.checkVisibility() && node.textContent.trim() && contrast(node) < 4.5)
       .map((node) => `${contrast(node)} ${node.outerHTML}`);
   });
