@@ -101,7 +101,8 @@ def comparable(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def measured_difference(stored: dict[str, Any], fresh: dict[str, Any]) -> str | None:
     """Says how two measurements differ by more than the stored margin."""
     old, new, margin = stored["numbers"], fresh["numbers"], stored["margin"]
-    if list(old) != list(new) or margin != fresh["margin"]:
+    # As a set: a notebook is stored with sorted keys.
+    if set(old) != set(new) or margin != fresh["margin"]:
         return f"other measurements: stored {list(old)}, now {list(new)}"
     far = [name for name in old if abs(old[name] - new[name]) > margin]
     if far:

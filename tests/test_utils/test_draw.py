@@ -506,7 +506,9 @@ def test_measured_numbers_are_compared_by_their_margin() -> None:
     stored = output({"a": 0.5, "b": 0.9}, text="a 50 %")
     assert conftest.difference(stored, output({"a": 0.54, "b": 0.9}, text="a 54 %")) is None
     assert "'a' is 0.56 and was 0.5" in conftest.difference(stored, output({"a": 0.56, "b": 0.9}))
-    assert "other measurements" in conftest.difference(stored, output({"b": 0.9, "a": 0.5}))
+    assert conftest.difference(stored, output({"b": 0.9, "a": 0.5})) is None, "stored sorted"
+    assert "other measurements" in conftest.difference(stored, output({"b": 0.9, "c": 0.5}))
+    assert "other measurements" in conftest.difference(stored, output({"a": 0.5}))
     assert "other measurements" in conftest.difference(stored, output({"a": 0.5, "b": 0.9}, 9))
     assert conftest.comparable(stored) == [{"output_type": "display_data", "data": {}}]
 

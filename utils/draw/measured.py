@@ -23,7 +23,7 @@ def show_measured(
     """Show measured numbers as bars, in an output that stays in the saved notebook.
 
     Beside the table that a reader sees, the output holds the numbers and the margin as JSON. `make
-    test` compares those: the same names in the same order, every number within the margin.
+    test` compares those: the same names, every number within the margin.
 
     >>> show_measured({"patch 4": 0.93, "patch 2": 0.61}, "accuracy on 360 digits", margin=0.05)
 
