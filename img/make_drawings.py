@@ -11,6 +11,7 @@ j key, m inner width, k classes.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -253,6 +254,153 @@ class Drawing:
                 "</svg>\n",
             ]
         )
+
+
+# --- the house -----------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parent.parent
+# The rooms, from left to right; clinic stands apart. Each: its folder, what is drawn in it.
+BUILDINGS = {
+    "utils": {"utils": "teaching files", "utils/draw": "pictures"},
+    "clinic": {"clinic": "names the bug"},
+    "checks": {
+        "checks": "of exercises",
+        "checks/engine": "comparing",
+        "checks/language": "sentences",
+    },
+    "tools": {"tools": "commands", "tools/course": "their library", "tools/grading": "grading"},
+    "tests": {
+        "tests/test_utils": "of utils",
+        "tests/test_clinic": "of the clinic",
+        "tests/test_checks": "of the checks",
+        "tests/test_course": "of the course",
+        "tests/test_grading": "of grading",
+        "tests/browser": "in a browser",
+    },
+}
+ROOMS = [room for rooms in BUILDINGS.values() for room in rooms]
+# Where Python looks for what a file imports.
+STARTS = ("", "clinic", "tools", "tests", *(room for room in ROOMS if room.startswith("tests/")))
+
+
+def python_files() -> list[Path]:
+    """Return the Python files of the rooms."""
+    found = (path for building in BUILDINGS for path in (ROOT / building).rglob("*.py"))
+    return sorted(path for path in found if "__pycache__" not in path.parts)
+
+
+def room_of(path: Path) -> str:
+    """Return the innermost room in which a file lies; "tests" for what all tests share."""
+    name = path.relative_to(ROOT).as_posix()
+    inside = [room for room in ROOMS if name.startswith(f"{room}/")]
+    return max(inside, key=len, default=name.partition("/")[0])
+
+
+def lines_of_rooms() -> dict[str, int]:
+    """Return how many lines of Python each room holds."""
+    lines = dict.fromkeys(ROOMS, 0)
+    for path in python_files():
+        room = room_of(path)
+        lines[room] = lines.get(room, 0) + len(path.read_text(encoding="utf-8").splitlines())
+    return lines
+
+
+def imports() -> dict[Path, set[Path]]:
+    """Return which files of the rooms each file imports."""
+    modules: dict[str, Path] = {}
+    for path in python_files():
+        for start in STARTS:
+            if path.is_relative_to(ROOT / start):
+                parts = path.relative_to(ROOT / start).with_suffix("").parts
+                modules.setdefault(".".join(parts).removesuffix(".__init__"), path)
+    found: dict[Path, set[Path]] = {}
+    for path in python_files():
+        names: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                # what is no file of its own comes from the file that is named first
+                names |= {n if n in modules else node.module for n in inner}
+        found[path] = {modules[name] for name in names if name in modules} - {path}
+    return found
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Return which building imports from which other one."""
+    buildings = {
+        (path.relative_to(ROOT).parts[0], other.relative_to(ROOT).parts[0])
+        for path, others in imports().items()
+        for other in others
+    }
+    return {(here, there) for here, there in buildings if here != there}
+
+
+class Box(NamedTuple):
+    """A rectangle by its upper left corner."""
+
+    x: float
+    y: float
+    w: float
+    h: float
+
+
+def draw_house() -> Drawing:
+    """Draw the rooms of the project, their sizes and who imports whom."""
+    lines, drawn = lines_of_rooms(), sorted(arrows())
+    rooms = "; ".join(f"{name} with {', '.join(inner)}" for name, inner in BUILDINGS.items())
+    alt = (
+        f"The rooms of the project from left to right: {rooms}. "
+        "Each says how many lines of Python it holds. Imports go to the left only: "
+        + ", ".join(f"{here} from {there}" for here, there in drawn)
+        + "."
+    )
+    d = Drawing("house", 630, "The house: who imports whom", alt)
+    d.heading(
+        "The house: who imports whom", "lines of Python, rounded; an arrow means: imports from"
+    )
+    top, width, step = 160, 180, 66
+    places = {"utils": (32, top), "checks": (272, top), "tools": (512, top), "tests": (752, top)}
+    places["clinic"] = (32, 440)
+    boxes: dict[str, Box] = {}
+    for name, rooms in BUILDINGS.items():
+        x, y = places[name]
+        boxes[name] = Box(x, y, width, 44 + step * len(rooms))
+        d.rect(*boxes[name], PANEL, round_=10)
+        d.text(x + 12, y + 29, name, size=18, bold=True)
+        for index, (room, words) in enumerate(rooms.items()):
+            here = y + 40 + step * index
+            d.rect(x + 8, here, width - 16, step - 8, WHITE, round_=6)
+            d.text(x + 16, here + 23, words, room=width - 28)
+            d.text(x + 16, here + 46, f"{_rough(lines[room]):,}", fill=MUTED, mono=True)
+    for pair in drawn:
+        d.arrow(_way(boxes, *pair))
+    return d
+
+
+def _way(boxes: dict[str, Box], here: str, there: str) -> list[Point]:
+    """Return the points of an arrow: across the gap, over the roofs, or under the floors."""
+    order = ["utils", "checks", "tools", "tests"]
+    one, other = boxes[here], boxes[there]
+    if there == "clinic":
+        level = other.y + 26 + 22 * order.index(here)
+        if here == "tests":
+            return [(one.x, level), (other.x + other.w, level)]
+        middle = one.x + one.w / 2
+        return [(middle, one.y + one.h), (middle, level), (other.x + other.w, level)]
+    if order.index(here) - order.index(there) == 1:
+        return [(one.x, one.y + 80), (other.x + other.w, other.y + 80)]
+    distance = order.index(here) - order.index(there)
+    level = one.y - (18 if here == "tests" and distance == 2 else 36 if here == "tools" else 54)
+    start, end = one.x + one.w / 2, other.x + other.w / 2
+    start, end = start - 24 * (distance == 2), end + 24 * (here == "tests")
+    return [(start, one.y), (start, level), (end, level), (end, other.y)]
+
+
+def _rough(count: int) -> int:
+    """Round so that a number stays true while files change a little."""
+    return max(round(count, -2), 100)
 
 
 # --- a photograph, schematically -----------------------------------------------------------------
@@ -1020,6 +1168,7 @@ USED_IN = {
     "attention_head": "03 scaled_dot_product_attention, 04 multi_head_attention",
     "masks": "05 masking",
     "norm_order": "06 feed_forward_and_residual",
+    "house": "README, for contributors",
 }
 
 
@@ -1027,7 +1176,7 @@ def drawings() -> list[Drawing]:
     """Return all drawings in the order of the table."""
     return [
         draw_ledger(), draw_encoder(), draw_patchify(), draw_heads(), draw_attention_head(),
-        draw_masks(), draw_norm_order(),
+        draw_masks(), draw_norm_order(), draw_house(),
     ]  # fmt: skip
 
 

@@ -206,6 +206,8 @@ def test_the_drawings_are_what_the_script_draws() -> None:
     drawn = {f"{picture.name}.svg": picture.svg() for picture in pictures}
     files = {path.name for path in ROOT.glob("img/*.svg")}
     assert files == set(drawn), "a drawing is missing or left over"
+    # The house is of the size that it has today: test_house.py says when it is too old.
+    drawn.pop("house.svg")
     drawn["README.md"] = script.readme(pictures)
     for name, content in drawn.items():
         stored = (ROOT / "img" / name).read_bytes()
