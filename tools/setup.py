@@ -45,7 +45,11 @@ COMMANDS = {
     "readme": ("lab", "tools/readme.py", "write the tables of README.md anew"),
     "lint": ("dev", "", "check the style of the code, notebooks too"),
     "bench": ("dev", "tools/bench.py", "compare the speed with PyTorch and HuggingFace"),
-    "clinic": ("dev", "tools/clinic.py", "try diagnose on all right and broken modules"),
+    "clinic": (
+        "dev",
+        "tests/test_clinic/examine_bank.py",
+        "try diagnose on all right and broken modules",
+    ),
     "browser": ("browser", "tests/browser", "try all that moves in a real browser"),
     "weights": ("lab", "resources/make_digits_model.py", "train the model in resources/ anew"),
     "study": ("lab", "resources/make_clinic_study.py", "train every bug of chapter 08 anew"),

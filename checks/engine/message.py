@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from checks.language import en
+
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 ENGLISH = "en"
 VARIABLE = "COURSE_LANGUAGE"  # of the environment: the language in which checks speak
@@ -177,8 +179,6 @@ def parameters(sentence: str) -> set[str]:
 
 
 def _language(name: str) -> Language:
-    if not LANGUAGES:
-        import checks.language  # noqa: F401  (registers English; it imports this file)
     if name not in LANGUAGES:
         raise ValueError(
             f"say: the language must be one of {sorted(LANGUAGES)}, got {name!r}. "
@@ -236,3 +236,6 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
         return Message.from_json(value)
     return [_from_json(part) for part in value] if isinstance(value, list) else value
+
+
+register(ENGLISH, en.SENTENCES, en.FORMS)

@@ -5,10 +5,8 @@ import os
 import sys
 import time
 from collections import defaultdict
-from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "test_clinic"))
 
 import torch
 from patients import CASES, UNKNOWN
