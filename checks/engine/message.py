@@ -103,8 +103,6 @@ def as_message(said: Message | str) -> Message:
     """
     if isinstance(said, Message):
         return said
-    if " " in said:  # a sentence that has no id yet
-        return message("prose", text=said)
     return message(said)
 
 

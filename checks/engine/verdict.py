@@ -151,8 +151,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Exercise:
-    """One exercise of a chapter.
+class Check:
+    """The check of one exercise.
 
     Args:
         id: number of chapter and exercise, such as "03.2".
@@ -166,7 +166,7 @@ class Exercise:
     judge: Callable[..., Message | str] | None
 
 
-EXERCISES: dict[str, Exercise] = {}
+EXERCISES: dict[str, Check] = {}
 _SEEN: dict[str, str] = {}  # what the checks of this session said last, by exercise
 
 
@@ -182,7 +182,7 @@ def exercise(id: str, title: str) -> Callable[[Callable], Callable]:
     """
 
     def register(judge: Callable) -> Callable:
-        _register(Exercise(id, title, judge))
+        _register(Check(id, title, judge))
         return judge
 
     return register
@@ -198,10 +198,10 @@ def open_exercise(id: str, title: str) -> None:
     Raises:
         ValueError: the exercise is registered already.
     """
-    _register(Exercise(id, title, None))
+    _register(Check(id, title, None))
 
 
-def _register(new: Exercise) -> None:
+def _register(new: Check) -> None:
     if new.id in EXERCISES:
         raise ValueError(
             f"exercise: each is registered once, got {new.id} again. Give it another number."
@@ -209,7 +209,7 @@ def _register(new: Exercise) -> None:
     EXERCISES[new.id] = new
 
 
-def exercises(chapter: str) -> list[Exercise]:
+def exercises(chapter: str) -> list[Check]:
     """Return the exercises of a chapter, in order.
 
     Args:

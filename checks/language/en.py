@@ -41,7 +41,6 @@ VERDICT = {
     "state-not-run": "not run",
     "state-open": "open",
     "progress": "Chapter {chapter}: {done} of {checked} right",
-    "prose": "{text}",
     "in-answer": "{answer}: {what}",
     "because": "{what}: {cause}",
     "tried-with": "Tried with {inputs:and}",

@@ -24,7 +24,7 @@ from checks.engine.compare import difference
 from checks.engine.functions import same_function
 from checks.engine.guesses import same_choice, same_number, same_shape
 from checks.engine.measures import same_measure
-from checks.engine.message import as_message
+from checks.engine.message import LANGUAGES, as_message
 from checks.engine.modules import same_module
 from checks.engine.shortcuts import SOFTMAX
 from checks.engine.watch import Watch
@@ -32,6 +32,29 @@ from helpers import error_of
 from utils.attention import MultiHeadAttention
 from utils.encoder import FeedForward
 from utils.masking import causal_mask
+
+SENTENCES = {
+    "test-mean-over-tokens": "this is the mean over the tokens",
+    "test-double": "this is right in double precision",
+    "test-no-relu": "there is no ReLU between the two",
+    "test-build-yourself": "build the two layers yourself",
+    "test-root": "the root",
+    "test-squared-length": "the squared length",
+    "test-square": "this is the square",
+    "test-loss": "this is the loss",
+    "test-do-not": "they do not",
+    "test-sum-to-one": "they sum to 1",
+    "test-mean": "the mean, not the sum",
+    "test-wrong": "it is wrong",
+}
+
+
+@pytest.fixture(autouse=True)
+def _sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentences of the mistakes that only these tests know."""
+    examine("03.1", ..., ...)  # English is registered
+    for id, sentence in SENTENCES.items():
+        monkeypatch.setitem(LANGUAGES["en"].sentences, id, sentence)
 
 
 def centred(x: Tensor) -> Tensor:
@@ -136,7 +159,7 @@ def leaves(x: Tensor) -> Tensor:
     ],
 )
 def test_functions_are_refused_with_a_reason(answer: object, words: str) -> None:
-    mistakes = {"this is the mean over the tokens": lambda x: x - x.mean(dim=1, keepdim=True)}
+    mistakes = {"test-mean-over-tokens": lambda x: x - x.mean(dim=1, keepdim=True)}
     assert words in refusal(
         same_function, answer, centred, rows, mistakes=mistakes, loops="forbidden"
     )
@@ -232,7 +255,7 @@ def test_a_mistake_that_does_not_fail_where_the_answer_fails_is_not_named() -> N
     def doubled(x: Tensor) -> Tensor:
         return centred(x).double()
 
-    mistakes = {"this is right in double precision": lambda x: centred(x.double()).to(x.dtype)}
+    mistakes = {"test-double": lambda x: centred(x.double()).to(x.dtype)}
     said = refusal(same_function, doubled, centred, rows, mistakes=mistakes)
     assert said.endswith("the dtype is not: torch.float64 instead of torch.float32")
 
@@ -439,7 +462,7 @@ def test_classes_are_refused_with_a_reason(answer: object, words: str) -> None:
         Narrow,
         widths,
         rows,
-        mistakes={"there is no ReLU between the two": linear},
+        mistakes={"test-no-relu": linear},
     )
     assert words in said
 
@@ -508,7 +531,7 @@ def test_a_class_built_from_a_forbidden_one_is_seen() -> None:
             finished = FeedForward(embed_dim, mlp_dim)
             self.fc1, self.fc2 = finished.fc1, finished.fc2
 
-    forbidden = {"FeedForward.__init__": "build the two layers yourself"}
+    forbidden = {"FeedForward.__init__": "test-build-yourself"}
     said = refusal(same_module, Answer, Narrow, widths, rows, forbidden=forbidden)
     assert "it calls FeedForward, which does the exercise for you: build the two" in said
 
@@ -557,31 +580,31 @@ def test_guesses_are_refused_without_the_answer(guess: object, words: str) -> No
 
 
 def test_numbers_and_choices() -> None:
-    known = {4.0: "this is the square"}
-    assert "square" in refusal(same_number, 4.01, 2.0, 0.1, "the root", known)
-    assert "too large" in refusal(same_number, 9, 2.0, 0.1, "the root", known)
-    near_zero = {0.05: "this is the loss"}  # a wide margin must not make every number known
-    assert "this is the loss" in refusal(same_number, 0.051, 2.0, 0.1, "the root", near_zero)
-    assert "too small" in refusal(same_number, 0.0, 2.0, 0.1, "the root", near_zero)
+    known = {4.0: "test-square"}
+    assert "square" in refusal(same_number, 4.01, 2.0, 0.1, "test-root", known)
+    assert "too large" in refusal(same_number, 9, 2.0, 0.1, "test-root", known)
+    near_zero = {0.05: "test-loss"}  # a wide margin must not make every number known
+    assert "this is the loss" in refusal(same_number, 0.051, 2.0, 0.1, "test-root", near_zero)
+    assert "too small" in refusal(same_number, 0.0, 2.0, 0.1, "test-root", near_zero)
     for nothing in ("2", True, [2], float("nan")):
-        refusal(same_number, nothing, 2.0, 0.1, "the root")
+        refusal(same_number, nothing, 2.0, 0.1, "test-root")
     for number in (torch.tensor(2.05), np.float32(2.05), np.array(2.05), np.int64(2)):
-        same_number(number, 2.0, 0.1, "the root")
-    assert "too large" in refusal(same_number, 10**400, 2.0, 0.1, "the root")
+        same_number(number, 2.0, 0.1, "test-root")
+    assert "too large" in refusal(same_number, 10**400, 2.0, 0.1, "test-root")
     for number in (torch.tensor(2), np.int64(2), np.array([2])):
         assert difference(number, 2) is None
-    assert "got a Case" in refusal(same_choice, Case(0), "columns", {}, "they do not")
-    wrong = {"rows": "they sum to 1"}
-    assert "they sum to 1" in refusal(same_choice, "rows", "columns", wrong, "they do not")
-    assert "must be one of" in refusal(same_choice, "heads", "columns", wrong, "they do not")
-    same_choice(" Columns ", "columns", wrong, "they do not")
+    assert "got a Case" in refusal(same_choice, Case(0), "columns", {}, "test-do-not")
+    wrong = {"rows": "test-sum-to-one"}
+    assert "they sum to 1" in refusal(same_choice, "rows", "columns", wrong, "test-do-not")
+    assert "must be one of" in refusal(same_choice, "heads", "columns", wrong, "test-do-not")
+    same_choice(" Columns ", "columns", wrong, "test-do-not")
 
 
 def test_an_experiment_must_measure() -> None:
     def measured(d: int) -> float:
         return torch.randn(20_000, d).square().sum(-1).mean().item()
 
-    options = {"what": "the squared length", "mistakes": {"the mean, not the sum": lambda d: 1.0}}
+    options = {"what": "test-squared-length", "mistakes": {"test-mean": lambda d: 1.0}}
     cases = [(3,), (40,)]
     same_measure(measured, lambda d: d, cases, **options)
     assert "nothing was measured" in refusal(same_measure, float, lambda d: d, cases, **options)
@@ -681,10 +704,10 @@ def test_a_check_never_raises_for_a_student(monkeypatch: pytest.MonkeyPatch) -> 
         raise RuntimeError
 
     def unexplained(answer) -> str:
-        raise Wrong("it is wrong", why)
+        raise Wrong("test-wrong", why)
 
     for function, words in ((judge, "cannot use this answer"), (unexplained, "it is wrong")):
-        found = verdict.Exercise("03.2", "Title", function)
+        found = verdict.Check("03.2", "Title", function)
         monkeypatch.setitem(verdict.EXERCISES, "03.2", found)
         said = examine("03.2", Case(0))
         assert said.state == "not right" and words in said.reason
