@@ -388,10 +388,11 @@ def test_a_curve_under_another_is_drawn_broad(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         plt, "show", lambda: drawn.append([line.get_linewidth() for line in plt.gca().lines])
     )
-    along, apart = [0, 1, 2, 3, 9], [9, 8, 7, 6, 5]
-    draw.show_lines(range(5), {"below": [0, 1, 2, 3, 4], "above": along, "apart": apart}, "x", "y")
-    assert drawn[0][0] > 2 * drawn[0][1]
-    assert drawn[0][1] == drawn[0][2]
+    curves = {"lowest": [0, 1, 2, 3, 4], "on it": [0, 1, 2, 3, 9], "on both": [0, 1, 2, 5, 5]}
+    draw.show_lines(range(5), {**curves, "meets them": [0, 9, 8, 7, 6]}, "x", "y")
+    lowest, on_it, on_both, meets = drawn[0]
+    assert lowest > on_it + 2 > on_both + 4
+    assert on_both == meets
 
 
 def test_a_map_of_attention_stands_beside_its_picture(monkeypatch: pytest.MonkeyPatch) -> None:

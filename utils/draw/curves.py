@@ -53,14 +53,14 @@ def show_lines(
             f"got series={list(series)}. Draw two pictures."
         )
     curves = {name: _curve(name, curve, places) for name, curve in series.items()}
-    covered = _covered([mean for mean, _ in curves.values()], log_y)
+    above = _above([mean for mean, _ in curves.values()], log_y)
     _, ax = plt.subplots(figsize=(WIDTH * 0.85, 3.6), layout="constrained")
     for i, (name, (mean, spread)) in enumerate(curves.items()):
+        broad = {"lw": 1.8 + 2.8 * above[i], "ms": 5 + 4 * above[i], "ls": "-", "alpha": 0.55}
         ax.plot(
-            places, mean, label=name, color=COLORS[i], linestyle="-" if covered[i] else LINES[i],
-            linewidth=5.0 if covered[i] else None, alpha=0.55 if covered[i] else None,
+            places, mean, label=name, color=COLORS[i],
             marker=MARKERS[i] if len(places) <= 200 else None,
-            markersize=9 if covered[i] else None, markevery=max(1, len(places) // 12),
+            markevery=max(1, len(places) // 12), **(broad if above[i] else {"ls": LINES[i]}),
         )  # fmt: skip
         if spread is not None:
             ax.fill_between(
@@ -97,12 +97,12 @@ def _curve(
     return parts[0], parts[1] if banded else None
 
 
-def _covered(curves: Sequence[np.ndarray], log_y: bool) -> list[bool]:
-    """Say for each curve whether a later one runs along it over a sixth of the picture."""
+def _above(curves: Sequence[np.ndarray], log_y: bool) -> list[int]:
+    """Count for each curve the later ones that run along it over 0.3 of the picture."""
     heights = np.stack([np.log10(c.clip(1e-12)) if log_y else c for c in curves])
     near = 0.015 * (np.nanmax(heights) - np.nanmin(heights))
     return [
-        any(np.mean(np.abs(other - own) <= near) > 1 / 6 for other in heights[i + 1 :])
+        sum(np.mean(np.abs(other - own) <= near) > 0.3 for other in heights[i + 1 :])
         for i, own in enumerate(heights)
     ]
 
