@@ -106,7 +106,7 @@ BANK = {
             swap("mlp_dim)\n", "embed_dim)\n", says="fc1.weight has shape"),
             swap("embed_dim, mlp_dim)\n", "embed_dim, 4 * embed_dim)\n", says="has shape"),
             swap("self.fc1", "self.linear1", says="has no fc1.weight"),
-            swap("self.fc1 =", "fc1 =", says="assign each layer to self"),
+            swap("self.fc1 =", "fc1 =", says="write self.fc1"),
             swap(
                 "self.fc2 = nn.Linear(mlp_dim, embed_dim)",
                 "self.fc2 = nn.Linear(mlp_dim, embed_dim, bias=False)",
