@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from checks.engine.modules import randomise as randomise
 from utils.attention import MultiHeadAttention
 from utils.encoder import Encoder, EncoderBlock
 
@@ -17,19 +18,6 @@ def random(*shape: int, seed: int = 0, **options) -> Tensor:
     """Return normally distributed numbers that depend on the seed alone."""
     values = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
     return values.to(**options) if options else values
-
-
-def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Give every parameter random values: no bias stays 0 and no LayerNorm weight stays 1."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            if parameter.ndim > 1:
-                parameter.copy_(noise * parameter.shape[-1] ** -0.5)
-            else:  # a bias, or a LayerNorm's weight
-                parameter.copy_(noise * 0.5 + name.endswith("weight"))
-    return module
 
 
 def error_of(call: Callable[[], object]) -> str:

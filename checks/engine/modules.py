@@ -29,13 +29,13 @@ def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
     The clinic has a function like it, because it shares no code with the course.
 
     Args:
-        module: changed in place.
+        module: changed in place; keeps its dtype.
         seed: decides the numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            noise = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
             if parameter.ndim > 1:
                 parameter.copy_(noise * max(parameter.shape[-1], 1) ** -0.5)
             else:
