@@ -1,4 +1,4 @@
-"""Rehearse the grading of a class: thirty students, made up, some broken and some cheating.
+"""Rehearse the grading of a class: thirty students, made up: broken, careless, odd, cheating.
 
     make class                          thirty students, every chapter that has a master
     make class ARGS="--chapter 03"      this chapter only
@@ -204,6 +204,38 @@ CHEATS: dict[str, tuple[str, str]] = {
 }
 
 
+# What honest students write beside their answers, odd as it looks; it costs nothing.
+ODD = [
+    "copy = torch.nn.Linear(2, 3)\ncopy.weight.data = torch.ones(3, 2)\n"
+    "encoder = attention = torch.nn.Identity()\nattention.extra = 1",
+    "check = torch.allclose(torch.ones(2), torch.ones(2))\nprint(check)",
+    "def check(x):\n    return x.shape\nprint(check(torch.ones(2)), check.__closure__)",
+    "from math import *\nimport warnings\nwarnings.filterwarnings('ignore')\n"
+    "warnings.showwarning = lambda *a, **k: None",
+    "torch.set_default_dtype(torch.float64)\ntorch.manual_seed(1)\n"
+    "torch.set_default_dtype(torch.float32)\ntorch.manual_seed = 0",
+    "class Mine(torch.nn.Module):\n    pass\nMine.forward = lambda self, x: x\n"
+    "if (mine := Mine()) is not None:\n    del mine\nimport matplotlib.pyplot as plt\n"
+    "plt.rcParams['figure.dpi'] = 60",
+]
+# Slips by which a right answer becomes a wrong one.
+SLIPS = [("dim=-1", "dim=-2"), ("** 0.5", "** 1.0"), ("b h j d -> b h i j", "b h j d -> b h j i")]
+
+
+def with_slip(notebook: Notebook, chapter: Chapter, done: Iterable[str]) -> Notebook:
+    """Gives the first exercise that is not done, and where a slip is known, a wrong answer."""
+    for cell in notebook["cells"]:
+        name = grade_id(cell)
+        number = re.match(r"\d+", name.rpartition("-")[2])
+        if name not in chapter.solutions or number.group() in done:
+            continue
+        for right, wrong in SLIPS:
+            if number.group() in chapter.points and right in chapter.solutions[name]:
+                cell["source"] = chapter.solutions[name].replace(right, wrong)
+                return notebook
+    return notebook
+
+
 @dataclass
 class Made:
     """What a made-up student hands in, and what that is worth.
@@ -241,8 +273,11 @@ Jean-Luc "Picard"|สมชาย ใจดี|-2+3|Émile Zola|Jürgen Müßig|
 ).split("|")
 
 
+ODDS = range(3, 3 + len(ODD))  # these students are honest and odd, in every chapter
+
+
 def a_class(chapters: list[Chapter], seed: int = 0) -> list[Made]:
-    """Makes up thirty students: solved, partly solved, blank, cheating, broken."""
+    """Makes up thirty students: solved, partly solved, careless, odd, cheating, broken."""
     chance = random.Random(seed)
     students = []
     for place, name in enumerate(NAMES):
@@ -252,14 +287,16 @@ def a_class(chapters: list[Chapter], seed: int = 0) -> list[Made]:
             numbers = list(chapter.points)
             # What is solved is a beginning: later exercises may use earlier answers.
             done = numbers[: chance.randint(0, len(numbers))] if place > 2 else numbers
-            notebook = chapter.solved(done)
+            notebook = with_slip(chapter.solved(done), chapter, done)
             worth = chapter.worth(done)
-            # Each oddity falls upon one chapter of one student.
-            odd = place - 9 if number == place % len(chapters) else -1
-            accident = odd - len(CHEATS)
+            if place in ODDS:
+                inserted(notebook, f"import torch\n{ODD[place - ODDS[0]]}")
+            # Each cheat and each accident falls upon one chapter of one student.
+            event = place - ODDS[-1] - 1 if number == place % len(chapters) else -1
+            accident = event - len(CHEATS)
             content: bytes | None = None
-            if 0 <= odd < len(CHEATS):
-                cheat = list(CHEATS.values())[odd]
+            if 0 <= event < len(CHEATS):
+                cheat = list(CHEATS.values())[event]
                 notebook = inserted(chapter.solved([]), cheat[0].replace("{n}", chapter.number))
                 worth, reason[chapter.number] = 0, cheat[1]
             elif accident == 0:

@@ -7,7 +7,7 @@
 In the folder lies one folder, one zip file, or one notebook with a name for each student; see
 grading/handed_in.py. Nothing in it is changed. Each notebook runs in a process of its own with
 limits; what it does costs that student's grade and nobody else's. It is no prison: students' code
-runs as the user who types the command. See "A class of thirty" in the README.
+runs as the user who types the command. See INSTRUCTORS.md.
 """
 
 from __future__ import annotations

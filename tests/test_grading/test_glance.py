@@ -65,6 +65,18 @@ def test_the_page_begins_with_what_to_repeat(made):
     assert "7 students" in page and "1 of 7" in page and "5 of 7" in page
 
 
+def test_a_mistake_that_is_made_in_two_exercises_is_one_thing_to_repeat():
+    second = ExerciseMark("03.4", "B", 0.0, 3.0, "not right", "x", "over-queries", "w", True)
+    results = [
+        *RESULTS,
+        student("Hal", second),
+        student("Ida", mark("not right", "over-queries"), second),
+    ]
+    cause, where = glance.to_repeat(glance.exercises_of(results))[0]
+    assert (cause.topic, where) == ("over-queries", ["03.2", "03.4"])
+    assert [r.student.name for r in cause.results] == ["Bo & Co", "Cy", "Ida", "Hal"]
+
+
 def test_the_page_leads_to_the_students_and_escapes_their_names(made):
     page = (made / "class.html").read_text(encoding="utf-8")
     assert '<a href="feedback/Bo%20%26%20Co.html">Bo &amp; Co</a>' in page
@@ -76,7 +88,7 @@ def test_the_page_needs_nothing_and_its_tables_have_heads(made):
     page = (made / "class.html").read_text(encoding="utf-8")
     assert not re.search(r"(src=|https?:|@import|<link|<img)", page)
     assert all(target in ("#", "f") for target in re.findall(r'href="(.)', page))
-    for table in re.findall(r"<table>.*?</table>", page, re.DOTALL):
+    for table in re.findall(r"<table.*?</table>", page, re.DOTALL):
         assert "<caption>" in table and 'scope="col"' in table and 'scope="row"' in table
     ids = re.findall(r'id="([^"]+)"', page)
     assert len(ids) == len(set(ids))

@@ -41,7 +41,13 @@ PAGE = """{% macro share(count, of) -%}
          font: 16px/1.5 system-ui, sans-serif; }
   h1, h2 { line-height: 1.2; }
   h2 { margin-top: 3rem; }
-  table { border-collapse: collapse; width: 100%; }
+  table { border-collapse: collapse; width: 100%; table-layout: fixed; }
+  th:nth-child(1), td:nth-child(1) { width: 15rem; }
+  th:nth-child(2) { width: 11.5rem; }
+  th:nth-child(3) { width: 6.5rem; }
+  .repeat th:nth-child(1), .repeat td:nth-child(1) { width: 11.5rem; }
+  .repeat th:nth-child(2) { width: auto; }
+  .repeat th:nth-child(3) { width: 10rem; }
   caption { text-align: left; padding-bottom: .5rem; }
   th, td { text-align: left; padding: .35rem 1rem .35rem 0; border-bottom: 1px solid #999;
            vertical-align: top; font-weight: normal; overflow-wrap: anywhere; }
@@ -73,16 +79,16 @@ PAGE = """{% macro share(count, of) -%}
 to be read by you.{% endif %}</p>
 <h2 id="repeat">What to repeat</h2>
 {% if repeat -%}
-<table>
-<caption>What the checks said most often, of all exercises</caption>
+<table class="repeat">
+<caption>What the checks said most often, in all exercises</caption>
 <thead><tr><th scope="col">Students</th><th scope="col">What they had</th>
-<th scope="col">Exercise</th></tr></thead>
+<th scope="col">Exercises</th></tr></thead>
 <tbody>
-{% for exercise, cause in repeat -%}
+{% for cause, where in repeat -%}
 <tr><td class="number">{{ share(cause.results|length, students) }}
 {{ cause.results|length }} of {{ students }}</td>
 <th scope="row">{{ cause.words }}{{ names(cause.results) }}</th>
-<td><a href="#e{{ exercise.id }}">{{ exercise.id }}</a> {{ exercise.title }}</td></tr>
+<td>{% for id in where %}<a href="#e{{ id }}">{{ id }}</a> {% endfor %}</td></tr>
 {% endfor -%}
 </tbody></table>
 {% else -%}
@@ -197,6 +203,22 @@ def exercises_of(results: list[Result]) -> list[ExerciseOfAll]:
     return list(found.values())
 
 
+def to_repeat(exercises: list[ExerciseOfAll]) -> list[tuple[Cause, list[str]]]:
+    """Puts the named mistakes of all exercises together, the most frequent first.
+
+    Returns:
+        Each mistake with all who made it somewhere, and the ids of the exercises.
+    """
+    found: dict[str, tuple[Cause, list[str]]] = {}
+    for exercise in exercises:
+        for cause in (cause for cause in exercise.causes if cause.named):
+            new = Cause(cause.topic, cause.words, True), []
+            whole, where = found.setdefault(cause.topic, new)
+            where.append(exercise.id)
+            whole.results += [r for r in cause.results if r not in whole.results]
+    return sorted(found.values(), key=lambda pair: -len(pair[0].results))
+
+
 def _lines(exercises: list[ExerciseOfAll], students: int) -> Iterator[list[object]]:
     for exercise in exercises:
         counts = [students, len(exercise.tried)]
@@ -222,15 +244,13 @@ def page(results: list[Result], exercises: list[ExerciseOfAll]) -> str:
     """Returns class.html: it loads nothing and runs nothing."""
     from jinja2 import Environment
 
-    causes = [(e, cause) for e in exercises for cause in e.causes if cause.named]
-    causes.sort(key=lambda pair: -len(pair[1].results))
     chapters = list(dict.fromkeys(exercise.id[:2] for exercise in exercises))
     environment = Environment(autoescape=True, trim_blocks=True)
     return environment.from_string(PAGE).render(
         results=results,
         students=len(results),
         to_read=sum(result.to_read for result in results),
-        repeat=causes[:MOST_TO_REPEAT],
+        repeat=to_repeat(exercises)[:MOST_TO_REPEAT],
         chapters=[(c, [e for e in exercises if e.id[:2] == c]) for c in chapters],
         handed_in={c: sum(c in result.student.chapters for result in results) for c in chapters},
         points=points,

@@ -330,8 +330,8 @@ class Run:
         if keeper.ended or keeper.own > START:
             raise Ended(keeper.stopped or "its kernel did not start")
 
-    def _reply(self, client: Any, request: str) -> dict[str, Any] | None:
-        while message := _get(client.shell_channel, 0.0):
+    def _reply(self, client: Any, request: str, wait: float = 0.0) -> dict[str, Any] | None:
+        while message := _get(client.shell_channel, wait):
             if message["parent_header"].get("msg_id") == request:
                 return message
         return None
@@ -347,10 +347,11 @@ class Run:
         is_idle = False
         try:
             while not (watch.has_answered and is_idle):
-                if reply := self._reply(client, request):
+                # Of the answer and the state "idle" the one may come long after the other.
+                if reply := self._reply(client, request, wait=0.05 if is_idle else 0.0):
                     watch.answered(keeper.own)
                     self._keep_verdict(name, reply)
-                output = _get(client.iopub_channel, 0.05)
+                output = _get(client.iopub_channel, 0.0 if is_idle else 0.05)
                 if output and output["parent_header"].get("msg_id") != request:
                     shown.bytes += _size(output)  # printed by a thread of an earlier cell
                 elif output and output["msg_type"] == "status":

@@ -142,7 +142,10 @@ def _tree(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(TransformerManager().transform_cell(text))
+            try:
+                return ast.parse(text)
+            except SyntaxError:  # there may be magics in it
+                return ast.parse(TransformerManager().transform_cell(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
