@@ -1,4 +1,4 @@
-"""The private names of torch that the course uses, all of them: a new torch may lack one.
+"""The private names of torch that checks and grading use: a new torch may lack one.
 
 `tests/test_course/test_private_names.py` says which, and that no other file uses another.
 """
@@ -16,6 +16,8 @@ NAMES = {
     "TorchDispatchMode": "torch.utils._python_dispatch.TorchDispatchMode",
     # what torch.set_default_device leaves behind
     "DeviceContext": "torch.utils._device.DeviceContext",
+    # functions of torch that were intercepted and not given back
+    "function_modes": "torch.overrides._get_current_function_mode_stack",
     "pop_torch_function_stack": "torch._C._pop_torch_function_stack",
     # loaded by torch itself when it is first needed; then it wraps torch.manual_seed
     "dynamo": "torch._dynamo",

@@ -83,7 +83,8 @@ PAIRS = [
     Pair(7, "encoder", "Encoder", lambda: (normal(2, 7, 30),), {**BLOCK, "num_layers": 3}),
     Pair(7, "vision_transformer", "VisionTransformer", lambda: (normal(2, 3, 12, 12),), VIT),
 ]
-FILES = ("shapes", "images", "embedding", "masking", "attention", "encoder", "vision_transformer")
+# Training and pictures are tools; a chapter may write its own loop.
+FILES = [name for group in course().utils for name in group if name not in ("training", "draw")]
 
 
 @cache

@@ -61,7 +61,9 @@ MISSING = object()
 
 def load_course() -> None:
     """Imports all that checks use, so that nothing of it is new to a student's code."""
-    importlib.import_module("torch._dynamo")  # loaded at the first check, wraps torch.manual_seed
+    from checks.engine import private
+
+    private.find("dynamo")  # loaded at the first check, wraps torch.manual_seed
     for name in COURSE:
         package = importlib.import_module(name)
         for found in pkgutil.walk_packages(package.__path__, f"{name}."):
@@ -242,13 +244,12 @@ class Pristine:
 
     @staticmethod
     def _modes() -> Iterator[str]:
-        import torch
-        from torch.overrides import _get_current_function_mode_stack
-        from torch.utils._device import DeviceContext
+        from checks.engine import private
 
-        left = _get_current_function_mode_stack()
-        if any(not isinstance(mode, DeviceContext) for mode in left):
+        left = private.find("function_modes")()
+        default = private.find("DeviceContext")
+        if any(not isinstance(mode, default) for mode in left):
             for mode in left:
-                torch._C._pop_torch_function_stack()
-                if not isinstance(mode, DeviceContext):
+                private.find("pop_torch_function_stack")()
+                if not isinstance(mode, default):
                     yield f"the functions of torch, by {type(mode).__name__}"
