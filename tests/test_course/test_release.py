@@ -91,6 +91,7 @@ def test_solutions_of_one_line_are_searched_for() -> None:
         "tests/b.py": "    scale = 5",
         "tests/c.py": "    autoscale = 55",
         "checks/d.py": telling,
+        "clinic/e.py": telling,
     }
     files = {name: f"a = 1\n{text}\n".encode() for name, text in where.items()}
     said = list(leaks.leaks(files, [telling, short]))

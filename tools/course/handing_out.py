@@ -37,7 +37,7 @@ FOLDERS = {
     "img": (".md", ".py", ".svg"),
     "resources": (".json", ".md", ".npy", ".py", ".safetensors"),
     "checks": (".py",),
-    "clinic": (".py", ".toml"),
+    "clinic": (".md", ".py", ".toml", ".typed"),
     "tests": (".py",),
     "tools": (".py",),
     "utils": (".css", ".js", ".py"),

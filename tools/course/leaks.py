@@ -14,6 +14,8 @@ from course.registry import ROOT, Course
 # A solution of one line is found inside of a line, too, when it is as long as this; a shorter one
 # ("scale = 5") may stand elsewhere by chance, and is found as a line of its own.
 TELLING = 24
+# What judges an answer, and how many lines a formula has there.
+JUDGES, FORMULA = ("checks/", "clinic/"), 2
 
 
 def texts(name: str, content: bytes) -> Iterator[str]:
@@ -65,8 +67,8 @@ def _stands_in(body: str, flat: str) -> bool:
 def leaks(files: Files, bodies: list[str]) -> Iterator[str]:
     """Says where a solution, or a mark of one, stands in what is handed out.
 
-    The checks know the right answers and are searched for solutions of several lines only: their
-    formulas of one line are what they compare with.
+    What judges holds right formulas to compare with, so it is searched only for solutions that are
+    longer than such a formula.
 
     Args:
         files: content by name.
@@ -78,7 +80,7 @@ def leaks(files: Files, bodies: list[str]) -> Iterator[str]:
             if any(f"\n{mark}\n" in text for text in flat):
                 yield f"{name} holds the mark {mark!r}"
         for body in bodies:
-            if name.startswith("checks/") and "\n" not in body:
+            if name.startswith(JUDGES) and body.count("\n") < FORMULA:
                 continue
             if any(_stands_in(body, text) for text in flat):
                 yield f"{name} holds the solution that begins with {body.splitlines()[0]!r}"
