@@ -93,7 +93,7 @@ def test_imports_run_in_the_direction_of_the_design(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ALL_OF_UTILS, ids=title)
 def test_utils_needs_only_what_pyproject_names(path: Path) -> None:
-    packages = {"scikit-learn": "sklearn"}
+    packages = {"scikit-learn": "sklearn", "pillow": "PIL"}
     declared = {
         packages.get(requirement.name, requirement.name)
         for requirement in map(Requirement, project()["dependencies"])
