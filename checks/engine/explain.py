@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.report import Report
+from attention_clinic import Report
 from checks.engine.calls import Crashed, attempt, names_of
 from checks.engine.cases import Case
 from checks.engine.compare import copied, difference, number, tensors

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from attention_clinic.report import Report
+from attention_clinic import Report
 from checks.engine import explain
 from checks.engine.answer import Wrong, written
 from checks.engine.calls import DoubleConstants, names_of, naming, run

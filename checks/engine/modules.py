@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.report import Report
+from attention_clinic import Report
 from checks.engine import explain
 from checks.engine.answer import Wrong, written
 from checks.engine.calls import Crashed, DoubleConstants, attempt, naming, parameters_of, run

@@ -1,16 +1,16 @@
-"""The clinic: name the bug that passes every shape check (chapter 08).
+"""The clinic: name the bug that passes every shape check.
 
-Read the files in this order: catalogue (the known mistakes, each beside the right code), report,
-patient (a copy that can be called), weights (which parameter is what), search, attention
-(`diagnose`), properties, embedding, block, loss.
+`engine` knows patients, weights, the search and reports; `bugs` is the catalogue, each mistake
+beside the right code; `examine` holds the tools, one file a part. Imports run in this order.
 """
 
-from attention_clinic.attention import diagnose
-from attention_clinic.block import diagnose_block
-from attention_clinic.catalogue import BUGS
-from attention_clinic.embedding import diagnose_embedding, diagnose_positions
-from attention_clinic.loss import diagnose_loss
-from attention_clinic.report import Bug, Explanation, Report
+from attention_clinic.bugs import BUGS
+from attention_clinic.engine.report import Bug, Explanation, Report
+from attention_clinic.examine.attention import diagnose
+from attention_clinic.examine.embedding import diagnose_embedding
+from attention_clinic.examine.loss import diagnose_loss
+from attention_clinic.examine.positions import diagnose_positions
+from attention_clinic.examine.stack import diagnose_block
 from attention_clinic.testing import assert_healthy
 
 __all__ = [

@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import nn
 
-from attention_clinic.attention import diagnose
+from attention_clinic.examine.attention import diagnose
 
 HEALTHY, SICK, BAD_CALL = 0, 1, 2
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from attention_clinic.attention import diagnose
-from attention_clinic.report import Report
+from attention_clinic.engine.report import Report
+from attention_clinic.examine.attention import diagnose
 
 
 def assert_healthy(module: nn.Module | Callable[..., Any], num_heads: int, **options: Any) -> None:

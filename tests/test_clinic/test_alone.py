@@ -80,6 +80,7 @@ def test_it_needs_torch_and_einops_only() -> None:
     needed = {re.match(r"\w+", line)[0] for line in metadata["project"]["dependencies"]}
     assert needed == {"torch", "einops"}
     for path in (CLINIC / "attention_clinic").rglob("*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
@@ -89,6 +90,27 @@ def test_it_needs_torch_and_einops_only() -> None:
                 top = name.split(".")[0]
                 own = top in {*needed, "attention_clinic", "__future__"}
                 assert own or top in sys.stdlib_module_names, f"{path} imports {name}"
+
+
+def test_its_imports_run_one_way() -> None:
+    """Forward `engine`, `bugs`, `examine`, and inside a folder without a circle."""
+    order = ("engine", "bugs", "examine")
+    known: dict[str, set[str]] = {}
+    for path in (CLINIC / "attention_clinic").rglob("*.py"):
+        name = ".".join(path.relative_to(CLINIC).with_suffix("").parts)
+        lines = path.read_text(encoding="utf-8").splitlines()
+        imported = {line.split()[1] for line in lines if line.lstrip().startswith("from attention")}
+        known[name.removesuffix(".__init__")] = imported
+        folder = path.parent.name
+        for other in imported:
+            place = other.split(".")[1]
+            if folder in order and place in order:
+                assert order.index(place) <= order.index(folder), f"{name} imports {other}"
+    while known:
+        free = [name for name, imported in known.items() if not imported & known.keys()]
+        assert free, f"a circle among {sorted(known)}"
+        for name in free:
+            del known[name]
 
 
 def test_it_stands_beside_a_utils_of_the_project(project: Path) -> None:

@@ -39,7 +39,9 @@ from attention_clinic import (
     diagnose_loss,
     diagnose_positions,
 )
-from attention_clinic.catalogue import FORMS, STAGES, reference
+from attention_clinic.bugs import ATTENTION, BLOCK, EMBEDDING, LOSS, POSITIONS
+from attention_clinic.bugs.softmax import SOFTMAX
+from attention_clinic.engine.forms import bug
 from helpers import error_of
 from utils.attention import MultiHeadAttention
 from utils.masking import causal_mask, padding_mask
@@ -85,13 +87,55 @@ def test_every_bug_has_two_patients_and_every_pair_one() -> None:
 
 
 def test_the_catalogue_is_complete() -> None:
-    for stage in STAGES:
-        assert reference(stage).id is None
-        assert all(form.id in BUGS for form in FORMS[stage][1:])
-    for bug in BUGS.values():
-        assert bug.words[0].islower() and not bug.words.endswith(".")
-        assert bug.fix.endswith(".") and bug.threads
-        assert bug.chapter.isdigit() and len(bug.chapter) == 2
+    for stage in ATTENTION:
+        assert stage.reference.ids == ()
+    for part in (ATTENTION, BLOCK, EMBEDDING, LOSS, POSITIONS):
+        assert len({stage.name for stage in part}) == len(part)
+        assert all(id in BUGS for stage in part for form in stage.forms for id in form.ids)
+    for entry in BUGS.values():
+        assert entry.words[0].islower() and not entry.words.endswith(".")
+        assert entry.fix.endswith(".") and entry.threads
+        assert entry.chapter.isdigit() and len(entry.chapter) == 2
+
+
+def test_a_bug_is_added_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One entry, and the search names it: alone, in a block, with another, and not elsewhere."""
+
+    class Squared(Views):
+        def weigh(self, scores, mask):
+            return scores.softmax(-1) ** 2
+
+    class SquaredLoops(Loops):
+        def normalise(self, all_scores, allow):
+            return [s.softmax(-1).square() for s in all_scores]
+
+    class SquaredAndMerged(Squared, ViewsMerge):
+        pass
+
+    class Block(PreNorm):
+        def __init__(self):
+            super().__init__(24, 4)
+            self.attention = Squared(24, 4)
+
+    assert not diagnose(Squared(24, 4), 4).explanations
+    monkeypatch.setattr(SOFTMAX, "forms", list(SOFTMAX.forms))
+    monkeypatch.delitem(BUGS, "softmax-squared", raising=False)
+    before = dict(BUGS)
+    try:
+        added = bug("softmax-squared", "squares the weights", "leave them.", "03", "made up")
+        SOFTMAX.wrong(added)(lambda scores: scores.softmax(dim=-1) ** 2)
+        for module in (Squared(24, 4), SquaredLoops(24, 4)):
+            assert diagnose(module, 4).ids == (added,)
+        assert sorted(diagnose(SquaredAndMerged(24, 4), 4).ids) == ["merge-no-transpose", added]
+        assert diagnose_block(Block(), 4).ids == (added,)
+        assert diagnose(Views(24, 4), 4).healthy
+        with pytest.raises(ValueError, match="a second time"):
+            bug(added, "", "", "", "")
+    finally:
+        BUGS.clear()
+        BUGS.update(before)
+    with pytest.raises(ValueError, match="Enter it first"):
+        SOFTMAX.wrong("softmax-cubed")
 
 
 def test_the_patients_of_the_bank_have_the_right_shapes() -> None:

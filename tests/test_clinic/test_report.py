@@ -21,6 +21,7 @@ from attention_clinic import (
     diagnose_loss,
     diagnose_positions,
 )
+from attention_clinic.engine.report import explain
 from utils.attention import MultiHeadAttention
 from utils.encoder import EncoderBlock
 from utils.masking import causal_mask, padding_mask
@@ -54,8 +55,6 @@ def test_a_report_is_true_when_it_is_healthy() -> None:
 
 
 def test_every_line_fits_and_nothing_is_broken_inside() -> None:
-    from attention_clinic.report import explain
-
     first = BUGS["head-shared-projection"]
     for bug in BUGS.values():
         lines = str(Report("Module", False, (explain([first, bug]),))).splitlines()

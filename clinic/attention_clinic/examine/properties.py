@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from attention_clinic.attention import _Case
-    from attention_clinic.weights import Piece, Reader
+from attention_clinic.engine.readings import Piece, Reader
+from attention_clinic.examine.explaining import Explaining
+from attention_clinic.examine.subject import Subject
 
 
-def failing(case: _Case, random: bool) -> Iterator[str]:
+def failing(subject: Subject, random: bool) -> Iterator[str]:
     """Yield the properties that do not hold, in words.
 
     Args:
-        case: the examination.
+        subject: the module.
         random: True when two calls in eval mode differ; then nothing else can be asked.
     """
-    y = case.open_run(case.patient.tokens(case.b, case.n, case.e))
+    y = subject.open_run(subject.patient.tokens(subject.b, subject.n, subject.e))
     if not y.isfinite().all():
         many = "nothing but" if not y.isfinite().any() else "some"
         yield f"the output holds numbers: it has {many} {'NaN' if y.isnan().any() else 'infinity'}"
@@ -29,27 +28,27 @@ def failing(case: _Case, random: bool) -> Iterator[str]:
     if random:
         yield "two calls in eval mode give the same output"
         return
-    mask = case.mask
+    mask = subject.mask
     try:
-        probe = case.probe(0, mask=mask is not None)
+        probe = subject.probe(0, mask=mask is not None)
     except Exception:
         return
     x, y = probe.x, probe.y
 
     def run(other: Tensor) -> Tensor:
-        return case.run(other, mask)
+        return subject.run(other, mask)
 
-    limit = 1e3 * case.patient.tolerance * (1 + y.abs().max().item())
+    limit = 1e3 * subject.patient.tolerance * (1 + y.abs().max().item())
     b, n, _ = x.shape
     changed = x.clone()
     if b > 1:
-        changed[0] = case.patient.tokens(*x.shape[1:], seed=21)
+        changed[0] = subject.patient.tokens(*x.shape[1:], seed=21)
         if (run(changed)[1:] - y[1:]).abs().max() > limit:
             yield "samples stay apart: changing one changes another"
     later = x.clone()
-    later[:, -1] = case.patient.tokens(b, x.shape[2], seed=22)
+    later[:, -1] = subject.patient.tokens(b, x.shape[2], seed=22)
     sees_future = (run(later)[:, :-1] - y[:, :-1]).abs().max() > limit
-    if case.causal and sees_future:
+    if subject.options.causal and sees_future:
         yield "the past does not see the future: changing the last token changes earlier ones"
     if mask is None and sees_future:
         order = torch.arange(n).roll(2)
@@ -58,15 +57,19 @@ def failing(case: _Case, random: bool) -> Iterator[str]:
     if mask is not None:
         blocked = ~probe.mask.expand(b, -1, n, n).any(dim=1).any(dim=1)  # keys that no query sees
         if blocked.any():
-            padded = torch.where(blocked[..., None], case.patient.tokens(*x.shape, seed=23), x)
+            padded = torch.where(blocked[..., None], subject.patient.tokens(*x.shape, seed=23), x)
             if (run(padded) - y)[~blocked].abs().max() > limit:
                 yield "padding does not leak: changing blocked tokens changes others"
-    if case.patient.is_module and case.mode is None and rows_sum_to_one(case, limit) is False:
+    if (
+        subject.patient.is_module
+        and subject.mode is None
+        and rows_sum_to_one(subject, limit) is False
+    ):
         yield "rows sum to 1: tokens with equal values do not give equal outputs"
 
 
 @torch.no_grad()
-def rows_sum_to_one(case: _Case, limit: float) -> bool | None:
+def rows_sum_to_one(subject: Subject, limit: float) -> bool | None:
     """Say whether equal values give equal outputs, None when that cannot be tried.
 
     The value projection of the copy is made to return one vector for every token: its bias alone,
@@ -74,10 +77,10 @@ def rows_sum_to_one(case: _Case, limit: float) -> bool | None:
     double what it adds to the output, the same for all tokens.
 
     Args:
-        case: the examination.
+        subject: the module.
         limit: the largest difference that counts as equal.
     """
-    piece, reader = _values(case)
+    piece, reader = _values(subject)
     if piece is None:
         return None
     source = reader.sources[piece.source]
@@ -86,11 +89,11 @@ def rows_sum_to_one(case: _Case, limit: float) -> bool | None:
     rows = rows[piece.part]
     weight = source.weight if piece.form == "oi" else source.weight.T
     if source.bias is None and any(
-        "norm" in type(part).__name__.lower() for part in case.patient.module.modules()
+        "norm" in type(part).__name__.lower() for part in subject.patient.module.modules()
     ):
         return None  # a norm before the projection changes the 1
     kept = weight.clone(), None if source.bias is None else source.bias.clone()
-    x = case.patient.tokens(case.b, case.n, case.e, seed=24)
+    x = subject.patient.tokens(subject.b, subject.n, subject.e, seed=24)
     x[..., 0] = 1.0
     made = []
     try:
@@ -101,7 +104,7 @@ def rows_sum_to_one(case: _Case, limit: float) -> bool | None:
             else:
                 source.bias[rows] = times * (kept[1][rows] + 0.5)
             weight[rows] = changed
-            made.append(case.open_run(x))
+            made.append(subject.open_run(x))
     finally:
         weight.copy_(kept[0])
         if source.bias is not None:
@@ -112,10 +115,10 @@ def rows_sum_to_one(case: _Case, limit: float) -> bool | None:
     return bool((once - once[:1, :1]).abs().max() <= limit)
 
 
-def _values(case: _Case) -> tuple[Piece | None, Reader | None]:
+def _values(subject: Subject) -> tuple[Piece | None, Reader | None]:
     """Return the value projection that the names point to."""
     try:
-        readers = case.readers(case.probe(0).y.shape[-1])
+        readers = Explaining(subject).readers(subject.probe(0).y.shape[-1])
     except Exception:
         return None, None
     for reader, readings in readers:

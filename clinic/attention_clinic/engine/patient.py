@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import dis
 import inspect
 import linecache
 import random
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,74 +13,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-HERE = str(Path(__file__).parent)
+from attention_clinic.engine.calls import (
+    first_tensor,
+    mask_argument,
+    says_time_first,
+    standard_call,
+    takes,
+)
+from attention_clinic.engine.modes import Precision
+
+HERE = str(Path(__file__).parents[1])
 WIDTHS = "embed_dim hidden_size d_model n_embd dim embed_size emb_size emb_dim model_dim width"
 NO_SOURCE = ("site-packages", "dist-packages", "/torch/", HERE, "importlib", "<frozen")
-
-
-class _NoDropout(TorchFunctionMode):
-    """Turn every dropout into nothing, wherever it is called, and count the calls."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        name = getattr(func, "__name__", "")
-        if func is F.scaled_dot_product_attention:
-            self.calls += bool(kwargs.get("dropout_p") or (len(args) > 4 and args[4]))
-            kwargs.pop("dropout_p", None)
-            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
-        elif "dropout" in name:
-            self.calls += 1
-            return args[0] if args else kwargs["input"]
-        return func(*args, **kwargs)
-
-
-class _Precision(TorchFunctionMode):
-    """Notice numbers in single precision inside a module in double precision."""
-
-    def __init__(self):
-        super().__init__()
-        self.single = False
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        # one number is enough: the root of torch.FloatTensor([head_dim]) is off by 6e-8
-        self.single |= any(_is_single(value) for value in (*args, result))
-        return result
-
-
-def _is_single(value: object) -> bool:
-    return isinstance(value, Tensor) and value.dtype == torch.float32
-
-
-class _JoinHeads(TorchFunctionMode):
-    """Join the heads of a four-axis tensor that a layer for (b, n, h * d) was given."""
-
-    def __init__(self, num_heads: int, heads_axis: int):
-        super().__init__()
-        self.num_heads, self.heads_axis, self.calls = num_heads, heads_axis, 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is F.linear or getattr(func, "__name__", "") in ("matmul", "__matmul__"):
-            t, weight = args[:2]
-            inner = weight.shape[-1] if func is F.linear else weight.shape[0]
-            if (
-                t.ndim == 4
-                and weight.ndim == 2
-                and t.shape[self.heads_axis] == self.num_heads > 1
-                and t.shape[-1] * self.num_heads == inner
-            ):
-                self.calls += 1
-                t = (t.transpose(1, 2) if self.heads_axis == 1 else t).flatten(2)
-                return func(t, *args[1:], **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
 
 
 @contextmanager
@@ -240,7 +184,7 @@ class Patient:
         if mask is not None:
             mask = mask.to(x.dtype) if mask.is_floating_point() else mask.clone()
         if self.rough is None and x.dtype == torch.float64:
-            with _Precision() as precision:
+            with Precision() as precision:
                 result = self._called(x, mask)
             self.rough = precision.single
         else:
@@ -284,7 +228,7 @@ class Patient:
             return result.transpose(0, 1)
         if self.call is None:
             return standard_call(self.module, x, mask)
-        if mask is None and _takes(self.call) == 2:
+        if mask is None and takes(self.call) == 2:
             return self.call(self.module, x)
         return self.call(self.module, x, mask)
 
@@ -322,16 +266,6 @@ def place(error: Exception) -> str:
     return f" in {frame.name}, line {frame.lineno}{file}: {code}".rstrip(": ").rstrip(".")
 
 
-def _takes(function: Callable) -> int:
-    """Return how many positional arguments a function takes."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 2
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(parameter.kind in kinds for parameter in parameters)
-
-
 def same(first: Tensor, second: Tensor) -> bool:
     """Say whether two outputs are equal, NaN included."""
     return (
@@ -351,93 +285,6 @@ def check_positive(where: str, **sizes: int) -> None:
             )
 
 
-def mask_argument(module: nn.Module | Callable) -> str | None:
-    """Return the name of the argument that takes a mask, None when there is none."""
-    function = module.forward if isinstance(module, nn.Module) else module
-    names = inspect.signature(function).parameters
-    preferred = ("attn_mask", "mask", "attention_mask")
-    masks = [name for name in names if "mask" in name.lower()]
-    return next((name for name in preferred if name in masks), masks[0] if masks else None)
-
-
-def says_time_first(module: nn.Module | Callable) -> bool:
-    """Say whether the code itself announces (tokens, batch, width).
-
-    Its documentation does, or forward takes the sizes of its input apart under such names:
-    `tgt_len, bsz, embed_dim = query.size()`. `nn.MultiheadAttention` says it by an attribute.
-    """
-    if type(module).__module__.startswith("torch."):
-        layers = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerEncoder)
-        return layers and not all(
-            part.batch_first for part in module.modules() if isinstance(part, nn.MultiheadAttention)
-        )
-    function = type(module).forward if isinstance(module, nn.Module) else module
-    function = inspect.unwrap(function)
-    documented = " ".join(filter(None, (inspect.getdoc(type(module)), inspect.getdoc(function))))
-    if re.search(r"(?i)\b(time|seq\w*|[tsl])[ ,x×*]+(batch\w*|bsz)[ ,x×*]+\w+", documented):
-        return True
-    return any(
-        re.fullmatch(r"(?i)(time|seq_?len|tgt_len|src_len|q_len) (bsz|batch|batch_size)", pair)
-        for pair in _first_sizes(function)
-    )
-
-
-def _first_sizes(function: Callable) -> Iterator[str]:
-    """Yield the first two names of every `a, b, c = ...` in a function, as "a b"."""
-    code = getattr(function, "__code__", None)
-    instructions = list(dis.get_instructions(code)) if code else []
-    for number, instruction in enumerate(instructions):
-        if instruction.opname == "UNPACK_SEQUENCE" and instruction.arg == 3:
-            names: list[str] = []
-            for stored in instructions[number + 1 : number + 4]:
-                value = stored.argval
-                names += value if isinstance(value, tuple) else [str(value)]
-            yield " ".join(names[:2])
-
-
-def standard_call(module: nn.Module | Callable, x: Tensor, mask: Tensor | None) -> object:
-    """Call a module on tokens as its signature suggests: x for all of query, key and value."""
-    if isinstance(module, nn.MultiheadAttention):
-        if mask is not None:  # True means blocked there, and there is one mask for each head
-            b, n = x.shape[:2]
-            mask = ~mask if mask.dtype == torch.bool else mask
-            mask = mask.expand(b, module.num_heads, n, n).reshape(-1, n, n)
-        if not module.batch_first:
-            x = x.transpose(0, 1)
-        result = module(x, x, x, attn_mask=mask, need_weights=False)[0]
-        return result if module.batch_first else result.transpose(0, 1)
-    function = module.forward if isinstance(module, nn.Module) else module
-    arguments, named = [], {}
-    where_mask = mask_argument(module)
-    for name, parameter in inspect.signature(function).parameters.items():
-        needed = parameter.default is inspect.Parameter.empty
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        if name == where_mask and (mask is not None or needed):
-            named[name] = mask
-        elif needed:
-            value = None if "mask" in name.lower() else x
-            if parameter.kind == parameter.KEYWORD_ONLY or named:
-                named[name] = value
-            else:
-                arguments.append(value)
-    if not arguments and not any(value is x for value in named.values()):
-        arguments = [x]  # def forward(self, *inputs), or x with a default
-    return module(*arguments, **named)
-
-
-def first_tensor(result: object) -> Tensor:
-    """Return the first tensor of what a call returned."""
-    if isinstance(result, Tensor):
-        return result.detach()
-    values = result.values() if isinstance(result, dict) else result
-    if isinstance(values, tuple | list) or isinstance(result, dict):
-        for value in values:
-            if isinstance(value, Tensor):
-                return value.detach()
-    raise TypeError(f"it returned {type(result).__name__}, not a tensor")
-
-
 def possible_widths(module: nn.Module | Callable, weights: dict[str, Tensor]) -> list[int]:
     """Return what embed_dim may be, the likeliest first."""
     found = []
@@ -453,45 +300,3 @@ def possible_widths(module: nn.Module | Callable, weights: dict[str, Tensor]) ->
                 counts[size] = counts.get(size, 0) + 1
     found += sorted(counts, key=lambda size: -counts[size])
     return list(dict.fromkeys(found))
-
-
-def globals_read(module: nn.Module | Callable) -> list[str]:
-    """Return the names of the tensors outside the module that `forward` reads."""
-    function = type(module).forward if isinstance(module, nn.Module) else module
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None:
-        return []
-    around = getattr(function, "__globals__", {})
-    return [name for name in code.co_names if isinstance(around.get(name), Tensor)]
-
-
-def unused_dropout(module: nn.Module) -> str | None:
-    """Return where a dropout above 0 is declared, None when there is none.
-
-    What the constructor takes and never reads counts as declared.
-    """
-    for name, part in module.named_modules():
-        if isinstance(part, nn.Dropout) and part.p > 0:
-            return f"{name or 'it'} has p above 0"
-    for name, value in vars(module).items():
-        drops = re.search(r"drop|p_attn", name)
-        if drops and isinstance(value, float) and 0 < value < 1:
-            return f"self.{name} is above 0"
-    code = getattr(type(module).__init__, "__code__", None)
-    if code is None or type(module).__module__.startswith("torch."):
-        return None
-    taken = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-    for name in taken:
-        if "drop" in name and name not in _names_read(code):
-            return f"__init__ takes {name} and never reads it"
-    return None
-
-
-def _names_read(code: object) -> set[str]:
-    """Return the local names that a function reads."""
-    names: set[str] = set()
-    for instruction in dis.get_instructions(code):
-        if instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")):
-            value = instruction.argval
-            names.update(value if isinstance(value, tuple) else [value])
-    return names

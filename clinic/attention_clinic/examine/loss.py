@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_clinic.catalogue import BUGS
-from attention_clinic.patient import first_tensor, place, undisturbed
-from attention_clinic.report import Report, explain
-
-REDUCTIONS = ("mean", "sum", "none")
+from attention_clinic.bugs import BUGS, LOSS
+from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.forms import State, simplest
+from attention_clinic.engine.patient import place, undisturbed
+from attention_clinic.engine.report import Report, explain
 
 
 def diagnose_loss(
-    loss: Callable, num_classes: int = 7, *, next_token: bool = False, smoothing: float = 0.0
+    loss: Callable[..., Any],
+    num_classes: int = 7,
+    *,
+    next_token: bool = False,
+    smoothing: float = 0.0,
 ) -> Report:
     """Compare a loss function with the cross-entropy and name the mistake that explains it.
 
@@ -45,7 +50,7 @@ def diagnose_loss(
             "Pass the function itself, without calling it."
         )
     generator = torch.Generator().manual_seed(0)
-    shape = (4, 6) if next_token else (5,)
+    shape: tuple[int, ...] = (4, 6) if next_token else (5,)
     scores = 2 * torch.randn(*shape, num_classes, generator=generator, dtype=torch.float64)
     classes = torch.randint(num_classes, shape, generator=generator)
     with undisturbed(), torch.no_grad():
@@ -58,46 +63,26 @@ def diagnose_loss(
                 f"{shape}, got {type(error).__name__}: {text[0].rstrip('.')}{place(error)}. "
                 "Wrap it: diagnose_loss(lambda scores, classes: ...)."
             ) from error
-    found = []
-    for ids, made in _losses(scores, classes, next_token, smoothing):
-        if made.shape == value.shape:
-            difference = (made - value).abs().max().item()
-        elif made.numel() == value.numel():
-            difference = (made.reshape(-1) - value.reshape(-1)).abs().max().item()
-        else:
-            continue
-        if difference <= 1e-9 * (1 + value.abs().max().item()):
-            found.append((ids, difference))
-    fewest = min((len(ids) for ids, _ in found), default=0)
-    found = [(ids, difference) for ids, difference in found if len(ids) == fewest]
-    explanations = {
-        ids: explain([BUGS[id] for id in ids], difference) for ids, difference in found if ids
-    }
-    healthy = bool(found) and fewest == 0
+
+    def difference(state: State) -> float | None:
+        made = state["made"]
+        if made.numel() != value.numel():
+            return None
+        gap = float((made.reshape(-1) - value.reshape(-1)).abs().max())
+        return gap if gap <= 1e-9 * (1 + value.abs().max().item()) else None
+
+    state = {"scores": scores, "classes": classes, "next_token": next_token}
+    found = simplest(LOSS, {**state, "smoothing": smoothing}, difference)
+    explanations = tuple(
+        explain([BUGS[id] for id in ids], way.difference) for ids, way in found.items() if ids
+    )
+    healthy = () in found
     failing = () if found else tuple(_failing(loss, scores, classes))
     checked = "cross-entropy of the scores" + (" and the next token" if next_token else "")
-    return Report(name, healthy, tuple(explanations.values()), failing, (checked,))
+    return Report(name, healthy, explanations, failing, (checked,))
 
 
-def _losses(scores: Tensor, classes: Tensor, next_token: bool, smoothing: float):
-    """Yield ids and the value of every combination of right and wrong parts."""
-    shifts = [((), scores, classes)]
-    if next_token:
-        shifts = [
-            ((), scores[:, :-1], classes[:, 1:]),
-            (("target-not-shifted",), scores, classes),
-            (("target-not-shifted",), scores[:, :-1], classes[:, :-1]),
-            (("target-not-shifted",), scores[:, 1:], classes[:, 1:]),
-        ]
-    for ids, s, c in shifts:
-        s, c = s.reshape(-1, s.shape[-1]), c.reshape(-1)
-        for more, given in (((), s), (("double-softmax",), s.softmax(dim=-1))):
-            for reduction in REDUCTIONS:
-                made = F.cross_entropy(given, c, reduction=reduction, label_smoothing=smoothing)
-                yield (*ids, *more), made
-
-
-def _failing(loss: Callable, scores: Tensor, classes: Tensor):
+def _failing(loss: Callable[..., Any], scores: Tensor, classes: Tensor) -> Iterator[str]:
     """Yield the properties of a cross-entropy that do not hold."""
     with undisturbed(), torch.no_grad():
         value = first_tensor(loss(scores.clone(), classes.clone()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from textwrap import wrap
@@ -30,6 +31,8 @@ class Bug:
         fix: what to write instead, one sentence.
         chapter: the chapter that explains it, two digits.
         threads: where it happened, as owner/repository#number or another place.
+        seen: how it is found, when no output shows it; "" when it is found by its output.
+        once: what must be repaired before the output can be compared; "" when nothing.
     """
 
     id: str
@@ -37,6 +40,8 @@ class Bug:
     fix: str
     chapter: str
     threads: tuple[str, ...]
+    seen: str = ""
+    once: str = ""
 
 
 @dataclass(frozen=True)
@@ -211,10 +216,7 @@ def _linked(thread: str) -> str:
 
 
 def explain(
-    bugs: list[Bug],
-    difference: float = 0.0,
-    detail: str = "",
-    evidence: str = "reproduces your output exactly",
+    bugs: Sequence[Bug], difference: float = 0.0, detail: str = "", what: str = "output"
 ) -> Explanation:
     """Make one explanation of one or several bugs.
 
@@ -222,8 +224,12 @@ def explain(
         bugs: the bugs that together give the output.
         difference: largest difference from the module's output.
         detail: what was found out beyond the words.
-        evidence: how the explanation was established.
+        what: the thing that they reproduce.
     """
+    repairs = " and ".join(bug.once for bug in bugs if bug.once)
+    evidence = f"reproduces your {what} exactly" + (f" once {repairs}" if repairs else "")
+    if all(bug.seen for bug in bugs):
+        evidence = "; ".join(dict.fromkeys(bug.seen for bug in bugs))
     return Explanation(
         ids=tuple(bug.id for bug in bugs),
         words="; and ".join(bug.words for bug in bugs),

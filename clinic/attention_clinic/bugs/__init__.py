@@ -1,0 +1,39 @@
+"""The catalogue: each bug with its words, its fix, where it happened, and its code.
+
+To add a bug, enter it with `bug(...)` beside the stage that it changes, and its code under it with
+`@STAGE.wrong(id)`: the search tries it alone and together with the mistakes of other stages. Two
+patients in tests/test_clinic/patients show that it is found. A second form under the same id is
+another way to make the same mistake.
+
+The forms of attention work for a row of readings at once (axis r), because the search does not
+know which weight is which: queries are (r, b, n, h * d) before and (r, b, h, n, d) after the split.
+"""
+
+# ruff: noqa: I001, the order of the catalogue is that of the stages
+from attention_clinic.bugs.projections import SPLIT, TOKENS, Setting
+from attention_clinic.bugs.scores import SCALE, SCORES
+from attention_clinic.bugs.masks import RULE, USE
+from attention_clinic.bugs.softmax import MIX, SOFTMAX
+from attention_clinic.bugs.joining import MERGE
+from attention_clinic.bugs.behaviour import globals_read, unused_dropout
+from attention_clinic.bugs.patches import EMBEDDING
+from attention_clinic.bugs.positions import POSITIONS
+from attention_clinic.bugs.blocks import BLOCK
+from attention_clinic.bugs.stacks import STACK
+from attention_clinic.bugs.losses import LOSS
+from attention_clinic.engine.forms import BUGS
+
+ATTENTION = (TOKENS, SPLIT, SCORES, SCALE, RULE, USE, SOFTMAX, MIX, MERGE)
+
+__all__ = [
+    "ATTENTION",
+    "BLOCK",
+    "BUGS",
+    "EMBEDDING",
+    "LOSS",
+    "POSITIONS",
+    "STACK",
+    "Setting",
+    "globals_read",
+    "unused_dropout",
+]

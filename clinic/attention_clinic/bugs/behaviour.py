@@ -1,0 +1,84 @@
+"""What no output shows: found by the way a module behaves."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import re
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from attention_clinic.engine.forms import bug
+
+bug(
+    "ignores-input",
+    "does not use its input: another x gives the same output",
+    "use the argument of forward, not a variable of the notebook.",
+    "04",
+    "found in a published ViT notebook",
+    seen="two inputs gave the same output",
+)
+
+
+def globals_read(module: nn.Module | Callable) -> list[str]:
+    """Return the names of the tensors outside the module that `forward` reads."""
+    function = type(module).forward if isinstance(module, nn.Module) else module
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return []
+    around = getattr(function, "__globals__", {})
+    return [name for name in code.co_names if isinstance(around.get(name), Tensor)]
+
+
+bug(
+    "dropout-eval",
+    "drops weights while evaluating: two calls differ",
+    "pass dropout_p=self.dropout if self.training else 0.0.",
+    "04",
+    "karpathy/nanoGPT#240",
+    "huggingface/pytorch-image-models#1978",
+    "pytorch/pytorch#124464",
+    "coleygroup/ms-pred#38",
+    once="dropout is off",
+)
+bug(
+    "dropout-unused",
+    "takes a dropout that nothing uses: training is as deterministic as evaluation",
+    "apply it to the weights: nn.Dropout(dropout)(weights), or dropout_p of the fused kernel.",
+    "04",
+    "found in a published ViT notebook",
+    seen="no call of dropout in train mode",
+)
+
+
+def unused_dropout(module: nn.Module) -> str | None:
+    """Return where a dropout above 0 is declared, None when there is none.
+
+    What the constructor takes and never reads counts as declared.
+    """
+    for name, part in module.named_modules():
+        if isinstance(part, nn.Dropout) and part.p > 0:
+            return f"{name or 'it'} has p above 0"
+    for name, value in vars(module).items():
+        drops = re.search(r"drop|p_attn", name)
+        if drops and isinstance(value, float) and 0 < value < 1:
+            return f"self.{name} is above 0"
+    code = getattr(type(module).__init__, "__code__", None)
+    if code is None or type(module).__module__.startswith("torch."):
+        return None
+    taken = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    for name in taken:
+        if "drop" in name and name not in _names_read(code):
+            return f"__init__ takes {name} and never reads it"
+    return None
+
+
+def _names_read(code: object) -> set[str]:
+    """Return the local names that a function reads."""
+    names: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")):
+            value = instruction.argval
+            names.update(value if isinstance(value, tuple) else [value])
+    return names

@@ -1,0 +1,102 @@
+"""Joining the heads."""
+
+from __future__ import annotations
+
+from einops import rearrange
+from torch import Tensor
+
+from attention_clinic.engine.forms import Form, Stage, State, bug
+
+# ------------------------------------------- merge: (r, b, h, n, d) -> (r, b, n, h * d)
+
+
+def _merged(form: Form, state: State) -> State:
+    return {"joined": state["back"](form.run(state["mixed"]))}
+
+
+MERGE = Stage("merge", _merged)
+
+
+@MERGE.right
+def merge(mixed: Tensor) -> Tensor:
+    return rearrange(mixed, "r b h n d -> r b n (h d)")
+
+
+bug(
+    "merge-no-transpose",
+    "reshapes (b, h, n, d) to (b, n, e) without moving h: tokens are mixed",
+    'move the heads beside d first: rearrange(t, "b h n d -> b n (h d)").',
+    "04",
+    "jsbaan/transformer-from-scratch#6",
+    "ajhalthor/Transformer-Neural-Network#4",
+    "ajhalthor/Transformer-Neural-Network#8",
+)
+
+
+@MERGE.wrong("merge-no-transpose")
+def merge_no_transpose(mixed: Tensor) -> Tensor:
+    r, b, h, n, d = mixed.shape
+    return mixed.reshape(r, b, n, h * d)
+
+
+@MERGE.wrong("merge-no-transpose", "it reads the axes in the order h, d, n")
+def merge_transposed_tail(mixed: Tensor) -> Tensor:
+    r, b, h, n, d = mixed.shape
+    return mixed.mT.reshape(r, b, n, h * d)
+
+
+@MERGE.wrong("merge-no-transpose", "it reads the axes in the order d, h, n")
+def merge_d_first(mixed: Tensor) -> Tensor:
+    r, b, h, n, d = mixed.shape
+    return rearrange(mixed, "r b h n d -> r b d h n").reshape(r, b, n, h * d)
+
+
+@MERGE.wrong("merge-no-transpose", "it reads the axes in the order d, n, h")
+def merge_reversed(mixed: Tensor) -> Tensor:
+    r, b, h, n, d = mixed.shape
+    return rearrange(mixed, "r b h n d -> r b d n h").reshape(r, b, n, h * d)
+
+
+bug(
+    "merge-batch-head",
+    "swaps heads and batch on the way back: samples get each other's heads",
+    "undo the split in the order in which it was done: b before h, then h beside d.",
+    "04",
+    "gazelle93/Transformer-Various-Positional-Encoding#1",
+)
+
+
+@MERGE.wrong("merge-batch-head", "rows of h * b are read as b * h")
+def merge_heads_first(mixed: Tensor) -> Tensor:
+    r, b, h, n, d = mixed.shape
+    return merge(rearrange(mixed, "r b h n d -> r h b n d").reshape(r, b, h, n, d))
+
+
+@MERGE.wrong("merge-batch-head", "rows of b * h are read as h * b")
+def merge_batch_second(mixed: Tensor) -> Tensor:
+    r, b, h, n, d = mixed.shape
+    return rearrange(mixed.reshape(r, h, b, n, d), "r h b n d -> r b n (h d)")
+
+
+@MERGE.wrong("merge-batch-head", "the axes h, b, n, d are read as b, n, e")
+def merge_heads_then_flat(mixed: Tensor) -> Tensor:
+    r, b, h, n, d = mixed.shape
+    return rearrange(mixed, "r b h n d -> r h b n d").reshape(r, b, n, h * d)
+
+
+@MERGE.wrong("merge-batch-head", "the axes n, b, h, d are read as b, n, e")
+def merge_tokens_first(mixed: Tensor) -> Tensor:
+    r, b, h, n, d = mixed.shape
+    return rearrange(mixed, "r b h n d -> r n b h d").reshape(r, b, n, h * d)
+
+
+# ------------------------------------------------ found by the way the module behaves
+
+bug(
+    "heads-not-joined",
+    "hands (b, h, n, d) or (b, n, h, d) to a layer that expects (b, n, h * d)",
+    'join the heads before the output projection: rearrange(t, "b h n d -> b n (h d)").',
+    "04",
+    "found in a published notes notebook",
+    once="the heads are joined",
+)

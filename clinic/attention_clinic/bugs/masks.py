@@ -1,0 +1,301 @@
+"""Masks: who may attend, and what that does to the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from attention_clinic.engine.forms import Form, Stage, State, bug
+
+# ---------------------------------- rule: who may attend, (1 or b, 1 or h, i, j) or None
+# A rule gets the mask that was given and the causal mask; either may be None.
+
+
+def has_empty(allow: Tensor | None) -> bool:
+    """Say whether some query may attend to nothing."""
+    return allow is not None and not bool(allow.any(dim=-1).all())
+
+
+def same_rule(first: Tensor | None, second: Tensor | None) -> bool:
+    """Say whether two rules allow the same; None allows everything."""
+    if first is None or second is None:
+        return all(rule is None or bool(rule.all()) for rule in (first, second))
+    wide = torch.broadcast_shapes(first.shape, second.shape)
+    return torch.equal(first.expand(wide), second.expand(wide))
+
+
+def _ruled(form: Form, state: State) -> State | None:
+    allow = form.run(state["mask"], state["causal"])
+    if form.ids and same_rule(allow, state["right"]):
+        return None
+    sizes = reversed(state["scores"].shape)
+    if allow is not None and any(
+        size not in (1, wanted) for size, wanted in zip(reversed(allow.shape), sizes, strict=False)
+    ):
+        return None
+    return {"allow": allow}
+
+
+RULE = Stage("rule", _ruled)
+
+
+# A rule gets the mask that was given and the causal mask; either may be None.
+
+
+def both(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
+    """Join two masks of which either may be missing."""
+    if mask is None or causal is None:
+        return causal if mask is None else mask
+    return mask & causal
+
+
+@RULE.right
+def rule(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
+    return both(mask, causal)
+
+
+bug(
+    "mask-dropped",
+    "takes a mask and does not use it",
+    "pass the mask on to the function that computes the weights.",
+    "05",
+    "phlippe/uvadlc_notebooks, tutorial 6, get_attention_maps",
+)
+
+
+@RULE.wrong("mask-dropped")
+def rule_dropped(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
+    return causal
+
+
+bug(
+    "mask-not-causal",
+    "lets a token attend to later tokens, though it should be causal",
+    "combine the mask with causal_mask(n).",
+    "05",
+    "huggingface/transformers#48745",
+    "alex-matton/causal-transformer-decoder#1",
+)
+
+
+@RULE.wrong("mask-not-causal", applies=lambda state: state["must_be_causal"])
+def rule_not_causal(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
+    return None if causal is None else mask
+
+
+bug(
+    "mask-inverted",
+    "takes the mask upside down: attends exactly where it must not",
+    'agree on what True means; here True = may attend (true_means="block" says that it blocks in '
+    "your mask), so mask where it is False.",
+    "05",
+    "lucidrains/x-transformers#160",
+    "lucidrains/x-transformers#164",
+    "NVIDIA/TransformerEngine#614",
+    "InseeFrLab/torchTextClassifiers#92",
+    "cnzzx/GeMap#1",
+)
+
+
+@RULE.wrong("mask-inverted")
+def rule_inverted(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
+    return both(~mask, causal) if mask is not None else ~causal if causal is not None else None
+
+
+bug(
+    "mask-query-axis",
+    "lays the mask over the queries instead of the keys",
+    "keys are the last axis of the scores: a padding mask (b, n) is mask[:, None, None, :].",
+    "05",
+    "hyunwoongko/transformer#40",
+)
+
+
+@RULE.wrong("mask-query-axis")
+def rule_query_axis(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
+    return both(mask.mT, causal) if mask is not None else causal.mT if causal is not None else None
+
+
+bug(
+    "mask-off-by-one",
+    "draws the causal mask without, or one past, the diagonal",
+    "let token i attend to tokens 0 to i: torch.ones(n, n).tril().",
+    "05",
+    "RVC-Boss/GPT-SoVITS#965",
+    "hkproj/pytorch-transformer#19",
+)
+
+
+def shifted(mask: Tensor | None, causal: Tensor | None, diagonal: int) -> Tensor | None:
+    """Move the edge of the causal mask, wherever it came from."""
+    given = (
+        causal is None
+        and mask is not None
+        and mask.shape[-1] == mask.shape[-2]
+        and torch.equal(mask, torch.ones_like(mask).tril())
+    )
+    triangle = mask if given else causal
+    if triangle is None:
+        return both(mask, causal)
+    moved = torch.ones_like(triangle).tril(diagonal)
+    return moved if given else both(mask, moved)
+
+
+@RULE.wrong("mask-off-by-one", "a token does not see itself")
+def rule_before_the_diagonal(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
+    return shifted(mask, causal, -1)
+
+
+@RULE.wrong("mask-off-by-one", "a token sees the one after it")
+def rule_past_the_diagonal(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
+    return shifted(mask, causal, 1)
+
+
+# ------------------- use: what the rule does to the scores; `softmax` is the stage after it
+
+
+def _used(form: Form, state: State) -> State | None:
+    return None if state["allow"] is None and form.ids else {"use": form.run}
+
+
+USE = Stage("use", _used)
+
+
+@USE.right
+def use(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    weights = softmax(scores.masked_fill(~allow, -torch.inf))
+    return weights.masked_fill(~allow.any(dim=-1, keepdim=True), 0.0)
+
+
+bug(
+    "mask-multiply",
+    "multiplies the scores by the mask: a masked score becomes 0, not -inf, and still gets weight",
+    "write scores.masked_fill(~mask, -torch.inf) before the softmax.",
+    "05",
+    "georg-wolflein/good-features#1",
+)
+
+
+@USE.wrong("mask-multiply")
+def use_multiply(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores * allow)
+
+
+bug(
+    "mask-tiny",
+    "fills masked scores with a tiny number such as 1e-9 or -1e-12, where -1e9 was meant",
+    "write scores.masked_fill(~mask, -torch.inf) before the softmax.",
+    "05",
+    "hyunwoongko/transformer#10",
+    "awslabs/gluonts#1401",
+    "Shujun-He/RibonanzaNet#5",
+)
+
+
+@USE.wrong("mask-tiny")
+def use_tiny(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores.masked_fill(~allow, -1e-12))
+
+
+bug(
+    "mask-added",
+    "adds a mask of ones and zeros to the scores, which hardly changes them",
+    "turn it into 0 and -inf first, or write scores.masked_fill(~mask, -torch.inf).",
+    "05",
+    "huggingface/transformers#41443",
+    "huggingface/pytorch-image-models#2674",
+)
+
+
+@USE.wrong("mask-added")
+def use_added(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores + allow)
+
+
+bug(
+    "mask-after-softmax",
+    "masks the weights after the softmax, so that rows no longer sum to 1",
+    "mask the scores with -inf before the softmax.",
+    "05",
+    "lucidrains/memory-compressed-attention#2",
+    "abisee/pointer-generator#88",
+)
+
+
+@USE.wrong("mask-after-softmax")
+def use_after_softmax(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores) * allow
+
+
+# These three are the right code for every row that may attend to something. Where only a mistaken
+# mask leaves rows empty, no treatment of them is a bug; but to open them all is to have no mask.
+bug(
+    "mask-row-empty",
+    "a row with nothing to attend to does not give 0",
+    "set such rows to 0 after the softmax, as the fused kernel does.",
+    "05",
+    "pytorch/pytorch#41508",
+    "pytorch/pytorch#103749",
+    "pytorch/pytorch#131060",
+    "tracel-ai/burn#4697",
+    "robertknight/rten#1321",
+)
+
+
+def _has_empty_row(state: State) -> bool:
+    return has_empty(state["allow"])
+
+
+def _on_purpose(state: State) -> bool:
+    return state["right_has_empty"]
+
+
+def _keeps_a_mask(state: State) -> bool:
+    allow = state["allow"]
+    if not has_empty(allow):
+        return False
+    whole = bool((allow | ~allow.any(dim=-1, keepdim=True)).all())
+    return state["right_has_empty"] or not whole
+
+
+@USE.wrong(
+    "mask-row-empty", "it gives NaN: softmax over nothing but -inf", _has_empty_row, _on_purpose
+)
+def use_row_nan(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores.masked_fill(~allow, -torch.inf))
+
+
+@USE.wrong(
+    "mask-row-empty",
+    "it attends evenly to all the keys that are masked",
+    _has_empty_row,
+    _on_purpose,
+)
+def use_row_even(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores.masked_fill(~allow, -1e9))
+
+
+@USE.wrong(
+    "mask-row-empty",
+    "it attends to the masked keys as if there were no mask",
+    _keeps_a_mask,
+    _on_purpose,
+)
+def use_row_open(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    open_rows = allow | ~allow.any(dim=-1, keepdim=True)
+    return softmax(scores.masked_fill(~open_rows, -torch.inf))
+
+
+# Seen by running the module in half precision, not by its values.
+bug(
+    "mask-fp16",
+    "fills masked scores with a number that does not fit in half precision, such as -1e9",
+    "use -torch.inf, or torch.finfo(scores.dtype).min.",
+    "05",
+    "bentrevett/pytorch-seq2seq#191",
+    "NVIDIA/apex#1052",
+    "facebookresearch/fairseq#3575",
+    seen="fails in half precision",
+)

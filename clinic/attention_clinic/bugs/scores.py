@@ -1,0 +1,157 @@
+"""Scores and their scale."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from attention_clinic.bugs.projections import Setting
+from attention_clinic.engine.forms import Form, Stage, State, bug
+
+WIDTHS_SEEN = (4, 8, 16, 32, 64, 100, 128, 256, 512, 768, 1024)
+
+# ----------------------------------------- scores: q, k (r, b, h, n, d) -> (r, b, h, i, j)
+
+
+def _scored(form: Form, state: State) -> State:
+    return {"raw": form.run(state["q"], state["k"])}
+
+
+SCORES = Stage("scores", _scored)
+
+
+@SCORES.right
+def scores(q: Tensor, k: Tensor) -> Tensor:
+    return q @ k.mT
+
+
+bug(
+    "key-no-transpose",
+    "views the keys (b, h, n, d) as (b, h, d, n) instead of transposing them",
+    "write k.transpose(-2, -1): a view moves no number.",
+    "03",
+    "hyunwoongko/transformer, repaired by its commit 391c9cd",
+)
+
+
+@SCORES.wrong("key-no-transpose")
+def scores_of_viewed_keys(q: Tensor, k: Tensor) -> Tensor:
+    r, b, h, n, d = k.shape
+    return q @ k.reshape(r, b, h, d, n)
+
+
+# ------------------------------------------------------------- scale: scores (r, b, h, i, j)
+
+
+def _scaled(form: Form, state: State) -> State:
+    made = form.run(state["raw"], state["setting"])
+    scores, factor = made if isinstance(made, tuple) else (made, 1.0)
+    return {"scores": scores, "factor": factor}
+
+
+SCALE = Stage("scale", _scaled)
+
+
+@SCALE.right
+def scale(scores: Tensor, s: Setting) -> Tensor:
+    return scores / s.head_dim**0.5
+
+
+bug(
+    "scale-embed",
+    "divides by sqrt(embed_dim) instead of sqrt(head_dim)",
+    "divide by head_dim ** 0.5, the width of one head.",
+    "03",
+    "FrancescoSaverioZuppichini/ViT#1",
+    "karpathy/ng-video-lecture#6",
+    "aladdinpersson/Machine-Learning-Collection#65",
+    "aladdinpersson/Machine-Learning-Collection#159",
+    "Graylab/DL4Proteins-notebooks#12",
+    "FareedKhan-dev/train-llm-from-scratch#3",
+    "rezazad68/TMUnet#13",
+    "omihub777/ViT-CIFAR#12",
+)
+
+
+@SCALE.wrong("scale-embed")
+def scale_embed(scores: Tensor, s: Setting) -> Tensor:
+    return scores / s.embed_dim**0.5
+
+
+bug(
+    "scale-missing",
+    "does not scale the scores",
+    "divide the scores by head_dim ** 0.5.",
+    "03",
+    "PAIR-code/tiny-transformers#71",
+)
+
+
+@SCALE.wrong("scale-missing")
+def scale_missing(scores: Tensor, s: Setting) -> Tensor:
+    return scores
+
+
+# This mistake moves the factor: a form of the scale may return one for the weights too.
+bug(
+    "scale-after-softmax",
+    "scales the weights after the softmax, not the scores before it: rows do not sum to 1",
+    "divide inside: softmax(scores / head_dim ** 0.5).",
+    "03",
+    "FrancescoSaverioZuppichini/ViT#2",
+    "FrancescoSaverioZuppichini/ViT#5",
+    "FrancescoSaverioZuppichini/ViT#6",
+)
+
+
+@SCALE.wrong("scale-after-softmax")
+def scale_after_softmax(scores: Tensor, s: Setting) -> tuple[Tensor, float]:
+    return scores, s.head_dim**-0.5
+
+
+@SCALE.wrong("scale-after-softmax", "by sqrt(embed_dim), which is too much as well")
+def scale_after_softmax_embed(scores: Tensor, s: Setting) -> tuple[Tensor, float]:
+    return scores, s.embed_dim**-0.5
+
+
+# Any other factor has no form of its own: `other_scales` guesses it, and the search fits it.
+bug(
+    "scale-other",
+    "multiplies the scores by another number than 1 / sqrt(head_dim)",
+    "compute the factor from the width of one head: head_dim ** -0.5.",
+    "03",
+    "paul-hyun/transformer-evolution, tutorial/transformer-01.ipynb",
+)
+
+
+def other_scales(s: Setting, many: bool) -> list[Form]:
+    """Return forms for the wrong factors that people write; `many` adds fixed widths."""
+    d, e, h = s.head_dim, s.embed_dim, s.num_heads
+    known = {d**-0.5, e**-0.5, 1.0}
+    candidates: dict[float, str] = {
+        1 / d: "1 / head_dim",
+        d**0.5: "sqrt(head_dim)",
+        d**-0.25: "head_dim ** -0.25",
+        1 / e: "1 / embed_dim",
+        e**0.5: "sqrt(embed_dim)",
+        h**-0.5: "1 / sqrt(num_heads)",
+    }
+    for width in (*WIDTHS_SEEN, 3 * e) if many else ():
+        candidates.setdefault(width**-0.5, f"1 / sqrt({width})")
+    forms = []
+    for factor, words in candidates.items():
+        if all(not math.isclose(factor, other) for other in known):
+            known.add(factor)
+            forms.append(scaled_by(factor, words))
+    by_length = "it divides by sqrt(n), the number of tokens"
+    forms.append(
+        Form(lambda scores, s: scores / scores.shape[-1] ** 0.5, ("scale-other",), by_length)
+    )
+    return forms
+
+
+def scaled_by(factor: float | Tensor, words: str = "") -> Form:
+    """Return the form that multiplies the scores by a number."""
+    detail = f"it multiplies by {words}" if words else ""
+    return Form(lambda scores, s: scores * factor, ("scale-other",), detail)

@@ -1,0 +1,120 @@
+"""The softmax, and the mixing of the values."""
+
+from __future__ import annotations
+
+from einops import rearrange
+from torch import Tensor
+
+from attention_clinic.engine.forms import Form, Stage, State, bug
+
+# -------------------------------------------------- softmax: scores (r, b, h, i, j)
+
+
+def _weighed(form: Form, state: State) -> State:
+    if state["allow"] is None:
+        weights = form.run(state["scores"])
+    else:
+        weights = state["use"](state["scores"], state["allow"][None], form.run)
+    return {"weights": weights * state["factor"]}
+
+
+SOFTMAX = Stage("softmax", _weighed)
+
+
+@SOFTMAX.right
+def softmax(scores: Tensor) -> Tensor:
+    return scores.softmax(dim=-1)
+
+
+bug(
+    "softmax-query",
+    "takes the softmax over the queries: columns sum to 1, rows do not",
+    "take the softmax over the keys, dim=-1.",
+    "03",
+    "labmlai/annotated_deep_learning_paper_implementations#146",
+    "labmlai/annotated_deep_learning_paper_implementations#282",
+    "nerminnuraydogan/vision-transformer#1",
+)
+
+
+@SOFTMAX.wrong("softmax-query")
+def softmax_query(scores: Tensor) -> Tensor:
+    return scores.softmax(dim=-2)
+
+
+bug(
+    "softmax-heads",
+    "takes the softmax over the heads (dim=1 of (b, h, i, j))",
+    "take the softmax over the keys, dim=-1.",
+    "03",
+    "CAMMA-public/rendezvous-in-time#3",
+)
+
+
+@SOFTMAX.wrong("softmax-heads")
+def softmax_heads(scores: Tensor) -> Tensor:
+    return scores.softmax(dim=2)
+
+
+bug(
+    "softmax-batch",
+    "takes the softmax over the batch axis: a batch of one gives weights of exactly 1",
+    "take the softmax over the keys, dim=-1.",
+    "03",
+    "PetrochukM/PyTorch-NLP#2",
+)
+
+
+@SOFTMAX.wrong("softmax-batch")
+def softmax_batch(scores: Tensor) -> Tensor:
+    return scores.softmax(dim=1)
+
+
+@SOFTMAX.wrong("softmax-batch", "over batch and heads at once, which share axis 0")
+def softmax_batch_and_heads(scores: Tensor) -> Tensor:
+    return scores.flatten(1, 2).softmax(dim=1).view_as(scores)
+
+
+bug(
+    "softmax-joint",
+    "takes one softmax over the keys of all heads together",
+    "take the softmax over the keys of each head by itself, dim=-1 of (b, h, i, j).",
+    "03",
+    "facebookresearch/detr#247",
+)
+
+
+@SOFTMAX.wrong("softmax-joint")
+def softmax_joint(scores: Tensor) -> Tensor:
+    h = scores.shape[2]
+    joined = rearrange(scores, "r b h i j -> r b i (h j)").softmax(dim=-1)
+    return rearrange(joined, "r b i (h j) -> r b h i j", h=h)
+
+
+# ------------------------- mix: weights (r, b, h, i, j) and values (r, b, h, j, d)
+
+
+def _mixed(form: Form, state: State) -> State:
+    return {"mixed": form.run(state["weights"], state["v"])}
+
+
+MIX = Stage("mix", _mixed)
+
+
+@MIX.right
+def mix(weights: Tensor, v: Tensor) -> Tensor:
+    return weights @ v
+
+
+bug(
+    "mix-transposed",
+    "mixes with the weights transposed: columns of the weights where rows belong",
+    "multiply weights (i, j) with values (j, d): weights @ v.",
+    "03",
+    "heykeetae/Self-Attention-GAN#11",
+)
+
+
+@MIX.wrong("mix-transposed")
+def mix_transposed(weights: Tensor, v: Tensor) -> Tensor:
+    return weights.mT @ v

@@ -1,0 +1,108 @@
+"""How to call a module: what its signature and its own words say."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import re
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+
+def takes(function: Callable) -> int:
+    """Return how many positional arguments a function takes."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in kinds for parameter in parameters)
+
+
+def mask_argument(module: nn.Module | Callable) -> str | None:
+    """Return the name of the argument that takes a mask, None when there is none."""
+    function = module.forward if isinstance(module, nn.Module) else module
+    names = inspect.signature(function).parameters
+    preferred = ("attn_mask", "mask", "attention_mask")
+    masks = [name for name in names if "mask" in name.lower()]
+    return next((name for name in preferred if name in masks), masks[0] if masks else None)
+
+
+def says_time_first(module: nn.Module | Callable) -> bool:
+    """Say whether the code itself announces (tokens, batch, width).
+
+    Its documentation does, or forward takes the sizes of its input apart under such names:
+    `tgt_len, bsz, embed_dim = query.size()`. `nn.MultiheadAttention` says it by an attribute.
+    """
+    if type(module).__module__.startswith("torch."):
+        layers = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerEncoder)
+        return layers and not all(
+            part.batch_first for part in module.modules() if isinstance(part, nn.MultiheadAttention)
+        )
+    function = type(module).forward if isinstance(module, nn.Module) else module
+    function = inspect.unwrap(function)
+    documented = " ".join(filter(None, (inspect.getdoc(type(module)), inspect.getdoc(function))))
+    if re.search(r"(?i)\b(time|seq\w*|[tsl])[ ,x×*]+(batch\w*|bsz)[ ,x×*]+\w+", documented):
+        return True
+    return any(
+        re.fullmatch(r"(?i)(time|seq_?len|tgt_len|src_len|q_len) (bsz|batch|batch_size)", pair)
+        for pair in _first_sizes(function)
+    )
+
+
+def _first_sizes(function: Callable) -> Iterator[str]:
+    """Yield the first two names of every `a, b, c = ...` in a function, as "a b"."""
+    code = getattr(function, "__code__", None)
+    instructions = list(dis.get_instructions(code)) if code else []
+    for number, instruction in enumerate(instructions):
+        if instruction.opname == "UNPACK_SEQUENCE" and instruction.arg == 3:
+            names: list[str] = []
+            for stored in instructions[number + 1 : number + 4]:
+                value = stored.argval
+                names += value if isinstance(value, tuple) else [str(value)]
+            yield " ".join(names[:2])
+
+
+def standard_call(module: nn.Module | Callable, x: Tensor, mask: Tensor | None) -> object:
+    """Call a module on tokens as its signature suggests: x for all of query, key and value."""
+    if isinstance(module, nn.MultiheadAttention):
+        if mask is not None:  # True means blocked there, and there is one mask for each head
+            b, n = x.shape[:2]
+            mask = ~mask if mask.dtype == torch.bool else mask
+            mask = mask.expand(b, module.num_heads, n, n).reshape(-1, n, n)
+        if not module.batch_first:
+            x = x.transpose(0, 1)
+        result = module(x, x, x, attn_mask=mask, need_weights=False)[0]
+        return result if module.batch_first else result.transpose(0, 1)
+    function = module.forward if isinstance(module, nn.Module) else module
+    arguments, named = [], {}
+    where_mask = mask_argument(module)
+    for name, parameter in inspect.signature(function).parameters.items():
+        needed = parameter.default is inspect.Parameter.empty
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if name == where_mask and (mask is not None or needed):
+            named[name] = mask
+        elif needed:
+            value = None if "mask" in name.lower() else x
+            if parameter.kind == parameter.KEYWORD_ONLY or named:
+                named[name] = value
+            else:
+                arguments.append(value)
+    if not arguments and not any(value is x for value in named.values()):
+        arguments = [x]  # def forward(self, *inputs), or x with a default
+    return module(*arguments, **named)
+
+
+def first_tensor(result: object) -> Tensor:
+    """Return the first tensor of what a call returned."""
+    if isinstance(result, Tensor):
+        return result.detach()
+    values = result.values() if isinstance(result, dict) else result
+    if isinstance(values, tuple | list) or isinstance(result, dict):
+        for value in values:
+            if isinstance(value, Tensor):
+                return value.detach()
+    raise TypeError(f"it returned {type(result).__name__}, not a tensor")

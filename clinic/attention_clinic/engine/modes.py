@@ -1,0 +1,110 @@
+"""What happens to torch's functions while a module under examination runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+class NoDropout(TorchFunctionMode):
+    """Turn every dropout into nothing, wherever it is called, and count the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if func is F.scaled_dot_product_attention:
+            self.calls += bool(kwargs.get("dropout_p") or (len(args) > 4 and args[4]))
+            kwargs.pop("dropout_p", None)
+            args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+        elif "dropout" in name:
+            self.calls += 1
+            return args[0] if args else kwargs["input"]
+        return func(*args, **kwargs)
+
+
+class Precision(TorchFunctionMode):
+    """Notice numbers in single precision inside a module in double precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.single = False
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        # one number is enough: the root of torch.FloatTensor([head_dim]) is off by 6e-8
+        self.single |= any(_is_single(value) for value in (*args, result))
+        return result
+
+
+def _is_single(value: object) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.float32
+
+
+class JoinHeads(TorchFunctionMode):
+    """Join the heads of a four-axis tensor that a layer for (b, n, h * d) was given."""
+
+    def __init__(self, num_heads: int, heads_axis: int) -> None:
+        super().__init__()
+        self.num_heads, self.heads_axis, self.calls = num_heads, heads_axis, 0
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is F.linear or getattr(func, "__name__", "") in ("matmul", "__matmul__"):
+            t, weight = args[:2]
+            inner = weight.shape[-1] if func is F.linear else weight.shape[0]
+            if (
+                t.ndim == 4
+                and weight.ndim == 2
+                and t.shape[self.heads_axis] == self.num_heads > 1
+                and t.shape[-1] * self.num_heads == inner
+            ):
+                self.calls += 1
+                t = (t.transpose(1, 2) if self.heads_axis == 1 else t).flatten(2)
+                return func(t, *args[1:], **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+class Listen(TorchFunctionMode):
+    """Write down which activations are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: set[str] = set()
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in ("gelu", "relu", "relu_", "silu"):
+            tanh = (kwargs or {}).get("approximate") == "tanh"
+            self.heard.add("gelu-tanh" if tanh else name.rstrip("_"))
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,156 @@
+"""Read the projections of an attention from its parameters, whatever they are called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+# Words that say nothing about what a layer is for.
+NOISE = re.compile(r"weights?|bias|projections?|proj|linears?|layers?|lin|matrix|net|to|[wb_\d#]")
+ROLES = {
+    "q": {"q", "query", "queries", "qs", "que", "qry", "fcq"},
+    "k": {"k", "key", "keys", "ks", "fck"},
+    "v": {"v", "value", "values", "vs", "val", "fcv"},
+    "o": {
+        "o",
+        "out",
+        "output",
+        "unifyheads",
+        "unify",
+        "dense",
+        "fc",
+        "fcout",
+        "final",
+        "c",
+        "mix",
+        "concat",
+    },
+    "kv": {"kv"},
+    "qkv": {"qkv", "in", "cattn", "querykeyvalue"},
+    "kqv": {"kqv"},
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One weight with its bias, as it lies in the module.
+
+    Args:
+        name: of the weight.
+        weight: two axes or more.
+        bias: or None.
+        forms: the orientations it may have: "oi" (output, input) as nn.Linear, or "io".
+        role: what its name says: q, k, v, o, kv, qkv, "q?" for a guess, or "" for nothing.
+    """
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+    forms: tuple[str, ...]
+    role: str
+
+
+def role(name: str) -> str:
+    """Return what the name of a weight says about its purpose, "" when it says nothing."""
+    parts = [part for part in name.lower().split(".") if part not in ("weight", "bias")]
+    for part in reversed(parts):
+        if part.isdigit():
+            continue
+        if "c_attn" in part or "in_proj" in part:
+            return "qkv"
+        word = NOISE.sub("", part)
+        for found, words in ROLES.items():
+            if word in words:
+                return found
+        if word == "" and part:
+            return "o" if re.search(r"proj|linear|layer|lin\b|wo?$", part) else ""
+        return ""
+    return ""
+
+
+def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
+    """Return the weights of a module, or of a dictionary, that have two axes or more."""
+    if isinstance(module, dict):
+        return _raw(dict(module))
+    found: list[Source] = []
+    for prefix, part in module.named_modules():
+        dot = f"{prefix}." if prefix else ""
+        own = dict(part.named_parameters(recurse=False))
+        kind = type(part).__name__
+        weight, bias = own.get("weight"), own.get("bias")
+        if isinstance(part, nn.Linear) or (kind == "Linear" and weight is not None):
+            found.append(Source(f"{dot}weight", part.weight, bias, ("oi",), role(f"{dot}weight")))
+        elif kind == "Conv1D" and weight is not None:  # GPT-2's
+            found.append(Source(f"{dot}weight", weight, bias, ("io",), role(f"{dot}weight")))
+        elif isinstance(part, nn.Conv1d) and part.kernel_size == (1,) and part.groups == 1:
+            flat = part.weight[:, :, 0]
+            found.append(Source(f"{dot}weight", flat, bias, ("oi",), role(f"{dot}weight")))
+        elif isinstance(part, nn.MultiheadAttention):
+            named = {k: v for k, v in own.items() if v is not None}
+            found += [
+                Source(s.name, s.weight, s.bias, ("oi",), s.role) for s in _raw(named, prefix=dot)
+            ]
+        else:
+            plain = {
+                name: value
+                for name, value in vars(part).items()
+                if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 0
+            }
+            plain |= {
+                name: value
+                for name, value in part._buffers.items()
+                if value is not None and value.is_floating_point() and value.ndim == 2
+            }
+            found += _raw(own | plain, prefix=dot)
+    return found
+
+
+def _raw(tensors: dict[str, Tensor], prefix: str = "") -> list[Source]:
+    """Return sources of bare tensors; a bias belongs to the weight whose name fits."""
+    biases = {name: t for name, t in tensors.items() if t.ndim == 1 or "bias" in name.lower()}
+    found = []
+    for name, weight in tensors.items():
+        if weight.ndim < 2 or name in biases or not weight.is_floating_point():
+            continue
+        if weight.ndim == 3 and weight.shape[0] == 1:
+            weight = weight[0]
+        key, bias = _bare(name), None
+        for other, value in biases.items():
+            fits = value.numel() in weight.shape or value.ndim > 1
+            if _bare(other) == key and fits:
+                bias = value
+        forms = ("oi", "io") if weight.ndim == 2 else ("",)
+        found.append(Source(prefix + name, weight, bias, forms, role(prefix + name)))
+    return found
+
+
+def _bare(name: str) -> str:
+    """Return a name without what tells a weight from its bias."""
+    return re.sub(r"weights?|bias|kernel|(?<![a-z])[wb](?=_?[a-z])|_", "", name.lower())
+
+
+def joined_heads(sources: list[Source], num_heads: int) -> list[Source]:
+    """Stack the weights of heads that are modules of their own: heads.0.key, heads.1.key, ..."""
+    groups: dict[str, list[Source]] = {}
+    for source in sources:
+        groups.setdefault(re.sub(r"\d+", "#", source.name), []).append(source)
+    result = []
+    for pattern, group in groups.items():
+        first = group[0]
+        same = all(s.weight.shape == first.weight.shape and s.forms == first.forms for s in group)
+        apart = len(group) == num_heads > 1 and same and "#" in pattern
+        if apart and first.weight.ndim == 2 and first.weight.shape[0] != first.weight.shape[1]:
+            weight = torch.stack([s.weight for s in group])
+            bias = None if first.bias is None else torch.stack([s.bias for s in group])
+            result.append(Source(pattern, weight, bias, first.forms, first.role))
+            continue
+        roles = {3: "qkv", 4: "qkvo"}.get(len(group), "")
+        for number, source in enumerate(group):
+            # self.linears = nn.ModuleList of four: the order is the only name, a guess ("q?")
+            guess = "#" in pattern and roles and same and source.role in ("", "o")
+            named = f"{roles[number]}?" if guess else source.role
+            result.append(Source(source.name, source.weight, source.bias, source.forms, named))
+    return result

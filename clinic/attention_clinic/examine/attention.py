@@ -1,0 +1,319 @@
+"""`diagnose`: name the mistake of an attention that runs and has every shape right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.bugs import BUGS, globals_read, unused_dropout
+from attention_clinic.engine.modes import JoinHeads, NoDropout
+from attention_clinic.engine.patient import check_positive, same, undisturbed
+from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.examine.explaining import Explaining
+from attention_clinic.examine.masked import overflows, with_mask
+from attention_clinic.examine.matching import Match
+from attention_clinic.examine.properties import failing
+from attention_clinic.examine.subject import Options, Subject, Unreadable
+
+EVERYTHING = "projections, split, scale, softmax, mixing, joining"
+
+
+def diagnose(
+    module: nn.Module | Callable[..., Any],
+    num_heads: int,
+    *,
+    mask: Tensor | None = None,
+    causal: bool | None = None,
+    call: Callable[..., Any] | None = None,
+    weights: dict[str, Tensor] | None = None,
+    embed_dim: int | None = None,
+    size: tuple[int, int] | None = None,
+    out_proj: bool | None = None,
+    true_means: Literal["attend", "block"] | None = None,
+) -> Report:
+    """Compare a self-attention with a faithful one and name the mistakes that explain it.
+
+    A copy of the module gets random weights and random tokens. Its own parameters are read as the
+    projections of the reference, whatever they are called; then each known mistake is put into
+    the reference, then each pair. An explanation is reported only when it gives the same output.
+
+    >>> print(diagnose(my_attention, num_heads=8))
+    >>> assert_healthy(my_attention, num_heads=8)  # in your tests
+
+    Args:
+        module: maps tokens to tokens by attention; stays as it is. A function needs `weights`.
+        num_heads: number of heads, h.
+        mask: a mask to call the module with, in the shape that it takes. Bool: True = may
+            attend; integers, and floats that are all 0 or 1: 1 = may attend; other floats are
+            added to the scores: 0 = may attend.
+        causal: True when token i must see tokens 0 to i only, False when it must see all;
+            None accepts both.
+        call: how to call the module: call(module, x), or call(module, x, mask); None reads the
+            signature of `forward`. Its result is a tensor, or begins with one.
+        weights: the weights of a function, by name: {"q": ..., "k": ..., "v": ..., "out": ...}.
+        embed_dim: width of a token, e; None finds it.
+        size: numbers of samples and tokens to try, for modules that take no others.
+        out_proj: True when it must have an output projection of its own, False when that stands
+            outside; None accepts both and makes a remark.
+        true_means: what True means in a boolean mask, "attend" or "block"; None is "attend",
+            unless the argument is named after what it blocks, such as key_padding_mask.
+
+    Shape:
+        x       (b, n, e)
+        mask    (n, n), (b, n), (b, 1, 1, n), (b, 1, n, n) or broadcastable to (b, h, n, n)
+        result  (b, n, e)
+
+    Returns:
+        A `Report`: print it, or ask for `healthy` and `explanations`.
+
+    Raises:
+        ValueError: not a module or function, a number of heads that does not fit, weights that
+            cannot be read, or an exception inside the module.
+    """
+    check_positive("diagnose", num_heads=num_heads)
+    if causal is not None and not isinstance(causal, bool):
+        raise ValueError(
+            f"diagnose: causal must be True, False or None, got {type(causal).__name__}. "
+            "Pass a mask as mask=."
+        )
+    if true_means not in (None, "attend", "block"):
+        raise ValueError(
+            f'diagnose: true_means must be "attend" or "block", got true_means={true_means!r}. '
+            "It says what True means in mask."
+        )
+    options = Options(num_heads, mask, causal, call, weights, size, out_proj, true_means)
+    with undisturbed():
+        subject = Subject(module, options)
+        subject.find_width(embed_dim, join_heads)
+        return examined(subject)
+
+
+def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
+    """Say whether the module runs, and is explained, once its heads are joined for it."""
+    for axis in (1, 2):
+        repair = JoinHeads(subject.h, axis)
+        subject.mode = lambda repair=repair: repair
+        try:
+            y = subject.blank(shape)
+        except Exception:
+            continue
+        if repair.calls and y.shape[:2] == shape[:2]:
+            subject.b, subject.n, subject.e = shape
+            try:
+                explained = bool(Explaining(subject).explained(most=1))
+            except (Unreadable, ValueError):
+                explained = False
+            if explained:
+                subject.extra.append("heads-not-joined")
+                return True
+    subject.mode = None
+    return False
+
+
+def examined(subject: Subject) -> Report:
+    """Examine a module that runs, and say what was found."""
+    name = subject.patient.name
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    y = subject.open_run(x)
+    if not y.isfinite().any():
+        return unexplained(subject)
+    if ignores(subject, y):
+        read = globals_read(subject.original)
+        detail = f"forward reads {' and '.join(read)} from outside the module" if read else ""
+        found = explain([BUGS["ignores-input"]], detail=detail)
+        return Report(name, False, (found,), checked=("two inputs",), untried=untried(subject))
+    if y.ndim == 4 and y.shape[1] == 1 and y.shape[0] == subject.b and subject.h == 1:
+        y = y[:, 0]
+    if y.ndim != 3 or y.shape[:2] != (subject.b, subject.n):
+        raise ValueError(
+            f"diagnose: {name} must return (b, n, e), got x of shape {tuple(x.shape)} and a "
+            f"result of shape {tuple(y.shape)}. "
+            "Say how to call it: call=lambda module, x: module(x)[0]."
+        )
+    check_heads(subject, y)
+    if not same(y, subject.probe(0).y):
+        subject.mode = NoDropout
+        if not same(subject.probe(0).y, subject.probe(0).y):
+            subject.mode = None
+            return unexplained(subject, random=True)
+        subject.extra.append("dropout-eval")
+    try:
+        matches = search(subject)
+    except Unreadable:
+        said = "no weights that could be the projections of queries, keys and values"
+        return Report(name, False, checked=(said,), untried=untried(subject))
+    if not matches:
+        return unexplained(subject)
+    checked = [what(subject, matches[0][1])]
+    blocks_nothing = remarked = False
+    if subject.mask is not None:
+        found_with = with_mask(subject, matches)
+        matches, blocks_nothing = found_with.matches, found_with.blocks_nothing
+        if not matches:
+            return unexplained(subject, masked=True)
+        checked += found_with.checked
+        if overflows(subject):
+            half = any(p.dtype == torch.float16 for p in subject.original.parameters())
+            subject.extra += ["mask-fp16"] * half
+            remarked = not half
+    declared = unused_in_training(subject)
+    explanations = explanations_of(matches, subject.extra, declared)
+    if subject.patient.dtype == torch.float32:
+        checked.append("in single precision")
+    return Report(
+        name,
+        not explanations,
+        tuple(explanations),
+        checked=tuple(checked),
+        untried=untried(subject, blocks_nothing),
+        remarks=remarks_of(subject, matches, remarked),
+        tolerance=subject.patient.tolerance,
+    )
+
+
+def ignores(subject: Subject, y: Tensor) -> bool:
+    """Say whether other tokens give the same output."""
+    other = subject.patient.tokens(subject.b, subject.n, subject.e, seed=5)
+    try:
+        return subject.mask is None and torch.equal(y, subject.run(other))
+    except Exception:
+        return False
+
+
+def check_heads(subject: Subject, y: Tensor) -> None:
+    """Raise when no width that the module has is a multiple of the heads."""
+    e, h = subject.e, subject.h
+    named = subject.weights or dict(subject.patient.module.named_parameters())
+    sizes = {size for weight in named.values() for size in weight.shape}
+    if any(size % h == 0 for size in (e, y.shape[-1], *sizes)):
+        return
+    raise ValueError(
+        f"diagnose: num_heads must divide the width of a token, got num_heads={h} and "
+        f"embed_dim={e}. Pick num_heads from {[n for n in range(1, e + 1) if e % n == 0]}."
+    )
+
+
+def search(subject: Subject) -> list[tuple[Reader, Match]]:
+    """Search, and once more with the module's own weights if it keeps copies of them."""
+    found = Explaining(subject).explained()
+    if not found and subject.patient.is_module and keeps_copies(subject.patient.module):
+        subject.start(own_weights=True)
+        found = Explaining(subject).explained()
+        if not found:
+            subject.start(own_weights=False)
+    return found
+
+
+def keeps_copies(module: nn.Module) -> bool:
+    """Say whether a module holds matrices that are not parameters."""
+    return any(
+        isinstance(value, Tensor) and value.ndim > 1 and value.is_floating_point()
+        for part in module.modules()
+        for value in [*vars(part).values(), *part._buffers.values()]
+    )
+
+
+def what(subject: Subject, match: Match) -> str:
+    """Say what was compared."""
+    words = [EVERYTHING, f"{subject.h} head{'s' * (subject.h > 1)} of {subject.e} wide tokens"]
+    every = "without a mask" if subject.patient.takes_mask else "every token sees all tokens"
+    every = "without the mask" if subject.mask is not None else every
+    words.append("causal" if match.causal else every)
+    if subject.patient.time_first:
+        words.append("tokens first, samples second")
+    if subject.patient.factors:
+        words.append(f"{', '.join(subject.patient.factors)} as it is")
+    if match.frame.name:
+        words.append(match.frame.name)
+    if match.reading.out is None and not match.reading.ids and subject.h == 1:
+        words.append("no output projection, as one head needs none")
+    return "; ".join(words)
+
+
+def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
+    """Say what was not tried."""
+    said = list(subject.patient.untried(mask=True))
+    if blocks_nothing:
+        said.append("a mask that blocks something: the one given leaves everything as it is")
+    if subject.size is None and subject.mask is None and subject.limited:
+        said.append("another number of tokens, which it does not take")
+    return tuple(said)
+
+
+def unused_in_training(subject: Subject) -> str | None:
+    """Say where a dropout is declared that never happens while training, or return None."""
+    if not subject.patient.is_module or subject.extra:
+        return None
+    module = subject.patient.module
+    declared = unused_dropout(module)
+    if declared is None:
+        return None
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    module.train()
+    try:
+        with NoDropout() as quiet:
+            subject.patient.run(x)
+        runs = [] if quiet.calls else [subject.patient.run(x) for _ in range(3)]
+    except Exception:
+        return None
+    finally:
+        module.eval()
+    if not runs or any(not torch.equal(runs[0], run) for run in runs):
+        return None
+    subject.extra.append("dropout-unused")
+    return declared
+
+
+def explanations_of(
+    matches: Iterable[tuple[Reader, Match]], extra: list[str], declared: str | None
+) -> list[Explanation]:
+    """Return one explanation for each set of ids, the simplest first, none when it is healthy."""
+    order = list(BUGS)
+    best: dict[tuple[str, ...], Match] = {}
+    for _, match in matches:
+        ids = tuple(sorted((*match.ids, *extra), key=order.index))
+        if ids not in best or match.reading.rank < best[ids].reading.rank:
+            best[ids] = match
+    if () in best:
+        return []
+    likeliest = min(match.reading.rank for match in best.values())
+    found = []
+    for ids, match in best.items():
+        if likeliest == 0 < match.reading.rank:
+            continue  # names break ties, where all of them fit
+        detail = "; ".join(filter(None, (match.path.detail, declared)))
+        found.append(explain([BUGS[id] for id in ids], match.difference, detail))
+    return sorted(found, key=lambda explanation: len(explanation.ids))
+
+
+def remarks_of(
+    subject: Subject, matches: Iterable[tuple[Reader, Match]], overflow: bool
+) -> tuple[Explanation, ...]:
+    """Return what is no mistake here, and one elsewhere."""
+    made = []
+    alone = all(m.reading.out is None and "out-missing" not in m.reading.ids for _, m in matches)
+    if subject.options.out_proj is None and alone and subject.h > 1:
+        words = (
+            "right where that layer stands outside this module (out_proj=False says so), "
+            "wrong where there is none (out_proj=True)"
+        )
+        made.append(explain([BUGS["out-missing"]], detail=words))
+    if overflow:
+        made.append(explain([BUGS["mask-fp16"]], detail="here it does no harm"))
+    return tuple(made)
+
+
+def unexplained(subject: Subject, random: bool = False, masked: bool = False) -> Report:
+    """Report the properties that fail."""
+    checked = "every known mistake, alone and in pairs" + (" with the mask" if masked else "")
+    return Report(
+        subject.patient.name,
+        False,
+        failing=tuple(failing(subject, random)),
+        checked=(checked,),
+        untried=untried(subject),
+    )

@@ -1,0 +1,298 @@
+"""`diagnose_embedding`: patches, their projection, class token and learned positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.bugs import BUGS, EMBEDDING
+from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.forms import Form, Found, State, simplest
+from attention_clinic.engine.patient import Patient, check_positive, undisturbed
+from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.weights import Source, sources_of
+
+Size = int | tuple[int, int]
+
+
+def diagnose_embedding(
+    module: nn.Module | Callable[..., Any],
+    image_size: Size,
+    patch_size: Size,
+    in_channels: int = 3,
+    *,
+    inverse: Callable[..., Any] | None = None,
+    call: Callable[..., Any] | None = None,
+) -> Report:
+    """Compare a patch embedding, or a function that cuts patches, with the course's own.
+
+    Args:
+        module: maps images to tokens, with or without class token and positions, or to patches.
+        image_size: side of the images in pixels, or (height, width).
+        patch_size: side of a patch in pixels, or (height, width).
+        in_channels: channels of the images, c.
+        inverse: a function that should put the patches together again.
+        call: how to call the module: call(module, images).
+
+    Shape:
+        images  (b, c, H, W)
+        result  (b, n, e), (b, n + 1, e), or patches (b, n, c * ph * pw)
+
+    Returns:
+        A `Report`: print it, or ask for `healthy` and `explanations`.
+
+    Raises:
+        ValueError: patches that do not tile the image, or an exception inside the module.
+    """
+    sizes, (ph, pw) = _pair("image_size", image_size), _pair("patch_size", patch_size)
+    gh, gw = _grid(sizes, (ph, pw))
+    with undisturbed():
+        return _Embedding(module, sizes, (ph, pw), gh * gw, in_channels, inverse, call).report()
+
+
+def _pair(name: str, size: Size) -> tuple[int, int]:
+    """Return a size as (height, width)."""
+    height, width = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
+    check_positive("diagnose_embedding", **{name: height})
+    check_positive("diagnose_embedding", **{name: width})
+    return height, width
+
+
+def _grid(image: tuple[int, int], patch: tuple[int, int]) -> tuple[int, int]:
+    """Return the number of patches down and across."""
+    if image[0] % patch[0] or image[1] % patch[1]:
+        height, width = ([n for n in range(1, side + 1) if side % n == 0] for side in image)
+        raise ValueError(
+            f"diagnose_embedding: patches must tile the image, got patch_size={patch} for an image "
+            f"of {image[0]} x {image[1]} pixels. "
+            f"Pick the patch height from {height} and the width from {width}, or crop the image."
+        )
+    return image[0] // patch[0], image[1] // patch[1]
+
+
+class _Embedding:
+    """One examination."""
+
+    def __init__(
+        self,
+        module: nn.Module | Callable[..., Any],
+        sizes: tuple[int, int],
+        patch: tuple[int, int],
+        n: int,
+        channels: int,
+        inverse: Callable[..., Any] | None,
+        call: Callable[..., Any] | None,
+    ) -> None:
+        self.original, self.sizes, self.patch, self.n = module, sizes, patch, n
+        self.channels, self.inverse, self.call = channels, inverse, call
+        self.patient = Patient("diagnose_embedding", module, call or (lambda m, x: m(x)))
+        if not self.patient.is_module:
+            self.patient.dtype = torch.float64
+
+    def images(self, b: int, seed: int = 0) -> Tensor:
+        return self.patient.tokens(b, self.channels, *self.sizes, seed=seed)
+
+    def start(self) -> tuple[Tensor, Tensor, list[str]]:
+        """Return images, the output and what the parameters show; find the batch that runs."""
+        ids, tensors = [], {}
+        if self.patient.is_module:
+            tensors = dict(self.original.named_parameters())
+            for name, part in self.original.named_modules():
+                for key, value in vars(part).items():
+                    # a buffer or a parameter would lie in a dictionary of its own
+                    if isinstance(value, Tensor) and value.requires_grad:
+                        ids.append("param-plain-tensor")
+                        tensors[f"{name}.{key}"] = value
+        batches = [
+            t.shape[0]
+            for t in tensors.values()
+            if t.ndim == 3 and t.shape[0] > 1 and t.shape[1] in (1, self.n, self.n + 1)
+        ]
+        b = next(size for size in (3, 4, 5) if size not in batches)
+        first = None
+        for size in (b, *batches):
+            try:
+                images = self.images(size)
+                y = self.patient.run(images)
+            except Exception as error:
+                first = first or error
+                continue
+            if size in batches and first is not None:
+                ids.append("param-batch-size")
+            return images, y, list(dict.fromkeys(ids))
+        raise self.patient.complain(first, (b, self.channels, *self.sizes)) from first
+
+    def report(self) -> Report:
+        images, y, ids = self.start()
+        name = self.patient.name
+        checked = ["cutting", "order inside a patch"]
+        if y.ndim == 4 or y.ndim != 3 or y.shape[0] != images.shape[0]:
+            raise ValueError(
+                f"diagnose_embedding: {name} must return (b, n, e), got a result of shape "
+                f"{tuple(y.shape)}. Say how to call it: call=lambda module, images: ..."
+            )
+        if self.inverse is not None:
+            checked.append("the way back")
+            ids += self.way_back(images, y)
+        found = self.search(images, y)
+        heads = y.shape[1] == self.n + 1
+        tables = any(True for _ in self.tables(y.shape[-1]))
+        used = [way.state["table"] is not None for way in found.values()]
+        checked += ["class token"] * heads
+        checked += ["positions"] * (tables and (any(used) or not found))
+        untried = ("a table of positions, which nothing adds",) if tables and not any(used) else ()
+        untried = untried if found else ()
+        said = (", ".join(checked),)
+        if () in found and not ids:
+            return Report(name, True, checked=said, untried=untried)
+        explanations = [
+            explain([BUGS[id] for id in (*ids, *more)], way.difference, way.path.detail)
+            for more, way in found.items()
+        ]
+        failing: tuple[str, ...] = ()
+        if not found:
+            explanations = [explain([BUGS[id]]) for id in ids]
+            failing = tuple(self.failing(images, y))
+        return Report(name, False, tuple(explanations), failing, said, untried)
+
+    def search(self, images: Tensor, y: Tensor) -> dict[tuple[str, ...], Found]:
+        """Return the ways with the fewest mistakes that give the output."""
+        e, extra = y.shape[-1], y.shape[1] - self.n
+        if extra not in (0, 1):
+            return {}
+        b = len(images)
+
+        def fits(t: Tensor) -> bool:
+            return t.shape[0] in (1, b)
+
+        def difference(state: State) -> float | None:
+            if state["made"].shape != y.shape:
+                return None
+            gap = float((state["made"] - y).abs().max())
+            return gap if gap <= self.patient.tolerance * (1 + y.abs().max().item()) else None
+
+        heads = [t.expand(b, -1, -1) for t in self.class_tokens(e) if fits(t)] if extra else [None]
+        p = self.channels * self.patch[0] * self.patch[1]
+        state = {
+            "images": images,
+            "patch": self.patch,
+            "projections": [
+                Form(_projection(weight, bias, norm))
+                for weight, bias in self.projections(e)
+                for norm in self.norms(p)
+            ],
+            "norms": [Form(norm or _as_it_is) for norm in self.norms(e)],
+            "heads": [Form(head) for head in heads],
+            "tables": [Form(None), *(Form(table) for table in self.tables(e) if fits(table))],
+        }
+        return simplest(EMBEDDING, state, difference)
+
+    def way_back(self, images: Tensor, patches: Tensor) -> list[str]:
+        """Return unpatch-order when the inverse does not give the images."""
+        try:
+            back = first_tensor(self.inverse(patches.clone()))
+        except Exception as error:
+            raise self.patient.complain(error, tuple(patches.shape)) from error
+        same = back.shape == images.shape and torch.allclose(back, images, atol=1e-9)
+        return [] if same else ["unpatch-order"]
+
+    # ------------------------------------------------------------------------- the parts
+
+    def sources(self) -> list[Source]:
+        return sources_of(self.patient.module) if self.patient.is_module else []
+
+    def projections(self, e: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Yield weight (e, p) and bias; first none at all, for a function that only cuts."""
+        p = self.channels * self.patch[0] * self.patch[1]
+        if self.patient.is_module:
+            for part in self.patient.module.modules():
+                if isinstance(part, nn.Conv2d) and tuple(part.kernel_size) == self.patch:
+                    yield part.weight.flatten(1), part.bias
+        for source in self.sources():
+            for form in source.forms:
+                weight = source.weight if form == "oi" else source.weight.mT
+                if tuple(weight.shape) == (e, p):
+                    yield weight, source.bias
+        if e == p:
+            yield torch.eye(p, dtype=self.patient.dtype), None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that could be a class token or a table of positions."""
+        if not self.patient.is_module:
+            return {}
+        found = dict(self.patient.module.named_parameters())
+        for prefix, part in self.patient.module.named_modules():
+            kept = {**vars(part), **part._buffers}
+            for name, value in kept.items():
+                if isinstance(value, Tensor) and value.is_floating_point():
+                    found[f"{prefix}.{name}"] = value.detach().to(self.patient.dtype)
+        return found
+
+    def class_tokens(self, e: int) -> Iterator[Tensor]:
+        """Yield class tokens as (1 or b, 1, e)."""
+        for tensor in self.tensors().values():
+            if (
+                tensor.shape[-1:] == (e,)
+                and tensor.ndim > 1
+                and all(size == 1 for size in tensor.shape[1 if tensor.ndim == 3 else 0 : -1])
+            ):
+                yield tensor.reshape(-1, 1, e)
+        for name, tensor in self.tensors().items():
+            if tensor.shape == (e,) and ("cls" in name or "class" in name):
+                yield tensor.reshape(1, 1, e)
+
+    def tables(self, e: int) -> Iterator[Tensor]:
+        """Yield tables of positions as (1 or b, rows, e)."""
+        weights = {id(weight) for weight, _ in self.projections(e)}
+        for tensor in self.tensors().values():
+            if id(tensor) in weights or tensor.shape[-1:] != (e,):
+                continue
+            if tensor.ndim == 2 and tensor.shape[0] >= self.n:
+                yield tensor[None]
+            elif tensor.ndim == 3 and tensor.shape[1] >= self.n:
+                yield tensor
+            elif tensor.ndim == 3 and tensor.shape[0] >= self.n and tensor.shape[1] == 1:
+                yield tensor.transpose(0, 1)
+
+    def norms(self, width: int) -> list[nn.Module | None]:
+        """Return nothing and the norms of this width that stand inside the module."""
+        if not self.patient.is_module:
+            return [None]
+        return [None] + [
+            part
+            for part in self.patient.module.modules()
+            if isinstance(part, nn.LayerNorm) and part.normalized_shape == (width,)
+        ]
+
+    def failing(self, images: Tensor, y: Tensor) -> Iterator[str]:
+        """Yield the properties that do not hold."""
+        if not y.isfinite().all():
+            yield "the output holds numbers: it has NaN or infinity"
+            return
+        if torch.equal(y, self.patient.run(self.images(len(images), seed=3))):
+            yield "the output depends on the images"
+            return
+        ph, pw = self.patch
+        one = images.clone()
+        one[:, :, :ph, :pw] += 1.0
+        moved = (self.patient.run(one) - y).abs().amax(dim=(0, 2)) > 1e-9
+        if moved.sum() != 1:
+            yield "one patch makes one token: changing a patch changes other tokens"
+
+
+def _projection(weight: Tensor, bias: Tensor | None, norm: nn.Module | None) -> Callable[..., Any]:
+    """Return the code of a projection, perhaps with a norm before it."""
+
+    def project(patches: Tensor) -> Tensor:
+        inside = patches if norm is None else norm(patches)
+        made = inside @ weight.T
+        return made if bias is None else made + bias
+
+    return project
+
+
+def _as_it_is(tokens: Tensor) -> Tensor:
+    return tokens

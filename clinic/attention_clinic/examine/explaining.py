@@ -1,0 +1,163 @@
+"""Search the forms of attention that explain a module, with as few mistakes as possible."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attention_clinic.bugs import ATTENTION
+from attention_clinic.bugs.scores import SCALE, other_scales
+from attention_clinic.engine.readings import Reader, Reading
+from attention_clinic.engine.weights import joined_heads, sources_of
+from attention_clinic.examine.matching import Frame, Match, Probe, Search, frames_of
+from attention_clinic.examine.subject import Subject, Unreadable
+
+LIKELY = 6  # readings that follow the names best
+SINGLES_TRIED = 144  # readings that are tried with one mistake
+PAIRS_TRIED = 24  # readings that are tried with two mistakes
+
+Readers = list[tuple[Reader, list[Reading]]]
+
+
+class Explaining:
+    """The search for what explains a module without a mask.
+
+    Args:
+        subject: the module.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject, self.options = subject, subject.options
+        self.must_be_causal = self.options.causal is True and self.options.mask is None
+
+    def readers(self, out_dim: int) -> Readers:
+        """Return readers with their readings, one for each possible h * d."""
+        e, h = self.subject.e, self.subject.h
+        sources = sources_of(self.subject.weights or self.subject.patient.module)
+        dtype = self.subject.patient.dtype  # tensors that are no parameters kept their own
+        sources = [
+            replace(s, weight=s.weight.to(dtype), bias=None if s.bias is None else s.bias.to(dtype))
+            for s in sources
+        ]
+        sources = joined_heads(sources, h)
+        sizes = {size // parts for s in sources for size in s.weight.shape for parts in (1, 2, 3)}
+        widths = [e, *sorted(sizes)]
+        found = []
+        for inner in dict.fromkeys(width for width in widths if width):
+            # heads as modules of their own have the width e / h too: that is not h * d
+            if inner % h or (inner == e // h and inner not in (e, out_dim)):
+                continue
+            reader = Reader(sources, e, h, inner, out_dim, self.options.out_proj is True)
+            readings = reader.readings()
+            if readings:
+                found.append((reader, readings))
+        return found
+
+    def explained(self, most: int = 2) -> list[tuple[Reader, Match]]:
+        """Return what explains the module without a mask, with as few mistakes as possible."""
+        probe = self.subject.probe(0)
+        readers = self.readers(probe.y.shape[-1])
+        if not readers:
+            raise Unreadable
+        if self.subject.own_weights:
+            readers = [(reader, self.telling(reader, readings)) for reader, readings in readers]
+        frames = frames_of(self.subject.patient.module, self.subject.e)
+        if probe.y.shape[-1] != self.subject.e:
+            frames = frames[:1]
+        causal = self.options.causal
+        bases = [False, True] if causal is None or self.options.mask is not None else [causal]
+        steps = (  # mistakes in all, readings tried, with other things around, with a fitted scale
+            (0, None, True, False),
+            (1, LIKELY, True, False),
+            (1, LIKELY, False, True),
+            (1, SINGLES_TRIED, False, False),
+            (2, LIKELY, False, False),
+            (2, PAIRS_TRIED, False, False),
+        )
+        for total, count, around, fit in steps:
+            if total > most:
+                break
+            for frame in frames if around else frames[:1]:
+                for base in bases:
+                    if total == 2 and base and causal is None and self.subject.sees_future:
+                        continue
+                    case = replace(probe, causal=base)
+                    found = self.matching(readers, case, frame, total, count, fit)
+                    if not found:
+                        continue
+                    if not fit and total and all(m.reading.rank for _, m in found):
+                        # the names do not settle which weight is which: what is found with
+                        # other orders of the same weights is an alternative
+                        kinds = {reader.kind(match.reading) for reader, match in found}
+                        same = [
+                            (reader, [r for r in readings if reader.kind(r) in kinds])
+                            for reader, readings in readers
+                        ]
+                        found = self.matching(same, case, frame, total, None, fit)
+                    return found
+        return []
+
+    def telling(self, reader: Reader, readings: list[Reading]) -> list[Reading]:
+        """Return the readings with which a mistake would show: no projection of it is zero."""
+        open_probe = replace(self.subject.first, causal=False)
+        search = Search(reader, readings, open_probe, Frame(""), self.subject.patient.tolerance)
+        could = search.could_differ()
+        return [reading for reading, shows in zip(readings, could, strict=True) if shows]
+
+    def matching(
+        self, readers: Readers, probe: Probe, frame: Frame, total: int, count: int | None, fit: bool
+    ) -> list[tuple[Reader, Match]]:
+        """Return what matches this probe and holds for others too."""
+        found = []
+        for reader, readings in readers:
+            found += self.at_level(reader, readings, probe, frame, total, count, fit)
+        return [(reader, match) for reader, match in found if self.holds(reader, match)]
+
+    def at_level(
+        self,
+        reader: Reader,
+        readings: list[Reading],
+        probe: Probe,
+        frame: Frame,
+        total: int,
+        count: int | None,
+        fit: bool,
+    ) -> list[tuple[Reader, Match]]:
+        """Return the matches with so many mistakes, those of the reading included."""
+        found: list[tuple[Reader, Match]] = []
+        for mistakes in range(total + 1):
+            chosen = [r for r in readings if len(r.ids) == total - mistakes][:count]
+            if not chosen or (fit and mistakes != 1):
+                continue
+            search = Search(
+                reader,
+                chosen,
+                probe,
+                frame,
+                self.subject.patient.tolerance,
+                must_be_causal=self.must_be_causal,
+            )
+            if fit:
+                search.forms = {stage.name: [stage.reference] for stage in ATTENTION}
+                search.forms[SCALE.name] = [SCALE.reference, *search.fitted_scales()]
+            elif mistakes:
+                others = other_scales(search.setting, mistakes == 1)
+                search.forms = {SCALE.name: [*SCALE.forms, *others]}
+            found += [(reader, match) for match in search.matches(mistakes)]
+        return found
+
+    def holds(self, reader: Reader, match: Match) -> bool:
+        """Say whether a match gives every number of another call too."""
+        for probe in (self.subject.first, self.subject.second):
+            search = Search(
+                reader,
+                [match.reading],
+                replace(probe, causal=match.causal),
+                match.frame,
+                self.subject.patient.tolerance,
+                looks=None,
+                forms=match.forms(),
+                must_be_causal=self.must_be_causal,
+            )
+            if not any(True for _ in search.matches(len(match.path.ids))):
+                return False
+        return True

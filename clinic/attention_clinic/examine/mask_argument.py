@@ -1,0 +1,58 @@
+"""What a mask says, in the convention of its caller."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.engine.calls import mask_argument
+
+
+def adds(mask: Tensor) -> bool:
+    """Say whether a mask is to be added: floats, but not a table of ones and zeros."""
+    return mask.is_floating_point() and not bool(((mask == 0) | (mask == 1)).all() and mask.any())
+
+
+def names_what_it_blocks(module: nn.Module | Callable[..., Any]) -> bool:
+    """Say whether the mask's argument is named after what is blocked: key_padding_mask."""
+    name = mask_argument(module) or ""
+    return bool(re.search(r"pad|block|ignore|exclude|masked", name.lower()))
+
+
+def allowed(mask: Tensor, b: int, n: int, blocks: bool = False) -> Tensor:
+    """Return who may attend to whom, (1 or b, 1 or h, 1 or n, n), from a mask of any convention.
+
+    Args:
+        mask: bool, integers or floats of 0 and 1 (1 = may attend), other floats to be added
+            (0 = may attend).
+        blocks: True when True means blocked in a boolean mask.
+        b: number of samples.
+        n: number of tokens.
+
+    Shape:
+        mask    (n, n), (b, n), (b, n, n), or four axes
+        result  (1 or b, 1 or h, 1 or n, n), bool
+
+    Raises:
+        ValueError: another shape.
+    """
+    allow = mask == 0 if adds(mask) else mask > 0
+    if blocks and mask.dtype == torch.bool:
+        allow = ~allow
+    shape = tuple(allow.shape)
+    if len(shape) == 2 and shape == (n, n):
+        return allow[None, None]
+    if len(shape) == 2 and shape == (b, n):
+        return allow[:, None, None, :]
+    if len(shape) == 3 and shape[0] in (1, b) and shape[1] in (1, n) and shape[2] == n:
+        return allow[:, None]
+    if len(shape) == 4 and shape[3] == n:
+        return allow
+    raise ValueError(
+        f"diagnose: mask must have shape (n, n), (b, n), (b, n, n) or (b, 1, n, n), got "
+        f"mask.shape={shape} for b={b} and n={n}. Make it for one call: size=(b, n) sets both."
+    )

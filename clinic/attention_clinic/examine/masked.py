@@ -1,0 +1,102 @@
+"""What a module does with a mask, once it is explained without one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from attention_clinic.bugs.masks import RULE, USE, same_rule
+from attention_clinic.engine.readings import Reader
+from attention_clinic.examine.mask_argument import names_what_it_blocks
+from attention_clinic.examine.matching import Match, Search
+from attention_clinic.examine.subject import Subject
+
+
+@dataclass
+class Masked:
+    """What was found with the mask.
+
+    Args:
+        matches: what explains the module with and without the mask.
+        checked: what to say of it.
+        blocks_nothing: True when the mask leaves everything as it is, so that nothing was tried.
+    """
+
+    matches: list[tuple[Reader, Match]]
+    checked: tuple[str, ...] = ()
+    blocks_nothing: bool = False
+
+
+def with_mask(subject: Subject, matches: list[tuple[Reader, Match]]) -> Masked:
+    """Keep what explains the module with the mask too, adding mistakes of the mask.
+
+    Args:
+        subject: the module.
+        matches: what explains it without the mask.
+    """
+    assert subject.mask is not None
+    said = subject.true_means
+    found = masked(subject, matches, blocks=said == "block")
+    named = said is None and names_what_it_blocks(subject.patient.module)
+    if named and subject.mask.dtype == torch.bool:
+        other = masked(subject, matches, blocks=True)
+        if other.matches and (
+            not found.matches or len(other.matches[0][1].ids) < len(found.matches[0][1].ids)
+        ):
+            return other
+    return found
+
+
+def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) -> Masked:
+    """Do what `with_mask` does, for one meaning of True.
+
+    Args:
+        subject: the module.
+        matches: what explains it without the mask.
+        blocks: whether True means blocked.
+    """
+    probes = [subject.probe(number, mask=True, blocks=blocks) for number in (0, 1)]
+    cases = [replace(p, causal=c) for p in probes for c in {m.causal for _, m in matches}]
+    if all(same_rule(RULE.reference.run(c.mask, c.causal_rule()), c.causal_rule()) for c in cases):
+        return Masked(matches, blocks_nothing=True)
+    places = probes[0].mask
+    words = f"with the mask, which blocks {int((~places).sum())} of {places.numel()} places"
+    if blocks:
+        words += ", in which True means blocked"
+    for total in range(3):
+        found = []
+        for reader, match in matches:
+            sets = []
+            for probe in probes:
+                search = Search(
+                    reader,
+                    [match.reading],
+                    replace(probe, causal=match.causal),
+                    match.frame,
+                    subject.patient.tolerance,
+                    looks=None,
+                    forms=match.forms(RULE, USE),
+                )
+                ways = search.matches(len(match.path.ids) + total)
+                sets.append({way.ids: way for way in ways})
+            found += [(reader, way) for ids, way in sets[0].items() if ids in sets[1]]
+        if found:
+            return Masked(found, (words,))
+    return Masked([])
+
+
+def overflows(subject: Subject) -> bool:
+    """Say whether a mask's value is one that half precision cannot hold."""
+    patient, mask = subject.patient, subject.mask
+    if not patient.is_module or mask is None or mask.is_floating_point():
+        return False
+    x = patient.tokens(subject.b, subject.n, subject.e)
+    try:
+        patient.module.half()
+        subject.run(x.half(), mask)
+    except RuntimeError as error:
+        return "overflow" in str(error)
+    finally:
+        patient.module.to(patient.dtype)
+    return False

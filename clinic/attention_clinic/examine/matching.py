@@ -1,0 +1,250 @@
+"""Compare calls of a module with the forms of attention, for many readings at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.bugs import ATTENTION, Setting
+from attention_clinic.bugs.masks import RULE, has_empty
+from attention_clinic.bugs.scores import scaled_by
+from attention_clinic.engine.forms import Form, Path, Stage, State, replay, walk
+from attention_clinic.engine.readings import Reader, Reading
+
+LOOKS = 6  # numbers looked at of each output token, each a random mix of all; survivors are checked
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One call of the module: what went in and what came out.
+
+    Args:
+        x: tokens.
+        y: the module's output.
+        mask: (1 or b, 1 or h, i, j), True = may attend, or None.
+        causal: whether token i should see only tokens 0 to i.
+    """
+
+    x: Tensor
+    y: Tensor
+    mask: Tensor | None = None
+    causal: bool = False
+
+    def causal_rule(self) -> Tensor | None:
+        """The causal mask, (1, 1, n, n), None when there is none."""
+        n = self.x.shape[1]
+        return torch.ones(1, 1, n, n, dtype=torch.bool).tril() if self.causal else None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around the attention in the same module.
+
+    Args:
+        name: in words.
+        before: a norm of the input, or None.
+        residual: True when the input is added.
+        after: a norm of the result, or None.
+    """
+
+    name: str
+    before: nn.Module | None = None
+    residual: bool = False
+    after: nn.Module | None = None
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What the attention reads."""
+        return x if self.before is None else self.before(x)
+
+
+@dataclass(frozen=True)
+class Match:
+    """Forms and a reading that give the output.
+
+    Args:
+        reading: of the weights.
+        path: one form for each stage.
+        frame: what stands around.
+        causal: whether the reference is causal.
+        difference: largest difference from the output.
+    """
+
+    reading: Reading
+    path: Path
+    frame: Frame
+    causal: bool
+    difference: float
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The mistakes of the reading, then those of the stages."""
+        return (*self.reading.ids, *self.path.ids)
+
+    def forms(self, *free: Stage) -> dict[str, list[Form]]:
+        """Return the forms of the match alone, but all forms of the stages in `free`."""
+        pairs = zip(ATTENTION, self.path.forms, strict=True)
+        return {s.name: s.forms if s in free else [form] for s, form in pairs}
+
+
+class Search:
+    """Compare one probe with the forms of the catalogue, for many readings at once.
+
+    Args:
+        reader: of the weights.
+        readings: the readings to try.
+        probe: one call of the module.
+        frame: what stands around the attention.
+        tolerance: the largest difference that counts as equal.
+        looks: None compares every number of the output, otherwise so many random mixes.
+        forms: by stage, the only ones to choose from; None tries all.
+        must_be_causal: whether not to be causal is a mistake.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        readings: list[Reading],
+        probe: Probe,
+        frame: Frame,
+        tolerance: float,
+        looks: int | None = LOOKS,
+        forms: Mapping[str, Sequence[Form]] | None = None,
+        must_be_causal: bool = False,
+    ) -> None:
+        self.reader, self.readings, self.probe, self.frame = reader, readings, probe, frame
+        self.setting = Setting(reader.h, reader.e, reader.d)
+        self.forms = forms
+        self.must_be_causal = must_be_causal
+        dtype = probe.x.dtype
+        mix = None
+        target = probe.y
+        if frame.after is not None:
+            looks = None
+        elif frame.residual:
+            target = target - probe.x
+        if looks is not None and reader.out_dim > looks:
+            generator = torch.Generator().manual_seed(11)
+            mix = torch.randn(reader.out_dim, looks, generator=generator, dtype=torch.float64)
+            mix = (mix / reader.out_dim**0.5).to(dtype)
+            target = target @ mix
+        self.target = target[None]
+        finite = self.target[torch.isfinite(self.target)]
+        self.limit = tolerance * (1 + (finite.abs().max().item() if len(finite) else 0.0))
+        cache: dict = {}
+        inside = frame.enter(probe.x)
+        flats = {
+            number: reader.flat(reader.pieces[number], inside, cache)
+            for number in {n for r in readings for n in (r.q, r.k, r.v)}
+        }
+        self.q, self.k, self.v = (
+            torch.stack([flats[getattr(r, part)] for r in readings]) for part in "qkv"
+        )
+        outs = {option: reader.out(option, mix) for option in {r.out for r in readings}}
+        self.out = torch.stack([outs[r.out][0] for r in readings])[:, None]  # (r, 1, h * d, looks)
+        self.bias = torch.stack([outs[r.out][1] for r in readings])[:, None, None]
+        self.causal = probe.causal_rule()
+        self.right = RULE.reference.run(probe.mask, self.causal)
+
+    def state(self) -> State:
+        """Return what the stages begin with."""
+        return {
+            **{"q": self.q, "k": self.k, "v": self.v, "setting": self.setting},
+            "mask": self.probe.mask,
+            "causal": self.causal,
+            "right": self.right,
+            "right_has_empty": has_empty(self.right),
+            "must_be_causal": self.must_be_causal,
+        }
+
+    def matches(self, mistakes: int) -> Iterator[Match]:
+        """Yield what matches with exactly so many mistakes beside those of the reading."""
+        for path, state in walk(ATTENTION, self.state(), mistakes, self.forms):
+            differences = self.difference(state["joined"])
+            for number in torch.nonzero(differences <= self.limit)[:, 0].tolist():
+                yield Match(
+                    self.readings[number],
+                    path,
+                    self.frame,
+                    self.probe.causal,
+                    differences[number].item(),
+                )
+
+    def could_differ(self) -> list[bool]:
+        """Say for each reading whether scores and values reach the output of the reference.
+
+        With a projection of zeros, every mistake gives the output of the reference.
+        """
+        state = self.state()
+        right = self.attend({}, state)
+        can = torch.ones(len(self.readings), dtype=torch.bool)
+        for part in "qv":
+            blind = {**state, part: torch.zeros_like(state[part])}
+            gap = (self.attend({}, blind) - right).abs().nan_to_num(nan=0.0)
+            can &= gap.flatten(1).amax(dim=1) > 100 * self.limit
+        return can.tolist()
+
+    def difference(self, joined: Tensor) -> Tensor:
+        """Project and return the largest difference from the module, for each reading."""
+        made = joined @ self.out + self.bias
+        if self.frame.after is not None:
+            if self.frame.residual:
+                made = made + self.probe.x
+            made = self.frame.after(made)
+        gap = (made - self.target).abs()
+        both_nan = made.isnan() & self.target.isnan()
+        gap = torch.where(both_nan, 0.0, gap).nan_to_num(nan=torch.inf, posinf=torch.inf)
+        return gap.flatten(1).amax(dim=1)
+
+    # a factor that no list holds -------------------------------------------------------------
+
+    def fitted_scales(self) -> Iterator[Form]:
+        """Yield a scale for each reading with which its output could be the module's.
+
+        Gauss-Newton on the logarithm of the factor, from several starts.
+        """
+        for start in (1.0, 0.1, 10.0):
+            log = torch.full((len(self.readings), 1, 1, 1, 1), math.log(start)).to(self.q)
+            log = log - math.log(self.setting.head_dim) / 2
+            for _ in range(12):
+                made = self._made(log)
+                slope = (self._made(log + 1e-5) - made) / 1e-5
+                gap = (self.target - made).flatten(1)
+                slope = slope.flatten(1)
+                step = (gap * slope).sum(1) / (slope**2).sum(1).clamp(min=1e-30)
+                log = log + step.clamp(-1, 1).view_as(log)
+            gap = (self._made(log) - self.target).abs().flatten(1).amax(dim=1)
+            for number in torch.nonzero(gap <= self.limit)[:, 0].tolist():
+                factor = log[number].exp().item()
+                yield scaled_by(factor, f"{factor:.4g}")
+
+    def _made(self, log: Tensor) -> Tensor:
+        return self.attend({"scale": scaled_by(log.exp())}, self.state())
+
+    def attend(self, forms: Mapping[str, Form], state: State) -> Tensor:
+        """Run the reference with some stages replaced, for every reading."""
+        made = replay(ATTENTION, [forms.get(s.name, s.reference) for s in ATTENTION], state)
+        assert made is not None, "the reference applies everywhere"
+        return made["joined"] @ self.out + self.bias
+
+
+def frames_of(module: nn.Module | Callable, embed_dim: int) -> list[Frame]:
+    """Return what may stand around the attention: norms of its own, a residual."""
+    frames = [Frame("")]
+    if not isinstance(module, nn.Module):
+        return frames
+    norms = [
+        part
+        for part in module.modules()
+        if isinstance(part, nn.LayerNorm) and part.normalized_shape == (embed_dim,)
+    ]
+    for norm in norms[:2]:
+        frames.append(Frame("after a LayerNorm of its own", before=norm))
+        frames.append(Frame("a residual and a LayerNorm around", before=norm, residual=True))
+        frames.append(Frame("a residual and a LayerNorm around", after=norm, residual=True))
+        frames.append(Frame("a LayerNorm of its own after it", after=norm))
+    frames.append(Frame("a residual around", residual=True))
+    return frames

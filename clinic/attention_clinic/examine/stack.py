@@ -1,0 +1,246 @@
+"""`diagnose_block` for a block or a stack: which layers run, and what each of them reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.bugs import BUGS
+from attention_clinic.bugs.blocks import ACTIVATIONS, Meant
+from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.patient import (
+    Patient,
+    check_positive,
+    possible_widths,
+    undisturbed,
+)
+from attention_clinic.engine.report import Report, explain
+from attention_clinic.examine.block import Block
+
+
+def diagnose_block(
+    block: nn.Module,
+    num_heads: int,
+    *,
+    norm_first: bool | None = None,
+    activation: str | None = None,
+    norm_eps: float | None = None,
+    causal: bool | None = None,
+    call: Callable[..., Any] | None = None,
+    size: tuple[int, int] | None = None,
+) -> Report:
+    """Compare a Transformer block, or a stack of them, with the course's own and name the mistakes.
+
+    Args:
+        block: maps tokens to tokens by attention and feed-forward; or a stack of such blocks.
+        num_heads: number of heads, h.
+        norm_first: True if it is meant to be pre-norm, False for post-norm, None accepts both.
+        activation: what it is meant to be ("gelu", "gelu-tanh", "relu", "silu"); None accepts all.
+        norm_eps: the eps that its norms are meant to have; None accepts all.
+        causal: as in `diagnose`.
+        call: how to call it: call(block, x); None reads the signature of `forward`.
+        size: numbers of samples and tokens to try.
+
+    Shape:
+        x       (b, n, e)
+        result  (b, n, e)
+
+    Returns:
+        A `Report`: print it, or ask for `healthy` and `explanations`.
+
+    Raises:
+        ValueError: not a module, a number of heads that does not fit, or an exception inside it.
+    """
+    check_positive("diagnose_block", num_heads=num_heads)
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(
+            f"diagnose_block: activation must be one of {sorted(ACTIVATIONS)}, "
+            f"got activation={activation!r}. Pass None to accept any."
+        )
+    if not isinstance(block, nn.Module):
+        raise ValueError(
+            f"diagnose_block: block must be an nn.Module, got {type(block).__name__}. "
+            "Build it first and pass the object."
+        )
+    meant = Meant(norm_first, activation, norm_eps)
+    with undisturbed():
+        patient = Patient("diagnose_block", block, call)
+        x = _first_run(patient, num_heads, size)
+        layers = layers_of(block)
+        if layers:
+            return Stack(block, patient, x, layers, num_heads, meant, causal).report()
+        return Block(patient, x, num_heads, meant, causal).report()
+
+
+def _first_run(patient: Patient, num_heads: int, size: tuple[int, int] | None) -> Tensor:
+    """Return tokens of a width that the module takes."""
+    named = dict(patient.module.named_parameters())
+    b, n = size or (2 if num_heads != 2 else 3, 5 if num_heads != 5 else 7)
+    norms = [p.shape[0] for p in named.values() if p.ndim == 1]
+    common = sorted(dict.fromkeys(norms), key=lambda width: -norms.count(width))
+    widths = list(dict.fromkeys([*common[:2], *possible_widths(patient.module, named)]))
+    first: tuple[Exception, tuple] | None = None
+    for single in (False, True):
+        if single:
+            patient.single()
+        for width in widths[:6]:
+            x = patient.tokens(b, n, width)
+            try:
+                if patient.run(x).shape == x.shape:
+                    return x
+            except Exception as error:
+                if first is None or width == common[0]:
+                    first = first or (error, tuple(x.shape))
+    if first is None:
+        raise ValueError(
+            f"diagnose_block: {patient.name} must map (b, n, e) to (b, n, e), got no width with "
+            "which it does. Say how to call it: call=lambda module, x: module(x)[0]."
+        )
+    raise patient.complain(*first) from first[0]
+
+
+def _big(module: nn.Module) -> bool:
+    """Say whether a module could be a block: it has several matrices and a norm."""
+    matrices = [p for p in module.parameters() if p.ndim > 1]
+    vectors = [p for p in module.parameters() if p.ndim == 1]
+    return len(matrices) >= 3 and len(vectors) >= 2
+
+
+def layers_of(module: nn.Module) -> list[nn.Module]:
+    """Return the layers of a stack, [] for a single block."""
+    for part in module.modules():
+        if isinstance(part, nn.ModuleList | nn.Sequential):
+            children = list(part)
+            if len(children) > 1 and all(
+                _big(child)
+                and type(child) is type(children[0])
+                and not isinstance(child, nn.ModuleList | nn.ModuleDict)  # they cannot be called
+                for child in children
+            ):
+                return children
+    direct = [child for child in module.children() if _big(child) and _has_all(child, module)]
+    if len(direct) != 1 or isinstance(direct[0], nn.ModuleList | nn.ModuleDict):
+        return []
+    return direct if _is_block(direct[0]) else []
+
+
+def _has_all(child: nn.Module, module: nn.Module) -> bool:
+    mine = sum(p.ndim > 1 for p in child.parameters())
+    return mine == sum(p.ndim > 1 for p in module.parameters())
+
+
+def _is_block(module: nn.Module) -> bool:
+    return len({p.shape for p in module.parameters() if p.ndim > 1}) > 1
+
+
+class Stack:
+    """The examination of a stack."""
+
+    def __init__(
+        self,
+        original: nn.Module,
+        patient: Patient,
+        x: Tensor,
+        layers: list[nn.Module],
+        num_heads: int,
+        meant: Meant,
+        causal: bool | None,
+    ) -> None:
+        self.original, self.patient, self.x = original, patient, x
+        self.layers, self.h, self.meant, self.causal = layers, num_heads, meant, causal
+
+    def report(self) -> Report:
+        name = self.patient.name
+        copies = layers_of(self.patient.module)
+        calls: list[tuple[int, Tensor, Tensor]] = []
+
+        def listen(layer: Any, args: Any, kwargs: Any, result: Any) -> None:
+            given = next(v for v in (*args, *kwargs.values()) if isinstance(v, Tensor))
+            calls.append((id(layer), given.detach().clone(), first_tensor(result).clone()))
+
+        handles = [
+            layer.register_forward_hook(listen, with_kwargs=True) for layer in dict.fromkeys(copies)
+        ]
+        y = self.patient.run(self.x)
+        for handle in handles:
+            handle.remove()
+        ids, failing = [], []
+        if len({call[0] for call in calls}) < len(calls) or self.shares():
+            ids.append("layers-shared")
+        elif self.same_start():
+            ids.append("layers-same-init")
+        inputs = [call[1] for call in calls]
+        chained = all(torch.equal(after[1], before[2]) for before, after in pairwise(calls))
+        if not chained:
+            if all(torch.equal(given, inputs[0]) for given in inputs):
+                ids.append("stack-last-only")
+            else:
+                failing.append("each layer reads what the one before it returned")
+        if calls and not self.ends_with(calls[-1][2], y):
+            failing.append("the stack returns what its last layer returned, normalised or not")
+        if not calls:
+            failing.append("the layers are called")
+        patient = Patient("diagnose_block", copies[0])
+        if calls:
+            patient = Patient("diagnose_block", copies[0], lambda m, x: m(x))
+            try:
+                patient.run(self.x)
+            except Exception:
+                patient.call = None
+        inner = Block(patient, self.x.to(patient.dtype), self.h, self.meant, self.causal).report()
+        count = f"{len(calls)} calls of {len(dict.fromkeys(map(id, copies)))} layers"
+        checked = (count, *inner.checked)
+        explanations = [explain([BUGS[id] for id in ids])] if ids else []
+        if inner.explanations and ids:
+            explanations = [
+                explain(
+                    [BUGS[id] for id in (*ids, *inner.ids)], detail=inner.explanations[0].detail
+                )
+            ]
+        elif inner.explanations:
+            explanations = list(inner.explanations)
+        healthy = not ids and not failing and inner.healthy
+        return Report(
+            name, healthy, tuple(explanations), (*failing, *inner.failing), checked,
+            self.patient.untried(mask=False), tolerance=inner.tolerance,
+        )  # fmt: skip
+
+    def shares(self) -> bool:
+        """Say whether two different layers hold the same parameter."""
+        distinct = list(dict.fromkeys(self.layers))
+        if len(distinct) < len(self.layers):
+            return True
+        seen: set[int] = set()
+        for layer in distinct:
+            mine = {id(p) for p in layer.parameters()}
+            if mine & seen:
+                return True
+            seen |= mine
+        return False
+
+    def same_start(self) -> bool:
+        """Say whether all layers have the same matrices, though they are different layers."""
+        first, *others = [[p for p in layer.parameters() if p.ndim > 1] for layer in self.layers]
+        return bool(others) and all(
+            len(first) == len(other)
+            and all(
+                a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, other, strict=True)
+            )
+            for other in others
+        )
+
+    def ends_with(self, last: Tensor, y: Tensor) -> bool:
+        """Say whether the stack returns its last layer's output, normalised or not."""
+        if last.shape != y.shape:
+            return True
+        with torch.no_grad():
+            ends = [last] + [
+                norm(last)
+                for norm in self.patient.module.modules()
+                if isinstance(norm, nn.LayerNorm) and norm.normalized_shape == last.shape[-1:]
+            ]
+        return any(torch.allclose(end, y, rtol=1e-6, atol=1e-6) for end in ends)
