@@ -101,8 +101,8 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
             }
             plain |= {
                 name: value
-                for name, value in part._buffers.items()
-                if value is not None and value.is_floating_point() and value.ndim == 2
+                for name, value in part.named_buffers(recurse=False)
+                if value.is_floating_point() and value.ndim == 2
             }
             found += _raw(own | plain, prefix=dot)
     return found

@@ -213,7 +213,7 @@ def keeps_copies(module: nn.Module) -> bool:
     return any(
         isinstance(value, Tensor) and value.ndim > 1 and value.is_floating_point()
         for part in module.modules()
-        for value in [*vars(part).values(), *part._buffers.values()]
+        for value in [*vars(part).values(), *part.buffers(recurse=False)]
     )
 
 

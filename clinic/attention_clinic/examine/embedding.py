@@ -225,7 +225,7 @@ class _Embedding:
             return {}
         found = dict(self.patient.module.named_parameters())
         for prefix, part in self.patient.module.named_modules():
-            kept = {**vars(part), **part._buffers}
+            kept = {**vars(part), **dict(part.named_buffers(recurse=False))}
             for name, value in kept.items():
                 if isinstance(value, Tensor) and value.is_floating_point():
                     found[f"{prefix}.{name}"] = value.detach().to(self.patient.dtype)
