@@ -353,6 +353,7 @@ EXTREME_MISTAKES = {
     "largest-of-masked-as-zero": of_powers(
         lambda scores, mask: (scores * mask).amax(dim=-1, keepdim=True)
     ),
+    "largest-of-all-rows": of_powers(lambda scores, mask: largest(scores, mask).amax()),
     "mean-is-subtracted": of_powers(lambda scores, mask: scores.mean(dim=-1, keepdim=True)),
     "mean-of-allowed-is-subtracted": of_powers(
         lambda scores, mask: (
@@ -367,6 +368,7 @@ def extreme_scores(answer: Callable, names: list[str]) -> None:
     """Raise `Wrong` where a huge or tiny score, masked or not, spoils its row."""
     mask = torch.tensor([[True, True, False]])
     rows = [torch.tensor([[[row]]], dtype=torch.float64) for row in EXTREMES]
+    rows.append(torch.cat([rows[1], -rows[1]], dim=2))  # each is right alone
     results = [run(answer, (row.clone(), mask), names) for row in rows]
 
     def gives(wrong: Weighing, share: Callable, mend: Callable) -> bool:
@@ -383,6 +385,8 @@ def extreme_scores(answer: Callable, names: list[str]) -> None:
 
     for got, row in zip(results, rows, strict=True):
         if difference(got, weighed(row, mask)):
+            if row.shape[2] > 1:
+                raise Wrong("wrong-beside-larger-scores", why)
             *allowed, hidden = row.flatten().tolist()
             raise Wrong(message("wrong-for-this-row", row=allowed, masked=hidden), why)
 

@@ -222,6 +222,11 @@ def out_of_pre(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
     return x + self.norm2(self.mlp(self.norm2(x)))
 
 
+def out_of_second(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    x = x + self.norm1(self.attn(x, attn_mask=mask))
+    return x + self.norm2(self.mlp(self.norm2(x)))
+
+
 def out_not_added(self: Any, x: Tensor, mask: Tensor | None = None) -> Tensor:
     x = self.norm1(self.attn(x, attn_mask=mask))
     return self.norm2(self.mlp(x))
@@ -327,6 +332,7 @@ BLOCK_MISTAKES = {
     "post-norm-instead": everywhere(lambda _: post),
     "no-norm-before-the-parts": everywhere(lambda _: side_unnormed),
     "out-beside": orders(pre=pre, out=out_beside, side=side),
+    "norm-before-and-behind-second": orders(pre=out_of_second, out=out_of_second, side=side),
     "stream-added-twice": orders(pre=pre, out=out, side=side_of_sums),
     "stream-not-added": orders(pre=pre_not_added, out=out_not_added, side=side_not_added),
     "one-part-inside-the-other": everywhere(lambda _: one_inside_the_other),
@@ -432,6 +438,17 @@ def added_again(self: Any, x: Tensor) -> Tensor:
     return self.norm(x)
 
 
+def added_and_normed(self: Any, x: Tensor) -> Tensor:
+    for layer in self.layers:
+        x = self.norm(x + layer(x))
+    return self.norm(x)
+
+
+def added_to_normed(self: Any, x: Tensor) -> Tensor:
+    x = not_normed(self, x)
+    return self.norm(x) + x
+
+
 def backwards(self: Any, x: Tensor) -> Tensor:
     for layer in reversed(self.layers):
         x = layer(x)
@@ -458,6 +475,8 @@ STACK_MISTAKES = {
     "every-block-reads-x": stack_with(last_alone),
     "stack-norm-first": stack_with(normed_first),
     "block-added-again": stack_with(added_again),
+    "block-added-and-normed": stack_with(added_and_normed),
+    "stream-added-to-normed": stack_with(added_to_normed),
     "blocks-backwards": stack_with(backwards),
     "blocks-are-post-norm": post_normed,
 }
@@ -653,10 +672,9 @@ def carried(
 ) -> Callable[[list[Tensor], float, int], Tensor]:
     """A row carried through the tables of some layers, right unless it is told otherwise."""
 
-    def sources(maps: list[Tensor], own: float, token: int) -> Tensor:
-        b, _, n, _ = maps[0].shape
-        row = torch.zeros(b, 1, n, dtype=maps[0].dtype)
-        row[..., token] = 1
+    def sources(maps: list[Tensor], own: float, token: int, start: Tensor | None = None) -> Tensor:
+        row = eye(maps[0])[token].expand(len(maps[0]), -1) if start is None else start
+        row = row[:, None]
         chosen = some(maps)
         for weights in reversed(chosen) if backwards else chosen:
             table = one(weights, own)
@@ -688,6 +706,26 @@ def gathering(gather: Callable[[Tensor], Tensor]) -> Table:
 
 def added(maps: list[Tensor], own: float, token: int) -> Tensor:
     return sum(table(weights, own)[:, token] for weights in maps)
+
+
+def row_of_sample(maps: list[Tensor], own: float, token: int) -> Tensor:
+    start = torch.zeros(maps[0].shape[0], maps[0].shape[-1], dtype=maps[0].dtype)
+    start[token] = 1
+    return carried(table)(maps, own, token, start)
+
+
+def own_of_start(maps: list[Tensor], own: float, token: int) -> Tensor:
+    row = start = eye(maps[0])[token].expand(len(maps[0]), -1)
+    for weights in reversed(maps):
+        row = own * start + (1 - own) * (row[:, None] @ weights.mean(dim=1))[:, 0]
+    return row
+
+
+def row_each_time(maps: list[Tensor], own: float, token: int) -> Tensor:
+    row = eye(maps[0])[token].expand(len(maps[0]), -1)
+    for weights in reversed(maps):
+        row = own * row + (1 - own) * weights.mean(dim=1)[:, token]
+    return row
 
 
 def own_everywhere(maps: list[Tensor], own: float, token: int) -> Tensor:
@@ -722,6 +760,12 @@ SOURCE_MISTAKES = {
         [carried(table)(maps, own, one) for one in range(maps[0].shape[-1])], dim=1
     ),
     "own-share-of-all": own_everywhere,
+    "sample-instead-of-token": row_of_sample,
+    "own-missing-in-last-layer": lambda maps, own, token: carried(table)(
+        maps[:-1], own, token, maps[-1].mean(dim=1)[:, token]
+    ),
+    "own-share-of-the-start": own_of_start,
+    "row-of-token-each-time": row_each_time,
 }
 MATRIX_PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "mm", "einsum")
 MATRIX_PRODUCTS += ("tensordot", "matrix_power", "chain_matmul", "linalg_multi_dot", "multi_dot")

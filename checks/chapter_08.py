@@ -342,6 +342,19 @@ def post_second(y: Tensor, part: nn.Module, norm: nn.Module, x: Tensor) -> Tenso
 BLOCK_MISTAKES = {
     "healthy-is-sick": halves(lambda x, p, n: x + p(n(x)), lambda y, p, n, x: y + p(n(y))),
     "norm-of-part-is-added": halves(lambda x, p, n: x + n(p(x)), lambda y, p, n, x: y + n(p(y))),
+    "norm-of-first-part-is-added": halves(lambda x, p, n: x + n(p(x)), post_second),
+    "norm-of-second-part-is-added": halves(post_first, lambda y, p, n, x: y + n(p(y))),
+    "first-norm-twice": halves(lambda x, p, n: n(x + p(n(x))), post_second),
+    "second-norm-twice": halves(post_first, lambda y, p, n, x: n(y + p(n(y)))),
+    "feeds-on-attention-alone": variant(
+        lambda self, x: self.norm2(self.norm1(x + (y := self.attn(x))) + self.mlp(y))
+    ),
+    "both-norms-at-the-end": variant(
+        lambda self, x: self.norm2(self.norm1((y := x + self.attn(x)) + self.mlp(y)))
+    ),
+    "one-sum-of-both-parts": variant(
+        lambda self, x: self.norm2(self.norm1(x + self.attn(x) + self.mlp(x)))
+    ),
     "first-half-pre-norm": halves(lambda x, p, n: x + p(n(x)), post_second),
     "second-half-pre-norm": halves(post_first, lambda y, p, n, x: y + p(n(y))),
     "pre-norm-and-post-norm": halves(

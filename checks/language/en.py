@@ -759,6 +759,10 @@ CHAPTER_05 = {
     "subtract the largest allowed score of the row first",
     "powers-times-mask": "exp of a large score is infinite, and infinity times 0 is no number: "
     "mask before exp, and subtract the largest allowed score",
+    "wrong-beside-larger-scores": "right for each row alone, but a row of small scores goes wrong "
+    "beside one of large scores",
+    "largest-of-all-rows": "the largest score of all rows is subtracted, and exp of what lies far "
+    "below it is 0: each row has a largest score of its own",
     "largest-of-all-keys": "the largest score of the row is sought among the masked ones, too; "
     "take the largest allowed one",
     "largest-of-masked-as-zero": "a masked score counts as 0 when the largest is sought, and 0 "
@@ -851,7 +855,8 @@ CHAPTER_06 = {
     "feed-forward-adds-x": "it adds x: the residual belongs into the block, not in here",
     "last-piece-missing": "the tokens behind the last whole piece are missing: the last piece may "
     "be shorter",
-    "only-first-piece": "only the first piece comes back: return behind the loop, and join all",
+    "only-first-piece": "only the first piece comes back: all pieces x[:, i : i + k] are needed, "
+    "joined behind the loop",
     "only-last-piece": "only the last piece comes back: collect the pieces, and join all",
     "only-last-piece-of-as-many": "only the last piece comes back, and chunk(k) makes k pieces, "
     "not pieces of k tokens",
@@ -1076,6 +1081,8 @@ CHAPTER_07 = {
     "post-norm-instead": "this is post-norm, norm(x + part(x)), which none of the three orders is",
     "no-norm-before-the-parts": "the parts stand side by side, but read the stream without their "
     "norms",
+    "norm-before-and-behind-second": "norm2 is used twice, before the feed-forward and behind it: "
+    "in this order it stands behind it",
     "out-beside": "the feed-forward reads the stream as it came into the block; in this order it "
     "reads what the attention left",
     "stream-not-added": "what the parts return is not added to the stream",
@@ -1094,6 +1101,10 @@ CHAPTER_07 = {
     "first-block-alone": "only the first block runs",
     "every-block-reads-x": "only the last block counts: each one reads the input of the stack, "
     "and its result is thrown away by the next",
+    "block-added-and-normed": "a block adds to the stream itself, and the last norm belongs "
+    "behind the loop: x = layer(x) is enough",
+    "stream-added-to-normed": "the stream is added behind the last norm: the normed stream alone "
+    "is the result",
     "stack-norm-first": "the last norm runs before the blocks; it belongs behind the loop",
     "block-added-again": "a block adds to the stream itself: x = layer(x) is enough",
     "blocks-backwards": "the blocks run in the wrong order, the last one first",
@@ -1153,6 +1164,14 @@ CHAPTER_07 = {
     "always-class-token": "it is the class token, whatever token was asked for",
     "whole-table-returned": "these are the rows of all tokens; one token was asked for",
     "own-share-of-all": "own is added everywhere, not only to the token itself",
+    "sample-instead-of-token": "the row starts as 1 in sample number token: tokens are the last "
+    "axis, row[:, token] = 1",
+    "own-missing-in-last-layer": "the own part of the last layer is missing: the row starts as 1 "
+    "at the token itself, and every layer keeps own of it",
+    "own-share-of-the-start": "every layer keeps own of the first row: it keeps own of the row "
+    "that the layer behind it has left",
+    "row-of-token-each-time": "each layer is asked for the row of the token alone: the row "
+    "carried so far must be multiplied by its table",
     "one-layer-differs": "right for several layers, but a list of one layer gives something else",
     "whole-tables-multiplied": "the values are right, but two tables (n, n) are multiplied: carry "
     "one row (b, n) through the layers, which is n times less work",
@@ -1295,6 +1314,17 @@ CHAPTER_08 = {
     "around the sum",
     "norm-of-part-is-added": "the norm stands around the part alone, x + norm(part(x)), and "
     "belongs around the sum",
+    "norm-of-first-part-is-added": "in the first half the norm stands around the part alone, and "
+    "belongs around the sum",
+    "norm-of-second-part-is-added": "in the second half the norm stands around the part alone, "
+    "and belongs around the sum",
+    "first-norm-twice": "norm1 is used twice, before the part and around the sum: around the sum "
+    "is enough",
+    "second-norm-twice": "norm2 is used twice, before the part and around the sum: around the sum "
+    "is enough",
+    "both-norms-at-the-end": "both norms stand at the end: each sum has its own",
+    "one-sum-of-both-parts": "there is one sum, and both parts read the same: the feed-forward "
+    "reads what the first half made of the stream",
     "first-half-pre-norm": "the first half is still pre-norm: its norm belongs around the sum",
     "second-half-pre-norm": "the second half is still pre-norm: its norm belongs around the sum",
     "pre-norm-and-post-norm": "each norm is used twice, before the part and around the sum: "

@@ -179,6 +179,57 @@ BANK = {
                 """,
                 says="it gives the same for every input",
             ),
+            swap(
+                "mixed, _ = scaled_dot_product_attention(q[:, h], k[:, h], v[:, h])",
+                "mixed, _ = scaled_dot_product_attention(q[:, 0], k[:, 0], v[:, 0])",
+                says="every head says what head 0 says",
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    q, k, v = (rearrange(t, "b h n d -> b n (h d)") for t in (q, k, v))
+                    return scaled_dot_product_attention(q, k, v)[0]
+                """,
+                says="the heads are joined before they attend, so there",
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    mixed, _ = scaled_dot_product_attention(q, v, k)
+                    return rearrange(mixed, "b h i d -> b i (h d)")
+                """,
+                says="keys and values are exchanged",
+            ),
+            code(
+                """
+                def at_once(q, k, v):
+                    mixed, _ = scaled_dot_product_attention(q, k, k)
+                    return rearrange(mixed, "b h i d -> b i (h d)")
+                """,
+                says="the keys are mixed",
+            ),
+            code(
+                """
+                def head_by_head(q, k, v):
+                    said = []
+                    for h in range(q.shape[1]):
+                        scores = q[:, h] @ k[:, h].mT / (q.shape[1] * q.shape[3]) ** 0.5
+                        said.append(scores.softmax(-1) @ v[:, h])
+                    return torch.cat(said, dim=-1)
+                """,
+                says="the scores are divided by the square root of",
+            ),
+            code(
+                """
+                def head_by_head(q, k, v):
+                    said = []
+                    for h in range(q.shape[0]):
+                        mixed, _ = scaled_dot_product_attention(q[h], k[h], v[h])
+                        said.append(mixed)
+                    return torch.cat(said, dim=-1)
+                """,
+                says="the loop runs over the samples, axis 0; the",
+            ),
         ],
         right=[
             code(
@@ -319,6 +370,133 @@ BANK = {
                 """,
                 says="keep the names that the card gives",
             ),
+            code(
+                """
+    class MultiHeadAttention(nn.Module):
+        def __init__(self, embed_dim, num_heads):
+            super().__init__()
+            self.num_heads, self.embed_dim = num_heads, embed_dim
+            self.q_proj = nn.Linear(embed_dim, embed_dim)
+            self.k_proj = nn.Linear(embed_dim, embed_dim)
+            self.v_proj = nn.Linear(embed_dim, embed_dim)
+            self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+        def forward(self, x, context=None):
+            context = x if context is None else context
+            q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
+            k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+            v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+            mixed, _ = scaled_dot_product_attention(q, v, k)
+            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+                """,
+                says="keys and values are exchanged",
+            ),
+            code(
+                """
+    class MultiHeadAttention(nn.Module):
+        def __init__(self, embed_dim, num_heads):
+            super().__init__()
+            self.num_heads, self.embed_dim = num_heads, embed_dim
+            self.q_proj = nn.Linear(embed_dim, embed_dim)
+            self.k_proj = nn.Linear(embed_dim, embed_dim)
+            self.v_proj = nn.Linear(embed_dim, embed_dim)
+            self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+        def forward(self, x, context=None):
+            context = x if context is None else context
+            q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
+            k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+            v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+            mixed, _ = scaled_dot_product_attention(k, q, v)
+            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+                """,
+                says="queries and keys are exchanged",
+            ),
+            code(
+                """
+    class MultiHeadAttention(nn.Module):
+        def __init__(self, embed_dim, num_heads):
+            super().__init__()
+            self.num_heads, self.embed_dim = num_heads, embed_dim
+            self.q_proj = nn.Linear(embed_dim, embed_dim)
+            self.k_proj = nn.Linear(embed_dim, embed_dim)
+            self.v_proj = nn.Linear(embed_dim, embed_dim)
+            self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+        def forward(self, x, context=None):
+            context = x if context is None else context
+            q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
+            k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+            v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+            mixed, _ = scaled_dot_product_attention(v, k, q)
+            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+                """,
+                says="queries and values are exchanged",
+            ),
+            code(
+                """
+    class MultiHeadAttention(nn.Module):
+        def __init__(self, embed_dim, num_heads):
+            super().__init__()
+            self.num_heads, self.embed_dim = num_heads, embed_dim
+            self.q_proj = nn.Linear(embed_dim, embed_dim)
+            self.k_proj = nn.Linear(embed_dim, embed_dim)
+            self.v_proj = nn.Linear(embed_dim, embed_dim)
+            self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+        def forward(self, x, context=None):
+            context = x if context is None else context
+            q = rearrange(self.q_proj(x), "b i (h d) -> b i h d", h=self.num_heads)
+            k = rearrange(self.k_proj(context), "b j (h d) -> b j h d", h=self.num_heads)
+            v = rearrange(self.v_proj(context), "b j (h d) -> b j h d", h=self.num_heads)
+            mixed, _ = scaled_dot_product_attention(q, k, v)
+            return self.out_proj(rearrange(mixed, "b i h d -> b i (h d)"))
+                """,
+                says="the split gives",
+            ),
+            code(
+                """
+    class MultiHeadAttention(nn.Module):
+        def __init__(self, embed_dim, num_heads):
+            super().__init__()
+            self.num_heads, self.embed_dim = num_heads, embed_dim
+            self.q_proj = nn.Linear(embed_dim, embed_dim)
+            self.k_proj = nn.Linear(embed_dim, embed_dim)
+            self.v_proj = nn.Linear(embed_dim, embed_dim)
+            self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+        def forward(self, x, context=None):
+            context = x if context is None else context
+            q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
+            k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+            v = rearrange(context, "b j (h d) -> b h j d", h=self.num_heads)
+            mixed, _ = scaled_dot_product_attention(q, k, v)
+            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+                """,
+                says="the values are not projected",
+            ),
+            code(
+                """
+    class MultiHeadAttention(nn.Module):
+        def __init__(self, embed_dim, num_heads):
+            super().__init__()
+            self.num_heads, self.embed_dim = num_heads, embed_dim
+            self.q_proj = nn.Linear(embed_dim, embed_dim)
+            self.k_proj = nn.Linear(embed_dim, embed_dim)
+            self.v_proj = nn.Linear(embed_dim, embed_dim)
+            self.out_proj = nn.Linear(embed_dim, embed_dim)
+
+        def forward(self, x, context=None):
+            context = x if context is None else context
+            q = self.q_proj(x) / self.embed_dim**0.5
+            q = rearrange(q, "b i (h d) -> b h i d", h=self.num_heads)
+            k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+            v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+            mixed, _ = scaled_dot_product_attention(q, k, v)
+            return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+                """,
+                says="the scores are divided twice",
+            ),
         ],
         right=[
             layer(),
@@ -370,6 +548,54 @@ BANK = {
                 """,
                 says="only one head",
             ),
+            swap(
+                "q.shape[-1] ** 0.5",
+                "k.shape[2] ** 0.5",
+                says="it multiplies the scores by another number than 1",
+            ),
+            code(
+                """
+                def healthy(q, k, v, num_heads):
+                    scale = q.shape[-1] ** 0.5 / num_heads
+                    q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
+                    scores = einsum(q, k, "b h i d, b h j d -> b h i j") / scale
+                    mixed = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
+                    return rearrange(mixed, "b h i d -> b i (h d)")
+                """,
+                says="the scores are divided by the square root of",
+            ),
+            code(
+                """
+                def healthy(q, k, v, num_heads):
+                    scale = q.shape[-1] ** 0.5
+                    q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
+                    scores = einsum(q, k, "b h i d, b h j d -> b h i j")
+                    mixed = einsum(scores.softmax(dim=-1) / scale, v, "b h i j, b h j d -> b h i d")
+                    return rearrange(mixed, "b h i d -> b i (h d)")
+                """,
+                says="the weights are divided by the square root of",
+            ),
+            code(
+                """
+                def healthy(q, k, v, num_heads):
+                    q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))
+                    scores = einsum(q, k, "b h i d, b h j d -> b h i j") / q.shape[-1] ** 0.5
+                    mixed = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
+                    return rearrange(mixed, "b h i d -> b i (d h)")
+                """,
+                says="the numbers of the heads are shuffled into each",
+            ),
+            code(
+                """
+                def healthy(q, k, v, num_heads):
+                    q, k, v = (rearrange(t, "b n (d h) -> b h n d", h=num_heads) for t in (q, k, v))
+                    scores = einsum(q, k, "b h i d, b h j d -> b h i j") / q.shape[-1] ** 0.5
+                    mixed = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
+                    return rearrange(mixed, "b h i d -> b i (d h)")
+                """,
+                says="a head takes every h-th number of a token,",
+            ),
+            swap("softmax(dim=-1)", "softmax(dim=1)", says="the softmax runs over the heads"),
         ],
         right=[
             code(HEALTHY),
@@ -430,6 +656,37 @@ BANK = {
             ),
             swap('"(h d) -> h d"', '"(d h) -> h d"', says="neighbouring rows"),
             swap("numbers[order].flatten()", "order", says="it raises"),
+            swap(
+                "new.q_proj, new.k_proj, new.v_proj",
+                "new.q_proj, new.k_proj, new.v_proj, new.out_proj",
+                says="the rows and the bias of out_proj moved, too",
+            ),
+            swap(
+                "part.weight.copy_(part.weight[moved])",
+                "part.weight.copy_(part.weight[:, moved])",
+                says="the columns of q_proj, k_proj and v_proj moved",
+            ),
+            swap(
+                "        new.out_proj.weight.copy_(new.out_proj.weight[:, moved])\n",
+                "        new.out_proj.weight.copy_(new.out_proj.weight[:, moved])\n"
+                "        new.out_proj.bias.copy_(new.out_proj.bias[moved])\n",
+                says="the bias of out_proj moved, and it belongs to",
+            ),
+            code(
+                """
+                def reorder(layer, order):
+                    new, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+                    with torch.no_grad():
+                        for here, old in enumerate(order):
+                            to, of = slice(here * d, here * d + d), slice(old * d, old * d + d)
+                            for name in ('q_proj', 'k_proj', 'v_proj'):
+                                getattr(new, name).weight[to] = getattr(new, name).weight[of]
+                                getattr(new, name).bias[to] = getattr(new, name).bias[of]
+                            new.out_proj.weight[:, to] = new.out_proj.weight[:, of]
+                    return new
+                """,
+                says="heads are read from the layer that is being",
+            ),
         ],
         right=[
             code(REORDER),
@@ -574,6 +831,59 @@ BANK = {
             swap("lost_together = before -", "lost_together = 360 -", says="only what it read"),
             swap("0, [0, 1, 2, 3]", "1, [0, 1, 2, 3]", says="the heads of layer 1"),
             swap("[0, 1, 2, 3]", "[0, 1, 2]", says="head 3 still speaks"),
+            swap(
+                "numbers = rearrange(\n"
+                '        torch.arange(layer.embed_dim), "(h d) -> h d", h=layer.num_heads\n'
+                "    )",
+                "d = layer.num_heads\n"
+                "    numbers = torch.stack([torch.arange(h * d, h * d + d) for h in "
+                "range(layer.embed_dim // d)])",
+                says="d is the width of a head, embed_dim //",
+            ),
+            code(
+                """
+                def silence(layer, heads):
+                    quiet, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+                    with torch.no_grad():
+                        for head in heads:
+                            quiet.out_proj.weight[head * d : (head + 1) * d] = 0
+                            quiet.out_proj.bias[head * d : (head + 1) * d] = 0
+                    return quiet
+                """,
+                says="the rows and the bias of out_proj are what",
+            ),
+            code(
+                """
+                def silence(layer, heads):
+                    quiet, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+                    with torch.no_grad():
+                        for head in heads:
+                            quiet.out_proj.weight[:, head : head + d] = 0
+                    return quiet
+                """,
+                says="the columns of a head begin at head *",
+            ),
+            code(
+                """
+                def silence(layer, heads):
+                    quiet, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+                    with torch.no_grad():
+                        quiet.out_proj.weight[:, min(heads) * d : (max(heads) + 1) * d] = 0
+                    return quiet
+                """,
+                says="all heads from the smallest to the largest of",
+            ),
+            code(
+                """
+                def silence(layer, heads):
+                    quiet, d = deepcopy(layer), layer.embed_dim // layer.num_heads
+                    with torch.no_grad():
+                        for head in heads:
+                            quiet.v_proj.weight[:, head * d : (head + 1) * d] = 0
+                    return quiet
+                """,
+                says="the columns of v_proj are what it reads from",
+            ),
         ],
         right=[
             code(SILENCE),

@@ -93,6 +93,18 @@ BANK = {
                 """,
                 says="right for other sizes",
             ),
+            swap(
+                "(back >= 0) & (back < width)",
+                "(back >= 0) | (back < width)",
+                says="everything is open",
+            ),
+            code(
+                """
+                def window_mask(n, width):
+                    return torch.ones(n, n, dtype=torch.bool).tril(width - 1)
+                """,
+                says="it opens all of the past, and the width",
+            ),
         ],
         right=[
             code(
@@ -155,6 +167,26 @@ BANK = {
                     return torch.zeros_like(q)
                 """,
                 says="it gives the same for every input",
+            ),
+            swap(".tril()", ".triu()", says="a query sees the tokens after it and not"),
+            code(
+                """
+                def healthy(q, k, v, real):
+                    n = q.shape[2]
+                    past = torch.ones(n, n, dtype=torch.bool).tril()
+                    scores = (q @ k.mT).masked_fill(~(real[:, None, None] & past), -torch.inf)
+                    return scores.softmax(-1) @ v
+                """,
+                says="the scores are not divided by the square root",
+            ),
+            code(
+                """
+    def healthy(q, k, v, real):
+        n = q.shape[2]
+        past = torch.ones(n, n, dtype=torch.bool).tril()
+        return F.scaled_dot_product_attention(q, k, v * real[:, None, :, None], attn_mask=past)
+                """,
+                says="the values of the padding are 0, but its",
             ),
         ],
         right=[
@@ -225,6 +257,36 @@ BANK = {
             swap("any(dim=-1)", "any(dim=-1, keepdim=True)", says="keepdim"),
             swap("any(dim=-1)", "any(dim=3)", says="it raises IndexError"),
             swap("~attn_mask.any(dim=-1)", "attn_mask.sum(dim=-1)", says="the dtype is not"),
+            swap(
+                "return real & torch.ones(n, n, dtype=torch.bool).tril()",
+                "return ~real | torch.ones(n, n, dtype=torch.bool).triu(1)",
+                says="it is upside down",
+            ),
+            swap(
+                "~attn_mask.any(dim=-1)",
+                "attn_mask.sum(dim=-1) == 1",
+                says="these are the rows with exactly one key; an",
+            ),
+            swap(
+                "~attn_mask.any(dim=-1)",
+                "~attn_mask.any()",
+                says="it asks whether the whole mask is empty; ask",
+            ),
+            swap(
+                "~attn_mask.any(dim=-1)",
+                "~attn_mask",
+                says="it is the mask turned round; ask of each",
+            ),
+            swap(
+                "~attn_mask.any(dim=-1)",
+                "~attn_mask.any(dim=-1).any(dim=-1)",
+                says="it gives the same for every input",
+            ),
+            swap(
+                "~attn_mask.any(dim=-1)",
+                "~attn_mask[..., -1]",
+                says="it looks at the last key alone",
+            ),
         ],
         right=[
             code(
@@ -309,6 +371,11 @@ BANK = {
                 """,
                 says="the mean of the row is subtracted",
             ),
+            swap(
+                "scores.amax(dim=-1, keepdim=True)",
+                "scores.amax()",
+                says="each row has a largest score of its own",
+            ),
             swap("~attn_mask", "attn_mask", says="upside down"),
             weighs("scores.masked_fill(attn_mask, -torch.inf)", says="the mask is upside down"),
             weighs("scores", says="there is no mask"),
@@ -392,6 +459,14 @@ BANK = {
                 """,
                 says="it calls",
             ),
+            code(
+                """
+                def masked_weights(scores, attn_mask):
+                    p = torch.exp(scores) * attn_mask
+                    return p / (p.sum(-1, keepdim=True) + 1e-9)
+                """,
+                says="they agree to about six digits only",
+            ),
         ],
         right=[
             code(
@@ -431,7 +506,10 @@ BANK = {
                 """
             ),
         ],
-        equivalent={},
+        equivalent={
+            "return powers / total.masked_fill(total == 0, 1.0) => "
+            "return powers / total.masked_fill(total == 0, 2.0)": "0 divided by 2 is 0",
+        },
     ),
     "05.6": Bank(
         wrong=[
@@ -497,6 +575,39 @@ BANK = {
             swap("num_layers * (width - 1)", "num_layers * (width - 1) + 1", says="itself"),
             swap("num_layers * (width - 1)", "(width - 1) ** num_layers", says="add up"),
             swap("num_layers * (width - 1)", "width**num_layers", says="add up"),
+            code(
+                """
+                def influences(layer, x):
+                    before = layer(x)
+                    table = torch.zeros(len(x), len(x), dtype=torch.bool)
+                    for j in range(len(x)):
+                        c = x.clone()
+                        c[j:] = torch.randn_like(c[j:])
+                        table[:, j] = (layer(c) - before).abs().amax(dim=-1) > 1e-6
+                    return table
+                """,
+                says="token j and all behind it were changed; change",
+            ),
+            swap(
+                "num_layers * (width - 1)",
+                "width * num_layers - 1",
+                says="the token itself is one of the keys of",
+            ),
+            swap(
+                "num_layers * (width - 1)",
+                "width + num_layers - 1",
+                says="each layer adds width - 1 tokens, not one,",
+            ),
+            swap(
+                "num_layers * (width - 1)",
+                "(width - 1) * (num_layers - 1)",
+                says="one layer less was counted than there are",
+            ),
+            swap(
+                "num_layers * (width - 1)",
+                "2 * (width - 1)",
+                says="that is a stack of two, whatever num_layers says",
+            ),
         ],
         right=[
             code(

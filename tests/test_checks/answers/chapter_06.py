@@ -273,6 +273,20 @@ BANK = {
             swap("= 5", "= 1", says="a window of three sees"),
             swap("= 5", "= 37", says="only attention reaches every token"),
             swap("= 5", "= [7, 8, 9, 10, 11]", says="is a number"),
+            code(
+                """
+                def as_convolution(linear):
+                    conv = nn.Conv1d(linear.in_features, linear.out_features, 1)
+                    conv.weight = nn.Parameter(linear.weight.clone())
+                    conv.bias = nn.Parameter(linear.bias.clone())
+                    return conv
+                """,
+                says="the axis of the window is missing, weight[",
+            ),
+            swap("= 5", "= 7", says="a window of three reaches one token to each"),
+            swap("= 5", "= 6", says="two windows of three overlap in the middle"),
+            swap("= 5", "= 2", says="count to both sides, and token 9 itself"),
+            swap("= 5", "= 9", says="two windows of three, one after the other, reach"),
         ],
         right=[
             code(
@@ -409,6 +423,56 @@ BANK = {
             ),
             swap(RMS, "F.rms_norm(x, weight.shape, weight, eps)", says="it calls rms_norm"),
             swap(RMS, "x", says="the values are not: it returns x as it came"),
+            swap(
+                "centred / (variance + eps).sqrt() * weight + bias",
+                "centred / (variance + eps**2).sqrt() * weight + bias",
+                says="eps is squared, and added as it is it",
+            ),
+            swap(
+                "x - x.mean(dim=-1, keepdim=True)",
+                "x - x.mean()",
+                says="the mean of the whole tensor is subtracted, in",
+            ),
+            swap(
+                "centred.square().mean(dim=-1, keepdim=True)",
+                "x.square().mean(dim=-1, keepdim=True)",
+                says="the variance is the mean of the squares of",
+            ),
+            swap(
+                "centred.square().mean(dim=-1, keepdim=True)",
+                "centred.abs().mean(dim=-1, keepdim=True)",
+                says="the mean of the absolute values stands where the",
+            ),
+            swap(
+                "centred.square().mean(dim=-1, keepdim=True)",
+                "centred.square().sum(dim=-1, keepdim=True)",
+                says="the squares are summed; the variance is their mean",
+            ),
+            swap(
+                "centred.square().mean(dim=-1, keepdim=True)",
+                "x.std(dim=-1, keepdim=True)",
+                says="the standard deviation stands under the root, and it",
+            ),
+            swap(
+                "x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
+                "x / (x.mean(dim=-1, keepdim=True).square() + eps).sqrt() * weight",
+                says="it squares the mean, and the mean of the",
+            ),
+            swap(
+                "x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
+                "x / (x.norm(dim=-1, keepdim=True) + eps) * weight",
+                says="it divides by the length of the token, the",
+            ),
+            swap(
+                "x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
+                "x * (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
+                says="it multiplies by the root, and divides it should",
+            ),
+            swap(
+                "x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
+                "x / (x.square().mean(dim=-1, keepdim=True)).sqrt() + eps * weight",
+                says="eps is added behind the division, it belongs under",
+            ),
         ],
         right=[
             code(
@@ -499,6 +563,51 @@ BANK = {
             ),
             code("Healthy = Sick", says="this is Sick"),
             code("Healthy = Sick(48, 4, 192)", says="a class that extends nn.Module"),
+            swap(
+                "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
+                "x = x + self.attn(self.norm1(x))\n"
+                "        x += self.mlp(self.norm2(x))\n"
+                "        return self.norm2(x)",
+                says="the end of the block is normalised as well",
+            ),
+            swap(
+                "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
+                "return x + self.mlp(self.norm2(self.attn(self.norm1(x))))",
+                says="the feed-forward reads what attention returns instead of the",
+            ),
+            swap(
+                "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
+                "y = self.attn(self.norm1(x))\n        return x + y + self.mlp(self.norm2(y))",
+                says="the feed-forward reads what attention returns, and not the",
+            ),
+            swap(
+                "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
+                "x = x + self.attn(self.norm2(x))\n        return x + self.mlp(self.norm1(x))",
+                says="norm1 and norm2 have changed places",
+            ),
+            swap(
+                "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
+                "x = x + self.attn(x)\n        return x + self.mlp(x)",
+                says="there is no norm at all",
+            ),
+            swap(
+                "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
+                "x = x + self.norm1(x) + self.attn(self.norm1(x))\n"
+                "        return x + self.mlp(self.norm2(x))",
+                says="norm1(x) is added as well",
+            ),
+            swap(
+                "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
+                "x = self.norm1(x)\n"
+                "        x = x + self.attn(x)\n"
+                "        return x + self.mlp(self.norm2(x))",
+                says="the first sum adds to norm1(x), not to the",
+            ),
+            swap(
+                "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
+                "x = x + self.attn(self.norm1(x))\n        return 2 * x + self.mlp(self.norm2(x))",
+                says="the stream is added twice in the second half",
+            ),
         ],
         right=[
             healthy(
@@ -574,6 +683,57 @@ BANK = {
                 says="without the norm",
             ),
             swap("(1 + depth * gain**2) ** 0.5", "measure(depth, gain)", says="draws random"),
+            swap(
+                "* gain / 256**0.5",
+                "* (gain / 256)**0.5",
+                says="the root is taken of the gain, too",
+            ),
+            swap(
+                "x = x + F.layer_norm(x, (256,)) @ matrix",
+                "x = F.layer_norm(x, (256,)) + x @ matrix",
+                says="the norm stands on what is added to, not",
+            ),
+            swap(
+                "torch.randn(64, 256, generator=generator)",
+                "torch.rand(64, 256, generator=generator)",
+                says="the tokens are uniform between 0 and 1, as",
+            ),
+            swap(
+                "matrix = torch.randn(256, 256, generator=generator)",
+                "matrix = torch.rand(256, 256, generator=generator)",
+                says="the numbers of the matrix are uniform between 0",
+            ),
+            swap("* gain / 256**0.5", "* gain**2 / 256**0.5", says="the gain is squared"),
+            swap(
+                "(1 + depth * gain**2) ** 0.5",
+                "(1 + gain**2) ** 0.5",
+                says="the depth has no effect",
+            ),
+            swap(
+                "(1 + depth * gain**2) ** 0.5",
+                "(1 + gain) ** depth",
+                says="the spreads are multiplied; variances add up",
+            ),
+            swap(
+                "(1 + depth * gain**2) ** 0.5",
+                "1 + gain * depth**0.5",
+                says="the spread of what is added is right, but",
+            ),
+            swap(
+                "(1 + depth * gain**2) ** 0.5",
+                "(1 + gain**2) ** depth",
+                says="that would be the variance without the norm, when",
+            ),
+            swap(
+                "(1 + depth * gain**2) ** 0.5",
+                "gain * (1 + depth) ** 0.5",
+                says="the variance 1 of the start is multiplied by",
+            ),
+            swap(
+                "(1 + depth * gain**2) ** 0.5",
+                "(depth + gain**2) ** 0.5",
+                says="the depth belongs to what the layers add, gain",
+            ),
         ],
         right=[
             code(

@@ -156,6 +156,51 @@ BANK = {
                 """,
                 says="whatever the sizes",
             ),
+            swap(
+                "mlp_dim * embed_dim + embed_dim",
+                "mlp_dim * embed_dim + mlp_dim",
+                says="the second Linear of the feed-forward writes embed_dim numbers,",
+            ),
+            swap(
+                "4 * (embed_dim * embed_dim + embed_dim)",
+                "4 * embed_dim * embed_dim + embed_dim",
+                says="each of the four Linears of the attention has",
+            ),
+            swap(
+                "4 * (embed_dim * embed_dim + embed_dim)",
+                "num_heads * 4 * (embed_dim * embed_dim // num_heads + embed_dim)",
+                says="a bias was counted for every head; the four",
+            ),
+            swap(
+                "4 * (embed_dim * embed_dim + embed_dim)",
+                "4 * (embed_dim * (embed_dim // num_heads) + embed_dim // num_heads)",
+                says="the four Linears are e x e; what they",
+            ),
+            swap(
+                "num_layers * (attention + feed_forward + 2 * norm) + norm",
+                "num_layers * (attention + feed_forward) + 2 * norm + norm",
+                says="the two norms of a block are counted once",
+            ),
+            swap(
+                "num_layers * (attention + feed_forward + 2 * norm) + norm",
+                "num_layers * (attention + feed_forward + 2 * norm) + 2 * norm",
+                says="after the last block there is one norm, not",
+            ),
+            swap(
+                "+ mlp_dim * embed_dim + embed_dim",
+                "+ mlp_dim * embed_dim",
+                says="the bias of the second Linear of the feed-forward",
+            ),
+            swap(
+                "embed_dim * mlp_dim + mlp_dim +",
+                "embed_dim * mlp_dim +",
+                says="the bias of the first Linear of the feed-forward",
+            ),
+            swap(
+                "embed_dim * mlp_dim + mlp_dim + mlp_dim * embed_dim + embed_dim",
+                "2 * (embed_dim * mlp_dim + embed_dim)",
+                says="the first Linear of the feed-forward writes mlp_dim numbers,",
+            ),
         ],
         right=[
             code(
@@ -259,6 +304,21 @@ BANK = {
                         super().__init__(embed_dim, num_heads, mlp_dim)
                 """,
                 says="it calls EncoderBlock",
+            ),
+            swap(
+                "return x + gathered + self.mlp(self.norm2(x))",
+                "return x + self.mlp(self.norm2(gathered))",
+                says="the feed-forward reads what the attention returns, instead of",
+            ),
+            swap(
+                "return x + self.norm2(self.mlp(x))",
+                "return x + self.norm2(self.mlp(self.norm2(x)))",
+                says="norm2 is used twice, before the feed-forward and behind",
+            ),
+            swap(
+                "x = x + gathered",
+                "x = self.norm1(x) + gathered",
+                says="the first sum adds to norm1(x), not to the",
             ),
         ],
         right=[
@@ -364,6 +424,16 @@ BANK = {
                 "self.layers = Encoder(num_layers, embed_dim, num_heads, mlp_dim).layers",
                 says="it calls Encoder",
             ),
+            swap(
+                "return self.norm(x)",
+                "return self.norm(x) + x",
+                says="the stream is added behind the last norm",
+            ),
+            swap(
+                "            x = layer(x)\n",
+                "            x = self.norm(x + layer(x))\n",
+                says="a block adds to the stream itself, and the",
+            ),
         ],
         right=[
             stack(
@@ -450,6 +520,31 @@ BANK = {
                         return self.head(self.encoder(self.embedding(images))[:, 1:].mean(dim=1))
                 """,
                 says="it calls VisionTransformer",
+            ),
+            swap(
+                "self.head(tokens[:, 1:].mean(dim=1))",
+                "self.head(tokens[:, 1:]).max(dim=1).values",
+                says="it takes the largest score of all patches, not",
+            ),
+            swap(
+                "tokens[:, 1:].mean(dim=1)",
+                "tokens[:, 1:].median(dim=1).values",
+                says="it reads the median, not the mean",
+            ),
+            swap(
+                "self.embedding(images)",
+                "self.embedding(images)[:, 1:]",
+                says="the class token is cut off before the encoder",
+            ),
+            swap(
+                "self.encoder(self.embedding(images))",
+                "self.encoder(self.encoder(self.embedding(images)))",
+                says="the tokens go through the encoder twice",
+            ),
+            swap(
+                "tokens[:, 1:].mean(dim=1)",
+                "(tokens[:, 1:].sum(dim=1) / tokens.shape[1])",
+                says="the sum of the patches is divided by the",
             ),
         ],
         right=[
@@ -563,6 +658,50 @@ BANK = {
                 "return row",
                 says="raises IndexError",
             ),
+            code(
+                """
+                def sources(maps, own, token):
+                    row = torch.zeros(maps[0].shape[0], maps[0].shape[-1], dtype=maps[0].dtype)
+                    row[token] = 1
+                    for w in reversed(maps):
+                        row = own * row + (1 - own) * einsum(row, w.mean(1), 'b i, b i j -> b j')
+                    return row
+                """,
+                says="the row starts as 1 in sample number token",
+            ),
+            code(
+                """
+                def sources(maps, own, token):
+                    row = maps[-1].mean(1)[:, token]
+                    for w in reversed(maps[:-1]):
+                        row = own * row + (1 - own) * einsum(row, w.mean(1), 'b i, b i j -> b j')
+                    return row
+                """,
+                says="the own part of the last layer is missing",
+            ),
+            code(
+                """
+                def sources(maps, own, token):
+                    row = torch.zeros(maps[0].shape[0], maps[0].shape[-1], dtype=maps[0].dtype)
+                    row[:, token] = 1
+                    start = row
+                    for w in reversed(maps):
+                        row = own * start + (1 - own) * einsum(row, w.mean(1), 'b i, b i j -> b j')
+                    return row
+                """,
+                says="every layer keeps own of the first row",
+            ),
+            code(
+                """
+                def sources(maps, own, token):
+                    row = torch.zeros(maps[0].shape[0], maps[0].shape[-1], dtype=maps[0].dtype)
+                    row[:, token] = 1
+                    for w in reversed(maps):
+                        row = own * row + (1 - own) * w.mean(1)[:, token]
+                    return row
+                """,
+                says="each layer is asked for the row of the",
+            ),
         ],
         right=[
             sources(
@@ -590,7 +729,12 @@ BANK = {
                 "return row",
             ),
         ],
-        equivalent={},
+        equivalent={
+            "b, _, n, _ = maps[0].shape => b, _, n, _ = maps[-1].shape": "all layers have the same "
+            "tokens",
+            "row = torch.zeros(b, n, dtype=maps[0].dtype) => "
+            "row = torch.zeros(b, n, dtype=maps[-1].dtype)": "all maps have one dtype",
+        },
     ),
     "07.7": Bank(
         wrong=[
@@ -698,6 +842,61 @@ BANK = {
             code("two_pixels = 1 - two_pixels", says="read wrongly"),
             code("one_pixel = 0.99 - one_pixel", says="what it loses"),
             code("two_pixels = 0.9", says="too large"),
+            code(
+                """
+                def shifted(images, columns):
+                    moved = torch.zeros_like(images)
+                    if columns >= 0:
+                        moved[..., columns + 1:] = images[..., : images.shape[-1] - columns - 1]
+                    else:
+                        moved[..., :columns] = images[..., -columns:]
+                    return moved
+                """,
+                says="it moves one pixel further to the right than",
+            ),
+            code(
+                """
+                def shifted(images, columns):
+                    return torch.roll(images, columns)
+                """,
+                says="torch.roll without dims rolls all numbers in one line,",
+            ),
+            code(
+                """
+                def shifted(images, columns):
+                    return torch.roll(images, columns, dims=-2)
+                """,
+                says="the rows are rolled, along H; columns lie along",
+            ),
+            code(
+                """
+                def shifted(images, columns):
+                    moved = torch.zeros_like(images)
+                    moved[..., abs(columns):] = images[..., : images.shape[-1] - abs(columns)]
+                    return moved
+                """,
+                says="a negative number moves to the right as well;",
+            ),
+            code(
+                """
+                def accuracy_of(model, images, labels):
+                    model.eval()
+                    with torch.no_grad():
+                        scores = model(images).softmax(-1)
+                    return scores[torch.arange(len(labels)), labels].double().mean().item()
+                """,
+                says="it is the mean chance that the model gives",
+            ),
+            code(
+                """
+                def accuracy_of(model, images, labels):
+                    model.eval()
+                    with torch.no_grad():
+                        scores = model(images)
+                    return round((scores.argmax(dim=-1) == labels).double().mean().item(), 2)
+                """,
+                says="the share is rounded",
+            ),
         ],
         right=[
             shift(

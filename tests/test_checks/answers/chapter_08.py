@@ -153,6 +153,71 @@ BANK = {
                 """,
                 says="it says True for",
             ),
+            code(
+                """
+                def past_is_blind(run, tokens):
+                    before = run(tokens)
+                    for place in range(1, tokens.shape[1]):
+                        other = tokens.clone()
+                        other[:, place] = torch.randn_like(other[:, place])
+                        if not torch.allclose(run(other)[:, place - 1], before[:, place - 1]):
+                            return False
+                    return True
+                """,
+                says="one token is changed, and only the result just",
+            ),
+            code(
+                """
+                def past_is_blind(run, tokens):
+                    before = run(tokens)
+                    for place in range(1, tokens.shape[1]):
+                        other = tokens.clone()
+                        other[:, place:] = torch.randn_like(other[:, place:])
+                        if not torch.equal(run(other)[:, place:], before[:, place:]):
+                            return False
+                    return True
+                """,
+                says="later results are compared, which may change; the earlier",
+            ),
+            code(
+                """
+                def past_is_blind(run, tokens):
+                    before = run(tokens)
+                    for place in range(1, tokens.shape[1]):
+                        other = tokens.clone()
+                        other[place:] = torch.randn_like(other[place:])
+                        if not torch.allclose(run(other)[:place], before[:place]):
+                            return False
+                    return True
+                """,
+                says="later samples are changed, axis 0; the tokens are",
+            ),
+            code(
+                """
+                def past_is_blind(run, tokens):
+                    before = run(tokens)
+                    for place in range(1, tokens.shape[1]):
+                        other = tokens.clone()
+                        other[:, place:] = torch.randn_like(other[:, place:])
+                        if (run(other)[:, :place] != before[:, :place]).all():
+                            return False
+                    return True
+                """,
+                says="a leak counts only when all numbers move; one",
+            ),
+            code(
+                """
+                def past_is_blind(run, tokens):
+                    before = run(tokens)
+                    for place in range(1, tokens.shape[1]):
+                        other = tokens.clone()
+                        other[:, place:] = torch.randn_like(other[:, place:])
+                        if torch.allclose(run(other)[:, :place], before[:, :place]):
+                            return True
+                    return False
+                """,
+                says="one place without a leak is enough for True;",
+            ),
         ],
         right=[
             code(
@@ -294,6 +359,51 @@ BANK = {
                 """,
                 says="it calls EncoderBlock",
             ),
+            code(
+                """
+                class Healthy(Sick):
+                    def forward(self, x):
+                        x = self.norm1(self.attn(x)) + x
+                        return self.norm2(x + self.mlp(x))
+                """,
+                says="in the first half the norm stands around the",
+            ),
+            code(
+                """
+                class Healthy(Sick):
+                    def forward(self, x):
+                        y = self.attn(x)
+                        return self.norm2(self.norm1(x + y) + self.mlp(y))
+                """,
+                says="the feed-forward reads what attention returns, and not the",
+            ),
+            code(
+                """
+                class Healthy(Sick):
+                    def forward(self, x):
+                        x = x + self.attn(x)
+                        x = x + self.mlp(x)
+                        return self.norm2(self.norm1(x))
+                """,
+                says="both norms stand at the end",
+            ),
+            code(
+                """
+                class Healthy(Sick):
+                    def forward(self, x):
+                        return self.norm2(self.norm1(x + self.attn(x) + self.mlp(x)))
+                """,
+                says="there is one sum, and both parts read the",
+            ),
+            code(
+                """
+                class Healthy(Sick):
+                    def forward(self, x):
+                        x = self.norm1(x + self.attn(self.norm1(x)))
+                        return self.norm2(x + self.mlp(x))
+                """,
+                says="norm1 is used twice, before the part and around",
+            ),
         ],
         right=[
             healthy(
@@ -400,6 +510,42 @@ BANK = {
                 "scores[:, :-1].flatten(0, 1), words[:, 1:].flatten()).detach()",
                 says="no gradient reaches scores",
             ),
+            code(
+                """
+                def next_word_loss(scores, words):
+                    return F.cross_entropy(scores[:-1].flatten(0, 1), words[:-1].flatten())
+                """,
+                says="the last sentence is left out, and nothing is",
+            ),
+            code(
+                """
+                def next_word_loss(scores, words):
+                    b, n, k = scores.shape
+                    return sum(F.cross_entropy(scores[:, i], words[:, i + 1]) for i in range(n - 1))
+                """,
+                says="the sum is divided by the number of sentences,",
+            ),
+            code(
+                """
+    def next_word_loss(scores, words):
+        return F.cross_entropy(scores[:, :-1].transpose(0, 1).flatten(0, 1), words[:, 1:].flatten())
+                """,
+                says="the scores are put in a row place by",
+            ),
+            code(
+                """
+    def next_word_loss(scores, words):
+        return -F.nll_loss(scores[:, :-1].log_softmax(-1).flatten(0, 1), words[:, 1:].flatten())
+                """,
+                says="it has the other sign",
+            ),
+            code(
+                """
+    def next_word_loss(scores, words):
+        return F.cross_entropy(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten(), ignore_index=0)
+                """,
+                says="the word with number 0 is left out; it",
+            ),
         ],
         right=[
             code(
@@ -451,6 +597,44 @@ BANK = {
                     return True
                 """,
                 says="a number is asked for",
+            ),
+            swap(
+                "weight = layer(tokens)[0, 0, 0] * head_dim",
+                "weight = layer(tokens)[0, 0, 0] * width",
+                says="the result is w / d, and it was",
+            ),
+            swap(
+                "tokens[0, 0] = 1 / head_dim",
+                "tokens[0, 0] = 1 / width",
+                says="the token holds 1/e everywhere, and a head adds",
+            ),
+            swap(
+                "head_dim = width // layer.num_heads",
+                "head_dim = width",
+                says="a factor of h is left over",
+            ),
+            swap(
+                "return 1 / weight.logit().item()",
+                "return 1 / weight.item()",
+                says="that is 1 over the weight; the score behind",
+            ),
+            swap(
+                "return 1 / weight.logit().item()",
+                "return (1 / weight.logit().item()) ** 2",
+                says="that is the square of the divisor",
+            ),
+            swap(
+                "        layer.q_proj.weight.zero_()\n",
+                "",
+                says="the queries still read the tokens",
+            ),
+            swap(
+                "        for project in (layer.q_proj, layer.k_proj, layer.v_proj, "
+                "layer.out_proj):\n"
+                "            project.weight.copy_(torch.eye(width))\n"
+                "            project.bias.zero_()\n",
+                "",
+                says="it is not a number",
             ),
         ],
         right=[
