@@ -488,6 +488,13 @@ class NormalisedInputs(Layer):
         return F.pad(y[:, :1] * 1000, (0, self.e - 1))
 
 
+class UnitInputs(NormalisedInputs):
+    """It sees that a token grows by one number everywhere, and not that it is multiplied."""
+
+    def read(self, x: Tensor) -> Tensor:
+        return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+
+
 class NormalisedOutputs(Layer):
     """The numbers of each output sum to 0; it reads all numbers of a token but the last."""
 
@@ -639,6 +646,7 @@ LEAK_MISTAKES = {
 STRANGERS = {
     causal_attention_layer: None,
     stranger(NormalisedInputs): "layer-normalises-inputs",
+    stranger(UnitInputs): "layer-normalises-inputs",
     stranger(NormalisedOutputs): "layer-normalises-outputs",
     stranger(TwoWindows): None,
     stranger(FaintLeak): "layer-leaks-faintly",

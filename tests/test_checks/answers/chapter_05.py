@@ -522,6 +522,11 @@ BANK = {
                 says="the same number was added",
             ),
             swap(
+                "torch.randn(x.shape[1], generator=generator, dtype=x.dtype)",
+                "x[j] * 2",
+                says="the token was only multiplied by a number",
+            ),
+            swap(
                 "changed[j] = torch.randn(x.shape[1], generator=generator, dtype=x.dtype)",
                 "changed[j, 0] += 1",
                 says="only the first number of each token",
