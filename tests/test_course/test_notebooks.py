@@ -26,10 +26,6 @@ def test_the_list_names_every_notebook() -> None:
         assert sorted(ROOT.glob("notebooks/solutions/*.ipynb")) == MASTERS
 
 
-# Notebooks that are still being mended.
-PENDING = {"narrow": ("04_multi", *(f"0{n}_solutions" for n in range(9)))}
-
-
 def said(path: Path, rule: Callable[[Chapter], list[str]]) -> str:
     complaints = rule(Chapter.read(path))
     return "\n  ".join([f"{path.name}: {rule.__doc__}", *complaints]) if complaints else ""
@@ -38,12 +34,10 @@ def said(path: Path, rule: Callable[[Chapter], list[str]]) -> str:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_rule(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
-    if not path.stem.startswith(PENDING.get(rule.__name__, ())):
-        assert not said(path, rule)
+    assert not said(path, rule)
 
 
 @pytest.mark.parametrize("rule", RULES_OF_MASTERS, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
 def test_rule_of_masters(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
-    if not path.stem.startswith(PENDING.get(rule.__name__, ())):
-        assert not said(path, rule)
+    assert not said(path, rule)
