@@ -93,13 +93,13 @@ def test_imports_run_in_the_direction_of_the_design(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ALL_OF_UTILS, ids=title)
 def test_utils_needs_only_what_pyproject_names(path: Path) -> None:
-    packages = {"scikit-learn": "sklearn", "pillow": "PIL"}
+    packages = {"scikit-learn": "sklearn", "pillow": "PIL", "ipython": "IPython"}
     declared = {
         packages.get(requirement.name, requirement.name)
         for requirement in map(Requirement, project()["dependencies"])
     }
-    # The first two come with ipywidgets, the third with matplotlib.
-    declared |= {"IPython", "matplotlib_inline", "PIL", "utils", *sys.stdlib_module_names}
+    # The first comes with IPython.
+    declared |= {"matplotlib_inline", "utils", *sys.stdlib_module_names}
     used = {name.split(".")[0] for name in imports(ast.parse(path.read_text()))}
     assert used <= declared, f"{path.name} needs {sorted(used - declared)}"
 
