@@ -1,25 +1,33 @@
 """What holds for every chapter and nbval does not see: one function for each rule.
 
 Each rule takes a `Chapter` and returns its complaints, empty when all is well; `test_notebooks.py`
-applies them to the chapters, `test_notebook_rules.py` proves
-on doctored notebooks that each one can fail.
+applies them to the chapters, `test_notebook_rules.py` proves on doctored notebooks that each one
+can fail.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import json
 import re
 import statistics
 import symtable
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+import nbformat
+from bs4 import BeautifulSoup
+from mistune.plugins.table import table_in_list, table_in_quote
+from nbconvert.filters.markdown_mistune import MarkdownWithMath
 
 from course.notebook import WIDGET_VIEW, canonical, source
 from course.registry import ROOT, course
@@ -102,14 +110,10 @@ def tags(cell: dict[str, Any]) -> list[str]:
     return cell.get("metadata", {}).get("tags", [])
 
 
-def place(number: int, cell: dict[str, Any]) -> str:
-    first = source(cell).strip().splitlines()[:1] or ["(empty)"]
-    return f"code cell {number} ({first[0][:50]})"
-
-
 def numbered(chapter: Chapter) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, cell in enumerate(chapter.code, start=1):
-        yield place(number, cell), cell
+        first = source(cell).strip().splitlines()[:1] or ["(empty)"]
+        yield f"code cell {number} ({first[0][:50]})", cell
 
 
 def output_texts(output: dict[str, Any]) -> Iterator[str]:
@@ -170,18 +174,15 @@ def quiet(chapter: Chapter) -> list[str]:
     return complaints
 
 
-def ids(chapter: Chapter) -> list[str]:
-    """Every cell has an id of its own."""
-    seen: set[str] = set()
-    complaints = []
-    for number, cell in enumerate(chapter.cells, start=1):
-        cell_id = cell.get("id", "")
-        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", cell_id):
-            complaints.append(f"cell {number}: has no valid id: {cell_id!r}")
-        elif cell_id in seen:
-            complaints.append(f"cell {number}: its id {cell_id} is taken")
-        seen.add(cell_id)
-    return complaints
+def structure(chapter: Chapter) -> list[str]:
+    """The file is a notebook of format 4.5, and every cell has an id of its own."""
+    # nbformat mends ids and only warns of it: here a warning is an error, and a copy is mended.
+    with warnings.catch_warnings(action="error"):
+        try:
+            nbformat.validate(copy.deepcopy(chapter.json), version=4, version_minor=5)
+        except (nbformat.ValidationError, Warning) as problem:
+            return [str(problem)]
+    return []
 
 
 def form(chapter: Chapter) -> list[str]:
@@ -432,56 +433,66 @@ def earlier_only(chapter: Chapter) -> list[str]:
 # ------------------------------------------------------------------------------------- the text
 
 
-def without_code(text: str) -> str:
-    """The text of a markdown cell without fenced blocks, code spans and comments."""
-    text = re.sub(r"^( *)(```|~~~).*?^\1\2\s*$", "", text, flags=re.DOTALL | re.MULTILINE)
-    text = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "code", text, flags=re.DOTALL)
-    return re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+Token = dict[str, Any]
+FORMULAS = ("inline_math", "block_math")
+MARKDOWN = MarkdownWithMath(None)  # without a renderer it gives the tree of tokens
+table_in_quote(MARKDOWN)  # JupyterLab and GitHub show tables there
+table_in_list(MARKDOWN)
 
 
-LINK = re.compile(r"(!?)\[([^\]]*)\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
-HTML_TAG = re.compile(r"<(img|a)\b[^>]*>", re.IGNORECASE)
+def _inside(tokens: list[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        # Formulas are set in a block of HTML too, and a link in it was meant to be one.
+        html = token["type"] == "block_html"
+        inner = MARKDOWN.inline(token["raw"], {"ref_links": {}}) if html else token.get("children")
+        yield from _inside(inner or [])
 
 
-def _attribute(tag: str, name: str) -> str:
-    found = re.search(rf"\b{name}\s*=\s*(\"([^\"]*)\"|'([^']*)')", tag, re.IGNORECASE)
-    return (found.group(2) or found.group(3) or "") if found else ""
+def blocks(text: str) -> list[Token]:
+    """The blocks of a markdown text, nested ones too; `text` is what the author wrote in each."""
+    state = MARKDOWN.block.state_cls()
+    state.process(text.rstrip("\n") + "\n")
+    MARKDOWN.block.parse(state)
+    return list(_inside(state.tokens))
+
+
+@cache
+def parts(text: str) -> list[Token]:
+    """The blocks of a markdown text and what stands in them: links, code, formulas, tags, text."""
+    return list(_inside(MARKDOWN.parse(text)[0]))
+
+
+def words(token: Token) -> str:
+    """What a part says, without its markup; a formula keeps its dollars."""
+    raw = token.get("raw", "")
+    marked = {"inline_html": "", "softbreak": " ", "linebreak": " ", "inline_math": f"${raw}$"}
+    return marked.get(token["type"], raw) + "".join(map(words, token.get("children", [])))
+
+
+def headings(text: str) -> list[tuple[int, str]]:
+    """Gives (level, words) of each heading."""
+    return [(p["attrs"]["level"], words(p)) for p in parts(text) if p["type"] == "heading"]
 
 
 def targets(text: str) -> Iterator[tuple[bool, str, str]]:
     """Gives (is a picture, its text, its target) for each link of a markdown text."""
-    text = without_code(text)
-    # A picture inside a link: [![alt](picture)](target).
-    for _ in range(2):
-        for bang, label, target in LINK.findall(text):
-            yield bool(bang), label, target
-        inner = re.sub(r"!\[[^\]]*\]\([^)]*\)", "picture", text)
-        if inner == text:
-            break
-        text = "\n".join(re.findall(r"\[[^\]]*picture[^\]]*\]\([^)]*\)", inner))
-    for tag in HTML_TAG.finditer(text):
-        if tag.group(1).lower() == "img":
-            yield True, _attribute(tag.group(), "alt"), _attribute(tag.group(), "src")
-        elif _attribute(tag.group(), "href"):
-            yield False, "", _attribute(tag.group(), "href")
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[*`]|<[^>]+>", "", text).strip()
+    for part in parts(text):
+        if part["type"] in ("link", "image"):
+            yield part["type"] == "image", words(part), unquote(part["attrs"]["url"])
+        elif part["type"] == "inline_html":
+            for tag in BeautifulSoup(part["raw"], "html.parser").find_all(["img", "a"]):
+                target = tag.get("src", tag.get("href", ""))
+                yield tag.name == "img", tag.get("alt", ""), unquote(target)
 
 
 def anchors(path: Path) -> set[str]:
     """The anchors of the headings: in a notebook spaces become -, in a page as GitHub does."""
     if path.suffix == ".ipynb":
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        text = "\n\n".join(source(cell) for cell in cells if cell["cell_type"] == "markdown")
-    else:
-        text = path.read_text(encoding="utf-8")
-    text = re.sub(r"^( *)(```|~~~).*?^\1\2\s*$", "", text, flags=re.DOTALL | re.MULTILINE)
-    headings = [_plain(h) for h in re.findall(r"^#{1,6}\s+(.+?)\s*#*$", text, flags=re.MULTILINE)]
-    if path.suffix == ".ipynb":
-        return {heading.replace(" ", "-") for heading in headings}
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        texts = Chapter.read(path).markdown
+        return {title.replace(" ", "-") for text in texts for _, title in headings(text)}
+    titles = [title.lower() for _, title in headings(path.read_text(encoding="utf-8"))]
+    return {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in titles}
 
 
 def broken_links(text: str, path: Path, attachments: set[str] = frozenset()) -> list[str]:
@@ -498,7 +509,7 @@ def broken_links(text: str, path: Path, attachments: set[str] = frozenset()) -> 
             if target.removeprefix("attachment:") not in attachments:
                 complaints.append(f"{target} is not attached")
             continue
-        name, _, anchor = unquote(target).partition("#")
+        name, _, anchor = target.partition("#")
         if name.startswith("/"):
             complaints.append(f"the link {target} is absolute")
             continue
@@ -522,64 +533,45 @@ def links(chapter: Chapter) -> list[str]:
     return complaints
 
 
-def _math(text: str) -> tuple[list[str], bool]:
-    """The formulas of a text, and whether a dollar is left over."""
-    text = without_code(text).replace(r"\$", "")
-    parts = text.split("$$")
-    if len(parts) % 2 == 0:
-        return [], True
-    formulas = parts[1::2]
-    for paragraph in re.split(r"\n\s*\n", "\n\n".join(parts[::2])):
-        inner = paragraph.split("$")
-        if len(inner) % 2 == 0:
-            return formulas, True
-        formulas += inner[1::2]
-    return formulas, False
-
-
 def math(chapter: Chapter) -> list[str]:
     """Formulas are closed: dollars, braces, \\left and \\right, \\begin and \\end."""
     complaints = []
     for text in chapter.markdown:
-        formulas, left_over = _math(text)
-        if left_over:
-            complaints.append(f"a dollar is left over in {text[:60]!r}")
-        for formula in formulas:
-            bare = re.sub(r"\\[{}]", "", formula)
-            depth = 0
-            for sign in re.findall(r"[{}]", bare):
-                depth += 1 if sign == "{" else -1
-                if depth < 0:
-                    break
-            pairs = (r"\\left(?![a-z])", r"\\right(?![a-z])"), (r"\\begin\{", r"\\end\{")
-            uneven = [a for a, b in pairs if len(re.findall(a, bare)) != len(re.findall(b, bare))]
-            if depth or uneven or not formula.strip():
-                complaints.append(f"the formula {formula!r} is not closed")
+        # The tree does not tell an escaped dollar from one that is left over.
+        for part in parts(text.replace(r"\$", "")):
+            if part["type"] == "text" and "$" in part["raw"]:
+                complaints.append(f"a dollar is left over in {part['raw'][:60]!r}")
+            elif part["type"] in FORMULAS and not _closed(part["raw"]):
+                complaints.append(f"the formula {part['raw']!r} is not closed")
     return complaints
+
+
+def _closed(formula: str) -> bool:
+    bare = re.sub(r"\\[{}]", "", formula)
+    depths = [0, *accumulate((sign == "{") - (sign == "}") for sign in bare)]
+    pairs = (r"\\left(?![a-z])", r"\\right(?![a-z])"), (r"\\begin\{", r"\\end\{")
+    even = all(len(re.findall(a, bare)) == len(re.findall(b, bare)) for a, b in pairs)
+    return even and min(depths) == depths[-1] == 0 and bool(formula.strip())
 
 
 def rows(text: str) -> Iterator[list[list[str]]]:
     """Gives the tables of a markdown text, each as its rows of cells; the ruler is left out."""
-    for block in re.findall(r"(?:^ *\|.*(?:\n|$))+", text, flags=re.MULTILINE):
-        table = []
-        for line in block.strip().splitlines():
-            line = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", lambda m: m.group().replace("|", "¦"), line)
-            cells = re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))
-            table.append([cell.strip() for cell in cells])
-        yield table
+    for table in blocks(text):
+        if table["type"] == "table":
+            head, body = table["children"]
+            yield [[cell["text"] for cell in row["children"]] for row in [head, *body["children"]]]
 
 
 def tables(chapter: Chapter) -> list[str]:
-    """Tables have a ruler under the head, and as many cells in each row as in the head."""
-    complaints = []
-    for text in chapter.markdown:
-        for table in rows(re.sub(r"^( *)```.*?^\1```", "", text, flags=re.DOTALL | re.MULTILINE)):
-            ruler = table[1] if len(table) > 1 else []
-            if not ruler or not all(re.fullmatch(r":?-+:?", cell) for cell in ruler):
-                complaints.append(f"the table {table[0]} has no ruler under its head")
-            elif any(len(row) != len(table[0]) for row in table):
-                complaints.append(f"the table {table[0]} has rows of different lengths")
-    return complaints
+    """What begins like a table is one: a ruler under the head, rows as long as the head."""
+    return [
+        f"no table, its ruler or the length of a row is wrong: {written[:80]!r}"
+        for text in chapter.markdown
+        for block in blocks(text)
+        if block["type"] in ("paragraph", "block_text", "block_html")
+        for written in [block.get("text", block.get("raw", ""))]
+        if re.search(r"^\s*\|", written, re.MULTILINE)
+    ]
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -607,7 +599,8 @@ def stated_shapes(chapter: Chapter) -> list[str]:
     for text in chapter.markdown:
         if SHAPE_IS_EXAMPLE in text:
             continue
-        # The rows of the ledger are compared with the code itself, see ledger_agrees.
+        # The rows of the ledger are compared with the code itself, see ledger_agrees. They are
+        # found by hand: mistune's tree does not say on which line a row stands.
         prose = "\n".join(line for line in text.splitlines() if not is_ledger_row(line))
         for shape in sorted(shapes_of(prose) - printed):
             complaints.append(f"no output shows the shape {shape} of {text[:50]!r}")
@@ -619,7 +612,7 @@ def ledger_rows(text: str) -> list[list[str]]:
         row
         for table in rows(text)
         if [cell.lower() for cell in table[0]] == ["step", "shape", "parameters"]
-        for row in table[2:]
+        for row in table[1:]
     ]
 
 
@@ -676,13 +669,12 @@ def frame(chapter: Chapter) -> list[str]:
         complaints.append(f"says no time from 15 to 45 minutes at the top, found {stated}")
     if not ledger_rows(top):
         complaints.append("no row of the ledger at the top: | step | shape | parameters |")
-    titles = [_plain(h) for t in chapter.markdown for h in re.findall(r"^##\s+(.+)$", t, re.M)]
+    titles = [title for t in chapter.markdown for level, title in headings(t) if level == 2]
     for section in ("What utils holds now", "Exercises", "Next"):
         if not any(title.split(": ")[0] == section for title in titles):
             complaints.append(f"the section {section!r} is missing")
-    if not any(
-        f"](exercises/{chapter.number:02}_exercises.ipynb)" in text for text in chapter.markdown
-    ):
+    linked = {target for text in chapter.markdown for _, _, target in targets(text)}
+    if f"exercises/{chapter.number:02}_exercises.ipynb" not in linked:
         complaints.append("no link to its exercises")
     first = chapter.trees[0]
     if not first.body or not isinstance(first.body[0], ast.Import | ast.ImportFrom):
@@ -706,7 +698,8 @@ def exercise_frame(chapter: Chapter) -> list[str]:
     top = chapter.markdown[0]
     if not top.startswith(f"# {chapter.number:02} Solutions: "):
         complaints.append(f"the title must begin with # {chapter.number:02} Solutions:")
-    if not re.search(rf"\(\.\./{chapter.number:02}_\w+\.ipynb\)", top):
+    link = rf"\.\./{chapter.number:02}_\w+\.ipynb"
+    if not any(re.fullmatch(link, target) for _, _, target in targets(top)):
         complaints.append("the first cell has no link to the chapter")
     card = r"^Difficulty \d of 5 · about (\d+) minutes$"
     total = sum(int(n) for text in chapter.markdown for n in re.findall(card, text, re.M))
@@ -729,7 +722,7 @@ RULES = [
     clean_run,
     errors,
     quiet,
-    ids,
+    structure,
     form,
     no_traces,
     compared,

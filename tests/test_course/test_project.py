@@ -17,14 +17,15 @@ from types import ModuleType
 import numpy as np
 import pytest
 from notebook_rules import (
+    FORMULAS,
     ROOT,
     Chapter,
     broken_links,
     minutes,
+    parts,
     rows,
     shapes_of,
     targets,
-    without_code,
     wrong_ledger_rows,
 )
 from packaging.requirements import Requirement
@@ -245,7 +246,7 @@ def test_readme_lists_the_chapters() -> None:
     text = README.read_text(encoding="utf-8")
     stated = {}
     for table in rows(text):
-        for row in table[2:]:
+        for row in table[1:]:
             found = re.search(r"\(notebooks/([\w.]+\.ipynb)\)", " ".join(row))
             if found:
                 assert found.group(1) not in stated, f"{found.group(1)} is listed twice"
@@ -291,7 +292,8 @@ def test_readme_states_the_ledger_of_the_code() -> None:
     text = README.read_text(encoding="utf-8")
     assert not wrong_ledger_rows(text)
     computed = {shape for shapes, _ in ledger().values() for shape in shapes}
-    stated = shapes_of(without_code(text))
+    prose = (part["raw"] for part in parts(text) if part["type"] in ("text", *FORMULAS))
+    stated = shapes_of("\n".join(prose))
     assert stated, "the README shows no shape"
     assert stated <= computed, f"not in the ledger: {sorted(stated - computed)}"
     (alt,) = [label for _, label, target in targets(text) if target == "img/ledger.svg"]
