@@ -413,9 +413,10 @@ RESULT_MISTAKES = {
     "rows-and-bias-of-out-moved-too": moved(columns="both", out_bias=True),
     "biases-stand-still": moved(biases=False),
     **{
-        message("parts-stand-still", names=[name for name in ROLES if name not in parts]): moved(
-            parts=parts
+        message(id, names=[name for name in ROLES if name not in parts]): moved(
+            parts=parts, back=back
         )
+        for id, back in (("parts-stand-still", list), ("parts-and-out-stand-still", sorted))
         for count in (1, 2)
         for parts in combinations(ROLES, count)
     },

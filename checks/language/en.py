@@ -598,6 +598,8 @@ CHAPTER_04 = {
     "move with them",
     "parts-stand-still": "{names:and} did not move: queries, keys and values all belong to the "
     "heads",
+    "parts-and-out-stand-still": "{names:and} did not move, and neither did the columns of "
+    "out_proj, which reads the heads: queries, keys, values and these columns belong to the heads",
     "columns-of-projections-moved": "the columns of q_proj, k_proj and v_proj moved: a head is "
     "written by their rows",
     "rows-are-every-hth": "a head has neighbouring rows, (h d), not every h-th one",

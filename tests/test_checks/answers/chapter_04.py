@@ -687,6 +687,18 @@ BANK = {
                 """,
                 says="heads are read from the layer that is being",
             ),
+            code(
+                """
+                def reorder(layer, order):
+                    new = deepcopy(layer)
+                    moved = torch.arange(layer.embed_dim).view(layer.num_heads, -1)[order].flatten()
+                    with torch.no_grad():
+                        new.q_proj.weight.copy_(new.q_proj.weight[moved])
+                        new.q_proj.bias.copy_(new.q_proj.bias[moved])
+                    return new
+                """,
+                says="k_proj and v_proj did not move, and neither did the columns of",
+            ),
         ],
         right=[
             code(REORDER),
