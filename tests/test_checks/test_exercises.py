@@ -168,7 +168,7 @@ def test_masters_use_only_what_students_have() -> None:
 def test_run_all_of_an_untouched_notebook_goes_through(path: Path) -> None:
     """In a kernel, as a student: classes and functions of a notebook have no file of their own."""
     untouched = course()[path.name[:2]].exercises
-    cells = json.loads(asyncio.run(execute(untouched, timeout=120)))["cells"]
+    cells = json.loads(asyncio.run(execute(untouched, timeout=600)))["cells"]
     said = {
         cell["metadata"]["nbgrader"]["grade_id"]: cell["outputs"][0]["data"]
         for cell in cells

@@ -117,7 +117,7 @@ def test_nbval_sees_pictures_order_and_cells_never_run(tmp_path: Path) -> None:
     shutil.copy(ROOT / "conftest.py", tmp_path)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     command = [sys.executable, "-m", "pytest", "--nbval", path.name, "-v", "-p", "no:cacheprovider"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     found = dict(re.findall(r"Cell (\d+) (PASSED|FAILED)", result.stdout))
     names = [doctor.__name__ for doctor in DOCTORED]
     passed = {name: found[str(i)] == "PASSED" for i, name in enumerate(names, start=1)}
@@ -134,6 +134,6 @@ def test_nbval_leaves_exercises_and_what_an_update_put_beside_alone(tmp_path: Pa
         shutil.copy(ROOT / name, tmp_path)
     command = [sys.executable, "-m", "pytest", "--nbval", "notebooks", "--collect-only", "-q"]
     command += ["-p", "no:cacheprovider"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     found = set(re.findall(r"^(\S+)::", result.stdout, re.MULTILINE))
     assert found == {"notebooks/03_a.ipynb", "notebooks/solutions/03_a.ipynb"}, result.stdout
