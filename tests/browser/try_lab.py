@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from explorers import LONG, ROOT, WITH_EXPLORERS, stored, try_all
 from playwright.sync_api import BrowserContext, Page, expect
+
+from browser.explorers import LONG, ROOT, WITH_EXPLORERS, stored, try_all
 
 # Chapter 07 trains for a minute and more: its explorer is tried as it is stored, without a run.
 STORED_ONLY = ("07",)

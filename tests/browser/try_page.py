@@ -7,9 +7,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from explorers import CHAPTERS, WITH_EXPLORERS, stored, try_all
 from nbconvert import HTMLExporter
 from playwright.sync_api import Browser, Page
+
+from browser.explorers import CHAPTERS, WITH_EXPLORERS, stored, try_all
 
 Address = Callable[[Path], str]
 chapters = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)

@@ -1,0 +1,1 @@
+"""What moves in the course, tried in a real browser: `make browser`."""
