@@ -1,7 +1,8 @@
 """Runs the masters of the exercises in this process, with answers of its own put in their place.
 
-`tests/answers/chapter_NN.py` holds the answers: wrong ones with the words that the check must say,
-right ones that are written differently, and the mutants that are equal to the solution.
+`tests/test_checks/answers/chapter_NN.py` holds the answers: wrong ones with the words that the
+check must say, right ones that are written differently, and the mutants that are equal to the
+solution.
 """
 
 from __future__ import annotations
@@ -78,14 +79,25 @@ class Bank:
     equivalent: dict[str, str] = field(default_factory=dict)
 
 
-def bank(chapter: str) -> dict[str, Bank]:
+class Banks(dict[str, Bank]):
+    """The answers to the exercises of a chapter, by exercise; says which one is missing."""
+
+    def __missing__(self, id: str) -> Bank:
+        raise ValueError(
+            f"tests/test_checks/answers/chapter_{id[:2]}.py: BANK has every checked exercise, got "
+            f"none for {id}. Give it five wrong answers, with what the check must say, and two "
+            "right ones."
+        )
+
+
+def bank(chapter: str) -> Banks:
     """Returns the answers to the exercises of a chapter, by exercise."""
     path = ANSWERS / f"chapter_{chapter}.py"
     spec = importlib.util.spec_from_file_location(f"answers_{chapter}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.BANK
+    return Banks(module.BANK)
 
 
 # ------------------------------------------------------------------------------------- the master

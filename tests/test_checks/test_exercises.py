@@ -13,6 +13,7 @@ from exercise_bank import (
     MASTERS,
     STEPS,
     Answer,
+    Banks,
     OverBudget,
     Task,
     bank,
@@ -41,6 +42,7 @@ def answers(kind: str) -> Callable[[Path], Found]:
     return of
 
 
+WORDS = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 UNNAMED = 0.05  # the share of wrong answers that are told no cause, at most; see Verdict.named
 
 
@@ -104,7 +106,7 @@ class TestMaster:
 
     def test_checks_know_the_exercises(self, path: Path) -> None:
         known = exercises(path.name[:2])
-        assert 4 <= len(known) <= 8, "four to eight exercises a chapter"
+        assert len(known) in WORDS, "four to eight exercises a chapter"
         assert [e.id for e in known if e.judge] == list(tasks(path))
         assert len([e for e in known if not e.judge]) == 1, "one open exercise a chapter"
         text = path.read_text(encoding="utf-8")
@@ -122,12 +124,15 @@ class TestMaster:
                 assert verdict.state != "right", f"{id} accepts {nonsense}"
 
 
-WORDS = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
+def test_an_exercise_without_answers_is_named() -> None:
+    with pytest.raises(ValueError, match=r"answers/chapter_09\.py: .* got none for 09\.2\. Give"):
+        Banks()["09.2"]
 
 
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
 def test_chapter_and_readme_tell_how_many_there_are(path: Path) -> None:
     count = len(exercises(path.name[:2]))
+    assert count in WORDS, "four to eight exercises a chapter"
     (time,) = minutes(Chapter.read(path).markdown[0])
     listed = course()[path.name[:2]]
     chapter = "\n".join(Chapter.read(listed.notebook).markdown)

@@ -239,3 +239,10 @@ def test_a_stored_verdict_is_compared_by_nbval(tmp_path: Path, state: str) -> No
     command += ["-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", "/dev/null"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (ran.returncode == 0) == (state == "right"), ran.stdout[-2000:]
+
+
+def test_the_sentences_of_every_chapter_are_collected() -> None:
+    parts = {name: part for name, part in vars(en).items() if name.startswith("CHAPTER_")}
+    assert len(parts) == len(CHAPTERS)
+    for name, part in parts.items():
+        assert part.items() <= en.SENTENCES.items(), name

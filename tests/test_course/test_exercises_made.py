@@ -36,7 +36,7 @@ from made_up import (
 
 import exercises
 from course.cards import grade_id
-from course.masters import ANSWER_FLAGS, CHECK_FLAGS, complaints
+from course.masters import ANSWER_FLAGS, BEGIN, CHECK_FLAGS, complaints
 from course.notebook import Cell, canonical, source
 from course.registry import course
 
@@ -126,7 +126,7 @@ BROKEN: list[tuple[str, Callable[[list[Cell]], None]]] = [
     ),
     (
         "marks stand in answer cells",
-        says(7, "given", "### BEGIN SOLUTION\n### END SOLUTION\ngiven"),
+        says(8, "**Why", "### BEGIN SOLUTION\n### END SOLUTION\n**Why"),
     ),
     ("an exercise has an answer cell, got a check without one", without(3)),
     ("an exercise has one check cell, got 2", doubled(4)),
@@ -167,6 +167,34 @@ def test_a_broken_master_is_refused(words: str, change: Callable[[list[Cell]], N
     if "2.-Two-parts" in words:
         words = words.replace("Two", "2")
     assert any(words in what for what in found), found
+
+
+def unnamed(*numbers: int) -> Callable[[list[Cell]], None]:
+    return lambda cells: [cells[number].update(metadata={}) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "seen"),
+    [((3,), [BEGIN]), ((4,), ["check(...)"]), ((3, 4), [BEGIN, "check(...)"]), ((10,), [BEGIN])],
+)
+def test_a_cell_without_its_metadata_is_given_it(numbers: tuple[int, ...], seen: list[str]) -> None:
+    cells = copy.deepcopy(MASTER)
+    unnamed(*numbers)(cells)
+    found = complaints(notebook(*cells), "03")
+    assert [what.partition(" has no")[0].partition(": ")[2] for what in found] == [
+        f"the cell with '{what}'" for what in seen
+    ], "this, and no more about its exercise"
+    for number, what in zip(numbers, found, strict=True):
+        cells[number]["metadata"] = json.loads(what.partition("Give it ")[2])
+    assert cells == MASTER
+
+
+def test_flags_are_shown_as_they_are_pasted() -> None:
+    cells = copy.deepcopy(MASTER)
+    grades(3, grade=True)(cells)
+    (what,) = complaints(notebook(*cells), "03")
+    shown = json.loads(what.partition("a code cell with ")[2].partition(", got")[0])
+    assert shown == ANSWER_FLAGS
 
 
 def test_a_refused_master_stops_neither_the_others_nor_touches_its_exercises(

@@ -6,6 +6,7 @@ A solution stands between two marks in an answer cell; a card, a check cell and 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from urllib.parse import unquote
@@ -25,6 +26,7 @@ ANSWER_FLAGS = {
     "task": False,
 }
 CHECK_FLAGS = {**ANSWER_FLAGS, "grade": True, "locked": True, "solution": False}
+LETTERS = ["", *"bcdefgh"]  # of the answer cells of one exercise
 
 
 def regions(cell: Cell) -> list[str]:
@@ -59,6 +61,10 @@ def complaints(notebook: Notebook, chapter: str) -> list[str]:
             )
     for task in tasks:
         where = f"exercise {task.number}"
+        if unnamed := list(_without_metadata(task, chapter)):
+            # Which cell is an answer and which is a check is not known before: no more is said.
+            found += [f"{where}: {what}" for what in unnamed]
+            continue
         found += [f"{where}: {what}" for what in _cells_of(task, chapter)]
         found += [f"{where}: {what}" for what in _card(task, is_last=task is tasks[-1])]
         found += [f"{where}: {what}" for what in _hints(task, chapter)]
@@ -70,7 +76,7 @@ def _marks(notebook: Notebook) -> Iterator[str]:
     for cell in notebook["cells"]:
         marks = re.findall(r"^.*(?:BEGIN|END) SOLUTION.*$", source(cell), re.MULTILINE)
         if not grade_id(cell).startswith("answer-"):
-            if marks:
+            if marks and not _unnamed(cell):
                 yield f"marks stand in answer cells, got {marks[0].strip()!r} in another. Move it"
             continue
         wanted = (BEGIN, END) * (len(marks) // 2)
@@ -96,6 +102,33 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
+def _unnamed(cell: Cell) -> str:
+    """What shows that a code cell is an answer or a check, where no metadata says so; else ""."""
+    if cell["cell_type"] != "code" or grade_id(cell):
+        return ""
+    if BEGIN in source(cell):
+        return BEGIN
+    return "check(...)" if source(cell).startswith("check(") else ""
+
+
+def _without_metadata(task: Section, chapter: str) -> Iterator[str]:
+    card = CARD_LINE.search("\n\n".join(source(cell) for cell in task.cells))
+    answers = 0
+    for cell in task.cells:
+        seen = _unnamed(cell)
+        if seen == "check(...)":
+            points = int(card.group(1)) if card else 1
+            own = {"grade_id": f"check-{chapter}-{task.number}", "points": points}
+            wanted = {**CHECK_FLAGS, **own}
+        else:
+            letter = LETTERS[min(answers, len(LETTERS) - 1)]
+            wanted = {**ANSWER_FLAGS, "grade_id": f"answer-{chapter}-{task.number}{letter}"}
+        answers += seen == BEGIN or cell in task.answers
+        if seen:
+            given = json.dumps({"nbgrader": wanted}, sort_keys=True)
+            yield f"the cell with '{seen}' has no metadata nbgrader. Give it {given}"
+
+
 def _cells_of(task: Section, chapter: str) -> Iterator[str]:
     number = f"{task.number}"
     if not task.answers:
@@ -103,7 +136,7 @@ def _cells_of(task: Section, chapter: str) -> Iterator[str]:
         yield f"an exercise has an answer cell, got {checked} the card"
     if len(task.checks) > 1:
         yield f"an exercise has one check cell, got {len(task.checks)}. Join them"
-    wanted = [f"answer-{chapter}-{number}{letter}" for letter in ["", *"bcdefgh"]]
+    wanted = [f"answer-{chapter}-{number}{letter}" for letter in LETTERS]
     got = [grade_id(cell) for cell in task.answers]
     if got != wanted[: len(got)]:
         yield f"its answer cells are {wanted[: len(got)]}, got {got}. Change their grade_id"
@@ -112,7 +145,10 @@ def _cells_of(task: Section, chapter: str) -> Iterator[str]:
         own = ("grade_id", "points") if cell in task.checks else ("grade_id",)
         rest = {key: value for key, value in grading(cell).items() if key not in own}
         if rest != flags or cell["cell_type"] != "code":
-            yield f"{grade_id(cell)}: a code cell with {flags}, got {rest}. Change its metadata"
+            yield (
+                f"{grade_id(cell)}: a code cell with {json.dumps(flags)}, got {json.dumps(rest)}. "
+                "Change its metadata nbgrader"
+            )
     for cell in task.checks:
         if grade_id(cell) != f"check-{chapter}-{number}":
             yield f"its check is check-{chapter}-{number}, got {grade_id(cell)}. Change it"
