@@ -20,7 +20,7 @@ from course.files import is_beside, name_of
 from course.making import generate
 from course.masters import read
 from course.notebook import canonical
-from course.registry import ROOT, Chapter, Course
+from course.registry import LIST, ROOT, Chapter, Course
 from course.shipped import put, say
 
 
@@ -80,6 +80,8 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     beginnings = tuple(options.names or [""])
     named = [c for c in here.chapters if c.master.name.startswith(beginnings)]
     chosen = [chapter for chapter in named if chapter.master.is_file()]
+    if unlisted := here.lacks(options.names):
+        raise SystemExit(f"exercises: {LIST} has no entry {' or '.join(unlisted)}. Add one")
     if not chosen and options.names:
         raise SystemExit(f"exercises: no master's name starts with {' or '.join(options.names)}")
     if options.check:

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from course.files import is_beside, name_of, write
-from course.registry import ROOT
+from course.registry import LIST, ROOT, Course
 from course.running import NotebookError, execute, settle_environment
 
 
@@ -75,6 +75,13 @@ def find(names: list[str], root: Path = ROOT) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def refuse_unlisted(paths: list[Path], here: Course) -> None:
+    """Stops where a chapter or a master was named that the list of the chapters does not have."""
+    inside = [path.name for path in paths if path.is_relative_to(here.root / "notebooks")]
+    if unlisted := here.lacks(inside):
+        raise SystemExit(f"refresh: {LIST} has no entry {' or '.join(unlisted)}. Add one")
+
+
 def _is_the_students(path: Path, root: Path) -> bool:
     return path.is_relative_to(root / "notebooks" / "exercises") or is_beside(path)
 
@@ -87,6 +94,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing, only compare")
     options = parser.parse_args()
     paths = find(options.names)
+    if options.names:
+        refuse_unlisted(paths, Course.read(ROOT))
     if not paths:
         raise SystemExit("refresh: no notebooks found below notebooks/")
     failed = asyncio.run(

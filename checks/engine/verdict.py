@@ -225,8 +225,9 @@ def exercises(chapter: str) -> list[Check]:
         if error.name != name:
             raise
         raise ValueError(
-            f"check: an exercise is called by chapter and number, got chapter {chapter!r}. "
-            'Write for example "03.2", as the notebook does.'
+            f"check: an exercise is called by chapter and number, got chapter {chapter!r}, and "
+            f'there is no checks/chapter_{chapter}.py. Write for example "03.2", as the notebook '
+            "does; a new chapter needs that file."
         ) from None
     return sorted((e for e in EXERCISES.values() if e.id[:2] == chapter), key=lambda e: e.id)
 

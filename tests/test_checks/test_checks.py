@@ -660,7 +660,7 @@ def test_progress_tells_the_last_verdicts(
     ("call", "words"),
     [
         (lambda: examine("03.99", 1), "the exercise must be one of"),
-        (lambda: examine("99.1", 1), "got chapter '99'"),
+        (lambda: examine("99.1", 1), "got chapter '99', and there is no checks/chapter_99.py"),
         (lambda: examine("03.7"), "the exercise must be one of"),
         (lambda: examine("03.2"), "takes softmax, got 0 answers"),
         (lambda: examine("03.2", 1, 2), "got 2 answers"),

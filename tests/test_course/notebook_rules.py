@@ -29,6 +29,8 @@ from bs4 import BeautifulSoup
 from mistune.plugins.table import table_in_list, table_in_quote
 from nbconvert.filters.markdown_mistune import MarkdownWithMath
 
+from checks.engine.verdict import RIGHT, VERDICT_MIME
+from course.cards import grading
 from course.notebook import WIDGET_VIEW, canonical, source
 from course.registry import ROOT, course
 from ledger import COUNT_MAY_BE_LEFT_OUT, ledger
@@ -718,6 +720,20 @@ def exercise_frame(chapter: Chapter) -> list[str]:
     return complaints
 
 
+def answered_right(chapter: Chapter) -> list[str]:
+    """Every check of a master has stored that its solution is right."""
+    complaints = []
+    for where, cell in numbered(chapter):
+        data = [output.get("data", {}) for output in cell["outputs"]]
+        said = [shown[VERDICT_MIME] for shown in data if VERDICT_MIME in shown]
+        if grading(cell).get("grade") and not said:
+            complaints.append(f"{where}: shows no verdict; run: make refresh")
+        for verdict in said:
+            if verdict["state"] != RIGHT:
+                complaints.append(f"{where}: its solution is {verdict['state']}: {verdict['text']}")
+    return complaints
+
+
 RULES = [
     clean_run,
     errors,
@@ -742,4 +758,4 @@ RULES = [
     ledger_agrees,
     frame,
 ]
-RULES_OF_MASTERS = [rule for rule in RULES if rule is not frame] + [exercise_frame]
+RULES_OF_MASTERS = [rule for rule in RULES if rule is not frame] + [exercise_frame, answered_right]

@@ -35,6 +35,7 @@ from made_up import (
 )
 
 import exercises
+import refresh
 from course.cards import grade_id
 from course.masters import ANSWER_FLAGS, BEGIN, CHECK_FLAGS, complaints
 from course.notebook import Cell, canonical, source
@@ -242,6 +243,35 @@ def test_a_master_needs_its_chapter(folder: Folder, capsys: pytest.CaptureFixtur
     assert "03_tiny.ipynb: its chapter has no exercises yet" in said.out
     assert not make(folder, "--check")
     assert "05_solutions.ipynb: a master belongs to a chapter" in capsys.readouterr().out
+
+
+def test_a_chapter_that_is_not_listed_is_named(folder: Folder) -> None:
+    with pytest.raises(SystemExit, match=r"exercises: course\.toml has no entry 09\. Add one"):
+        exercises.main(["03", "09"], folder.root)
+    chapters = folder.root / "notebooks"
+    refresh.refuse_unlisted(
+        [chapters / "03_tiny.ipynb", Path("/elsewhere/09.ipynb")], folder.course
+    )
+    with pytest.raises(SystemExit, match=r"refresh: course\.toml has no entry 09\. Add one"):
+        refresh.refuse_unlisted([chapters / "09_new.ipynb"], folder.course)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('title = "tiny"\nminutes = 30\n', "", "course.toml: entry 03 lacks title, minutes."),
+        ('number = "03"\n', "", "course.toml: entry tiny lacks number."),
+        ("minutes = 30\n", "minutes = 30\nlevel = 2\n", "got level in entry 03"),
+        ('file = "03_tiny"', 'file = "04_tiny"', "a file begins with its number"),
+    ],
+)
+def test_an_entry_of_the_list_is_complete(folder: Folder, old: str, new: str, words: str) -> None:
+    path = folder.root / "course.toml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(ValueError) as refused:
+        _ = folder.course
+    assert words in str(refused.value)
 
 
 # ------------------------------------------------------------------------------ work is never lost

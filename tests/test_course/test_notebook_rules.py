@@ -9,10 +9,11 @@ from typing import Any
 
 import notebook_rules as rules
 import pytest
-from made_up import code, notebook, prose
+from made_up import check, code, notebook, prose
 from notebook_rules import Chapter
 from test_refresh import run
 
+from checks.engine.verdict import VERDICT_MIME
 from course.notebook import WIDGET_VIEW, Cell
 from course.registry import ROOT
 
@@ -237,6 +238,22 @@ def test_the_frame_of_a_master(fault: str) -> None:
     path = ROOT / "notebooks" / "solutions" / "03_solutions.ipynb"
     found = rules.exercise_frame(Chapter(path, json.dumps(notebook(*cells))))
     assert bool(found) == bool(fault), found
+
+
+def verdict(cell: Cell, state: str) -> None:
+    said = {"exercise": "03.1", "state": state, "text": "so."}
+    data = {VERDICT_MIME: said, "text/plain": f"03.1  {state}: so."}
+    cell["outputs"] = [{"data": data, "metadata": {}, "output_type": "display_data"}]
+
+
+@pytest.mark.parametrize("state", ["right", "not right", "not yet", ""])
+def test_a_master_is_right(state: str) -> None:
+    cell = check(1, 2, 'check("03.1", a)')
+    if state:
+        verdict(cell, state)
+    path = ROOT / "notebooks" / "solutions" / "03_solutions.ipynb"
+    found = rules.answered_right(Chapter(path, json.dumps(notebook(prose("# 03"), cell))))
+    assert bool(found) == (state != "right"), found
 
 
 ALLOWED: list[tuple[Callable, Callable[[list[Cell]], None]]] = [

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,12 @@ class Course:
                 return chapter
         raise KeyError(number)
 
+    def lacks(self, names: Iterable[str]) -> list[str]:
+        """Returns the numbers with which these names of notebooks begin and no chapter has."""
+        numbers = {chapter.number for chapter in self.chapters}
+        found = {match.group() for name in names if (match := re.match(r"\d\d", name))}
+        return sorted(found - numbers)
+
     def built_in(self) -> dict[str, dict[str, int | None]]:
         """Returns the chapter that builds each name of utils, by file and name.
 
@@ -120,14 +128,18 @@ class Course:
 
 
 def _chapter(root: Path, entry: dict[str, Any]) -> Chapter:
-    try:
-        made = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
-        chapter = Chapter(root, **made)
-    except TypeError as error:
+    known = {f.name: f.default for f in fields(Chapter) if f.name != "root"}
+    name = entry.get("number") or entry.get("title") or "without a number"
+    missing = [key for key, default in known.items() if default is MISSING and key not in entry]
+    if missing:
+        raise ValueError(f"{LIST}: entry {name} lacks {', '.join(missing)}. Write them into it")
+    if unknown := sorted(entry.keys() - known):
         raise ValueError(
-            f"{LIST}: a chapter has the fields that tools/course/registry.py names, got "
-            f"{sorted(entry)} ({error}). Mend the entry"
-        ) from None
+            f"{LIST}: the fields of an entry are {', '.join(known)}, got {', '.join(unknown)} in "
+            f"entry {name}. Mend it"
+        )
+    made = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+    chapter = Chapter(root, **made)
     if chapter.file[:3] != f"{chapter.number}_":
         raise ValueError(
             f"{LIST}: a file begins with its number, got number={chapter.number!r} and "
