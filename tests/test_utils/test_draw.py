@@ -224,7 +224,11 @@ def test_explorers_of_one_page_have_their_own_names() -> None:
     assert names == [["explorer-one"], ["explorer-two"]]
     assert "http://" not in pages[0].replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in pages[0]
-    assert repr(digit()) == "<IPython.core.display.HTML object>"
+
+
+def test_explorer_has_words_where_html_is_not_shown() -> None:
+    made = explorer("mask", {1: Frame(heat=MASK)}, {"c": [1]})
+    assert repr(made).startswith("An explorer to click, called mask.")
 
 
 def test_explorer_is_the_same_in_another_process() -> None:
@@ -481,7 +485,7 @@ def test_measured_numbers_are_shown_and_kept(displayed) -> None:
     }  # fmt: skip
     assert data["text/plain"].splitlines() == [
         "share", "a & b  50.0%  " + "█" * 15, "c      25.1%  " + "█" * 8,
-        "Measured where this cell last ran; elsewhere about 5.0% more or less.",
+        "Measured where this cell last ran; elsewhere about 5 percentage points more or less.",
     ]  # fmt: skip
     assert '<th scope="row" style="text-align: left">a &amp; b</th>' in data["text/html"]
 

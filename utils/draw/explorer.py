@@ -159,13 +159,17 @@ def page(name: str, kind: str, body: str, data: Mapping[str, Any]) -> HTML:
     """
     from IPython.display import HTML
 
+    class Explorer(HTML):
+        def __repr__(self) -> str:  # the words where HTML is not shown
+            return f"An explorer to click, called {name}. It needs a page that shows HTML."
+
     here = Path(__file__)
     script = here.with_name("explorer.js").read_text(encoding="utf-8").strip()
     style = here.with_name("explorer.css").read_text(encoding="utf-8").strip()
     # Escaped, no text can end the script early; plain ASCII, whatever the encoding of the page.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     body = body.encode("ascii", "xmlcharrefreplace").decode("ascii")
-    return HTML(
+    return Explorer(
         f'<style>\n{style}\n</style>\n<div id="explorer-{name}" class="sbs-explorer">{body}</div>\n'
         f'<script>\n(function () {{\n"use strict";\n{script}\n'
         f'start("explorer-{name}", "{kind}", {text});\n}})();\n</script>'

@@ -50,7 +50,8 @@ def show_measured(
     full = full or max(numbers.values()) or 1.0
     written = {name: form.format(number) for name, number in numbers.items()}
     bars = {name: "█" * round(BLOCKS * min(1.0, n / full)) for name, n in numbers.items()}
-    note = f"Measured where this cell last ran; elsewhere about {form.format(margin)} more or less."
+    points = f"{100 * margin:.3g} percentage points" if "%" in form else form.format(margin)
+    note = f"Measured where this cell last ran; elsewhere about {points} more or less."
     lines = "\n".join(
         f'<tr><th scope="row" style="text-align: left">{html.escape(name)}</th>'
         f'<td style="text-align: right">{html.escape(text)}</td>'

@@ -79,7 +79,7 @@ bug(
     "softmax-joint",
     "takes one softmax over the keys of all heads together",
     "take the softmax over the keys of each head by itself, dim=-1 of (b, h, i, j).",
-    "03",
+    "04",
     "facebookresearch/detr#247",
 )
 
