@@ -202,7 +202,7 @@ def test_make_passes_names_on_as_they_are(copy: Path) -> None:
     (copy / ".venv" / "installed.json").write_text(json.dumps(state))
 
     def made(*words: str) -> str:
-        command = ["make", *words, f"PYTHON={sys.executable}"]
+        command = ["make", "--no-print-directory", *words, f"PYTHON={sys.executable}"]
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=300)
         return done.stdout.splitlines()[-1] if done.stdout else done.stderr
 
