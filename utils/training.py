@@ -1,9 +1,10 @@
-"""Train a classifier and measure it (chapter 07)."""
+"""Train a classifier and measure it (chapter 07), or any model on drawn batches (chapter 11)."""
 
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import pi
+from math import isfinite, pi
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -12,21 +13,24 @@ from torch import Tensor, nn
 from utils.shapes import check_positive, check_shape
 
 Examples = tuple[Tensor, Tensor]
+Batch = TypeVar("Batch")
 
 
 @dataclass
 class History:
-    """What `fit` measured, one number for each epoch.
+    """What `fit` or `fit_batches` measured.
 
     Args:
-        loss: mean training loss, in nats.
-        accuracy: share of the test examples that are classified correctly, 0 to 1.
+        loss: training loss, in nats: the mean of each epoch, or of each step of `fit_batches`.
+        accuracy: share of the test examples that `fit`'s model classifies correctly, 0 to 1.
+        measured: what `measure` of `fit_batches` returned, each time that it was called.
 
-    Source: chapter 07.
+    Source: chapters 07 and 11.
     """
 
     loss: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
+    measured: list[float] = field(default_factory=list)
 
 
 @torch.no_grad()
@@ -183,26 +187,19 @@ def fit(
     Source: chapter 07; Loshchilov and Hutter 2019 (AdamW), Smith and Topin 2018 (one cycle).
     """
     check_positive("fit", epochs=epochs, batch_size=batch_size)
-    if not 0 <= warm_up < 1:
-        raise ValueError(
-            "fit: warm_up must be a share from 0 up to, not including, 1, "
-            f"got warm_up={warm_up}. Pass for example warm_up=0.15."
-        )
+    _check_warm_up("fit", warm_up)
     images, labels = _check_examples("fit", train)
     _check_examples("fit", test)
     device = next(model.parameters()).device
     images, labels = images.to(device), labels.to(device)
     generator = torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
     steps = epochs * -(-len(images) // batch_size)
-    scheduler = None
-    if schedule is not None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay)
+    if schedule is None:
+        scheduler = _one_cycle(optimizer, steps, warm_up, cycle_momentum=True)
+    else:
         scheduler = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: schedule(step / steps)
-        )
-    elif warm_up * steps > 1:
-        scheduler = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, max_lr=learning_rate, total_steps=steps, pct_start=warm_up
         )
     history = History()
     model.train()
@@ -214,30 +211,141 @@ def fit(
             if change is not None:
                 batch = change(batch, generator)
             loss = F.cross_entropy(model(batch), labels[chosen], label_smoothing=label_smoothing)
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            if scheduler is not None:
-                scheduler.step()
+            _take_step(loss, model, optimizer, scheduler)
             total += loss.item() * len(chosen)
         history.loss.append(total / len(images))
         if epoch == epochs or (measure_every and epoch % measure_every == 0):
             history.accuracy.append(accuracy(model, test))
         if progress:
-            _count_aloud(epoch, epochs)
+            _count_aloud("epochs", epoch, epochs)
     model.eval()
     return history
 
 
-def _count_aloud(epoch: int, epochs: int) -> None:
+def fit_batches(
+    model: nn.Module,
+    draw: Callable[[torch.Generator], Batch],
+    loss: Callable[[nn.Module, Batch], Tensor],
+    *,
+    steps: int,
+    learning_rate: float = 3e-3,
+    weight_decay: float = 0.01,
+    betas: tuple[float, float] = (0.9, 0.98),
+    warm_up: float = 0.15,
+    seed: int = 0,
+    measure: Callable[[nn.Module], float] | None = None,
+    measure_every: int | None = None,
+    progress: bool = True,
+) -> History:
+    """Train any model on batches that are drawn for each step, and count the steps aloud.
+
+    The recipe is `fit`'s: AdamW, a one-cycle learning rate, gradients clipped to norm 1, and a CPU
+    generator of its own, so a seed means the same on every device.
+
+    >>> fit_batches(model, draw=lambda g: texts[torch.randint(len(texts), (64,), generator=g)],
+    ...             loss=lambda model, ids: next_token_loss(model(ids), ids), steps=600)
+
+    Args:
+        model: trained in place, on the device where it is.
+        draw: makes a batch, whatever it is, from a CPU generator.
+        loss: one number, in nats, for the model and a batch.
+        steps: how many batches.
+        learning_rate: the highest learning rate of the cycle.
+        weight_decay: AdamW's.
+        betas: AdamW's, with the second one of the paper of 2017, where PyTorch's is 0.999.
+        warm_up: share of the steps in which the learning rate rises, before it falls; 0, or no
+            more than one step, keeps it constant.
+        seed: of the generator that `draw` gets; the weights' own start is the caller's.
+        measure: a number to follow while the model learns; called in eval mode, without gradients.
+        measure_every: call it after every so many steps; None: only after the last.
+        progress: write the number of about every tenth step; in Jupyter the line is stored with
+            the notebook, elsewhere it goes to stderr.
+
+    Returns:
+        A `History`: the loss of every step, and what `measure` returned, last of all after the
+        last step.
+
+    Raises:
+        ValueError: a step count below 1, a warm_up outside [0, 1), or a loss that is not one
+            finite number.
+
+    Source: chapter 11; Vaswani et al. 2017, section 5.3.
+    """
+    check_positive("fit_batches", steps=steps)
+    _check_warm_up("fit_batches", warm_up)
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, betas=betas, weight_decay=weight_decay
+    )
+    scheduler = _one_cycle(optimizer, steps, warm_up, cycle_momentum=False)
+    history = History()
+    model.train()
+    for step in range(1, steps + 1):
+        value = loss(model, draw(generator))
+        if value.numel() != 1 or not isfinite(value.item()):
+            raise ValueError(
+                f"fit_batches: loss must return one finite number, got {value.detach()} in step "
+                f"{step}. Take the mean over the batch, or lower learning_rate={learning_rate}."
+            )
+        _take_step(value, model, optimizer, scheduler)
+        history.loss.append(value.item())
+        if measure and (step == steps or (measure_every and step % measure_every == 0)):
+            model.eval()
+            with torch.no_grad():
+                history.measured.append(float(measure(model)))
+            model.train()
+        if progress:
+            _count_aloud("steps", step, steps)
+    model.eval()
+    return history
+
+
+def _one_cycle(
+    optimizer: torch.optim.Optimizer, steps: int, warm_up: float, cycle_momentum: bool
+) -> torch.optim.lr_scheduler.LRScheduler | None:
+    """Return the schedule that rises for `warm_up` of the steps and then falls; None: constant."""
+    if warm_up * steps <= 1:
+        return None
+    return torch.optim.lr_scheduler.OneCycleLR(
+        optimizer,
+        max_lr=optimizer.param_groups[0]["lr"],
+        total_steps=steps,
+        pct_start=warm_up,
+        cycle_momentum=cycle_momentum,
+    )
+
+
+def _take_step(
+    loss: Tensor,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+) -> None:
+    """Move the weights one step against a loss, with gradients clipped to norm 1."""
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    if scheduler is not None:
+        scheduler.step()
+
+
+def _check_warm_up(where: str, warm_up: float) -> None:
+    if not 0 <= warm_up < 1:
+        raise ValueError(
+            f"{where}: warm_up must be a share from 0 up to, not including, 1, "
+            f"got warm_up={warm_up}. Pass for example warm_up=0.15."
+        )
+
+
+def _count_aloud(what: str, count: int, total: int) -> None:
     """Write "epochs 6 12 18 ..." on one line while they pass: no clock, so the same every time."""
     # Jupyter paints stderr red, as an error; and a widget would be empty when opened again.
     stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
-    if epoch == 1:
-        stream.write("epochs")
-    if epoch == epochs or epoch % -(-epochs // 10) == 0:
-        stream.write(f" {epoch}\n" if epoch == epochs else f" {epoch}")
+    if count == 1:
+        stream.write(what)
+    if count == total or count % -(-total // 10) == 0:
+        stream.write(f" {count}\n" if count == total else f" {count}")
         stream.flush()
 
 

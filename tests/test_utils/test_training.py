@@ -10,7 +10,7 @@ from torch import nn
 
 from helpers import error_of, random
 from utils.images import load_digits
-from utils.training import History, accuracy, augment, fit, predict
+from utils.training import History, accuracy, augment, fit, fit_batches, predict
 from utils.vision_transformer import VisionTransformer
 
 
@@ -426,3 +426,127 @@ def test_three_seconds_of_training_read_digits_better_than_logistic_regression()
     history = fit(model, train, test, epochs=18, progress=False)
     assert history.loss[-1] < 0.6 * history.loss[0]
     assert history.accuracy[-1] > 0.97
+
+
+# --- fit_batches
+
+
+def draw_examples(generator):
+    """Draw eight images of 4 x 4; the class is the largest of their first three pixels."""
+    images = torch.randn(8, 1, 4, 4, generator=generator)
+    return images, images.flatten(1)[:, :3].argmax(dim=1)
+
+
+def classes_loss(model, batch):
+    images, labels = batch
+    return F.cross_entropy(model(images), labels)
+
+
+def train_on_batches(model, **options):
+    options = {"steps": 12, "progress": False} | options
+    return fit_batches(model, draw_examples, classes_loss, **options)
+
+
+def test_fit_batches_learns_and_gives_the_loss_of_every_step():
+    model = linear_model()
+    history = train_on_batches(model, steps=150, learning_rate=0.05)
+    assert isinstance(history, History) and not model.training
+    assert len(history.loss) == 150 and all(isinstance(x, float) for x in history.loss)
+    assert history.accuracy == history.measured == []
+    assert sum(history.loss[-10:]) < 0.5 * sum(history.loss[:10])
+
+
+@pytest.mark.parametrize("warm_up", [0, 0.1, 0.15, 0.3])
+def test_fit_batches_equals_the_loop_written_out(warm_up):
+    """0.1 of ten steps is one step: no room for a rise, so the rate is constant there too."""
+    ours, theirs = linear_model(), linear_model()
+    history = train_on_batches(
+        ours,
+        steps=10,
+        learning_rate=0.1,
+        weight_decay=0.5,
+        betas=(0.8, 0.7),
+        warm_up=warm_up,
+        seed=3,
+    )
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=0.1, weight_decay=0.5, betas=(0.8, 0.7))
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1)
+    if warm_up > 0.1:
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=0.1, total_steps=10, pct_start=warm_up, cycle_momentum=False
+        )
+    losses, norms, drawn = [], [], generator(3)
+    for _ in range(10):
+        loss = classes_loss(theirs, draw_examples(drawn))
+        optimizer.zero_grad()
+        loss.backward()
+        norms.append(nn.utils.clip_grad_norm_(theirs.parameters(), 1.0).item())
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    assert max(norms) > 1, "so that clipping shows"
+    torch.testing.assert_close(history.loss, losses, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(weights(ours), weights(theirs), rtol=1e-4, atol=1e-4)
+
+
+def test_fit_batches_is_the_same_for_the_same_seed_and_leaves_the_global_state_alone():
+    first, second, other = linear_model(), linear_model(), linear_model()
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    history = train_on_batches(first)
+    assert same(torch.get_rng_state(), state)
+    torch.rand(17)
+    assert train_on_batches(second) == history
+    assert same(weights(first), weights(second))
+    train_on_batches(other, seed=1)
+    assert not same(weights(first), weights(other))
+
+
+def test_fit_batches_measures_in_eval_mode_as_often_as_asked():
+    seen = []
+
+    def measure(model):
+        seen.append((model.training, torch.is_grad_enabled()))
+        return torch.tensor(len(seen))
+
+    class Watch(nn.Module):
+        def forward(self, x):
+            seen.append(self.training)
+            return x
+
+    model = nn.Sequential(linear_model(), Watch()).eval()
+    history = train_on_batches(model, steps=5, measure=measure, measure_every=2)
+    eval_mode = (False, False)
+    assert seen == [True, True, eval_mode, True, True, eval_mode, True, eval_mode]
+    assert len(history.measured) == 3 and all(isinstance(x, float) for x in history.measured)
+    assert train_on_batches(linear_model(), steps=4, measure=lambda model: 7).measured == [7.0]
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"steps": 0}, "steps must be an integer of at least 1, got steps=0"),
+        ({"warm_up": 1.0}, "got warm_up=1.0"),
+        ({"learning_rate": 1e30, "warm_up": 0}, "loss must return one finite number, got nan"),
+    ],
+)
+def test_fit_batches_refuses_bad_numbers(options, said):
+    text = error_of(lambda: train_on_batches(linear_model(), **options))
+    assert text.startswith("fit_batches: ") and said in text
+
+
+def test_fit_batches_refuses_a_loss_for_each_example():
+    def each(model, batch):
+        return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    text = error_of(lambda: fit_batches(linear_model(), draw_examples, each, steps=2))
+    assert "one finite number" in text and "Take the mean over the batch" in text
+
+
+def test_in_jupyter_the_steps_are_a_line_that_is_stored(capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    train_on_batches(linear_model(), steps=25, progress=True)
+    captured = capfd.readouterr()
+    assert captured.out == "steps 3 6 9 12 15 18 21 24 25\n" and captured.err == ""
+    train_on_batches(linear_model())
+    assert capfd.readouterr().out == ""
