@@ -1,0 +1,118 @@
+"""Symbols become ids and ids symbols; padding fills up and is masked; what is refused."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers import error_of
+from utils.masking import padding_mask
+from utils.text import (
+    BEGIN,
+    END,
+    PADDING,
+    SPECIAL,
+    UNKNOWN,
+    Vocabulary,
+    pad,
+    padding_mask_of_ids,
+)
+
+tried = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+id_lists = st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=9), min_size=1, max_size=5)
+
+
+def test_the_special_ids_come_first_and_have_names():
+    assert (PADDING, BEGIN, END, UNKNOWN) == (0, 1, 2, 3)
+    letters = Vocabulary("ab")
+    assert letters.symbols == [*SPECIAL, "a", "b"] and len(letters) == 6
+    assert [letters.symbols[one] for one in (PADDING, BEGIN, END, UNKNOWN)] == list(SPECIAL)
+
+
+def test_letters_and_words_become_ids():
+    assert Vocabulary("abc").encode("cab?") == [6, 4, 5, UNKNOWN]
+    words = Vocabulary(["the", "cat", "sat"])
+    assert words.encode(["the", "dog", "sat"]) == [4, UNKNOWN, 6]
+    assert words.decode([BEGIN, 4, 5, UNKNOWN, END, PADDING]) == ["the", "cat", "<unknown>"]
+    assert words.decode(torch.tensor([6, 4])) == ["sat", "the"]
+    assert Vocabulary("abc").encode("") == [] and Vocabulary("abc").decode([]) == []
+
+
+def test_a_text_that_says_end_ends_nothing():
+    letters = Vocabulary("<end>")  # five letters
+    assert END not in letters.encode("<end>")
+    assert Vocabulary(["the", "cat"]).encode(["<end>", "<padding>"]) == [UNKNOWN, UNKNOWN]
+
+
+@tried
+@given(st.text(min_size=1))
+def test_any_text_comes_back_from_a_vocabulary_that_has_its_letters(text):
+    letters = Vocabulary(sorted(set(text)))
+    ids = letters.encode(text)
+    assert "".join(letters.decode(ids)) == text
+    assert min(ids) >= len(SPECIAL) and max(ids) < len(letters)
+
+
+@pytest.mark.parametrize("symbols", ["", [], "aba", ["a", ""], ["a", 3], ["a", "<end>"]])
+def test_symbols_that_are_refused(symbols):
+    text = error_of(lambda: Vocabulary(symbols))
+    assert text.startswith("Vocabulary: symbols must be texts, each once")
+
+
+def test_a_symbol_twice_is_named():
+    assert "got 'b'." in error_of(lambda: Vocabulary("abcb"))
+
+
+@pytest.mark.parametrize("wrong", [[7], [-1], [1.0], [True], [[4]], torch.tensor([[4]])])
+def test_ids_that_no_vocabulary_of_three_letters_has(wrong):
+    assert "ids must be integers from 0 to 6" in error_of(lambda: Vocabulary("abc").decode(wrong))
+
+
+def test_ids_are_not_encoded_again():
+    assert "decode(ids)" in error_of(lambda: Vocabulary("abc").encode([4, 5]))
+
+
+def test_pad_fills_up_at_the_end():
+    ids = pad([[5, 6, 7], [8]])
+    assert ids.tolist() == [[5, 6, 7], [8, 0, 0]] and ids.dtype == torch.int64
+    assert pad([[5], [6, 7]], padding_id=9, length=4).tolist() == [[5, 9, 9, 9], [6, 7, 9, 9]]
+    assert torch.equal(pad([torch.tensor([5, 6]), [7]]), pad([[5, 6], [7]]))
+
+
+@tried
+@given(id_lists, st.integers(0, 3))
+def test_the_mask_of_padded_ids_is_that_of_their_lengths(lists, more):
+    n = max(map(len, lists)) + more
+    ids = pad(lists, length=n)
+    lengths = torch.tensor([len(one) for one in lists])
+    assert ids.shape == (len(lists), n)
+    assert torch.equal(padding_mask_of_ids(ids), padding_mask(lengths, n))
+    assert [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)] == lists
+
+
+def test_the_mask_takes_another_padding_id():
+    mask = padding_mask_of_ids(pad([[0, 1], [2]], padding_id=9), padding_id=9)
+    assert mask[:, 0, 0].int().tolist() == [[1, 1], [1, 0]] and mask.dtype == torch.bool
+
+
+@pytest.mark.parametrize(
+    "call, said, mended",
+    [
+        (lambda: pad([]), "there must be sequences, each of at least one id", None),
+        (lambda: pad([[4], []]), "Put BEGIN or END into an empty text", lambda: pad([[4], [END]])),
+        (lambda: pad([[4]] * 9 + [[]]), "an empty one at 9", None),
+        (lambda: pad([[4, 5]], length=1), "or pass length=2", lambda: pad([[4, 5]], length=2)),
+        (lambda: pad([[4, 5]], length=0), "length must be an integer of at least 1", None),
+        (lambda: pad([[4.0, 5.0]]), "lists of integers, got 4.0", None),
+        (
+            lambda: pad(["abc"]),
+            "Encode the text first",
+            lambda: pad([Vocabulary("abc").encode("abc")]),
+        ),
+        (lambda: padding_mask_of_ids(torch.tensor([4, 0])), "ids[None]", None),
+    ],
+)
+def test_what_is_refused_gets_a_fix(call, said, mended):
+    assert said in error_of(call)
+    if mended:
+        mended()

@@ -1,0 +1,152 @@
+"""From text to ids: special ids, a vocabulary, padding and its mask (chapter 09)."""
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from utils.shapes import check_positive, check_shape
+
+PADDING, BEGIN, END, UNKNOWN = range(4)
+SPECIAL = ("<padding>", "<begin>", "<end>", "<unknown>")
+
+
+class Vocabulary:
+    """Give each symbol, a letter or a word, its id: 0 to 3 are special, the symbols follow.
+
+    >>> letters = Vocabulary("abc")
+    >>> letters.encode("cab"), letters.decode([6, 4, 5]), len(letters)
+    ([6, 4, 5], ['c', 'a', 'b'], 7)
+
+    Args:
+        symbols: each symbol once; a string is its letters.
+
+    Raises:
+        ValueError: a symbol twice, one that is no text, an empty one, or none at all.
+
+    Source: chapter 09.
+    """
+
+    def __init__(self, symbols: Iterable[str]):
+        own = list(symbols)
+        wrong = [s for s in own if not isinstance(s, str) or not s or s in SPECIAL]
+        if wrong or not own or len(set(own)) < len(own):
+            got = wrong[0] if wrong else next((s for s in own if own.count(s) > 1), own)
+            raise ValueError(
+                "Vocabulary: symbols must be texts, each once, none of them empty or special, "
+                f"got {got!r}. Take sorted(set(...)) of the symbols of your text."
+            )
+        self.symbols = [*SPECIAL, *own]
+        # The special ids are not found by their names: a text that says "<end>" ends nothing.
+        self._ids = {symbol: i for i, symbol in enumerate(own, len(SPECIAL))}
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    def encode(self, sequence: Iterable[str]) -> list[int]:
+        """Return the id of each symbol; one that the vocabulary lacks is `UNKNOWN`.
+
+        Args:
+            sequence: symbols; a string is its letters, `sentence.split()` its words.
+
+        Raises:
+            ValueError: an entry that is no text, as when ids are encoded again.
+
+        Source: chapter 09.
+        """
+        ids = []
+        for symbol in sequence:
+            if not isinstance(symbol, str):
+                raise ValueError(
+                    "Vocabulary: encode must be given texts, "
+                    f"got {symbol!r}. Ids become symbols with decode(ids)."
+                )
+            ids.append(self._ids.get(symbol, UNKNOWN))
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Return the symbol of each id; padding, begin and end leave nothing behind.
+
+        Args:
+            ids: ids, or a tensor of them.
+
+        Shape:
+            ids  (n,)
+
+        Raises:
+            ValueError: an id that the vocabulary does not have.
+
+        Source: chapter 09.
+        """
+        listed = ids.tolist() if isinstance(ids, Tensor) else list(ids)
+        for one in listed:
+            if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < len(self):
+                raise ValueError(
+                    f"Vocabulary: ids must be integers from 0 to {len(self) - 1}, "
+                    f"got {one!r}. Decode one sequence at a time, with the vocabulary that made it."
+                )
+        return [self.symbols[one] for one in listed if one not in (PADDING, BEGIN, END)]
+
+
+def pad(
+    sequences: Sequence[Sequence[int]], padding_id: int = PADDING, length: int | None = None
+) -> Tensor:
+    """Fill sequences of ids up to one length, at the end, so that they become one tensor.
+
+    Args:
+        sequences: lists of ids, of any lengths.
+        padding_id: what fills them up.
+        length: the length of the result; without it, that of the longest sequence.
+
+    Shape:
+        result  (b, n), int64
+
+    Raises:
+        ValueError: no sequences, one without an id, one longer than `length`, or ids that are no
+            integers.
+
+    Source: chapter 09.
+    """
+    rows = [s.tolist() if isinstance(s, Tensor) else list(s) for s in sequences]
+    if not rows or not all(rows):
+        raise ValueError(
+            "pad: there must be sequences, each of at least one id, "
+            f"got {rows if len(rows) < 5 else f'an empty one at {rows.index([])}'}. "
+            "Put BEGIN or END into an empty text, or leave it out."
+        )
+    odd = [one for row in rows for one in row if isinstance(one, bool) or not isinstance(one, int)]
+    if odd:
+        raise ValueError(
+            "pad: sequences must be lists of integers, "
+            f"got {odd[0]!r} in one. Encode the text first; one sequence alone is [ids]."
+        )
+    longest = max(map(len, rows))
+    if length is not None:
+        check_positive("pad", length=length)
+        if longest > length:
+            raise ValueError(
+                f"pad: length must be at least that of the longest sequence, got length={length} "
+                f"for {longest} ids. Cut the sequences first, or pass length={longest}."
+            )
+    n = length or longest
+    return torch.tensor([row + [padding_id] * (n - len(row)) for row in rows])
+
+
+def padding_mask_of_ids(ids: Tensor, padding_id: int = PADDING) -> Tensor:
+    """Let every token attend to those that are no padding: chapter 05's mask, read off the ids.
+
+    Args:
+        ids: what `pad` returned.
+        padding_id: what fills the sequences up.
+
+    Shape:
+        ids     (b, n), integers
+        result  (b, 1, 1, n), bool, True = may be attended to; the same for all heads and queries
+
+    Raises:
+        ValueError: ids of another rank.
+
+    Source: chapter 09.
+    """
+    check_shape("padding_mask_of_ids", "ids", ids, "b n", "One sequence alone is ids[None].")
+    return (ids != padding_id)[:, None, None, :]
