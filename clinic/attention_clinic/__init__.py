@@ -4,8 +4,8 @@
 beside the right code; `examine` holds the tools, one file a part. Imports run in this order.
 """
 
-from attention_clinic.bugs import BUGS
-from attention_clinic.engine.report import Bug, Explanation, Report
+from attention_clinic.bugs import BUGS, VARIANTS
+from attention_clinic.engine.report import Bug, Explanation, Report, Variant
 from attention_clinic.examine.attention import diagnose
 from attention_clinic.examine.embedding import diagnose_embedding
 from attention_clinic.examine.loss import diagnose_loss
@@ -15,9 +15,11 @@ from attention_clinic.testing import assert_healthy
 
 __all__ = [
     "BUGS",
+    "VARIANTS",
     "Bug",
     "Explanation",
     "Report",
+    "Variant",
     "assert_healthy",
     "diagnose",
     "diagnose_block",

@@ -14,6 +14,7 @@ from torch import nn
 
 from attention_clinic import (
     BUGS,
+    VARIANTS,
     Report,
     diagnose,
     diagnose_block,
@@ -21,6 +22,8 @@ from attention_clinic import (
     diagnose_loss,
     diagnose_positions,
 )
+from attention_clinic.bugs.softmax import SOFTMAX
+from attention_clinic.engine.forms import variant
 from attention_clinic.engine.report import explain
 from utils.attention import MultiHeadAttention
 from utils.encoder import EncoderBlock
@@ -165,3 +168,36 @@ def test_conventions_are_said() -> None:
     assert any("tokens first" in line for line in diagnose(TimeFirst(24, 4), 4).checked)
     text = str(diagnose(Loops(24, 4), 4, call=lambda m, x: m(x.mT.contiguous().mT)))
     assert "tokens first" not in text
+
+
+def test_a_variant_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One entry, and a healthy module says that it is built so."""
+
+    class Sharp(Loops):
+        def normalise(self, all_scores, allow):
+            return [s.mul(2).softmax(dim=2) for s in all_scores]
+
+    class SharpAndMerged(ViewsMerge):
+        def weigh(self, scores, mask):
+            return scores.mul(2).softmax(dim=-1)
+
+    assert diagnose(Sharp(24, 4), 4).ids == ("scale-other",)
+    monkeypatch.setattr(SOFTMAX, "forms", list(SOFTMAX.forms))
+    before = dict(VARIANTS)
+    try:
+        added = variant("softmax-sharp", "doubles the scores first", "made up", "03")
+        SOFTMAX.variant(added)(lambda scores: scores.mul(2).softmax(dim=-1))
+        report = diagnose(Sharp(24, 4), 4)
+        assert report.healthy and [v.id for v in report.variants] == [added]
+        assert "  Variant: softmax-sharp   doubles the scores first (made up)" in str(report)
+        assert "Variant: softmax-sharp, doubles" in report._repr_html_()
+        sick = diagnose(SharpAndMerged(24, 4), 4)
+        assert sick.ids == ("merge-no-transpose",) and sick.variants == report.variants
+        assert diagnose(Loops(24, 4), 4).variants == ()
+        with pytest.raises(ValueError, match="a second time"):
+            variant(added, "", "", "")
+    finally:
+        VARIANTS.clear()
+        VARIANTS.update(before)
+    with pytest.raises(ValueError, match="Enter it first"):
+        SOFTMAX.variant("softmax-dull")

@@ -3,7 +3,8 @@
 To add a bug, enter it with `bug(...)` beside the stage that it changes, and its code under it with
 `@STAGE.wrong(id)`: the search tries it alone and together with the mistakes of other stages. Two
 patients in tests/test_clinic/patients show that it is found. A second form under the same id is
-another way to make the same mistake.
+another way to make the same mistake. A form that is another thing on purpose is a variant: entered
+with `variant(...)` and `@STAGE.variant(id)`, it is right, and the report calls it by its name.
 
 The forms of attention work for a row of readings at once (axis r), because the search does not
 know which weight is which: queries are (r, b, n, h * d) before and (r, b, h, n, d) after the split.
@@ -21,7 +22,7 @@ from attention_clinic.bugs.positions import POSITIONS
 from attention_clinic.bugs.blocks import BLOCK
 from attention_clinic.bugs.stacks import STACK
 from attention_clinic.bugs.losses import LOSS
-from attention_clinic.engine.forms import BUGS
+from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (TOKENS, SPLIT, SCORES, SCALE, RULE, USE, SOFTMAX, MIX, MERGE)
 
@@ -33,6 +34,7 @@ __all__ = [
     "LOSS",
     "POSITIONS",
     "STACK",
+    "VARIANTS",
     "Setting",
     "globals_read",
     "unused_dropout",

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attention_clinic.engine.report import Bug
+from attention_clinic.engine.report import Bug, Variant
 
 State = dict[str, Any]
 BUGS: dict[str, Bug] = {}
+VARIANTS: dict[str, Variant] = {}
 
 
 def bug(
@@ -35,6 +36,21 @@ def bug(
     return id
 
 
+def variant(id: str, words: str, models: str, chapter: str) -> str:
+    """Enter a legitimate variant and return its id.
+
+    Args:
+        id, words, models, chapter: as in `Variant`.
+
+    Raises:
+        ValueError: an id that is taken.
+    """
+    if id in VARIANTS:
+        raise ValueError(f"variant: an id must be new, got id={id!r} a second time. Pick another.")
+    VARIANTS[id] = Variant(id, words, models, chapter)
+    return id
+
+
 def always(state: State) -> bool:
     """Apply, or count, whatever was made before."""
     return True
@@ -50,6 +66,7 @@ class Form:
         detail: what it says beyond the words of its bugs.
         applies: says whether it can be tried on what was made before.
         counts: says whether it is a mistake there; where it is none, it is one more right form.
+        variants: what a right form is called, () for the plain one.
     """
 
     run: Any
@@ -57,6 +74,7 @@ class Form:
     detail: str = ""
     applies: Callable[[State], bool] = always
     counts: Callable[[State], bool] = always
+    variants: tuple[str, ...] = ()
 
     def mistakes(self, state: State) -> tuple[str, ...]:
         """Return the ids that count after what was made before."""
@@ -89,6 +107,19 @@ class Stage:
         self.forms.append(Form(run))
         return run
 
+    def variant(
+        self, id: str, applies: Callable[[State], bool] = always
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Enter a right form that has a name of its own, under a variant that is known."""
+        if id not in VARIANTS:
+            raise ValueError(f"variant: id must be a variant's, got id={id!r}. Enter it first.")
+
+        def enter(run: Callable[..., Any]) -> Callable[..., Any]:
+            self.forms.append(Form(run, applies=applies, variants=(id,)))
+            return run
+
+        return enter
+
     def wrong(
         self,
         id: str,
@@ -120,17 +151,20 @@ class Path:
         forms: in the order of the stages.
         ids: the mistakes among them.
         detail: what the mistaken forms say beyond the words of their bugs.
+        variants: the names of the right forms that have one.
     """
 
     forms: tuple[Form, ...] = ()
     ids: tuple[str, ...] = ()
     detail: str = ""
+    variants: tuple[str, ...] = ()
 
     def then(self, form: Form, ids: tuple[str, ...]) -> Path:
         """Return the path with one more form."""
         said = form.detail if form.ids else ""
         detail = "; ".join(filter(None, (self.detail, said)))
-        return Path((*self.forms, form), (*self.ids, *ids), detail)
+        named = () if ids else form.variants
+        return Path((*self.forms, form), (*self.ids, *ids), detail, (*self.variants, *named))
 
 
 def walk(

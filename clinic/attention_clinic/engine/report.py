@@ -45,6 +45,23 @@ class Bug:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """One other way to build a part, which is right too: another thing on purpose.
+
+    Args:
+        id: its short name.
+        words: what the code does, as the rest of a sentence.
+        models: where it is built so, as one would search for it.
+        chapter: the chapter that explains it, two digits.
+    """
+
+    id: str
+    words: str
+    models: str
+    chapter: str
+
+
+@dataclass(frozen=True)
 class Explanation:
     """One set of known mistakes that gives exactly what the module gives.
 
@@ -83,6 +100,7 @@ class Report:
         checked: what was compared.
         untried: what could have been tried and was not.
         remarks: what is no mistake here and is one elsewhere.
+        variants: what it does in another way than the attention of 2017, on purpose and right.
         tolerance: the largest difference that counts as equal.
     """
 
@@ -93,6 +111,7 @@ class Report:
     checked: tuple[str, ...] = ()
     untried: tuple[str, ...] = ()
     remarks: tuple[Explanation, ...] = ()
+    variants: tuple[Variant, ...] = ()
     tolerance: float = field(default=1e-9, compare=False)
 
     @property
@@ -129,6 +148,8 @@ class Report:
             lines += self._told(explanation)
         for remark in self.remarks:
             lines += self._told(remark, "Remark: ")
+        for variant in self.variants:
+            lines += _wrapped(f"  Variant: {variant.id}   {variant.words} ({variant.models})")
         if not self.healthy and not self.explanations:
             lines.append("  No known mistake, alone or with a second one, gives this output.")
             if not self.failing:
@@ -182,7 +203,8 @@ class Report:
             names = ("bug", "what the code does", "fix", "chapter", "seen in")
             head = "".join(f"<th>{name}</th>" for name in names)
         table = f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
-        notes = [f"Fails: {words}" for words in self.failing]
+        notes = [f"Variant: {v.id}, {v.words} ({v.models})" for v in self.variants]
+        notes += [f"Fails: {words}" for words in self.failing]
         notes += [f"Checked: {words}" for words in self.checked]
         notes += [f"Not tried: {words}" for words in self.untried]
         listed = "".join(f"<li>{escape(note)}</li>" for note in notes)

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS, globals_read, unused_dropout
+from attention_clinic.bugs import BUGS, VARIANTS, globals_read, unused_dropout
 from attention_clinic.engine.modes import JoinHeads, NoDropout
 from attention_clinic.engine.patient import check_positive, same, undisturbed
 from attention_clinic.engine.readings import Reader
-from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.engine.report import Explanation, Report, Variant, explain
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.matching import Match
@@ -171,6 +171,7 @@ def examined(subject: Subject) -> Report:
         checked=tuple(checked),
         untried=untried(subject, blocks_nothing),
         remarks=remarks_of(subject, matches, remarked),
+        variants=variants_of(matches),
         tolerance=subject.patient.tolerance,
     )
 
@@ -288,6 +289,12 @@ def explanations_of(
         detail = "; ".join(filter(None, (match.path.detail, declared)))
         found.append(explain([BUGS[id] for id in ids], match.difference, detail))
     return sorted(found, key=lambda explanation: len(explanation.ids))
+
+
+def variants_of(matches: Iterable[tuple[Reader, Match]]) -> tuple[Variant, ...]:
+    """Return the variants of the plainest match."""
+    names = min((match.path.variants for _, match in matches), key=len)
+    return tuple(VARIANTS[name] for name in names)
 
 
 def remarks_of(

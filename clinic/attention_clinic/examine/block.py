@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import ATTENTION, BLOCK, BUGS, Setting
+from attention_clinic.bugs import ATTENTION, BLOCK, BUGS, VARIANTS, Setting
 from attention_clinic.bugs.blocks import ACTIVATIONS, Meant, Parts
 from attention_clinic.bugs.masks import has_empty
 from attention_clinic.engine.forms import Found, State, replay, simplest
@@ -89,6 +89,7 @@ class Block:
             tuple(explanations),
             checked=(said,),
             untried=untried,
+            variants=tuple(VARIANTS[id] for id in next(iter(found.values())).path.variants),
             tolerance=limit,
         )
 

@@ -206,7 +206,7 @@ class Stack:
         healthy = not ids and not failing and inner.healthy
         return Report(
             name, healthy, tuple(explanations), (*failing, *inner.failing), checked,
-            self.patient.untried(mask=False), tolerance=inner.tolerance,
+            self.patient.untried(mask=False), variants=inner.variants, tolerance=inner.tolerance,
         )  # fmt: skip
 
     def shares(self) -> bool:
