@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from checks.engine.modules import randomise as randomise
 from utils.attention import MultiHeadAttention
+from utils.decoder import Decoder, DecoderBlock, Transformer
 from utils.encoder import Encoder, EncoderBlock
 
 # "the same" in float32: what two orders of summation may differ by
@@ -94,4 +95,49 @@ def torch_encoder(ours: Encoder) -> nn.TransformerEncoder:
         norm.load_state_dict(ours.norm.state_dict())
     theirs = nn.TransformerEncoder(blocks[0], len(blocks), norm, enable_nested_tensor=False)
     theirs.layers = nn.ModuleList(blocks)
+    return theirs.train(ours.training)
+
+
+def torch_decoder_block(ours: DecoderBlock) -> nn.TransformerDecoderLayer:
+    """Build PyTorch's decoder layer with our weights."""
+    theirs = nn.TransformerDecoderLayer(
+        ours.attn.embed_dim,
+        ours.attn.num_heads,
+        ours.mlp.fc1.out_features,
+        dropout=ours.dropout.p,
+        activation="gelu" if isinstance(ours.mlp.act, nn.GELU) else "relu",
+        layer_norm_eps=ours.norm1.eps,
+        batch_first=True,
+        norm_first=ours.norm_first,
+    )
+    theirs.self_attn = torch_attention(ours.attn)
+    theirs.multihead_attn = torch_attention(ours.cross_attn)
+    for name, part in {
+        "linear1": ours.mlp.fc1,
+        "linear2": ours.mlp.fc2,
+        "norm1": ours.norm1,
+        "norm2": ours.norm2,
+        "norm3": ours.norm3,
+    }.items():
+        getattr(theirs, name).load_state_dict(part.state_dict())
+    return theirs.train(ours.training)
+
+
+def torch_decoder(ours: Decoder) -> nn.TransformerDecoder:
+    """Build PyTorch's decoder with our weights."""
+    blocks = [torch_decoder_block(block) for block in ours.layers]
+    norm = None
+    if isinstance(ours.norm, nn.LayerNorm):
+        norm = nn.LayerNorm(ours.norm.normalized_shape, eps=ours.norm.eps)
+        norm.load_state_dict(ours.norm.state_dict())
+    theirs = nn.TransformerDecoder(blocks[0], len(blocks), norm)
+    theirs.layers = nn.ModuleList(blocks)
+    return theirs.train(ours.training)
+
+
+def torch_transformer(ours: Transformer) -> nn.Transformer:
+    """Build PyTorch's Transformer with our weights; it has no embedding and no head."""
+    theirs = nn.Transformer(ours.head.in_features, ours.num_heads, 1, 1, batch_first=True)
+    # Put in afterwards: nn.Transformer draws the weights of what it is given anew.
+    theirs.encoder, theirs.decoder = torch_encoder(ours.encoder), torch_decoder(ours.decoder)
     return theirs.train(ours.training)

@@ -65,13 +65,16 @@ def padding_mask(lengths: Tensor, n: int) -> Tensor:
     return (keys < lengths[:, None])[:, None, None, :]
 
 
-def check_mask(where: str, attn_mask: Tensor | None, shape: tuple[int, ...]) -> None:
+def check_mask(
+    where: str, attn_mask: Tensor | None, shape: tuple[int, ...], name: str = "attn_mask"
+) -> None:
     """Raise a `ValueError` unless the mask is boolean and can be laid over the scores.
 
     Args:
         where: the public name that the error begins with.
         attn_mask: the mask, or None.
         shape: the shape of the scores, (..., i, j).
+        name: the name of the argument.
 
     Raises:
         ValueError: a mask that is not boolean, or that does not broadcast to `shape`.
@@ -82,13 +85,13 @@ def check_mask(where: str, attn_mask: Tensor | None, shape: tuple[int, ...]) -> 
         return
     if not isinstance(attn_mask, Tensor) or attn_mask.dtype != torch.bool:
         got = attn_mask.dtype if isinstance(attn_mask, Tensor) else type(attn_mask).__name__
-        fix = "Of ones and zeros (1 = may attend) take attn_mask.bool()"
+        fix = f"Of ones and zeros (1 = may attend) take {name}.bool()"
         if not isinstance(attn_mask, Tensor):
-            fix = "Of ones and zeros (1 = may attend) take torch.tensor(attn_mask).bool()"
+            fix = f"Of ones and zeros (1 = may attend) take torch.tensor({name}).bool()"
         elif attn_mask.dtype.is_floating_point:
-            fix += ", of a mask that is to be added (0 = may attend) attn_mask == 0"
+            fix += f", of a mask that is to be added (0 = may attend) {name} == 0"
         raise ValueError(
-            f"{where}: attn_mask must be a boolean tensor, True = may attend, got {got}. {fix}."
+            f"{where}: {name} must be a boolean tensor, True = may attend, got {got}. {fix}."
         )
     sizes = tuple(attn_mask.shape)
     if 2 <= len(sizes) <= len(shape) and all(
@@ -97,14 +100,14 @@ def check_mask(where: str, attn_mask: Tensor | None, shape: tuple[int, ...]) -> 
     ):
         return
     if sizes == shape[-1:]:
-        fix = "One row of keys for all queries is attn_mask[None]."
+        fix = f"One row of keys for all queries is {name}[None]."
     elif len(shape) == 4 and sizes == (shape[0], shape[3]):
-        fix = "One row of keys for each sequence is attn_mask[:, None, None, :]."
+        fix = f"One row of keys for each sequence is {name}[:, None, None, :]."
     elif len(shape) == 4 and sizes == (shape[0], *shape[2:]):
-        fix = "One mask for each sequence is attn_mask[:, None]."
+        fix = f"One mask for each sequence is {name}[:, None]."
     else:
         fix = "Its last two axes are queries i and keys j; each axis has this size or 1."
     raise ValueError(
-        f"{where}: attn_mask must broadcast to the scores {tuple(shape)}, "
-        f"got attn_mask.shape={sizes}. {fix}"
+        f"{where}: {name} must broadcast to the scores {tuple(shape)}, "
+        f"got {name}.shape={sizes}. {fix}"
     )
