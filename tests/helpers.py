@@ -137,7 +137,13 @@ def torch_decoder(ours: Decoder) -> nn.TransformerDecoder:
 
 def torch_transformer(ours: Transformer) -> nn.Transformer:
     """Build PyTorch's Transformer with our weights; it has no embedding and no head."""
-    theirs = nn.Transformer(ours.head.in_features, ours.num_heads, 1, 1, batch_first=True)
+    theirs = nn.Transformer(
+        ours.head.in_features,
+        ours.num_heads,
+        custom_encoder=nn.Identity(),
+        custom_decoder=nn.Identity(),
+        batch_first=True,
+    )
     # Put in afterwards: nn.Transformer draws the weights of what it is given anew.
     theirs.encoder, theirs.decoder = torch_encoder(ours.encoder), torch_decoder(ours.decoder)
     return theirs.train(ours.training)
