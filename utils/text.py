@@ -1,10 +1,11 @@
-"""From text to ids: special ids, a vocabulary, padding and its mask (chapter 09)."""
+"""From text to ids: special ids, a vocabulary, padding, and the course's sentences (chapter 09)."""
 
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
+from utils.images import resource
 from utils.shapes import check_positive, check_shape
 
 PADDING, BEGIN, END, UNKNOWN = range(4)
@@ -150,3 +151,18 @@ def padding_mask_of_ids(ids: Tensor, padding_id: int = PADDING) -> Tensor:
     """
     check_shape("padding_mask_of_ids", "ids", ids, "b n", "One sequence alone is ids[None].")
     return (ids != padding_id)[:, None, None, :]
+
+
+def load_sentences() -> list[tuple[str, str]]:
+    """Load the sentences of the course, each in English and in Korean.
+
+    Returns:
+        pairs (English, Korean), in the order of the file.
+
+    Raises:
+        ValueError: the file is missing.
+
+    Source: chapter 09; resources/README.md says who wrote them.
+    """
+    lines = resource("sentences.tsv").read_text(encoding="utf-8").splitlines()
+    return [(english, korean) for english, korean in (line.split("\t") for line in lines[1:])]

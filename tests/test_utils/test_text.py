@@ -1,11 +1,16 @@
 """Symbols become ids and ids symbols; padding fills up and is masked; what is refused."""
 
+import re
+import unicodedata
+from collections import Counter
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import error_of
+from utils.images import RESOURCES
 from utils.masking import padding_mask
 from utils.text import (
     BEGIN,
@@ -14,6 +19,7 @@ from utils.text import (
     SPECIAL,
     UNKNOWN,
     Vocabulary,
+    load_sentences,
     pad,
     padding_mask_of_ids,
 )
@@ -116,3 +122,27 @@ def test_what_is_refused_gets_a_fix(call, said, mended):
     assert said in error_of(call)
     if mended:
         mended()
+
+
+def test_the_sentences_of_the_course():
+    pairs = load_sentences()
+    english, korean = zip(*pairs, strict=True)
+    assert len(pairs) >= 400
+    assert f"{len(pairs)} pairs" in (RESOURCES / "README.md").read_text(encoding="utf-8")
+    assert ("Winter is cold.", "겨울은 추워요.") in pairs
+    assert "감기 조심하세요." in korean
+    assert len(set(english)) == len(set(korean)) == len(pairs), "no sentence twice"
+    for one in english:
+        assert one.isascii() and one[0].isupper() and one[-1] in ".?!", one
+    for one in korean:
+        assert one[-1] in ".?!" and unicodedata.is_normalized("NFKC", one), one
+        assert any("가" <= letter <= "힣" for letter in one), one
+        assert not re.search("[A-Za-z]", one), one
+
+
+def test_the_sentences_were_not_made_from_templates():
+    for language in zip(*load_sentences(), strict=True):
+        words = [word for one in language for word in re.findall(r"\w+", one.lower())]
+        assert len(set(words)) > 750, "few words, often used, would be a template's"
+        openings = Counter(" ".join(one.split()[:3]) for one in language)
+        assert max(openings.values()) <= 5, openings.most_common(3)
