@@ -1,7 +1,7 @@
 """Finished code of the course: each file holds what one or two chapters build.
 
 Read the files in this order; none knows a file that comes later:
-shapes, images, text, embedding, positions, masking, attention, encoder, decoder,
+shapes, images, text, embedding, positions, masking, attention, encoder, decoder, modern_decoder,
 vision_transformer, training, generation, draw.
 
 All of it, and every chapter, computes on one thread. The models are small, and threads that wait

@@ -1,0 +1,404 @@
+"""The modern decoder: equal to Llama, Qwen2 and Qwen3, and rotary depends on distance only."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from helpers import CLOSE, error_of, random, randomise
+from utils.attention import MultiHeadAttention
+from utils.masking import causal_mask, padding_mask
+from utils.modern_decoder import (
+    GatedFeedForward,
+    GroupedQueryAttention,
+    ModernBlock,
+    ModernDecoder,
+    RMSNorm,
+    rotate,
+)
+
+tried = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+# batch, tokens, width, heads of queries and of keys, width of a head, inner width, vocabulary
+B, N, E, H, G, D, M, V = 2, 7, 24, 6, 3, 8, 9, 13
+KINDS = {"llama": {}, "qwen2": {"bias": True}, "qwen3": {"qk_norm": True}}
+CLASSES = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM"),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM"),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM"),
+}
+kinds = pytest.mark.parametrize("kind", KINDS)
+NAMES = {
+    "embedding.tokens.": "model.embed_tokens.",
+    "layers.": "model.layers.",
+    "norm1": "input_layernorm",
+    "norm2": "post_attention_layernorm",
+    "attn": "self_attn",
+    "out_proj": "o_proj",
+    "norm.weight": "model.norm.weight",
+    "head.weight": "lm_head.weight",
+}
+
+
+class KeptKeys:
+    """The smallest cache: keys and values of each layer, earlier ones first."""
+
+    def __init__(self):
+        self.length, self.kept = 0, {}
+
+    def extend(self, layer, k, v):
+        if layer in self.kept:
+            old_k, old_v = self.kept[layer]
+            k, v = torch.cat([old_k, k], dim=2), torch.cat([old_v, v], dim=2)
+        self.kept[layer] = k, v
+        return k, v
+
+
+def decoder(kind="llama", seed=0, **changed):
+    """Build a decoder with random weights."""
+    sizes = {
+        "vocab_size": V,
+        "embed_dim": E,
+        "num_heads": H,
+        "num_kv_heads": G,
+        "mlp_dim": M,
+        "num_layers": 2,
+        "head_dim": D,
+        "base": 500.0,
+        **KINDS[kind],
+        **changed,
+    }
+    return randomise(ModernDecoder(**sizes), seed).eval()
+
+
+def theirs_of(ours, kind):
+    """Build the model of transformers that has our sizes and our weights."""
+    first = ours.layers[0].attn
+    config, model = (getattr(transformers, name) for name in CLASSES[kind])
+    tied = ours.head.weight is ours.embedding.tokens.weight
+    theirs = model(
+        config(
+            vocab_size=ours.embedding.vocab_size,
+            hidden_size=first.embed_dim,
+            num_attention_heads=first.num_heads,
+            num_key_value_heads=first.num_kv_heads,
+            head_dim=first.q_proj.out_features // first.num_heads,
+            intermediate_size=ours.layers[0].mlp.gate_proj.out_features,
+            num_hidden_layers=len(ours.layers),
+            rms_norm_eps=ours.norm.eps,
+            rope_parameters={"rope_type": "default", "rope_theta": first.base},
+            tie_word_embeddings=tied,
+            max_position_embeddings=512,
+        )
+    ).eval()
+    theirs.load_state_dict({their_name(name): value for name, value in ours.state_dict().items()})
+    return theirs
+
+
+def their_name(name):
+    """Translate the name of a parameter, part by part."""
+    if name in ("norm.weight", "head.weight"):
+        return NAMES[name]
+    for old in ("embedding.tokens.", "layers.", "norm1", "norm2", "attn", "out_proj"):
+        name = name.replace(old, NAMES[old])
+    return name
+
+
+def ids_of(b=B, n=N, vocabulary=V, seed=0):
+    return torch.randint(vocabulary, (b, n), generator=torch.Generator().manual_seed(seed))
+
+
+# --- the whole equals transformers
+
+
+@kinds
+@pytest.mark.parametrize("padding", ["none", "right", "left"])
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+def test_equals_transformers_in_values_and_gradients(kind, padding, tied):
+    ours = decoder(kind, tied=tied)
+    theirs = theirs_of(ours, kind)
+    ids = ids_of()
+    real = torch.ones(B, N, dtype=torch.bool)
+    if padding != "none":
+        real[0, -3:] = False
+    if padding == "left":
+        real = real.flip(1)
+    mask = None if padding == "none" else real[:, None, None, :]
+    result, expected = ours(ids, mask), theirs(ids, attention_mask=real.long()).logits
+    torch.testing.assert_close(result[real], expected[real], **CLOSE)
+    weights = random(B, N, V, seed=3) * real[..., None]
+    (result * weights).sum().backward()
+    (expected * weights).sum().backward()
+    found = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        scale = float(found[their_name(name)].grad.abs().max()) + 1
+        torch.testing.assert_close(
+            parameter.grad / scale, found[their_name(name)].grad / scale, **CLOSE
+        )
+
+
+@kinds
+@pytest.mark.parametrize("steps", [(4, 3), (3, 1, 1, 2)], ids=str)
+def test_a_cache_changes_nothing_and_equals_theirs(kind, steps):
+    ours = decoder(kind)
+    theirs = theirs_of(ours, kind)
+    ids = ids_of()
+    with torch.no_grad():
+        whole = ours(ids)
+        ours_kept, theirs_kept = KeptKeys(), transformers.DynamicCache()
+        for part in ids.split(steps, dim=1):
+            begin = ours_kept.length
+            result = ours(part, cache=ours_kept)
+            ours_kept.length += part.shape[1]
+            expected = theirs(part, past_key_values=theirs_kept, use_cache=True).logits
+            torch.testing.assert_close(result, expected, **CLOSE)
+            torch.testing.assert_close(result, whole[:, begin : ours_kept.length], **CLOSE)
+    for layer, kept in zip(ours.layers, theirs_kept.layers, strict=True):
+        k, v = ours_kept.kept[layer.attn]
+        assert k.shape == (B, G, N, D), "what is kept are the heads of keys, not those of queries"
+        torch.testing.assert_close(k, kept.keys, **CLOSE)
+        torch.testing.assert_close(v, kept.values, **CLOSE)
+
+
+@kinds
+def test_padding_on_the_left_with_a_cache(kind):
+    """A short text padded on the left, written on with a cache, equals the text alone."""
+    ours = decoder(kind)
+    ids, real = ids_of(1, N), torch.arange(N)[None, None, None] >= 2
+    cache = KeptKeys()
+    with torch.no_grad():
+        ours(ids[:, :5], real[..., :5], cache)
+        cache.length = 5
+        late = ours(ids[:, 5:], real, cache)
+        torch.testing.assert_close(late, ours(ids[:, 2:])[:, 3:], **CLOSE)
+
+
+# --- its parts
+
+
+def test_rms_norm_equals_pytorch_in_values_and_gradients():
+    ours, theirs = randomise(RMSNorm(E, eps=1e-3)), nn.RMSNorm(E, eps=1e-3)
+    theirs.load_state_dict(ours.state_dict())
+    for shape in [(B, N, E), (E,), (B, H, N, E), (0, E)]:
+        x, y = (random(*shape).requires_grad_() for _ in range(2))
+        torch.testing.assert_close(ours(x), theirs(y), **CLOSE)
+        (ours(x) ** 2).sum().backward()
+        (theirs(y) ** 2).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rms_norm_of_half_precision_does_not_overflow(dtype):
+    x = (1000 * random(3, E)).to(dtype)
+    torch.testing.assert_close(RMSNorm(E)(x).float(), RMSNorm(E)(x.float()), rtol=0.02, atol=0.02)
+    assert RMSNorm(E).to(dtype)(x).dtype == dtype
+
+
+def test_gated_feed_forward_by_hand():
+    layer, x = randomise(GatedFeedForward(E, M)), random(B, N, E)
+    gate, value = x @ layer.gate_proj.weight.T, x @ layer.up_proj.weight.T
+    by_hand = (gate * torch.sigmoid(gate) * value) @ layer.down_proj.weight.T
+    torch.testing.assert_close(layer(x), by_hand, **CLOSE)
+    assert sum(p.numel() for p in layer.parameters()) == 3 * E * M
+
+
+def test_rotate_is_one_2_by_2_rotation_for_each_pair():
+    x, positions = random(B, H, N, D), torch.tensor([[0, 1, 2, 3, 4, 5, 6], [9, 4, 1, 0, 7, 7, 2]])
+    for given_positions in (positions, positions[1]):
+        turned = rotate(x, given_positions, base=50.0)
+        for b, h, n in [(0, 0, 0), (0, 5, 6), (1, 2, 0), (1, 0, 5)]:
+            place = float(given_positions.expand(B, N)[b, n])
+            for pair in range(D // 2):
+                angle = torch.tensor(place * 50.0 ** (-2 * pair / D))
+                matrix = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()])
+                pair_of = [pair, pair + D // 2]
+                torch.testing.assert_close(
+                    turned[b, h, n, pair_of], matrix.view(2, 2) @ x[b, h, n, pair_of], **CLOSE
+                )
+
+
+@tried
+@given(st.integers(1, 4), st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
+def test_rotary_depends_on_distance_only(half, place, distance, shift):
+    q, k = (random(1, 1, 1, 2 * half, seed=seed, dtype=torch.float64) for seed in (1, 2))
+
+    def score(at, other):
+        turned = (rotate(x, torch.tensor([t])) for x, t in ((q, at), (k, other)))
+        return (next(turned) * next(turned)).sum()
+
+    first = score(place, place + distance)
+    torch.testing.assert_close(score(place + shift, place + distance + shift), first)
+    lengths = rotate(q, torch.tensor([place])).norm(), q.norm()
+    torch.testing.assert_close(*lengths)
+
+
+def test_rotary_at_position_0_does_nothing_and_half_precision_knows_far_positions():
+    x = random(B, H, N, D)
+    assert torch.equal(rotate(x, torch.zeros(N, dtype=torch.long)), x)
+    far = torch.arange(4000, 4000 + N)
+    coarse = rotate(x.bfloat16(), far)
+    assert coarse.dtype == torch.bfloat16
+    torch.testing.assert_close(coarse.float(), rotate(x, far), rtol=0.05, atol=0.05)
+
+
+@tried
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.booleans(), st.integers(0, 99))
+def test_grouped_queries_equal_repeated_heads(g, per_group, n, qk_norm, seed):
+    """The same layer with each head of keys and values written down once for every query head."""
+    grouped = randomise(GroupedQueryAttention(E, g * per_group, g, D, qk_norm=qk_norm), seed)
+    repeated = GroupedQueryAttention(E, g * per_group, g * per_group, D, qk_norm=qk_norm)
+    weights = grouped.state_dict()
+    for name in ("k_proj.weight", "v_proj.weight"):
+        heads = weights[name].unflatten(0, (g, D)).repeat_interleave(per_group, dim=0)
+        weights[name] = heads.flatten(0, 1)
+    repeated.load_state_dict(weights)
+    x, mask = random(B, n, E, seed=seed), causal_mask(n)
+    torch.testing.assert_close(grouped(x, mask), repeated(x, mask), rtol=1e-4, atol=1e-4)
+
+
+def test_without_rotation_all_heads_their_own_equal_multi_head_attention():
+    ours = randomise(GroupedQueryAttention(E, 4, 4, bias=True))
+    theirs = MultiHeadAttention(E, 4)
+    state = {**ours.state_dict(), "out_proj.bias": torch.zeros(E)}
+    theirs.load_state_dict(state)
+    x, standing = random(B, N, E), torch.zeros(N, dtype=torch.long)
+    result = ours(x, causal_mask(N), positions=standing)
+    torch.testing.assert_close(result, theirs(x, attn_mask=causal_mask(N)), **CLOSE)
+
+
+def test_norms_of_queries_and_keys_bound_the_scores():
+    layer = GroupedQueryAttention(E, H, G, D, qk_norm=True)
+    x = random(B, N, E)
+    with torch.no_grad():
+        before = layer(x)
+        layer.q_proj.weight *= 1000
+        layer.k_proj.weight *= 1000
+        torch.testing.assert_close(layer(x), before, rtol=1e-3, atol=1e-3)
+    assert layer.q_norm.weight.shape == layer.k_norm.weight.shape == (D,)
+
+
+# --- properties of the whole
+
+
+@kinds
+def test_the_future_does_not_leak(kind):
+    ours = decoder(kind)
+    x = random(1, N, E).requires_grad_()
+    ours.embedding.forward = lambda ids: x
+    (grad,) = torch.autograd.grad(ours(ids_of(1))[:, :4].square().sum(), x)
+    assert (grad[:, 4:] == 0).all() and (grad[:, :4] != 0).all()
+
+
+@kinds
+def test_the_content_of_the_padding_does_not_matter(kind):
+    ours, ids = decoder(kind), ids_of()
+    mask = padding_mask(torch.tensor([4, N]), N)
+    other = ids.clone()
+    other[0, 4:] = (ids[0, 4:] + 1) % V
+    torch.testing.assert_close(ours(ids, mask)[0, :4], ours(other, mask)[0, :4], **CLOSE)
+    torch.testing.assert_close(ours(ids, mask)[:1, :4], ours(ids[:1, :4]), **CLOSE)
+
+
+def test_all_positions_moved_alike_change_nothing():
+    block = randomise(ModernBlock(E, H, G, M, D))
+    x, mask = random(B, N, E), causal_mask(N)
+    expected = block(x, mask)
+    torch.testing.assert_close(block(x, mask, torch.arange(N) + 90), expected, **CLOSE)
+    each = torch.arange(N) + torch.tensor([[5], [31]])
+    torch.testing.assert_close(block(x, mask, each), expected, **CLOSE)
+
+
+def test_registered_in_the_order_they_run_and_what_is_untied():
+    def names(module):
+        return [name for name, _ in module.named_children()]
+
+    model = decoder()
+    assert names(model) == ["embedding", "layers", "norm", "head"]
+    assert names(model.layers[0]) == ["norm1", "attn", "norm2", "mlp"]
+    assert names(model.layers[0].attn) == [
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "q_norm",
+        "k_norm",
+        "out_proj",
+    ]
+    assert names(model.layers[0].mlp) == ["gate_proj", "act", "up_proj", "down_proj"]
+    assert not [name for name, _ in model.named_parameters() if name.endswith("bias")]
+    assert model.head.weight is not model.embedding.tokens.weight
+    tied, untied = (
+        sum(p.numel() for p in decoder(tied=tied).parameters()) for tied in (True, False)
+    )
+    assert untied - tied == V * E
+    biased = [name for name, _ in decoder("qwen2").named_parameters() if "bias" in name]
+    assert len(biased) == 2 * 3 and not any("out_proj" in name for name in biased)
+
+
+def test_half_precision_and_state_dict():
+    ours, ids = decoder("qwen3"), ids_of()
+    again = decoder("qwen3", seed=5)
+    again.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(again(ids), ours(ids), rtol=0, atol=0)
+    coarse = ours(ids)
+    result = again.bfloat16()(ids)
+    assert result.dtype == torch.bfloat16
+    assert F.cosine_similarity(result.float().flatten(), coarse.flatten(), dim=0) > 0.99
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    "build, said",
+    [
+        (lambda: RMSNorm(0), "RMSNorm: width must be"),
+        (lambda: GatedFeedForward(4, 0), "GatedFeedForward: mlp_dim must be"),
+        (lambda: GroupedQueryAttention(12, 6, 4), "Pick num_kv_heads from [1, 2, 3, 6]"),
+        (lambda: GroupedQueryAttention(12, 2, 4), "num_heads=2 and num_kv_heads=4"),
+        (lambda: GroupedQueryAttention(12, 4, 4), "head_dim must be even"),
+        (lambda: GroupedQueryAttention(12, 4, 4), "got head_dim=3. Take 4."),
+        (lambda: GroupedQueryAttention(12, 4, 2, head_dim=5), "got head_dim=5"),
+        (lambda: GroupedQueryAttention(12, 5, 5), "embed_dim=12 and num_heads=5"),
+        (lambda: GroupedQueryAttention(12, 2, 1, head_dim=0), "head_dim must be an integer"),
+        (lambda: GroupedQueryAttention(12, 2, 1, base=0), "base must be greater than 0"),
+        (lambda: GroupedQueryAttention(12, 2, 0), "num_kv_heads must be an integer"),
+        (lambda: ModernBlock(0, 2, 1, 8), "ModernBlock: embed_dim must be"),
+        (lambda: decoder(num_layers=0), "ModernDecoder: num_layers must be"),
+        (lambda: decoder(vocab_size=0), "ModernDecoder: vocab_size must be"),
+        (lambda: decoder(head_dim=7), "got head_dim=7"),
+        (lambda: decoder(num_kv_heads=4), "Pick num_kv_heads from [1, 2, 3, 6]"),
+    ],
+)
+def test_bad_arguments(build, said):
+    assert said in error_of(build)
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: rotate(random(B, H, N, 5), torch.arange(N)), "rotate: d must be even"),
+        (lambda: rotate(random(B, N, D), torch.arange(N)), "Split into heads first"),
+        (lambda: rotate(random(B, H, N, D), torch.arange(N - 1)), "torch.arange(7)"),
+        (lambda: rotate(random(B, H, N, D), torch.zeros(B + 1, N)), "(7,) or (2, 7)"),
+        (lambda: rotate(random(B, H, N, D), torch.arange(N), base=-1), "got base=-1"),
+        (lambda: RMSNorm(4)(random(2, 5)), "RMSNorm: x must have shape (..., 4)"),
+        (lambda: GatedFeedForward(4, 8)(random(2, 4)), "(b, n, e=4)"),
+        (lambda: GroupedQueryAttention(12, 2, 1)(random(2, 12)), "tokens[None]"),
+        (
+            lambda: GroupedQueryAttention(12, 2, 1)(random(2, 3, 12), torch.ones(2, 3)),
+            "attn_mask must be a boolean tensor",
+        ),
+        (lambda: decoder()(ids_of()[0]), "ids[None]"),
+        (lambda: decoder()(ids_of().float()), "ids.long()"),
+        (lambda: decoder()(ids_of() + 1), "ids must lie between 0 and 12, got 13"),
+        (lambda: decoder()(ids_of() - 2), "between 0 and 12, got -1"),
+        (lambda: decoder()(ids_of()[:, :0]), "at least one token, got ids.shape=(2, 0)"),
+        (lambda: decoder()(ids_of(), torch.ones(B, N) > 0), "attn_mask[:, None, None, :]"),
+    ],
+)
+def test_inputs_that_do_not_fit(call, said):
+    assert said in error_of(call)

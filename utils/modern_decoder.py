@@ -1,0 +1,409 @@
+"""The decoder of today's language models: RMSNorm, SwiGLU, rotary, grouped queries (chapter 13)."""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from utils.masking import causal_mask, check_mask
+from utils.positions import TokenEmbedding
+from utils.shapes import check_positive, check_shape
+
+
+class RMSNorm(nn.Module):
+    """Divide every token by its root mean square, and weight the result number by number.
+
+    LayerNorm without its two shifts: no mean is subtracted, no bias is added.
+
+    Args:
+        width: numbers in the last axis, e or d.
+        eps: what keeps the root from being 0.
+
+    Shape:
+        x       (..., width)
+        result  (..., width)
+
+    Raises:
+        ValueError: a width below 1, or an input of another width.
+
+    Source: Zhang and Sennrich 2019, section 3; chapter 13.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-6):
+        super().__init__()
+        check_positive("RMSNorm", width=width)
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1:] != self.weight.shape:
+            raise ValueError(
+                f"RMSNorm: x must have shape (..., {len(self.weight)}), "
+                f"got x.shape={tuple(x.shape)}. Build RMSNorm with the width of the last axis."
+            )
+        wide = x.to(_at_least_float32(x))  # the squares of half precision overflow above 255
+        normed = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
+        return self.weight * normed.to(x.dtype)
+
+
+class GatedFeedForward(nn.Module):
+    """Work on every token by itself, with one projection that opens and shuts another (SwiGLU).
+
+    Args:
+        embed_dim: width of a token, e.
+        mlp_dim: inner width, m.
+
+    Shape:
+        x       (b, n, e)
+        inside  (b, n, m)
+        result  (b, n, e)
+
+    Raises:
+        ValueError: a width below 1, or an input of another width.
+
+    Source: Shazeer 2020, equation 6; chapter 13.
+    """
+
+    def __init__(self, embed_dim: int, mlp_dim: int):
+        super().__init__()
+        check_positive("GatedFeedForward", embed_dim=embed_dim, mlp_dim=mlp_dim)
+        self.embed_dim = embed_dim
+        self.gate_proj = nn.Linear(embed_dim, mlp_dim, bias=False)
+        self.act = nn.SiLU()
+        self.up_proj = nn.Linear(embed_dim, mlp_dim, bias=False)
+        self.down_proj = nn.Linear(mlp_dim, embed_dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        fix = f"Tokens have shape (b, n, {self.embed_dim})."
+        check_shape("GatedFeedForward", "x", x, "b n e", fix, e=self.embed_dim)
+        return self.down_proj(self.act(self.gate_proj(x)) * self.up_proj(x))
+
+
+def rotate(x: Tensor, positions: Tensor, base: float = 10_000.0) -> Tensor:
+    """Turn each pair of numbers of a query or key by an angle that grows with its position.
+
+    Pair p is made of numbers p and p + d/2, the halves of Llama; at position t it turns by
+    t * base ** (-2p / d). A dot product of two turned vectors depends on their distance only.
+
+    Args:
+        x: queries or keys, split into heads.
+        positions: the place of each token in its text, from 0.
+        base: the larger, the slower the last pairs turn.
+
+    Shape:
+        x          (b, h, n, d)      d even
+        positions  (n,) or (b, n)
+        result     (b, h, n, d)
+
+    Raises:
+        ValueError: an odd d, a base of 0 or less, or positions that do not fit.
+
+    Source: Su et al. 2021 (RoFormer), section 3.2.2; chapter 13.
+    """
+    check_shape("rotate", "x", x, "b h n d", "Split into heads first: 'b n (h d) -> b h n d'.")
+    check_rotary("rotate", "d", x.shape[-1], base)
+    b, _, n, d = x.shape
+    if tuple(positions.shape) not in [(n,), (b, n)]:
+        raise ValueError(
+            f"rotate: positions must have shape ({n},) or ({b}, {n}), "
+            f"got positions.shape={tuple(positions.shape)}. Of tokens from the beginning they "
+            f"are torch.arange({n})."
+        )
+    exact = _at_least_float32(x)  # in half precision neighbours far from 0 share one position
+    pairs = torch.arange(0, d, 2, device=x.device, dtype=exact)
+    angles = positions[..., None].to(exact) * base ** (-pairs / d)  # (n, d/2) or (b, n, d/2)
+    if angles.ndim == 3:
+        angles = angles[:, None]  # (b, 1, n, d/2): the same for every head
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x.chunk(2, dim=-1)  # (b, h, n, d/2) each
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+
+
+class GroupedQueryAttention(nn.Module):
+    """Let every token gather from all tokens, where several heads of queries share keys and values.
+
+    Queries and keys are turned by their positions (rotary), so the layer knows the order. As many
+    heads of keys as of queries is multi-head attention, one is multi-query attention.
+
+    Args:
+        embed_dim: width of a token, e.
+        num_heads: heads of queries, h.
+        num_kv_heads: heads of keys and values, g; each serves h / g heads of queries.
+        head_dim: width of one head, d, even; None: embed_dim / num_heads.
+        base: see `rotate`.
+        bias: add one to queries, keys and values, as Qwen2 does.
+        qk_norm: normalise each query and key over its d numbers before it is turned, as Qwen3
+            does.
+        norm_eps: see `RMSNorm`; of these norms.
+
+    Shape:
+        x          (b, i, e)
+        attn_mask  bool, True = may attend, broadcastable to (b, h, i, j)
+        positions  (i,) or (b, i); None: they go on from the cache, or start from 0
+        cache      None, or keys and values of earlier tokens: they come first, so j is longer
+        result     (b, i, e)
+
+    Raises:
+        ValueError: heads that do not divide, an odd head_dim, a base of 0 or less, inputs of
+            another rank or width, or a bad mask.
+
+    Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 (multi-query); chapter 13.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int | None = None,
+        base: float = 10_000.0,
+        bias: bool = False,
+        qk_norm: bool = False,
+        norm_eps: float = 1e-6,
+    ):
+        super().__init__()
+        check_positive(
+            "GroupedQueryAttention",
+            embed_dim=embed_dim,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+        )
+        if num_heads % num_kv_heads:
+            divisors = [g for g in range(1, num_heads + 1) if num_heads % g == 0]
+            raise ValueError(
+                "GroupedQueryAttention: num_heads must be a multiple of num_kv_heads, "
+                f"got num_heads={num_heads} and num_kv_heads={num_kv_heads}. "
+                f"Pick num_kv_heads from {divisors}, or change num_heads."
+            )
+        if head_dim is None:
+            if embed_dim % num_heads:
+                raise ValueError(
+                    "GroupedQueryAttention: without a head_dim embed_dim must be a multiple of "
+                    f"num_heads, got embed_dim={embed_dim} and num_heads={num_heads}. "
+                    "Pass head_dim, or change one of the two."
+                )
+            head_dim = embed_dim // num_heads
+        check_positive("GroupedQueryAttention", head_dim=head_dim)
+        check_rotary("GroupedQueryAttention", "head_dim", head_dim, base)
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.base = base
+        self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
+        self.q_norm = RMSNorm(head_dim, norm_eps) if qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(head_dim, norm_eps) if qk_norm else nn.Identity()
+        self.out_proj = nn.Linear(num_heads * head_dim, embed_dim, bias=False)
+
+    def forward(
+        self,
+        x: Tensor,
+        attn_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache=None,
+    ) -> Tensor:
+        fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
+        check_shape("GroupedQueryAttention", "x", x, "b i e", fix, e=self.embed_dim)
+        if positions is None:
+            start = 0 if cache is None else cache.length
+            positions = torch.arange(start, start + x.shape[1], device=x.device)
+        q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
+        k = rearrange(self.k_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
+        v = rearrange(self.v_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
+        q = rotate(self.q_norm(q), positions, self.base)
+        k = rotate(self.k_norm(k), positions, self.base)
+        if cache is not None:
+            k, v = cache.extend(self, k, v)  # earlier keys come first, turned already
+        shape = (x.shape[0], self.num_heads, x.shape[1], k.shape[2])
+        check_mask("GroupedQueryAttention", attn_mask, shape)
+        # enable_gqa: query head number a meets key head number a // (h / g)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, enable_gqa=True)
+        return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+
+
+class ModernBlock(nn.Module):
+    """Grouped queries, then a gated feed-forward, each normalised before and added to the stream.
+
+    Args:
+        embed_dim: width of a token, e.
+        num_heads: heads of queries, h.
+        num_kv_heads: heads of keys and values, g.
+        mlp_dim: inner width of the feed-forward, m.
+        head_dim: width of one head, d, even; None: embed_dim / num_heads.
+        base: see `rotate`.
+        bias: see `GroupedQueryAttention`.
+        qk_norm: see `GroupedQueryAttention`.
+        norm_eps: see `RMSNorm`; of all norms.
+
+    Shape:
+        x          (b, i, e)
+        attn_mask  bool, True = may attend, broadcastable to (b, h, i, j)
+        positions  (i,) or (b, i); None: they go on from the cache, or start from 0
+        cache      None, or what the attention saw of earlier tokens
+        result     (b, i, e)
+
+    Raises:
+        ValueError: as `GroupedQueryAttention` and `GatedFeedForward`.
+
+    Source: Touvron et al. 2023 (Llama), section 2.2; chapter 13.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        mlp_dim: int,
+        head_dim: int | None = None,
+        base: float = 10_000.0,
+        bias: bool = False,
+        qk_norm: bool = False,
+        norm_eps: float = 1e-6,
+    ):
+        super().__init__()
+        check_positive("ModernBlock", embed_dim=embed_dim)
+        self.norm1 = RMSNorm(embed_dim, norm_eps)
+        self.attn = GroupedQueryAttention(
+            embed_dim, num_heads, num_kv_heads, head_dim, base, bias, qk_norm, norm_eps
+        )
+        self.norm2 = RMSNorm(embed_dim, norm_eps)
+        self.mlp = GatedFeedForward(embed_dim, mlp_dim)
+
+    def forward(
+        self,
+        x: Tensor,
+        attn_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache=None,
+    ) -> Tensor:
+        x = x + self.attn(self.norm1(x), attn_mask, positions, cache)
+        return x + self.mlp(self.norm2(x))
+
+
+class ModernDecoder(nn.Module):
+    """Score every possible next token, with the parts of Llama, Qwen2 and Qwen3.
+
+    Causal by itself; it has no table of positions, so no longest length. Llama is the default,
+    Qwen2 has `bias=True`, Qwen3 `qk_norm=True`.
+
+    Args:
+        vocab_size: number of different tokens.
+        embed_dim: width of a token, e.
+        num_heads: heads of queries, h.
+        num_kv_heads: heads of keys and values, g.
+        mlp_dim: inner width of the feed-forward, m.
+        num_layers: number of blocks.
+        head_dim: width of one head, d, even; None: embed_dim / num_heads.
+        base: see `rotate`.
+        bias: see `GroupedQueryAttention`.
+        qk_norm: see `GroupedQueryAttention`.
+        tied: read the scores off with the table of embeddings instead of weights of their own.
+        norm_eps: see `RMSNorm`; of all norms.
+
+    Shape:
+        ids        (b, n), integers
+        attn_mask  bool, True = may attend, broadcastable to (b, h, n, j); padding, for example.
+                   Later tokens are hidden anyway.
+        cache      None, or what each block saw of earlier tokens: then j is longer than n
+        result     (b, n, vocab_size)
+
+    Raises:
+        ValueError: as `GroupedQueryAttention` and `TokenEmbedding`, no layers, or no tokens.
+
+    Source: Touvron et al. 2023 (Llama), Yang et al. 2024 and 2025 (Qwen2, Qwen3); chapter 13.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        embed_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        mlp_dim: int,
+        num_layers: int,
+        head_dim: int | None = None,
+        base: float = 10_000.0,
+        bias: bool = False,
+        qk_norm: bool = False,
+        tied: bool = False,
+        norm_eps: float = 1e-6,
+    ):
+        super().__init__()
+        check_positive(
+            "ModernDecoder", vocab_size=vocab_size, embed_dim=embed_dim, num_layers=num_layers
+        )
+        # rotary says where a token stands, so the tokens have no positions and no longest length
+        self.embedding = TokenEmbedding(
+            vocab_size, embed_dim, max_length=1, positions=None, scale=False
+        )
+        self.layers = nn.ModuleList(
+            ModernBlock(
+                embed_dim,
+                num_heads,
+                num_kv_heads,
+                mlp_dim,
+                head_dim,
+                base,
+                bias,
+                qk_norm,
+                norm_eps,
+            )
+            for _ in range(num_layers)
+        )
+        self.norm = RMSNorm(embed_dim, norm_eps)
+        self.head = nn.Linear(embed_dim, vocab_size, bias=False)
+        if tied:
+            self.head.weight = self.embedding.tokens.weight
+
+    def forward(self, ids: Tensor, attn_mask: Tensor | None = None, cache=None) -> Tensor:
+        fix = "Ids have shape (b, n); one sequence alone is ids[None]."
+        check_shape("ModernDecoder", "ids", ids, "b n", fix)
+        if not ids.shape[1]:
+            raise ValueError(
+                "ModernDecoder: there must be at least one token, "
+                f"got ids.shape={tuple(ids.shape)}. Begin an empty text with a token for begin."
+            )
+        start = 0 if cache is None else cache.length
+        end = start + ids.shape[1]
+        mask = causal_mask(end, ids.device)[start:]  # (n, j): row i is the token at start + i
+        if attn_mask is not None:
+            shape = (ids.shape[0], self.layers[0].attn.num_heads, *mask.shape)
+            check_mask("ModernDecoder", attn_mask, shape)
+            mask = mask & attn_mask
+        positions = torch.arange(start, end, device=ids.device)
+        x = self.embedding(ids)  # (b, n, e)
+        for layer in self.layers:
+            x = layer(x, mask, positions, cache)
+        return self.head(self.norm(x))
+
+
+def check_rotary(where: str, name: str, width: int, base: float) -> None:
+    """Raise a `ValueError` unless vectors of this width can be turned in pairs.
+
+    Args:
+        where: the public name that the error begins with.
+        name: what the caller calls the width.
+        width: the number of numbers to be paired.
+        base: of the angles.
+
+    Raises:
+        ValueError: an odd width, or a base of 0 or less.
+
+    Source: chapter 13.
+    """
+    if width % 2:
+        raise ValueError(
+            f"{where}: {name} must be even, since rotary positions turn pairs of numbers, "
+            f"got {name}={width}. Take {width + 1}."
+        )
+    if not base > 0:
+        raise ValueError(
+            f"{where}: base must be greater than 0, got base={base}. Llama's is base=10_000.0."
+        )
+
+
+def _at_least_float32(x: Tensor) -> torch.dtype:
+    """Return the type of x, or float32 where that is more exact."""
+    return torch.promote_types(x.dtype, torch.float32)
