@@ -1,8 +1,11 @@
-"""From text to ids: special ids, a vocabulary, padding, and the course's sentences (chapter 09)."""
+"""From text to ids: special ids, a vocabulary, padding, and pieces, sentences (chapter 09)."""
 
+import io
+import re
 from collections.abc import Iterable, Sequence
 
 import torch
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from torch import Tensor
 
 from utils.images import resource
@@ -166,3 +169,74 @@ def load_sentences() -> list[tuple[str, str]]:
     """
     lines = resource("sentences.tsv").read_text(encoding="utf-8").splitlines()
     return [(english, korean) for english, korean in (line.split("\t") for line in lines[1:])]
+
+
+def train_pieces(
+    sentences: Iterable[str], vocab_size: int, byte_fallback: bool = True
+) -> SentencePieceProcessor:
+    """Learn pieces of words from sentences: byte-pair encoding by SentencePiece.
+
+    The ids are those of this file: 0 to 3 are special. With `byte_fallback`, 256 ids stand for
+    single bytes, so that every text becomes ids and comes back from them letter by letter. The one
+    exception is the sign "▁", which stands for a space in pieces and comes back as one.
+
+    >>> pieces = train_pieces(["low lower lowest"], 275)
+    >>> pieces.encode("lowest low", out_type=str), pieces.decode(pieces.encode("lowest low"))
+    (['▁lowest', '▁low'], 'lowest low')
+
+    Args:
+        sentences: what to learn from.
+        vocab_size: number of ids, the special ones, bytes and letters included.
+        byte_fallback: cut a letter that the sentences lack into its bytes; else it is `UNKNOWN`.
+
+    Returns:
+        SentencePiece's processor: `encode(text)` (also with `out_type=str`, `add_bos=True`,
+        `add_eos=True`), `decode(ids)`, `id_to_piece(i)`, `get_piece_size()`.
+
+    Raises:
+        ValueError: nothing to learn from, or more or fewer ids than the sentences have pieces for.
+
+    Source: Sennrich et al. 2016; Kudo and Richardson 2018 (SentencePiece); chapter 09.
+    """
+    check_positive("train_pieces", vocab_size=vocab_size)
+    lines = list(sentences)
+    if isinstance(sentences, str) or not all(isinstance(line, str) for line in lines):
+        raise ValueError(
+            f"train_pieces: sentences must be a list of texts, got {type(sentences).__name__}. "
+            "One text alone is [text]."
+        )
+    letters = {"▁", *"".join(lines)} - {" "}
+    least = len(SPECIAL) + 256 * byte_fallback + len(letters)
+    if not any(lines) or vocab_size < least:
+        raise ValueError(
+            "train_pieces: vocab_size must count the special ids, the bytes and every letter, "
+            f"got vocab_size={vocab_size} for {len(letters) - 1} letters. "
+            f"Pass sentences, and at least {least}."
+        )
+    written = io.BytesIO()
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=written,
+            vocab_size=vocab_size,
+            model_type="bpe",
+            byte_fallback=byte_fallback,
+            character_coverage=1.0,  # every letter of the sentences gets an id
+            normalization_rule_name="identity",  # by default "①" would come back as "1"
+            remove_extra_whitespaces=False,
+            pad_id=PADDING,
+            bos_id=BEGIN,
+            eos_id=END,
+            unk_id=UNKNOWN,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        most = re.search(r"value <= (\d+)", str(error))
+        if most is None:
+            raise
+        raise ValueError(
+            "train_pieces: vocab_size must not ask for more pieces than the sentences have, "
+            f"got vocab_size={vocab_size}. Pass at most {most.group(1)}, or more sentences."
+        ) from error
+    return SentencePieceProcessor(model_proto=written.getvalue())

@@ -30,9 +30,7 @@ def random_model(vocabulary, seed, sharp=2.0):
 
 
 def log_probability(next_scores, ids):
-    return sum(
-        next_scores(torch.tensor([ids[:t]]))[0, ids[t]].item() for t in range(1, len(ids))
-    )
+    return sum(next_scores(torch.tensor([ids[:t]]))[0, ids[t]].item() for t in range(1, len(ids)))
 
 
 def every_sentence(next_scores, vocabulary, max_length, length_penalty):

@@ -22,6 +22,7 @@ from utils.text import (
     load_sentences,
     pad,
     padding_mask_of_ids,
+    train_pieces,
 )
 
 tried = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -146,3 +147,77 @@ def test_the_sentences_were_not_made_from_templates():
         assert len(set(words)) > 750, "few words, often used, would be a template's"
         openings = Counter(" ".join(one.split()[:3]) for one in language)
         assert max(openings.values()) <= 5, openings.most_common(3)
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    return train_pieces([one for pair in load_sentences() for one in pair], 2000)
+
+
+def test_the_sentences_are_cut_into_pieces(pieces):
+    assert pieces.encode("Winter is cold.", out_type=str) == ["▁W", "inter", "▁is", "▁cold", "."]
+    cut = pieces.encode("겨울은 추워요.", out_type=str)
+    assert cut == ["▁겨울", "은", "▁", "추", "워요", "."]
+    assert pieces.get_piece_size() == 2000
+
+
+def test_the_special_ids_are_the_ones_of_this_file(pieces):
+    special = pieces.pad_id(), pieces.bos_id(), pieces.eos_id(), pieces.unk_id()
+    assert special == (PADDING, BEGIN, END, UNKNOWN)
+    ids = pieces.encode("Winter is cold.", add_bos=True, add_eos=True)
+    assert (ids[0], ids[-1]) == (BEGIN, END) and pieces.decode(ids) == "Winter is cold."
+    assert BEGIN not in pieces.encode("<s> </s> <pad>") and END not in pieces.encode("</s>")
+
+
+@settings(tried, max_examples=200)
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁")))
+def test_any_text_comes_back_from_its_pieces(pieces, text):
+    ids = pieces.encode(text)
+    assert pieces.decode(ids) == text
+    assert UNKNOWN not in ids and all(3 < one < 2000 for one in ids)
+
+
+def test_the_one_sign_that_does_not_come_back(pieces):
+    assert pieces.decode(pieces.encode("a▁b")) == "a b"
+
+
+def test_every_sentence_comes_back_and_the_same_pieces_are_learned_again(pieces):
+    for pair in load_sentences():
+        for one in pair:
+            assert pieces.decode(pieces.encode(one)) == one
+    again = train_pieces([one for pair in load_sentences() for one in pair], 2000)
+    assert again.serialized_model_proto() == pieces.serialized_model_proto()
+
+
+def test_without_bytes_a_new_letter_is_unknown():
+    small = train_pieces(["low lower lowest"], 14, byte_fallback=False)
+    assert UNKNOWN in small.encode("slow") + small.encode("low!")
+    assert UNKNOWN not in small.encode("wore tows")
+
+
+def test_learning_says_nothing(capfd):
+    train_pieces(["low lower lowest"], 270)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "call, said, mended",
+    [
+        (lambda: train_pieces([], 300), "Pass sentences", None),
+        (lambda: train_pieces([""], 300), "Pass sentences", None),
+        (lambda: train_pieces("abc", 300), "[text]", lambda: train_pieces(["abc"], 265)),
+        (lambda: train_pieces(["ab", 3], 300), "a list of texts", None),
+        (lambda: train_pieces(["ab"], 0), "vocab_size must be an integer of at least 1", None),
+        (lambda: train_pieces(["ab"], 262), "at least 263", lambda: train_pieces(["ab"], 263)),
+        (
+            lambda: train_pieces(["ab"], 6, byte_fallback=False),
+            "at least 7",
+            lambda: train_pieces(["ab"], 7, byte_fallback=False),
+        ),
+        (lambda: train_pieces(["ab"], 300), "at most 266", lambda: train_pieces(["ab"], 266)),
+    ],
+)
+def test_pieces_that_cannot_be_learned(call, said, mended):
+    assert said in error_of(call)
+    if mended:
+        mended()
