@@ -1,5 +1,6 @@
 """Scaled dot-product attention and its several heads (chapters 02 to 05)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -65,6 +66,23 @@ def scaled_dot_product_attention(
     return einsum(weights, v, "... i j, ... j dv -> ... i dv"), weights
 
 
+class Cache(ABC):
+    """Keep the keys and values of earlier tokens for each layer, as `KeyValueCache` does.
+
+    Shape:
+        length  the number c of tokens that it holds
+        extend  k, v (b, h, n, d) of new tokens -> (b, h, c + n, d) of all, the earlier ones first
+
+    Source: utils.generation; chapter 12.
+    """
+
+    length: int
+
+    @abstractmethod
+    def extend(self, layer: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the keys and values of new tokens to those of this layer; return all of them."""
+
+
 class MultiHeadAttention(nn.Module):
     """Let every token gather from all tokens, in several heads with weights of their own.
 
@@ -80,13 +98,14 @@ class MultiHeadAttention(nn.Module):
         x          (b, i, e)
         context    (b, j, e)        keys and values come from it; x itself when it is None
         attn_mask  bool, True = may attend, broadcastable to (b, h, i, j)
+        cache      None, or keys and values of earlier tokens: they come first, so j is longer
         result     (b, i, e)
 
     Raises:
         ValueError: heads that do not divide embed_dim, a dropout outside [0, 1), inputs of
             another rank, width or batch, or a bad mask.
 
-    Source: Vaswani et al. 2017, section 3.2.2; chapter 04, masks chapter 05.
+    Source: Vaswani et al. 2017, section 3.2.2; chapter 04, masks chapter 05, cache chapter 12.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0):
@@ -110,13 +129,20 @@ class MultiHeadAttention(nn.Module):
         self.recorded: list[Tensor] | None = None  # set by record_attention
 
     def forward(
-        self, x: Tensor, context: Tensor | None = None, attn_mask: Tensor | None = None
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        attn_mask: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         context = x if context is None else context
-        self._check(x, context, attn_mask)
+        self._check(x, context)
         q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
         k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
         v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
+        if cache is not None:
+            k, v = cache.extend(self, k, v)
+        check_mask("MultiHeadAttention", attn_mask, (*q.shape[:3], k.shape[2]))
         if self.recorded is None:
             mixed = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=attn_mask, dropout_p=self.dropout if self.training else 0.0
@@ -128,14 +154,12 @@ class MultiHeadAttention(nn.Module):
                 mixed = F.dropout(weights, self.dropout) @ v
         return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
 
-    def _check(self, x: Tensor, context: Tensor, attn_mask: Tensor | None) -> None:
-        """Raise a `ValueError` unless tokens, context and mask fit the layer and each other."""
+    def _check(self, x: Tensor, context: Tensor) -> None:
+        """Raise a `ValueError` unless tokens and context fit the layer and each other."""
         fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
         sizes = {"e": self.embed_dim}
         check_shape("MultiHeadAttention", "x", x, "b i e", fix, **sizes)
         check_shape("MultiHeadAttention", "context", context, "b j e", fix, b=x.shape[0], **sizes)
-        scores_shape = (x.shape[0], self.num_heads, x.shape[1], context.shape[1])
-        check_mask("MultiHeadAttention", attn_mask, scores_shape)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from utils.attention import MultiHeadAttention, check_dropout
+from utils.attention import Cache, MultiHeadAttention, check_dropout
 from utils.shapes import check_positive, check_shape
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
@@ -75,6 +75,7 @@ class EncoderBlock(nn.Module):
     Shape:
         x          (b, n, e)
         attn_mask  bool, True = may attend, broadcastable to (b, h, n, n)
+        cache      None, or what the attention saw of earlier tokens (chapter 12)
         result     (b, n, e)
 
     Raises:
@@ -102,11 +103,13 @@ class EncoderBlock(nn.Module):
         self.mlp = FeedForward(embed_dim, mlp_dim, dropout, activation)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
         if self.norm_first:
-            x = x + self.dropout(self.attn(self.norm1(x), attn_mask=attn_mask))
+            x = x + self.dropout(self.attn(self.norm1(x), attn_mask=attn_mask, cache=cache))
             return x + self.dropout(self.mlp(self.norm2(x)))
-        x = self.norm1(x + self.dropout(self.attn(x, attn_mask=attn_mask)))
+        x = self.norm1(x + self.dropout(self.attn(x, attn_mask=attn_mask, cache=cache)))
         return self.norm2(x + self.dropout(self.mlp(x)))
 
 
@@ -126,6 +129,7 @@ class Encoder(nn.Module):
     Shape:
         x          (b, n, e)
         attn_mask  bool, True = may attend, broadcastable to (b, h, n, n); the same in all blocks
+        cache      None, or what the attention of each block saw of earlier tokens (chapter 12)
         result     (b, n, e)
 
     Raises:
@@ -153,7 +157,9 @@ class Encoder(nn.Module):
         )
         self.norm = nn.LayerNorm(embed_dim, eps=norm_eps) if norm_first else nn.Identity()
 
-    def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
         for layer in self.layers:
-            x = layer(x, attn_mask)
+            x = layer(x, attn_mask, cache)
         return self.norm(x)

@@ -1,11 +1,12 @@
-"""Write a sequence token by token (chapters 11 and 12)."""
+"""Write a sequence token by token: beam search, drawing, and a cache (chapters 11 and 12)."""
 
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from utils.shapes import check_positive
+from utils.attention import Cache
+from utils.shapes import check_positive, check_shape
 
 
 @torch.no_grad()
@@ -98,3 +99,189 @@ def _checked(step: Tensor, beams: Tensor, start_id: int, end_id: int) -> Tensor:
             f"got {step.max().item():.4g}. Apply log_softmax(dim=-1) to the scores."
         )
     return step
+
+
+class KeyValueCache(Cache):
+    """Keep the keys and values of all tokens so far, so that only new tokens are computed.
+
+    Pass the same one to every call of a model: `model(ids[:, :5], cache=cache)`, then
+    `model(ids[:, 5:6], cache=cache)`. Each layer keeps its own pair.
+
+    Shape:
+        length  the number c of tokens that it holds
+        extend  k, v (b, h, n, d) of the new tokens -> (b, h, c + n, d) of all
+
+    Raises:
+        ValueError: keys of another batch, number of heads or width than those it holds.
+
+    Source: chapter 12.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def length(self) -> int:
+        """How many tokens the first layer has given so far."""
+        return next((k.shape[2] for k, _ in self._held.values()), 0)
+
+    def extend(self, layer: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the new keys and values to those of this layer, and return all of them."""
+        if layer in self._held:
+            earlier = self._held[layer]
+            sizes = [(*held.shape[:2], held.shape[3]) for held in (earlier[0], k)]
+            if sizes[0] != sizes[1]:
+                raise ValueError(
+                    "KeyValueCache: new keys must have the batch, heads and width of the earlier "
+                    f"ones, got (b, h, d)={sizes[1]} after {sizes[0]}. "
+                    "Begin every batch with a new KeyValueCache()."
+                )
+            k, v = (torch.cat(pair, dim=2) for pair in zip(earlier, (k, v), strict=True))
+        self._held[layer] = k, v
+        return k, v
+
+
+def next_probabilities(
+    scores: Tensor,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> Tensor:
+    """Turn the scores of one place into the probabilities that a token is drawn with.
+
+    The three cuts follow one another: temperature, then top-k, then top-p.
+
+    Args:
+        scores: what the model says about the next token.
+        temperature: divides the scores: below 1 sharper, above 1 flatter; 0 leaves the best alone.
+        top_k: keep the k most probable tokens only.
+        top_p: keep the fewest tokens, most probable first, whose probabilities reach p together.
+
+    Shape:
+        scores  (..., vocabulary)
+        result  (..., vocabulary), each row sums to 1
+
+    Raises:
+        ValueError: a temperature below 0, a top_k below 1, or a top_p outside (0, 1].
+
+    Source: Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p); chapter 12.
+    """
+    _check_choice("next_probabilities", temperature, top_k, top_p)
+    if temperature == 0:
+        return torch.zeros_like(scores).scatter(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
+    scores = scores / temperature
+    order = scores.argsort(dim=-1, descending=True, stable=True)
+    ranked = scores.gather(-1, order)
+    if top_k is not None:
+        ranked = ranked.masked_fill(torch.arange(ranked.shape[-1]) >= top_k, -torch.inf)
+    ranked = ranked.softmax(dim=-1)
+    if top_p is not None:
+        before = ranked.cumsum(dim=-1) - ranked  # what more probable tokens have together
+        ranked = ranked.masked_fill(before >= top_p, 0.0)
+        ranked = ranked / ranked.sum(dim=-1, keepdim=True)
+    return torch.zeros_like(scores).scatter(-1, order, ranked)
+
+
+@torch.no_grad()
+def generate(
+    model: nn.Module,
+    ids: Tensor,
+    steps: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    end_id: int | None = None,
+    seed: int | None = None,
+    cache: bool = True,
+) -> Tensor:
+    """Write on: draw a token from the model's own probabilities, append it, and begin again.
+
+    The model runs in eval mode, and its mode is put back. Tokens are drawn on the CPU, so a seed
+    means the same on every device.
+
+    Args:
+        model: a causal model, `model(ids, cache=...)` -> scores (b, n, vocabulary).
+        ids: the beginnings, all of one length.
+        steps: how many tokens to write.
+        temperature: see `next_probabilities`; 0 always takes the best token (greedy).
+        top_k: see `next_probabilities`.
+        top_p: see `next_probabilities`.
+        end_id: the id that ends a text: from there on its row is filled with it.
+        seed: of the draws; None takes PyTorch's own generator.
+        cache: keep keys and values in a `KeyValueCache`; False computes everything anew for each
+            token, with the same result.
+
+    Shape:
+        ids     (b, n), integers
+        result  (b, n + steps), the beginning included
+
+    Raises:
+        ValueError: no beginning, steps below 1, a text longer than the model's positions, a model
+            that looks both ways, or as `next_probabilities`.
+
+    Source: chapter 12.
+    """
+    _check_start(model, ids, steps)
+    _check_choice("generate", temperature, top_k, top_p)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    held = KeyValueCache() if cache else None
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        ended = torch.zeros_like(ids[:, 0], dtype=torch.bool)  # (b,)
+        for _ in range(steps):
+            if held is None:
+                scores = model(ids)[:, -1]
+            else:
+                scores = model(ids[:, held.length :], cache=held)[:, -1]  # (b, vocabulary)
+            choice = next_probabilities(scores.float().cpu(), temperature, top_k, top_p)
+            drawn = torch.multinomial(choice, 1, generator=generator).to(ids)  # (b, 1)
+            if end_id is not None:
+                drawn = drawn.masked_fill(ended[:, None], end_id)
+                ended = ended | (drawn[:, 0] == end_id)
+            ids = torch.cat([ids, drawn], dim=1)
+        return ids
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _check_choice(where: str, temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Refuse numbers with which no token could be chosen."""
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(
+            f"{where}: temperature must be a number of at least 0, got temperature={temperature}. "
+            "0 always takes the best token, 1 leaves the probabilities as they are."
+        )
+    if top_k is not None:
+        check_positive(where, top_k=top_k)
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(
+            f"{where}: top_p must be a share above 0 and up to 1, got top_p={top_p}. "
+            "Pass for example top_p=0.9, or None for all tokens."
+        )
+
+
+def _check_start(model: nn.Module, ids: Tensor, steps: int) -> None:
+    """Refuse a beginning that the model cannot write on, before anything is computed."""
+    check_positive("generate", steps=steps)
+    check_shape("generate", "ids", ids, "b n", "One beginning alone is ids[None].")
+    if not ids.shape[1]:
+        raise ValueError(
+            "generate: a text needs a beginning, got ids without a token. "
+            "Begin with the id that begins every text, for example torch.tensor([[1]])."
+        )
+    if not getattr(model, "causal", True):
+        raise ValueError(
+            "generate: the model must be causal, got causal=False. "
+            "A model that looks both ways fills blanks; to write on, train one with causal=True."
+        )
+    # The last token is written, but never read.
+    longest, needed = getattr(model, "max_length", None), ids.shape[1] + steps - 1
+    if longest is not None and needed > longest:
+        raise ValueError(
+            f"generate: the model has positions for {longest} tokens, got a beginning of "
+            f"{ids.shape[1]} and steps={steps}, which needs {needed}. "
+            f"Shorten the beginning, or write {max(longest - ids.shape[1] + 1, 0)} steps."
+        )

@@ -1,0 +1,80 @@
+"""One stack of blocks, two language models: GPT looks back, BERT looks both ways (chapter 12)."""
+
+from torch import Tensor, nn
+
+from utils.attention import Cache
+from utils.encoder import Encoder
+from utils.masking import causal_mask, check_mask
+from utils.positions import TokenEmbedding
+from utils.shapes import check_positive
+
+
+class LanguageModel(nn.Module):
+    """Give, at every place of a text, a score to every token of the vocabulary.
+
+    Args:
+        vocab_size: number of ids.
+        embed_dim: width of a token, e.
+        num_heads: number of heads, h.
+        mlp_dim: inner width of the feed-forward, m.
+        num_layers: number of blocks.
+        max_length: longest text, in tokens.
+        causal: True lets every token see itself and what stands before it, as GPT does: the scores
+            at a place are for the token after it. False lets it see both sides, as BERT does: the
+            scores at a place are for the token that belongs there.
+        dropout: see `EncoderBlock`.
+        tied: True uses one table for both ends: the vectors that ids become are the vectors that
+            the scores compare with.
+
+    Shape:
+        ids        (b, n), integers
+        attn_mask  bool, True = may attend, broadcastable to (b, h, n, n); causal comes on top
+        cache      None, or a `KeyValueCache` with the c tokens before these: keys are c + n then
+        result     (b, n, vocab_size)
+
+    Raises:
+        ValueError: as `TokenEmbedding` and `Encoder`, a mask that does not fit, or a cache for a
+            model that looks both ways.
+
+    Source: Radford et al. 2018 (GPT), Devlin et al. 2019 (BERT), Press and Wolf 2017 (one table);
+        chapter 12.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        embed_dim: int,
+        num_heads: int,
+        mlp_dim: int,
+        num_layers: int,
+        max_length: int,
+        causal: bool = True,
+        dropout: float = 0.0,
+        tied: bool = True,
+    ):
+        super().__init__()
+        check_positive("LanguageModel", vocab_size=vocab_size, max_length=max_length)
+        self.num_heads, self.max_length, self.causal = num_heads, max_length, causal
+        self.embedding = TokenEmbedding(vocab_size, embed_dim, max_length)
+        self.encoder = Encoder(num_layers, embed_dim, num_heads, mlp_dim, dropout)
+        self.head = nn.Linear(embed_dim, vocab_size, bias=False)
+        if tied:
+            self.head.weight = self.embedding.tokens.weight
+
+    def forward(
+        self, ids: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        start = 0 if cache is None else cache.length  # how many tokens came before these
+        tokens = self.embedding(ids, start)  # (b, n, e)
+        end = start + ids.shape[1]
+        check_mask("LanguageModel", attn_mask, (ids.shape[0], self.num_heads, ids.shape[1], end))
+        if self.causal:
+            causal = causal_mask(end, ids.device)[start:]  # (n, end): the rows of these tokens
+            attn_mask = causal if attn_mask is None else attn_mask & causal
+        elif cache is not None:
+            raise ValueError(
+                "LanguageModel: a cache needs causal=True, got causal=False. "
+                "Where tokens see what comes after them, earlier keys change with every new token."
+            )
+        return self.head(self.encoder(tokens, attn_mask, cache))
