@@ -8,35 +8,49 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS, POSITIONS
+from attention_clinic.bugs import BUGS, POSITIONS, VARIANTS
 from attention_clinic.engine.forms import State, simplest
-from attention_clinic.engine.patient import undisturbed
+from attention_clinic.engine.patient import Patient, undisturbed
 from attention_clinic.engine.report import Report, explain
 
 
-def diagnose_positions(positions: Tensor | Callable[..., Any], embed_dim: int = 16) -> Report:
+def diagnose_positions(
+    positions: Tensor | Callable[..., Any], embed_dim: int = 16, *, base: float = 10_000.0
+) -> Report:
     """Compare a table of sines and cosines with the one of the 2017 paper.
 
     Args:
-        positions: the table, or a function of (number of tokens, embed_dim) that makes it.
-        embed_dim: the even width with which a function is called.
+        positions: the table; a function of (number of tokens, embed_dim) that makes it; or a
+            module that adds it to tokens.
+        embed_dim: the even width with which a function is called; a module's own is found.
+        base: the number whose powers are the lengths of the waves.
 
     Shape:
-        positions  (n, e) or (1, n, e)
+        positions  (n, e) or (1, n, e); a module takes and returns (b, n, e)
 
     Returns:
         A `Report`: print it, or ask for `healthy` and `explanations`.
 
     Raises:
-        ValueError: a table of another rank.
+        ValueError: a table of another rank, a base below 1, or a module that does not run.
     """
+    if isinstance(base, bool) or not isinstance(base, int | float) or not base > 1:
+        raise ValueError(
+            f"diagnose_positions: base must be above 1, got base={base!r}. The paper takes 10000."
+        )
     name = "positions"
     ids: list[str] = []
+    table: Any = positions
     with undisturbed(), torch.no_grad():
-        table = positions
-        if not isinstance(positions, Tensor):
+        if isinstance(positions, nn.Module):
+            name = type(positions).__name__
+            table = added(positions, embed_dim)
+            if table is None:
+                found = explain([BUGS["pos-batch-axis"]], what="table")
+                return Report(name, False, (found,), checked=("what it adds to two samples",))
+        elif not isinstance(positions, Tensor):
             name = getattr(positions, "__name__", type(positions).__name__)
             table = positions(11, embed_dim)
             try:
@@ -53,13 +67,14 @@ def diagnose_positions(positions: Tensor | Callable[..., Any], embed_dim: int = 
         )
     # tables are mostly made in single precision, where an angle of n is off by n * 6e-8
     limit = 1e-6 * max(10, len(table))
-    checked = ["sines and cosines, place by place"] + ["an odd width"] * callable(positions)
+    checked = ["sines and cosines, place by place"]
+    checked += ["an odd width"] * (callable(positions) and not isinstance(positions, nn.Module))
 
     def difference(state: State) -> float | None:
         gap = float((state["made"] - table).abs().max())
         return gap if gap <= limit else None
 
-    found = simplest(POSITIONS, {"given": table}, difference)
+    found = simplest(POSITIONS, {"given": table, "base": float(base)}, difference)
     explanations = []
     for more, way in found.items() or {(): None}.items():
         bugs = [BUGS[id] for id in (*more, *ids)]
@@ -67,9 +82,49 @@ def diagnose_positions(positions: Tensor | Callable[..., Any], embed_dim: int = 
             gap = way.difference if way else 0.0
             explanations.append(explain(bugs, gap, way.path.detail if way else "", what="table"))
     failing = () if table.isfinite().all() else ("the table holds numbers: it has NaN or infinity",)
+    named = next(iter(found.values())).path.variants if found else ()
     return Report(
-        name, () in found and not ids, tuple(explanations), failing, tuple(checked), tolerance=limit
+        name,
+        () in found and not ids,
+        tuple(explanations),
+        failing,
+        tuple(checked),
+        variants=tuple(VARIANTS[id] for id in named),
+        tolerance=limit,
     )
+
+
+def added(module: nn.Module, embed_dim: int) -> Tensor | None:
+    """Return what a module adds to tokens of zeros, (n, e); None when it counts samples instead.
+
+    Args:
+        module: maps tokens to tokens.
+        embed_dim: the width to try when the module does not say its own.
+
+    Raises:
+        ValueError: a module that runs with no width.
+    """
+    patient = Patient("diagnose_positions", module, own_weights=True)
+    held = [*patient.module.buffers(), *patient.module.parameters(), *vars(patient.module).values()]
+    widths = [t.shape[-1] for t in held if isinstance(t, Tensor) and t.ndim > 1]
+    first: tuple[Exception, tuple] | None = None
+    for width in dict.fromkeys((*widths, embed_dim)):
+        x = patient.tokens(3, 11, width) * 0.0
+        try:
+            y = patient.run(x)
+        except Exception as error:
+            first = first or (error, tuple(x.shape))
+            continue
+        y = y[None] if y.ndim == 2 else y
+        if y.ndim == 3 and y.shape[0] in (1, 3) and y.shape[1:] == (11, width):
+            by_sample = len(y) == 3 and torch.equal(y, y[:, :1].expand_as(y))
+            return None if by_sample and not torch.equal(y[0], y[1]) else y[0]
+    if first is None:
+        raise ValueError(
+            f"diagnose_positions: {patient.name} must map (b, n, e) to (b, n, e), got no width "
+            "with which it does. Pass the table itself."
+        )
+    raise patient.complain(*first) from first[0]
 
 
 def refused(error: Exception, function: Callable[..., Any]) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from attention_clinic import (
     Report,
@@ -14,12 +15,14 @@ from attention_clinic import (
 from patients.bank import CASES, Case
 
 
-def positions(*ids: str) -> Callable:
+def positions(*ids: str, variants: tuple[str, ...] = (), **options) -> Callable:
     """Enter a function that makes a table of positions."""
 
     def enter(make: Callable) -> Callable:
         def examine(seed: int, e: int, h: int) -> Report:
-            return diagnose_positions(make, e)
+            report = diagnose_positions(make, e, **options)
+            assert tuple(variant.id for variant in report.variants) == variants
+            return report
 
         CASES.append(Case(make.__name__, ids, examine, sizes=((16, 1), (10, 1))))
         return make
@@ -43,7 +46,18 @@ def interleaved_loop(n, e):
     )[None]
 
 
-@positions("sincos-halves", "sincos-odd")
+def angles(n, e, power=1.0, base=10000.0):
+    return torch.outer(torch.arange(n), base ** (-power * torch.arange(0, e, 2) / e))
+
+
+def laid(sines, cosines, e):
+    return torch.stack([sines, cosines], dim=2).flatten(1)[:, :e]
+
+
+# ------------------------------------------------------------------- variants, which are right
+
+
+@positions("sincos-odd", variants=("sincos-halves",))
 def halves(n, e):
     angle = torch.outer(torch.arange(n), 10000 ** (-torch.arange(e // 2) / (e // 2)))
     table = torch.empty(n, e)
@@ -51,13 +65,13 @@ def halves(n, e):
     return table
 
 
-@positions("sincos-halves")
+@positions(variants=("sincos-halves",))
 def halves_padded(n, e):
     angle = torch.arange(n)[:, None] / 10000 ** (torch.arange(0, e, 2) / e)
     return torch.cat([angle.sin(), angle.cos()], dim=1)[:, :e]
 
 
-@positions("sincos-halves")
+@positions(variants=("sincos-halves",))
 def halves_cosine_first(n, e):
     place = torch.arange(n).view(-1, 1)
     columns = [
@@ -65,6 +79,114 @@ def halves_cosine_first(n, e):
         for i in range(e)
     ]
     return torch.cat(columns, dim=1).unsqueeze(0)
+
+
+@positions(variants=("sincos-spaced", "sincos-halves"))
+def as_tensor2tensor(n, e):
+    half = e // 2
+    angle = torch.arange(n)[:, None] * torch.exp(
+        -math.log(1e4) / (half - 1) * torch.arange(half + e % 2)
+    )
+    return torch.cat([angle.sin(), angle.cos()], dim=1)[:, :e]
+
+
+@positions(variants=("sincos-start", "sincos-spaced", "sincos-halves"))
+def as_fairseq(n, e):
+    return as_tensor2tensor(n + 2, e)[2:]
+
+
+@positions(variants=("sincos-exchanged",))
+def exchanged(n, e):
+    return laid(angles(n, e).cos(), angles(n, e).sin(), e)
+
+
+# ------------------------------------------------------------------------------- wrong exponents
+
+
+@positions("sincos-exponent")
+def both_indices_doubled(n, e):
+    """i counts two already, and the cosine takes i + 1."""
+    table = torch.zeros(n, e + e % 2)
+    for place in range(n):
+        for i in range(0, e, 2):
+            table[place, i] = math.sin(place / 10000 ** (2 * i / e))
+            table[place, i + 1] = math.cos(place / 10000 ** (2 * (i + 1) / e))
+    return table[:, :e]
+
+
+@positions("sincos-exponent")
+def every_column_doubled(n, e):
+    table = torch.tensor([[p / 10000 ** (2 * c / e) for c in range(e)] for p in range(n)])
+    table[:, 0::2], table[:, 1::2] = table[:, 0::2].sin(), table[:, 1::2].cos()
+    return table
+
+
+@positions("sincos-exponent")
+def pairs_doubled(n, e):
+    return laid(angles(n, e, 2.0).sin(), angles(n, e, 2.0).cos(), e)
+
+
+@positions("sincos-exponent", variants=("sincos-halves",))
+def halved(n, e):
+    angle = angles(n, e, 0.5)
+    return torch.cat([angle.sin(), angle.cos()], dim=1)[:, :e]
+
+
+@positions("sincos-exponent")
+def integers_divided(n, e):
+    angle = torch.arange(n)[:, None] / 10000 ** (torch.arange(0, e, 2) // e)
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@positions("sincos-unpaired")
+def each_column_its_own(n, e):
+    table = torch.outer(torch.arange(n), 10000 ** (-torch.arange(e) / e))
+    return torch.where(torch.arange(e) % 2 == 0, table.sin(), table.cos())
+
+
+@positions("sincos-unpaired")
+def cosine_one_later(n, e):
+    later = torch.outer(torch.arange(n), 10000 ** (-torch.arange(2, e + 2, 2) / e))
+    return laid(angles(n, e).sin(), later.cos(), e)
+
+
+@positions("sincos-base")
+def base_of_a_thousand(n, e):
+    return laid(angles(n, e, base=1000).sin(), angles(n, e, base=1000).cos(), e)
+
+
+@positions("sincos-base", variants=("sincos-halves",))
+def division_before_its_bracket(n, e):
+    """-log(10000) / e // 2 is -1 for every width."""
+    angle = torch.arange(n)[:, None] * torch.exp(
+        torch.arange((e + 1) // 2) * (-math.log(10000.0) / e // 2)
+    )
+    return torch.cat([angle.sin(), angle.cos()], dim=1)[:, :e]
+
+
+positions(base=1000.0)(base_of_a_thousand)
+positions("sincos-base", base=500_000.0)(interleaved_loop)
+
+
+@positions("sincos-base", "sincos-unpaired")
+def base_and_columns(n, e):
+    table = torch.outer(torch.arange(n), 1000 ** (-torch.arange(e) / e))
+    return torch.where(torch.arange(e) % 2 == 0, table.sin(), table.cos())
+
+
+@positions("sincos-cosine")
+def sine_twice(n, e):
+    table = torch.randn(n, e)
+    table[:, ::2] = angles(n, e).sin()
+    table[:, 1::2] = angles(n, e).sin()[:, : e // 2]
+    return table
+
+
+@positions("sincos-cosine")
+def sine_overwritten(n, e):
+    table = torch.zeros(n, e)
+    table[:, : (e + 1) // 2] = angles(n, e).sin()
+    return table
 
 
 @positions("sincos-same")
@@ -104,3 +226,67 @@ def refuses_odd(n, e):
     if e % 2:
         raise ValueError("even widths only")
     return interleaved_loop(n, e)
+
+
+# --------------------------------------------------------------------------- modules that add it
+
+
+class Adds(nn.Module):
+    """A table in a buffer, added to the tokens."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.register_buffer("pe", self.table(e))
+        self.dropout = nn.Dropout(0.1)
+
+    def table(self, e):
+        return interleaved(50, e)[None]
+
+    def forward(self, x):
+        return self.dropout(x + self.pe[:, : x.shape[1]])
+
+
+class AddsByColumn(Adds):
+    def table(self, e):
+        return both_indices_doubled(50, e)[None]
+
+    def forward(self, x):
+        return super().forward(x * x.shape[-1] ** 0.5)
+
+
+class Returns(Adds):
+    """The table alone, for as many tokens as there are."""
+
+    def forward(self, x):
+        return self.pe[0, : x.size(1)]
+
+
+class TokensFirst(Adds):
+    """x: [seq_len, batch_size, embedding_dim]."""
+
+    def forward(self, x):
+        return x + self.pe.transpose(0, 1)[: x.size(0)]
+
+
+class CountsSamples(Adds):
+    def forward(self, x):
+        return x + self.pe.transpose(0, 1)[: x.size(0)]
+
+
+def adds(*ids: str) -> Callable:
+    """Enter a module that adds positions to tokens."""
+
+    def enter(make: type) -> type:
+        sizes = ((16, 1), (10, 1))
+        CASES.append(
+            Case(make.__name__, ids, lambda s, e, h: diagnose_positions(make(e)), sizes=sizes)
+        )
+        return make
+
+    return enter
+
+
+for _make in (Adds, Returns, TokensFirst):
+    adds()(_make)
+adds("sincos-exponent")(AddsByColumn)
+adds("pos-batch-axis")(CountsSamples)
