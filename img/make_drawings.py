@@ -6,7 +6,8 @@ Plain Python, no packages, no randomness: the same script writes the same bytes.
 drawing is derived from the constants below; `ledger_rows()` and `drawings()` return what is drawn,
 so that a test can compare it with the code. Axis letters are the course's: b batch, c channels,
 gh gw grid, ph pw inside a patch, n tokens, e token width, h heads, d width of one head, i query,
-j key, m inner width, k classes.
+j key, m inner width, k classes, v pieces of the vocabulary; between two texts i counts the tokens
+of the target, which ask, and j those of the source.
 """
 
 from __future__ import annotations
@@ -43,6 +44,24 @@ MLP_PARAMS = EMBED_DIM * MLP_DIM + MLP_DIM + MLP_DIM * EMBED_DIM + EMBED_DIM
 NORM_PARAMS = 2 * EMBED_DIM
 BLOCK_PARAMS = ATTENTION_PARAMS + MLP_PARAMS + 2 * NORM_PARAMS
 ENCODER_PARAMS = NUM_LAYERS * BLOCK_PARAMS + NORM_PARAMS
+
+# --- the running example of text: the base model of 2017 -----------------------------------------
+
+PAIRS = 3  # b: sentences and their translations
+SOURCE_TOKENS, TARGET_TOKENS = 11, 10  # j and i; the longest of them
+PIECES = 1500  # v, the size of the vocabulary
+TEXT_DIM, TEXT_HEADS, TEXT_MLP_DIM, TEXT_LAYERS = 512, 8, 2048, 6  # e, h, m, blocks on each side
+TEXT_HEAD_DIM = TEXT_DIM // TEXT_HEADS  # d
+
+TABLE_PARAMS = PIECES * TEXT_DIM
+TEXT_LINEAR_PARAMS = TEXT_DIM * TEXT_DIM + TEXT_DIM
+TEXT_ATTENTION_PARAMS = 4 * TEXT_LINEAR_PARAMS
+TEXT_MLP_PARAMS = 2 * TEXT_DIM * TEXT_MLP_DIM + TEXT_MLP_DIM + TEXT_DIM
+TEXT_NORM_PARAMS = 2 * TEXT_DIM
+TEXT_ENCODER_PARAMS = TEXT_LAYERS * (TEXT_ATTENTION_PARAMS + TEXT_MLP_PARAMS + 2 * TEXT_NORM_PARAMS)
+DECODER_BLOCK_PARAMS = 2 * TEXT_ATTENTION_PARAMS + TEXT_MLP_PARAMS + 3 * TEXT_NORM_PARAMS
+DECODER_PARAMS = TEXT_LAYERS * DECODER_BLOCK_PARAMS
+SCORES_PARAMS = TEXT_DIM * PIECES + PIECES
 
 # --- the look: lightness and hatching carry the meaning, hue only repeats it ---------------------
 
@@ -531,6 +550,45 @@ def ledger_icon(d: Drawing, index: int, x: float, y: float) -> None:
         d.slab(x - 32, y - 18, 56, 40, 7, MID, first=DARK, stack=stack)
 
 
+def ledger_table(
+    d: Drawing, rows: Sequence[LedgerRow], top: float, step: float, block: tuple[int, int],
+    draw_icon: Callable[[Drawing, int, float, float], None], starts: Sequence[int] = (0,),
+    single: Sequence[int] = (),
+) -> None:  # fmt: skip
+    """Draw the rows of a ledger, with the block's first and last row on a panel.
+
+    An arrow leads from each row to the next, except to the rows in `starts`; those in `single` are
+    drawn without a stack behind them.
+    """
+    icon, name, letters, shape, params = 138, 214, 476, 672, 932
+    first, last = block
+    d.rect(20, top + step * first - 1, WIDTH - 40, step * (last - first + 1), PANEL, EDGE, 1.5, 12)
+    for x, word, anchor in [
+        (30, "ch.", "start"), (name, "step", "start"), (letters, "axes", "start"),
+        (shape, "sizes", "start"), (params, "parameters", "end"),
+    ]:  # fmt: skip
+        d.text(x, 118, word, anchor=anchor, fill=MUTED)
+    d.line([(30, 130), (params, 130)], 1.2, EDGE)
+    for index, row in enumerate(rows):
+        y = top + step * index + step / 2
+        if index not in starts:
+            d.arrow(
+                [(icon - 4, y - step + 25), (icon - 4, y - (21 if index in single else 33))],
+                2,
+                MUTED,
+            )
+        draw_icon(d, index, icon, y)
+        d.text(34, y + 6, row.chapter, mono=True, fill=MUTED)
+        d.text(name, y - 4, row.step, size=17, bold=True, room=letters - name)
+        d.text(name, y + 19, row.note, fill=MUTED, room=letters - name)
+        d.text(letters, y + 6, row.letters, mono=True, room=shape - letters)
+        d.text(shape, y + 6, str(row.shape), mono=True, bold=True, room=150)
+        lines = row.parameters.split("|") if row.parameters else []
+        for position, line in enumerate(lines):
+            offset = 6 if len(lines) == 1 else -4 + 23 * position
+            d.text(params, y + offset, line, mono=True, anchor="end", room=160)
+
+
 def draw_ledger() -> Drawing:
     rows = ledger_rows()
     step, top = 78, 142
@@ -551,36 +609,113 @@ def draw_ledger() -> Drawing:
         "The ledger: from six photographs to an encoder",
         "Every step, its shape in letters and in numbers, and what it has learned.",
     )
-    icon, name, letters, shape, params = 138, 214, 476, 672, 932
-    first, last = 4, 9  # rows of the block
-    d.rect(20, top + step * first - 1, WIDTH - 40, step * (last - first + 1), PANEL, EDGE, 1.5, 12)
-    for x, word, anchor in [
-        (30, "ch.", "start"), (name, "step", "start"), (letters, "axes", "start"),
-        (shape, "sizes", "start"), (params, "parameters", "end"),
-    ]:  # fmt: skip
-        d.text(x, 118, word, anchor=anchor, fill=MUTED)
-    d.line([(30, 130), (params, 130)], 1.2, EDGE)
-    for index, row in enumerate(rows):
-        y = top + step * index + step / 2
-        if index:
-            d.arrow(
-                [(icon - 4, y - step + 25), (icon - 4, y - (21 if index == 4 else 33))], 2, MUTED
-            )
-        ledger_icon(d, index, icon, y)
-        d.text(34, y + 6, row.chapter, mono=True, fill=MUTED)
-        d.text(name, y - 4, row.step, size=17, bold=True, room=letters - name)
-        d.text(name, y + 19, row.note, fill=MUTED, room=letters - name)
-        d.text(letters, y + 6, row.letters, mono=True, room=shape - letters)
-        d.text(shape, y + 6, str(row.shape), mono=True, bold=True, room=150)
-        lines = row.parameters.split("|") if row.parameters else []
-        for position, line in enumerate(lines):
-            offset = 6 if len(lines) == 1 else -4 + 23 * position
-            d.text(params, y + offset, line, mono=True, anchor="end", room=160)
+    ledger_table(d, rows, top, step, (4, 9), ledger_icon, single=(4,))
     y = height - 42
     d.text(32, y, f"Shaded: one block. The encoder repeats it {NUM_LAYERS} times; "
            "each half adds its result to what came in.", fill=MUTED)  # fmt: skip
     d.text(32, y + 24, f"One block: {BLOCK_PARAMS:,} = attention + feed-forward + two norms "
            f"of {NORM_PARAMS:,}.", fill=MUTED)  # fmt: skip
+    return d
+
+
+# --- ledger of text ------------------------------------------------------------------------------
+
+
+def text_ledger_rows() -> list[LedgerRow]:
+    """Return the second ledger: every step from the ids to the scores over the vocabulary."""
+    b, i, j, e, h, d = PAIRS, TARGET_TOKENS, SOURCE_TOKENS, TEXT_DIM, TEXT_HEADS, TEXT_HEAD_DIM
+    each = f"{TEXT_LINEAR_PARAMS:,}"
+    return [
+        LedgerRow("09", "sources, as ids", f"{b} sentences, padded", "b j", (b, j), ""),
+        LedgerRow("09", "embedded", "positions added", "b j e", (b, j, e), f"{TABLE_PARAMS:,}"),
+        LedgerRow(
+            "07", f"encoder of {TEXT_LAYERS} blocks", "no causal mask",
+            "b j e", (b, j, e), f"{TEXT_ENCODER_PARAMS:,}",
+        ),
+        LedgerRow("09", "targets, as ids", "BEGIN in front", "b i", (b, i), ""),
+        LedgerRow("09", "embedded", "positions added", "b i e", (b, i, e), f"{TABLE_PARAMS:,}"),
+        LedgerRow(
+            "05", "scores among targets", f"causal; layer: {TEXT_ATTENTION_PARAMS:,}",
+            "b h i i", (b, h, i, i), "",
+        ),
+        LedgerRow("10", "queries", "of the targets", "b h i d", (b, h, i, d), each),
+        LedgerRow(
+            "10", "keys, values", "of the encoder's result", "b h j d", (b, h, j, d), f"2 x {each}",
+        ),
+        LedgerRow(
+            "10", "scores across, weights", "target with source", "b h i j", (b, h, i, j), "",
+        ),
+        LedgerRow("10", "mixed across", "weighted sums over j", "b h i d", (b, h, i, d), ""),
+        LedgerRow(
+            "10", "joined, projected", f"whole layer: {TEXT_ATTENTION_PARAMS:,}",
+            "b i e", (b, i, e), each,
+        ),
+        LedgerRow(
+            "10", "decoder block", "after its feed-forward",
+            "b i e", (b, i, e), f"{DECODER_BLOCK_PARAMS:,}",
+        ),
+        LedgerRow(
+            "10", f"decoder of {TEXT_LAYERS} blocks", "the source at hand in each",
+            "b i e", (b, i, e), f"{DECODER_PARAMS:,}",
+        ),
+        LedgerRow(
+            "10", "scores", "over the vocabulary", "b i v", (b, i, PIECES), f"{SCORES_PARAMS:,}",
+        ),
+    ]  # fmt: skip
+
+
+def text_ledger_icon(d: Drawing, index: int, x: float, y: float) -> None:
+    """Draw the tensor of one row of the second ledger with its middle at (x, y).
+
+    What belongs to the source is light and has 7 rows, what belongs to the target has 5.
+    """
+    stack = PAIRS
+    if index in (0, 3):
+        d.slab(x - 14, y - 18, 16, 40, 7 if index == 0 else 5, LIGHT if index == 0 else MID,
+               stack=stack)  # fmt: skip
+    elif index in (1, 2):
+        d.slab(x - 32, y - 18, 56, 40, 7, LIGHT, stack=stack)
+    elif index == 5:
+        d.slab(x - 24, y - 18, 40, 40, 5, MID, bands=5, stack=stack)
+    elif index == 7:
+        for copy in range(2):
+            d.slab(x - 44 + 44 * copy, y - 18, 32, 40, 7, LIGHT, bands=4)
+    elif index == 8:
+        d.slab(x - 32, y - 18, 56, 40, 5, MID, bands=7, stack=stack)
+    elif index in (6, 9):
+        d.slab(x - 32, y - 18, 56, 40, 5, MID, bands=4, stack=stack)
+    elif index == 13:
+        d.slab(x - 64, y - 18, 120, 40, 5, MID, stack=stack)
+    else:
+        d.slab(x - 32, y - 18, 56, 40, 5, MID, stack=stack)
+
+
+def draw_text_ledger() -> Drawing:
+    rows = text_ledger_rows()
+    step, top = 74, 142
+    height = top + step * len(rows) + 62
+    alt = (
+        f"A pipeline from top to bottom with the shape after every step. The source: ids "
+        f"{rows[0].shape}, embedded {rows[1].shape}, encoded {rows[2].shape}. The target: ids "
+        f"{rows[3].shape}, embedded {rows[4].shape}; then a decoder block that is repeated "
+        f"{TEXT_LAYERS} times: causal scores among the targets {rows[5].shape}, queries of the "
+        f"targets {rows[6].shape}, keys and values of the sources {rows[7].shape} each, scores and "
+        f"weights across {rows[8].shape}, mixed values {rows[9].shape}, joined {rows[10].shape}, "
+        f"and after the feed-forward {rows[11].shape}. The decoder returns {rows[12].shape}, one "
+        f"last Linear scores over the vocabulary {rows[13].shape}. Learned numbers: each table of "
+        f"embeddings {TABLE_PARAMS:,}, encoder {TEXT_ENCODER_PARAMS:,}, attention "
+        f"{TEXT_ATTENTION_PARAMS:,} twice in each decoder block of {DECODER_BLOCK_PARAMS:,}, "
+        f"decoder {DECODER_PARAMS:,}, scores {SCORES_PARAMS:,}."
+    )
+    title = "The second ledger: from one text to another"
+    d = Drawing("ledger_text", height, title, alt)
+    d.heading(title, "The base model of 2017. Light: source, j tokens. Darker: target, i tokens.")
+    ledger_table(d, rows, top, step, (5, 11), text_ledger_icon, starts=(0, 3, 7), single=(7,))
+    y = height - 42
+    d.text(32, y, f"Shaded: one decoder block, repeated {TEXT_LAYERS} times; each of its "
+           "three parts adds to what came in.", fill=MUTED)  # fmt: skip
+    d.text(32, y + 24, f"One decoder block: {DECODER_BLOCK_PARAMS:,} = two attentions + "
+           f"feed-forward + three norms of {TEXT_NORM_PARAMS:,}.", fill=MUTED)  # fmt: skip
     return d
 
 
@@ -995,40 +1130,45 @@ def draw_masks() -> Drawing:
 # --- blocks: one drawing routine for norm_order and encoder --------------------------------------
 
 
+BOX_H = 44  # of one part on a branch
+
+
+def draw_branch(
+    d: Drawing, x: float, top: float, names: Sequence[str], box_w: float = 238
+) -> tuple[float, list[float]]:
+    """Draw a branch that leaves the stream at (x, top); return the y of plus and boxes."""
+    box_x = x + 64
+    tops = [top + 18 + index * (BOX_H + 20) for index in range(len(names))]
+    if len(names) == 1:
+        tops = [top + 30]
+    middle = box_x + box_w / 2
+    d.arrow([(x, top), (middle, top), (middle, tops[0])], 2.5)
+    for index, name in enumerate(names):
+        d.box(box_x, tops[index], box_w, BOX_H, (name,), learned=True)
+        if index:
+            d.arrow([(middle, tops[index - 1] + BOX_H), (middle, tops[index])], 2.5)
+    end = tops[-1] + BOX_H + 22
+    d.arrow([(middle, tops[-1] + BOX_H), (middle, end), (x + 15, end)], 2.5)
+    d.plus(x, end)
+    return end, tops
+
+
 def draw_block(d: Drawing, x: float, y: float, norm_first: bool) -> float:
     """Draw one encoder block, top down, with its stream at x; return the y where it ends.
 
     The residual stream is the straight thick line; what is computed leaves it to the right.
     """
-    box_x, box_w, box_h, thick = x + 64, 238, 44, 7
     attention, feed_forward = "attention (attn)", "feed-forward (mlp)"
     bottom = y + 410
-    d.arrow([(x, y), (x, bottom)], thick, DARK)
-
-    def side(top: float, names: list[str]) -> float:
-        """Draw a branch that leaves the stream at `top`; return the y of its plus."""
-        tops = [top + 18 + index * (box_h + 20) for index in range(len(names))]
-        if len(names) == 1:
-            tops = [top + 30]
-        middle = box_x + box_w / 2
-        d.arrow([(x, top), (middle, top), (middle, tops[0])], 2.5)
-        for index, name in enumerate(names):
-            d.box(box_x, tops[index], box_w, box_h, (name,), learned=True)
-            if index:
-                d.arrow([(middle, tops[index - 1] + box_h), (middle, tops[index])], 2.5)
-        end = tops[-1] + box_h + 22
-        d.arrow([(middle, tops[-1] + box_h), (middle, end), (x + 15, end)], 2.5)
-        d.plus(x, end)
-        return end
-
+    d.arrow([(x, y), (x, bottom)], 7, DARK)
     if norm_first:
-        end = side(y + 26, ["norm1", attention])
-        side(end + 40, ["norm2", feed_forward])
+        end, _ = draw_branch(d, x, y + 26, ["norm1", attention])
+        draw_branch(d, x, end + 40, ["norm2", feed_forward])
     else:
-        end = side(y + 26, [attention])
-        d.box(x - 62, end + 30, 124, box_h - 4, ("norm1",), learned=True)
-        end = side(end + 92, [feed_forward])
-        d.box(x - 62, end + 30, 124, box_h - 4, ("norm2",), learned=True)
+        end, _ = draw_branch(d, x, y + 26, [attention])
+        d.box(x - 62, end + 30, 124, BOX_H - 4, ("norm1",), learned=True)
+        end, _ = draw_branch(d, x, end + 92, [feed_forward])
+        d.box(x - 62, end + 30, 124, BOX_H - 4, ("norm2",), learned=True)
     return bottom
 
 
@@ -1158,6 +1298,84 @@ def draw_encoder() -> Drawing:
     return d
 
 
+# --- the Transformer of 2017 ---------------------------------------------------------------------
+
+
+def draw_transformer() -> Drawing:
+    alt = (
+        f"The Transformer of 2017. Left, from top to bottom, the encoder: source ids (b, j) are "
+        f"embedded with their positions, {TEXT_LAYERS} encoder blocks follow, the result is the "
+        f"memory (b, j, e). Middle, the decoder: target ids (b, i) are embedded, {TEXT_LAYERS} "
+        f"decoder blocks follow, and a Linear gives scores (b, i, v). From the memory an arrow "
+        f"goes into every decoder block. Right, one decoder block enlarged: three side branches, "
+        f"each added to the stream: norm1 and causal self-attention; norm2 and cross-attention, "
+        f"into which the memory comes from the side as keys and values; norm3 and feed-forward."
+    )
+    d = Drawing("transformer", 826, "The Transformer: encoder, decoder, and what joins them", alt)
+    d.heading(
+        "The Transformer: encoder, decoder, and what joins them",
+        "Source: j tokens, all seen at once. Target: i tokens, each sees itself and earlier ones.",
+    )
+    box_w, left, right, top, gap = 192, 28, 272, 128, 26
+    enc, dec = left + box_w / 2, right + box_w / 2
+
+    def column(x: float, ids: str, shape: str, block: str) -> list[float]:
+        """Draw one stack from its ids to its last block; return the tops of all boxes."""
+        middle = x + box_w / 2
+        d.text(middle, top, ids, anchor="middle", bold=True)
+        tops = [top + 40, *(top + 40 + 58 + gap + index * (BOX_H + gap) for index in range(4))]
+        d.arrow([(middle, top + 10), (middle, tops[0])], 2.5)
+        d.box(x, tops[0], box_w, 58, ("TokenEmbedding", shape), learned=True)
+        d.arrow([(middle, tops[0] + 58), (middle, tops[1])], 2.5)
+        for index, name in enumerate([f"{block} 1", f"{block} 2", "", f"{block} {TEXT_LAYERS}"]):
+            y = tops[1 + index]
+            if name:
+                d.box(x, y, box_w, BOX_H, (name,), learned=True)
+            else:
+                d.text(middle, y + 27, "· · ·", size=20, anchor="middle", bold=True)
+            if index:
+                d.arrow([(middle, y - gap), (middle, y)], 2.5)
+        return tops
+
+    column(left, "source ids (b, j)", "(b, j, e)", "encoder block")
+    tops = column(right, "target ids (b, i)", "(b, i, e)", "decoder block")
+    last = tops[-1] + BOX_H
+    d.arrow([(enc, last), (enc, last + 30)], 2.5)
+    d.slab(enc - 60, last + 30, 120, 42, 7, LIGHT)
+    d.text(enc, last + 98, "memory (b, j, e)", anchor="middle", bold=True)
+    lane = (left + box_w + right) / 2
+    d.line([(enc + 60, last + 51), (lane, last + 51), (lane, tops[1] + BOX_H / 2)], 3, DARK)
+    for y in (tops[1], tops[2], tops[4]):
+        d.arrow([(lane - 1, y + BOX_H / 2), (right, y + BOX_H / 2)], 3, DARK)
+    d.arrow([(dec, last), (dec, last + 30)], 2.5)
+    d.box(right, last + 30, box_w, 58, ("head: Linear", "e -> v"), learned=True)
+    d.arrow([(dec, last + 88), (dec, last + 116)], 2.5)
+    d.text(dec, last + 136, "scores (b, i, v)", anchor="middle", bold=True)
+
+    panel_x, panel_y, panel_w, panel_h = 508, 104, 424, 694
+    d.arrow([(right + box_w, tops[1] + BOX_H / 2), (panel_x, tops[1] + BOX_H / 2)], 2, MUTED, "6 5")
+    d.rect(panel_x, panel_y, panel_w, panel_h, WHITE, EDGE, 2, 12)
+    d.text(panel_x + 20, panel_y + 32, "one decoder block, enlarged", size=18, bold=True)
+    stream = panel_x + 46
+    d.text(stream - 12, panel_y + 70, "x", mono=True, bold=True, size=18, anchor="end")
+    d.arrow([(stream, panel_y + 52), (stream, panel_y + panel_h - 52)], 7, DARK)
+    end, boxes = draw_branch(d, stream, panel_y + 72, ["norm1", "self-attn, causal"], 230)
+    end, boxes = draw_branch(d, stream, end + 34, ["norm2", "cross-attention"], 230)
+    inner = stream + 64 + 230
+    d.arrow([(panel_x + panel_w - 6, boxes[1] + BOX_H / 2), (inner, boxes[1] + BOX_H / 2)], 3, DARK)
+    d.text(inner + 6, boxes[1] + 46, "memory", fill=MUTED)
+    d.text(inner + 6, boxes[1] + 66, "k, v", mono=True, fill=MUTED)
+    draw_branch(d, stream, end + 34, ["norm3", "feed-forward (mlp)"], 230)
+    d.text(panel_x + 20, panel_y + panel_h - 18, "(b, i, e) from end to end", mono=True)
+    key_y = 790
+    d.rect(left, key_y - 18, 30, 24, LEARNED, round_=5)
+    d.hatch(left + 3, key_y - 15, 10, 18, LEARNED_HATCH, step=5)
+    d.text(left + 40, key_y, "hatched: has learned numbers")
+    d.line([(left + 300, key_y - 6), (left + 330, key_y - 6)], 7, DARK)
+    d.text(left + 338, key_y, "the stream x")
+    return d
+
+
 # --- everything ----------------------------------------------------------------------------------
 
 USED_IN = {
@@ -1168,6 +1386,8 @@ USED_IN = {
     "attention_head": "03 scaled_dot_product_attention, 04 multi_head_attention",
     "masks": "05 masking",
     "norm_order": "06 feed_forward_and_residual",
+    "transformer": "10 decoder",
+    "ledger_text": "README, 10 decoder",
     "house": "README, for contributors",
 }
 
@@ -1176,7 +1396,7 @@ def drawings() -> list[Drawing]:
     """Return all drawings in the order of the table."""
     return [
         draw_ledger(), draw_encoder(), draw_patchify(), draw_heads(), draw_attention_head(),
-        draw_masks(), draw_norm_order(), draw_house(),
+        draw_masks(), draw_norm_order(), draw_transformer(), draw_text_ledger(), draw_house(),
     ]  # fmt: skip
 
 

@@ -1,24 +1,43 @@
-"""The shape ledger, computed: what the code of `utils` gives for the running example.
+"""The two shape ledgers, computed: what the code of `utils` gives for the running examples.
 
-README and chapters print the ledger as tables; the tests compare those tables with these rows.
+Six photographs go through the first half of the course, three sentences and their translations
+through the second. README and chapters print the rows as tables; the tests compare them with these.
 """
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from unittest import mock
 
+import sentencepiece
 import torch
 from torch import Tensor, nn
 
 from utils import attention as attention_file
 from utils.attention import MultiHeadAttention, record_attention
+from utils.decoder import Transformer
 from utils.embedding import PatchEmbedding, patchify
 from utils.encoder import Encoder, EncoderBlock, FeedForward
 from utils.images import load_photos
 from utils.masking import causal_mask
+from utils.text import BEGIN, END, PADDING, UNKNOWN, load_sentences, pad, padding_mask_of_ids
 
 EMBED_DIM, NUM_HEADS, MLP_DIM, NUM_LAYERS = 768, 8, 3072, 12
+
+# The base model of the paper of 2017, with the pieces of the course's own sentences.
+PAIRS, PIECES = 3, 1500
+BASE = {
+    "embed_dim": 512,
+    "num_heads": 8,
+    "mlp_dim": 2048,
+    "num_encoder_layers": 6,
+    "num_decoder_layers": 6,
+    "norm_first": False,
+    "activation": "relu",
+}
 
 COUNT_MAY_BE_LEFT_OUT = {"encoder of 12 blocks"}
 
@@ -38,6 +57,31 @@ def _encoder() -> Encoder:
         return Encoder(NUM_LAYERS, EMBED_DIM, NUM_HEADS, MLP_DIM)
 
 
+def _note(seen: dict[str, tuple[int, ...]], name: str, module: nn.Module) -> None:
+    """Keeps the shape of what a module returns."""
+
+    def remember(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+        seen[name] = tuple(output.shape)
+
+    module.register_forward_hook(remember)
+
+
+@contextmanager
+def _watched() -> Iterator[list[dict[str, tuple[int, ...]]]]:
+    """Lists the shapes inside each call of the open form of attention, which recording uses."""
+    open_form = attention_file.scaled_dot_product_attention
+    calls = []
+
+    def watched(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        mixed, weights = open_form(q, k, v, mask)
+        tensors = {"q": q, "k": k, "v": v, "mixed": mixed, "weights": weights}
+        calls.append({name: tuple(tensor.shape) for name, tensor in tensors.items()})
+        return mixed, weights
+
+    with mock.patch.object(attention_file, "scaled_dot_product_attention", watched):
+        yield calls
+
+
 def counts_inside_the_encoder() -> set[int]:
     """Returns how many parameters one LayerNorm of the encoder has, one block, and all of it."""
     encoder = _encoder()
@@ -52,38 +96,23 @@ def ledger() -> dict[str, Row]:
     A row that says "3 x 590,592" has the numbers [3, 590592]: so many projections, so large each.
     """
     seen: dict[str, tuple[int, ...]] = {}
-
-    def note(name: str, module: nn.Module) -> None:
-        def remember(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-            seen[name] = tuple(output.shape)
-
-        module.register_forward_hook(remember)
-
-    open_form = attention_file.scaled_dot_product_attention
-
-    def watched(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        mixed, weights = open_form(q, k, v, mask)
-        (seen["heads"],) = {tuple(t.shape) for t in (q, k, v)}
-        seen["mixed"], seen["weights"] = tuple(mixed.shape), tuple(weights.shape)
-        return mixed, weights
-
     photos = load_photos()
     embedding = PatchEmbedding(96, 16, 3, EMBED_DIM)
     attention = MultiHeadAttention(EMBED_DIM, NUM_HEADS).eval()
     feed_forward = FeedForward(EMBED_DIM, MLP_DIM)
     encoder = _encoder()
-    note("patches", embedding.proj)
-    note("joined", attention.out_proj)
-    note("inner", feed_forward.fc1)
+    _note(seen, "patches", embedding.proj)
+    _note(seen, "joined", attention.out_proj)
+    _note(seen, "inner", feed_forward.fc1)
     with torch.no_grad():
         tokens = embedding(photos)
-        replaced = mock.patch.object(attention_file, "scaled_dot_product_attention", watched)
-        with replaced, record_attention(attention):
+        with _watched() as calls, record_attention(attention):
             attention(tokens, attn_mask=causal_mask(tokens.shape[1]))
-            seen["masked"] = seen["weights"]
             attended = attention(tokens)
         fed = feed_forward(attended)
         encoded = encoder(attended.to("meta"))
+    masked, plain = calls
+    (heads,) = {plain[name] for name in ("q", "k", "v")}
     (each,) = {_count(layer) for layer in (attention.q_proj, attention.k_proj, attention.v_proj)}
     added = [_count(embedding.class_token), _count(embedding.positions)]
     return {
@@ -91,10 +120,10 @@ def ledger() -> dict[str, Row]:
         "patches of 16 x 16": ([tuple(patchify(photos, 16).shape)], []),
         "projected": ([seen["patches"]], [_count(embedding.proj)]),
         "class token in front, positions added": ([tuple(tokens.shape)], added),
-        "queries, keys, values, 8 heads": ([seen["heads"]], [3, each]),
-        "scores, weights": ([seen["weights"]], []),
-        "scores, masked": ([seen["masked"]], []),
-        "mixed values": ([seen["mixed"]], []),
+        "queries, keys, values, 8 heads": ([heads], [3, each]),
+        "scores, weights": ([plain["weights"]], []),
+        "scores, masked": ([masked["weights"]], []),
+        "mixed values": ([plain["mixed"]], []),
         "heads joined, projected": (
             [seen["joined"]],
             [_count(attention.out_proj), _count(attention)],
@@ -102,3 +131,93 @@ def ledger() -> dict[str, Row]:
         "feed-forward, mlp_dim 3072": ([seen["inner"], tuple(fed.shape)], [_count(feed_forward)]),
         "encoder of 12 blocks": ([tuple(encoded.shape)], [_count(encoder)]),
     }
+
+
+def _ids() -> tuple[Tensor, Tensor]:
+    """Returns the ids of the first sentences: Korean sources, and English targets as they are read.
+
+    A target begins with BEGIN; what must be said after its last piece is END, which nobody reads.
+    """
+    pairs = load_sentences()
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([sentence for pair in pairs for sentence in pair]),
+        model_writer=model,
+        vocab_size=PIECES,
+        pad_id=PADDING,
+        bos_id=BEGIN,
+        eos_id=END,
+        unk_id=UNKNOWN,
+        character_coverage=1.0,
+        num_threads=1,
+        minloglevel=2,
+    )
+    cut = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    sources = pad([cut.encode(korean) for _, korean in pairs[:PAIRS]])
+    targets = pad([[BEGIN, *cut.encode(english)] for english, _ in pairs[:PAIRS]])
+    return sources, targets
+
+
+def _base() -> Transformer:
+    """Returns the base model of 2017, in eval mode; 64 positions are enough for these sentences."""
+    return Transformer(source_size=PIECES, target_size=PIECES, max_length=64, **BASE).eval()
+
+
+def counts_inside_the_transformer() -> set[int]:
+    """Returns how many parameters the parts of the base model have."""
+    with torch.device("meta"):
+        model = _base()
+    return {_count(module) for module in model.modules()}
+
+
+@cache
+def text_ledger() -> dict[str, Row]:
+    """Returns the rows of the second ledger, from ids to scores over the vocabulary."""
+    seen: dict[str, tuple[int, ...]] = {}
+    sources, targets = _ids()
+    model = _base()
+    _note(seen, "sources embedded", model.source_embedding)
+    _note(seen, "targets embedded", model.target_embedding)
+    _note(seen, "encoded", model.encoder)
+    _note(seen, "attended", model.decoder.layers[0].cross_attn)
+    _note(seen, "block", model.decoder.layers[0])
+    _note(seen, "decoded", model.decoder)
+    real = padding_mask_of_ids(sources), padding_mask_of_ids(targets)
+    with torch.no_grad(), _watched() as calls, record_attention(model):
+        scores = model(sources, targets, *real)
+    own, across = calls[len(model.encoder.layers) :][:2]
+    block = model.decoder.layers[0]
+    (table,) = {_count(part) for part in (model.source_embedding, model.target_embedding)}
+    (heads,) = {across[name] for name in ("k", "v")}
+    return {
+        "sources, as ids": ([tuple(sources.shape)], []),
+        "targets, as ids": ([tuple(targets.shape)], []),
+        "embedded, positions added": (
+            [seen["sources embedded"], seen["targets embedded"]],
+            [2, table],
+        ),
+        "encoder of 6 blocks": ([seen["encoded"]], [_count(model.encoder)]),
+        "scores among targets, causal": ([own["weights"]], []),
+        "queries of the targets, 8 heads": ([across["q"]], [_count(block.cross_attn.q_proj)]),
+        "keys, values of the sources, 8 heads": (
+            [heads],
+            [2, _count(block.cross_attn.k_proj)],
+        ),
+        "scores across, weights": ([across["weights"]], []),
+        "mixed across": ([across["mixed"]], []),
+        "joined, projected": (
+            [seen["attended"]],
+            [_count(block.cross_attn.out_proj), _count(block.cross_attn)],
+        ),
+        "decoder block": ([seen["block"]], [_count(block)]),
+        "decoder of 6 blocks": ([seen["decoded"]], [_count(model.decoder)]),
+        "scores over the vocabulary": ([tuple(scores.shape)], [_count(model.head)]),
+    }
+
+
+@cache
+def ledgers() -> dict[str, Row]:
+    """Returns the rows of both ledgers; no step has the name of another."""
+    both = ledger(), text_ledger()
+    assert not both[0].keys() & both[1].keys()
+    return both[0] | both[1]

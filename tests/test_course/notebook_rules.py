@@ -33,7 +33,7 @@ from checks.engine.verdict import RIGHT, VERDICT_MIME
 from course.cards import grading
 from course.notebook import WIDGET_VIEW, canonical, source
 from course.registry import ROOT, course
-from ledger import COUNT_MAY_BE_LEFT_OUT, ledger
+from ledger import COUNT_MAY_BE_LEFT_OUT, ledgers
 
 TAGS = {"raises-exception"}
 MAX_LINES, MEDIAN_LINES = 25, 5
@@ -618,23 +618,23 @@ def ledger_rows(text: str) -> list[list[str]]:
     ]
 
 
-def _step(cell: str) -> str:
+def step_of(cell: str) -> str:
     return re.sub(r"\s*\(chapter \d\d\)$", "", re.sub(r"[*`]", "", cell).strip())
 
 
 def is_ledger_row(line: str) -> bool:
-    return line.lstrip().startswith("|") and _step(line.split("|")[1]) in ledger()
+    return line.lstrip().startswith("|") and step_of(line.split("|")[1]) in ledgers()
 
 
 def wrong_ledger_rows(text: str) -> list[str]:
     """Complains about each row of a ledger table that the code does not confirm."""
     complaints = []
     for row in ledger_rows(text):
-        step, shape, parameters = _step(row[0]), *(re.sub(r"[*`]", "", cell) for cell in row[1:])
-        if step not in ledger():
-            complaints.append(f"the ledger has no step {step!r}; it has {list(ledger())}")
+        step, shape, parameters = step_of(row[0]), *(re.sub(r"[*`]", "", cell) for cell in row[1:])
+        if step not in ledgers():
+            complaints.append(f"no ledger has a step {step!r}; they have {list(ledgers())}")
             continue
-        shapes, counts = ledger()[step]
+        shapes, counts = ledgers()[step]
         stated = [_sizes(match) for match in SHAPE.findall(shape)]
         numbers = [int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*", parameters)]
         if stated != shapes:

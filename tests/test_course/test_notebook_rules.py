@@ -21,6 +21,10 @@ GOOD_TOP = (
     "# 03 Title\n\nAbout 30 minutes.\n\n| step | shape | parameters |\n|---|---|---|\n"
     "| scores, weights | (6, 8, 37, 37) | |\n"
 )
+TEXT_ROW = """| step | shape | parameters |
+|---|---|---|
+| **decoder block** (chapter 10) | (3, 10, 512) | 4,204,032 |
+"""
 GOOD = [
     prose(GOOD_TOP),
     code("import torch\nfrom utils.shapes import describe"),
@@ -179,6 +183,8 @@ BROKEN: list[tuple[Callable, str, Callable[[list[Cell]], None]]] = [
     (rules.ledger_agrees, "wrong shape", setting(0, source=GOOD_TOP.replace("37,", "36,"))),
     (rules.ledger_agrees, "wrong count", setting(0, source=GOOD_TOP.replace("| |", "| 7 |"))),
     (rules.ledger_agrees, "wrong step", setting(0, source=GOOD_TOP.replace("scores", "goals"))),
+    (rules.ledger_agrees, "wrong shape of text", says(TEXT_ROW.replace("(3, 10,", "(3, 11,"))),
+    (rules.ledger_agrees, "wrong count of text", says(TEXT_ROW.replace("4,204", "4,205"))),
     (rules.frame, "wrong number", setting(0, source=GOOD_TOP.replace("03", "04"))),
     (rules.frame, "no minutes", setting(0, source=GOOD_TOP.replace("30 minutes", "long"))),
     (rules.frame, "too many minutes", setting(0, source=GOOD_TOP.replace("30", "50"))),

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -21,10 +21,12 @@ from notebook_rules import (
     ROOT,
     Chapter,
     broken_links,
+    ledger_rows,
     minutes,
     parts,
     rows,
     shapes_of,
+    step_of,
     targets,
     wrong_ledger_rows,
 )
@@ -33,7 +35,14 @@ from packaging.requirements import Requirement
 import readme
 from course.registry import Chapter as Listed
 from course.registry import course
-from ledger import counts_inside_the_encoder, ledger
+from ledger import (
+    Row,
+    counts_inside_the_encoder,
+    counts_inside_the_transformer,
+    ledger,
+    ledgers,
+    text_ledger,
+)
 
 UTILS = sorted(path for path in ROOT.glob("utils/*.py") if path.stem != "__init__")
 # A folder of utils counts as one file.
@@ -227,19 +236,27 @@ def counted(text: str) -> set[int]:
     return {int(n.replace(",", "")) for n in re.findall(r"\b\d{1,3}(?:,\d{3})+\b", text)}
 
 
-def counts_of_the_ledger() -> set[int]:
-    return {n for _, counts in ledger().values() for n in counts} | counts_inside_the_encoder()
+DRAWN = [
+    ("ledger", ledger, counts_inside_the_encoder),
+    ("ledger_text", text_ledger, counts_inside_the_transformer),
+]
 
 
-def test_the_drawn_ledger_is_the_computed_one() -> None:
-    (picture,) = [
-        p for p in load(ROOT / "img" / "make_drawings.py").drawings() if p.name == "ledger"
-    ]
+def counts_of(rows: dict[str, Row], inside: set[int]) -> set[int]:
+    """The numbers of parameters that may be said: those of the rows, and those of their parts."""
+    return {n for _, counts in rows.values() for n in counts} | inside
+
+
+@pytest.mark.parametrize(("name", "computed", "inside"), DRAWN, ids=[name for name, *_ in DRAWN])
+def test_a_drawn_ledger_is_the_computed_one(
+    name: str, computed: Callable[[], dict[str, Row]], inside: Callable[[], set[int]]
+) -> None:
+    (picture,) = [p for p in load(ROOT / "img" / "make_drawings.py").drawings() if p.name == name]
     text = re.sub(r"<[^>]+>", " ", picture.svg())
-    computed = {shape for shapes, _ in ledger().values() for shape in shapes}
-    assert shapes_of(text) == computed
-    in_rows = {n for _, counts in ledger().values() for n in counts if n > 999}
-    assert in_rows <= counted(text) <= counts_of_the_ledger()
+    rows = computed()
+    assert shapes_of(text) == {shape for shapes, _ in rows.values() for shape in shapes}
+    in_rows = {n for _, counts in rows.values() for n in counts if n > 999}
+    assert in_rows <= counted(text) <= counts_of(rows, inside())
 
 
 def test_readme_lists_the_chapters() -> None:
@@ -288,16 +305,19 @@ def test_links_of_pages_exist(path: Path) -> None:
     assert not broken_links(path.read_text(encoding="utf-8"), path)
 
 
-def test_readme_states_the_ledger_of_the_code() -> None:
+def test_readme_states_the_ledgers_of_the_code() -> None:
     text = README.read_text(encoding="utf-8")
     assert not wrong_ledger_rows(text)
-    computed = {shape for shapes, _ in ledger().values() for shape in shapes}
+    steps = {step_of(row[0]) for row in ledger_rows(text)}
+    assert text_ledger().keys() <= steps, "the second ledger is in the README as a whole"
+    computed = {shape for shapes, _ in ledgers().values() for shape in shapes}
     prose = (part["raw"] for part in parts(text) if part["type"] in ("text", *FORMULAS))
     stated = shapes_of("\n".join(prose))
     assert stated, "the README shows no shape"
     assert stated <= computed, f"not in the ledger: {sorted(stated - computed)}"
-    (alt,) = [label for _, label, target in targets(text) if target == "img/ledger.svg"]
-    assert counted(alt) <= counts_of_the_ledger(), "numbers of parameters in the picture's text"
+    for name, rows_of, inside in DRAWN:
+        (alt,) = [label for _, label, target in targets(text) if target == f"img/{name}.svg"]
+        assert counted(alt) <= counts_of(rows_of(), inside()), "numbers of parameters in its words"
 
 
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=["lint", "format"])
