@@ -48,8 +48,8 @@ ENCODER_PARAMS = NUM_LAYERS * BLOCK_PARAMS + NORM_PARAMS
 # --- the running example of text: the base model of 2017 -----------------------------------------
 
 PAIRS = 3  # b: sentences and their translations
-SOURCE_TOKENS, TARGET_TOKENS = 11, 10  # j and i; the longest of them
-PIECES = 1500  # v, the size of the vocabulary
+SOURCE_TOKENS, TARGET_TOKENS = 7, 11  # j and i; the longest of them
+PIECES = 2000  # v, the size of the vocabulary
 TEXT_DIM, TEXT_HEADS, TEXT_MLP_DIM, TEXT_LAYERS = 512, 8, 2048, 6  # e, h, m, blocks on each side
 TEXT_HEAD_DIM = TEXT_DIM // TEXT_HEADS  # d
 
@@ -667,27 +667,27 @@ def text_ledger_rows() -> list[LedgerRow]:
 def text_ledger_icon(d: Drawing, index: int, x: float, y: float) -> None:
     """Draw the tensor of one row of the second ledger with its middle at (x, y).
 
-    What belongs to the source is light and has 7 rows, what belongs to the target has 5.
+    What belongs to the source is light, what belongs to the target darker.
     """
     stack = PAIRS
     if index in (0, 3):
-        d.slab(x - 14, y - 18, 16, 40, 7 if index == 0 else 5, LIGHT if index == 0 else MID,
-               stack=stack)  # fmt: skip
+        tokens, fill = (SOURCE_TOKENS, LIGHT) if index == 0 else (TARGET_TOKENS, MID)
+        d.slab(x - 14, y - 18, 16, 40, tokens, fill, stack=stack)
     elif index in (1, 2):
-        d.slab(x - 32, y - 18, 56, 40, 7, LIGHT, stack=stack)
+        d.slab(x - 32, y - 18, 56, 40, SOURCE_TOKENS, LIGHT, stack=stack)
     elif index == 5:
-        d.slab(x - 24, y - 18, 40, 40, 5, MID, bands=5, stack=stack)
+        d.slab(x - 24, y - 18, 40, 40, TARGET_TOKENS, MID, bands=TARGET_TOKENS, stack=stack)
     elif index == 7:
         for copy in range(2):
-            d.slab(x - 44 + 44 * copy, y - 18, 32, 40, 7, LIGHT, bands=4)
+            d.slab(x - 44 + 44 * copy, y - 18, 32, 40, SOURCE_TOKENS, LIGHT, bands=4)
     elif index == 8:
-        d.slab(x - 32, y - 18, 56, 40, 5, MID, bands=7, stack=stack)
+        d.slab(x - 32, y - 18, 56, 40, TARGET_TOKENS, MID, bands=SOURCE_TOKENS, stack=stack)
     elif index in (6, 9):
-        d.slab(x - 32, y - 18, 56, 40, 5, MID, bands=4, stack=stack)
+        d.slab(x - 32, y - 18, 56, 40, TARGET_TOKENS, MID, bands=4, stack=stack)
     elif index == 13:
-        d.slab(x - 64, y - 18, 120, 40, 5, MID, stack=stack)
+        d.slab(x - 64, y - 18, 120, 40, TARGET_TOKENS, MID, stack=stack)
     else:
-        d.slab(x - 32, y - 18, 56, 40, 5, MID, stack=stack)
+        d.slab(x - 32, y - 18, 56, 40, TARGET_TOKENS, MID, stack=stack)
 
 
 def draw_text_ledger() -> Drawing:
