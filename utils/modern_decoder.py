@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from utils.attention import Cache
 from utils.masking import causal_mask, check_mask
 from utils.positions import TokenEmbedding
 from utils.shapes import check_positive, check_shape
@@ -139,7 +140,7 @@ class GroupedQueryAttention(nn.Module):
     Shape:
         x          (b, i, e)
         attn_mask  bool, True = may attend, broadcastable to (b, h, i, j)
-        positions  (i,) or (b, i); None: they go on from the cache, or start from 0
+        positions  (i,) or (b, i); None, without a cache: from 0 on
         cache      None, or keys and values of earlier tokens: they come first, so j is longer
         result     (b, i, e)
 
@@ -201,13 +202,18 @@ class GroupedQueryAttention(nn.Module):
         x: Tensor,
         attn_mask: Tensor | None = None,
         positions: Tensor | None = None,
-        cache=None,
+        cache: Cache | None = None,
     ) -> Tensor:
         fix = f"Tokens have shape (b, n, {self.embed_dim}); one sequence alone is tokens[None]."
         check_shape("GroupedQueryAttention", "x", x, "b i e", fix, e=self.embed_dim)
         if positions is None:
-            start = 0 if cache is None else cache.length
-            positions = torch.arange(start, start + x.shape[1], device=x.device)
+            if cache is not None:  # its length is that of the first layer, which may be ahead
+                raise ValueError(
+                    "GroupedQueryAttention: with a cache the positions must be given, "
+                    "got positions=None. Before the first layer they are "
+                    "torch.arange(cache.length, cache.length + n)."
+                )
+            positions = torch.arange(x.shape[1], device=x.device)
         q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
         k = rearrange(self.k_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
         v = rearrange(self.v_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
@@ -239,7 +245,7 @@ class ModernBlock(nn.Module):
     Shape:
         x          (b, i, e)
         attn_mask  bool, True = may attend, broadcastable to (b, h, i, j)
-        positions  (i,) or (b, i); None: they go on from the cache, or start from 0
+        positions  (i,) or (b, i); None, without a cache: from 0 on
         cache      None, or what the attention saw of earlier tokens
         result     (b, i, e)
 
@@ -275,7 +281,7 @@ class ModernBlock(nn.Module):
         x: Tensor,
         attn_mask: Tensor | None = None,
         positions: Tensor | None = None,
-        cache=None,
+        cache: Cache | None = None,
     ) -> Tensor:
         x = x + self.attn(self.norm1(x), attn_mask, positions, cache)
         return x + self.mlp(self.norm2(x))
@@ -357,7 +363,9 @@ class ModernDecoder(nn.Module):
         if tied:
             self.head.weight = self.embedding.tokens.weight
 
-    def forward(self, ids: Tensor, attn_mask: Tensor | None = None, cache=None) -> Tensor:
+    def forward(
+        self, ids: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
         fix = "Ids have shape (b, n); one sequence alone is ids[None]."
         check_shape("ModernDecoder", "ids", ids, "b n", fix)
         if not ids.shape[1]:

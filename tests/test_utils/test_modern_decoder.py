@@ -10,6 +10,7 @@ from torch import nn
 
 from helpers import CLOSE, error_of, random, randomise
 from utils.attention import MultiHeadAttention
+from utils.generation import KeyValueCache, generate
 from utils.masking import causal_mask, padding_mask
 from utils.modern_decoder import (
     GatedFeedForward,
@@ -41,20 +42,6 @@ NAMES = {
     "norm.weight": "model.norm.weight",
     "head.weight": "lm_head.weight",
 }
-
-
-class KeptKeys:
-    """The smallest cache: keys and values of each layer, earlier ones first."""
-
-    def __init__(self):
-        self.length, self.kept = 0, {}
-
-    def extend(self, layer, k, v):
-        if layer in self.kept:
-            old_k, old_v = self.kept[layer]
-            k, v = torch.cat([old_k, k], dim=2), torch.cat([old_v, v], dim=2)
-        self.kept[layer] = k, v
-        return k, v
 
 
 def decoder(kind="llama", seed=0, **changed):
@@ -148,16 +135,16 @@ def test_a_cache_changes_nothing_and_equals_theirs(kind, steps):
     ids = ids_of()
     with torch.no_grad():
         whole = ours(ids)
-        ours_kept, theirs_kept = KeptKeys(), transformers.DynamicCache()
+        ours_kept, theirs_kept = KeyValueCache(), transformers.DynamicCache()
         for part in ids.split(steps, dim=1):
             begin = ours_kept.length
             result = ours(part, cache=ours_kept)
-            ours_kept.length += part.shape[1]
             expected = theirs(part, past_key_values=theirs_kept, use_cache=True).logits
             torch.testing.assert_close(result, expected, **CLOSE)
             torch.testing.assert_close(result, whole[:, begin : ours_kept.length], **CLOSE)
     for layer, kept in zip(ours.layers, theirs_kept.layers, strict=True):
-        k, v = ours_kept.kept[layer.attn]
+        none = torch.empty(B, G, 0, D)
+        k, v = ours_kept.extend(layer.attn, none, none)
         assert k.shape == (B, G, N, D), "what is kept are the heads of keys, not those of queries"
         torch.testing.assert_close(k, kept.keys, **CLOSE)
         torch.testing.assert_close(v, kept.values, **CLOSE)
@@ -168,12 +155,23 @@ def test_padding_on_the_left_with_a_cache(kind):
     """A short text padded on the left, written on with a cache, equals the text alone."""
     ours = decoder(kind)
     ids, real = ids_of(1, N), torch.arange(N)[None, None, None] >= 2
-    cache = KeptKeys()
+    cache = KeyValueCache()
     with torch.no_grad():
         ours(ids[:, :5], real[..., :5], cache)
-        cache.length = 5
         late = ours(ids[:, 5:], real, cache)
         torch.testing.assert_close(late, ours(ids[:, 2:])[:, 3:], **CLOSE)
+
+
+@kinds
+def test_generation_with_and_without_a_cache_and_theirs(kind):
+    ours = decoder(kind)
+    ids = ids_of(B, 4)
+    kept = generate(ours, ids, 9, temperature=0)
+    assert torch.equal(kept, generate(ours, ids, 9, temperature=0, cache=False))
+    theirs = theirs_of(ours, kind).generate(
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=9, do_sample=False, pad_token_id=0
+    )
+    assert torch.equal(kept[:, : theirs.shape[1]], theirs)  # theirs stops where both ended
 
 
 # --- its parts
@@ -391,6 +389,10 @@ def test_bad_arguments(build, said):
         (
             lambda: GroupedQueryAttention(12, 2, 1)(random(2, 3, 12), torch.ones(2, 3)),
             "attn_mask must be a boolean tensor",
+        ),
+        (
+            lambda: ModernBlock(E, H, G, M)(random(B, N, E), cache=KeyValueCache()),
+            "with a cache the positions must be given",
         ),
         (lambda: decoder()(ids_of()[0]), "ids[None]"),
         (lambda: decoder()(ids_of().float()), "ids.long()"),
