@@ -12,6 +12,7 @@ know which weight is which: queries are (r, b, n, h * d) before and (r, b, h, n,
 
 # ruff: noqa: I001, the order of the catalogue is that of the stages
 from attention_clinic.bugs.projections import SPLIT, TOKENS, Setting
+from attention_clinic.bugs.crossing import SIDES
 from attention_clinic.bugs.scores import SCALE, SCORES
 from attention_clinic.bugs.masks import RULE, USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
@@ -24,7 +25,7 @@ from attention_clinic.bugs.stacks import STACK
 from attention_clinic.bugs.losses import LOSS
 from attention_clinic.engine.forms import BUGS, VARIANTS
 
-ATTENTION = (TOKENS, SPLIT, SCORES, SCALE, RULE, USE, SOFTMAX, MIX, MERGE)
+ATTENTION = (SIDES, TOKENS, SPLIT, SCORES, SCALE, RULE, USE, SOFTMAX, MIX, MERGE)
 
 __all__ = [
     "ATTENTION",

@@ -28,12 +28,12 @@ def same_rule(first: Tensor | None, second: Tensor | None) -> bool:
 
 def _ruled(form: Form, state: State) -> State | None:
     allow = form.run(state["mask"], state["causal"])
-    if form.ids and same_rule(allow, state["right"]):
-        return None
     sizes = reversed(state["scores"].shape)
     if allow is not None and any(
         size not in (1, wanted) for size, wanted in zip(reversed(allow.shape), sizes, strict=False)
     ):
+        return None
+    if form.ids and same_rule(allow, state["right"]):
         return None
     return {"allow": allow}
 

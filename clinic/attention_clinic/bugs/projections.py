@@ -58,10 +58,15 @@ bug(
 )
 
 
+def _as_many(state: State) -> bool:
+    return state["q"].shape[2] == state["k"].shape[2]  # the samples are to fit each other
+
+
 @TOKENS.wrong(
     "batch-first",
     "if it is meant to take (n, b, e), call it so: "
     "call=lambda m, x: m(x.transpose(0, 1)).transpose(0, 1)",
+    _as_many,
 )
 def tokens_batch_first(t: Tensor) -> Tensor:
     return t.transpose(1, 2)

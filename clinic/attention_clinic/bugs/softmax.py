@@ -115,6 +115,10 @@ bug(
 )
 
 
-@MIX.wrong("mix-transposed")
+def _square(state: State) -> bool:
+    return state["weights"].shape[-1] == state["weights"].shape[-2]
+
+
+@MIX.wrong("mix-transposed", applies=_square)
 def mix_transposed(weights: Tensor, v: Tensor) -> Tensor:
     return weights.mT @ v

@@ -22,6 +22,7 @@ from attention_clinic.engine.calls import (
     standard_call,
     takes,
 )
+from attention_clinic.engine.crossing import Sides, crossed_call, sides_of
 from attention_clinic.engine.modes import Precision
 
 HERE = str(Path(__file__).parents[1])
@@ -141,6 +142,7 @@ class Patient:
         self.given: set[str] = set()  # the arguments of forward that got a value
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
         self.time_first = call is None and says_time_first(module)
+        self.sides: Sides | None = sides_of(module)
         if self.is_module:
             self.module = copied(where, module)
             self.module.register_forward_pre_hook(self._note, with_kwargs=True)
@@ -178,17 +180,17 @@ class Patient:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(self.dtype)
 
     @torch.no_grad()
-    def run(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def run(self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None) -> Tensor:
         """Call the copy on a clone of x and return its first tensor; errors come as they are."""
-        x = x.clone()
+        x, context = x.clone(), None if context is None else context.to(x.dtype, copy=True)
         if mask is not None:
             mask = mask.to(x.dtype) if mask.is_floating_point() else mask.clone()
         if self.rough is None and x.dtype == torch.float64:
             with Precision() as precision:
-                result = self._called(x, mask)
+                result = self._called(x, mask, context)
             self.rough = precision.single
         else:
-            result = self._called(x, mask)
+            result = self._called(x, mask, context)
         return first_tensor(result).cpu().to(x.dtype)
 
     def _note(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
@@ -222,7 +224,9 @@ class Patient:
             said.append(_listed(others))
         return tuple(said)
 
-    def _called(self, x: Tensor, mask: Tensor | None) -> object:
+    def _called(self, x: Tensor, mask: Tensor | None, context: Tensor | None) -> object:
+        if context is not None:
+            return self._crossed(x, mask, context)
         if self.time_first:
             result = first_tensor(standard_call(self.module, x.transpose(0, 1), mask))
             return result.transpose(0, 1)
@@ -231,6 +235,16 @@ class Patient:
         if mask is None and takes(self.call) == 2:
             return self.call(self.module, x)
         return self.call(self.module, x, mask)
+
+    def _crossed(self, x: Tensor, mask: Tensor | None, context: Tensor) -> object:
+        if self.call is not None:
+            given = (x, context) if mask is None and takes(self.call) == 3 else (x, context, mask)
+            return self.call(self.module, *given)
+        if self.time_first:
+            turned = x.transpose(0, 1), context.transpose(0, 1)
+            result = first_tensor(crossed_call(self.module, *turned, mask, self.sides))
+            return result.transpose(0, 1)
+        return crossed_call(self.module, x, context, mask, self.sides)
 
     def complain(self, error: Exception, shape: tuple[int, ...]) -> ValueError:
         """Turn an exception inside the module into one line that names the module's own line."""

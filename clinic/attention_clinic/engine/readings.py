@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, product
 
 import torch
 from einops import rearrange
@@ -84,6 +84,7 @@ class Reader:
         inner: h * d, mostly e.
         out_dim: width of the output.
         needs_out: False when the output projection may stand in another module.
+        context_dim: width of the tokens that keys and values are made of, e for None.
     """
 
     def __init__(
@@ -94,8 +95,10 @@ class Reader:
         inner: int,
         out_dim: int,
         needs_out: bool = True,
+        context_dim: int | None = None,
     ):
         self.sources, self.needs_out = sources, needs_out
+        self.c = context_dim or embed_dim
         self.e, self.h, self.f = embed_dim, num_heads, inner
         self.d, self.out_dim = inner // num_heads, out_dim
         self.pieces: list[Piece] = []
@@ -103,20 +106,25 @@ class Reader:
 
     # --------------------------------------------------------------------- what a source may be
 
-    def options(self, number: int) -> Iterator[tuple[str, str, int, bool]]:
-        """Yield (form, layout, parts, shared) for a source as a projection to (h * d)."""
+    def options(self, number: int, width: int) -> Iterator[tuple[str, str, int, bool]]:
+        """Yield (form, layout, parts, shared) for a source as a projection to (h * d).
+
+        Args:
+            number: of the source.
+            width: of the tokens that it projects.
+        """
         source = self.sources[number]
         shape = tuple(source.weight.shape)
         if len(shape) == 2:
             for form in source.forms:
                 o, i = shape if form == "oi" else shape[::-1]
-                if i == self.e and o % self.f == 0 and o // self.f in LAYOUTS:
+                if i == width and o % self.f == 0 and o // self.f in LAYOUTS:
                     for layout in LAYOUTS[o // self.f]:
                         yield form, layout, o // self.f, False
                 if (
                     i == o == self.d
                     and self.h > 1
-                    and self.f == self.e
+                    and self.f == width
                     and (source.bias is None or source.bias.numel() == self.d)
                 ):
                     yield form, "k h d", 1, True
@@ -124,13 +132,13 @@ class Reader:
         if source.forms != ("",):  # heads stacked by joined_heads: (h, o, i) or (h, i, o)
             for form in source.forms:
                 o, i = shape[1:] if form == "oi" else shape[:0:-1]
-                if i == self.e and o % self.d == 0 and o // self.d in LAYOUTS:
+                if i == width and o % self.d == 0 and o // self.d in LAYOUTS:
                     parts = o // self.d
                     axes = "h d e" if form == "oi" else "h e d"
                     for layout in ("h k d", "h d k")[: 1 if parts == 1 else 2]:
                         yield axes, layout, parts, False
             return
-        sizes = {"e": self.e, "h": self.h, "d": self.d, "f": self.f}
+        sizes = {"e": width, "h": self.h, "d": self.d, "f": self.f}
         for axes, (_, layout) in IN_AXES.items():
             letters = axes.split()
             if len(letters) == len(shape) and all(
@@ -224,13 +232,11 @@ class Reader:
 
     def readings(self) -> list[Reading]:
         """Return every way to read the weights, the likeliest first."""
-        ins: dict[tuple[str, int, bool], list[tuple[int, str]]] = {}
-        for number in range(len(self.sources)):
-            for form, layout, parts, shared in self.options(number):
-                ins.setdefault((layout, parts, shared), []).append((number, form))
+        ins = self._ins(self.e)
+        asked = ins if self.c == self.e else self._ins(self.c)
         outs = [option for n in range(len(self.sources)) for option in self.out_options(n)]
         found: dict[tuple, Reading] = {}
-        for triple, used, ids, rank in self._triples(ins):
+        for triple, used, ids, rank in self._triples(ins, asked):
             choices = [option for option in outs if option[0] not in used]
             if self.f == self.out_dim:
                 choices.append(None)
@@ -252,6 +258,14 @@ class Reader:
                     found[key] = Reading(*triple, option, all_ids, extra)
         return sorted(found.values(), key=lambda reading: (len(reading.ids), reading.rank))
 
+    def _ins(self, width: int) -> dict[tuple[str, int, bool], list[tuple[int, str]]]:
+        """Return the sources that may project tokens of a width, by layout, parts and shared."""
+        ins: dict[tuple[str, int, bool], list[tuple[int, str]]] = {}
+        for number in range(len(self.sources)):
+            for form, layout, parts, shared in self.options(number, width):
+                ins.setdefault((layout, parts, shared), []).append((number, form))
+        return ins
+
     def kind(self, reading: Reading) -> tuple:
         """Return the orientations and layouts of a reading, whichever weight is which."""
         piece = self.pieces[reading.q]
@@ -262,12 +276,19 @@ class Reader:
         said = self.sources[number].role
         return 0 if said.rstrip("?") == wanted else 1 if said[-1:] in ("", "?") else 3
 
-    def _triples(self, ins: dict) -> Iterator[tuple[tuple[int, int, int], set, tuple, int]]:
-        """Yield (q, k, v), the sources used, the ids implied and the rank."""
+    def _triples(
+        self, ins: dict, asked: dict
+    ) -> Iterator[tuple[tuple[int, int, int], set, tuple, int]]:
+        """Yield (q, k, v), the sources used, the ids implied and the rank.
+
+        Args:
+            ins: the sources for queries.
+            asked: those for keys and values, the same unless the context has another width.
+        """
         for (layout, parts, shared), options in ins.items():
             order = LAYOUTS[3].index(layout) if layout in LAYOUTS[3] else 0
             ids = ("head-shared-projection",) if shared else ()
-            if parts == 3:
+            if parts == 3 and asked is ins:
                 for source, form in options:
                     packed = [
                         self.number(Piece(source, form, layout, part, 3)) for part in range(3)
@@ -283,18 +304,27 @@ class Reader:
             elif parts == 1:
                 for same in dict.fromkeys(form for _, form in options):
                     alike = [source for source, form in options if form == same]
-                    piece = {s: self.number(Piece(s, same, layout, 0, 1, shared)) for s in alike}
+                    others = asked.get((layout, parts, shared), ())
+                    others = [source for source, form in others if form == same]
+                    piece = {
+                        s: self.number(Piece(s, same, layout, 0, 1, shared))
+                        for s in dict.fromkeys((*alike, *others))
+                    }
                     base = order + (same == "io")
-                    for q, k, v in permutations(alike, 3):
+                    for q, (k, v) in product(alike, permutations(others, 2)):
+                        if q in (k, v):
+                            continue
                         rank = base + sum(
                             self._mismatch(s, r) for s, r in ((q, "q"), (k, "k"), (v, "v"))
                         )
                         yield (piece[q], piece[k], piece[v]), {q, k, v}, ids, rank
-                    for q, k in permutations(alike, 2):
+                    for q, k in product(alike, others):
+                        if q == k:
+                            continue
                         rank = base + self._mismatch(q, "q") + self._mismatch(k, "k")
                         triple = (piece[q], piece[k], piece[k])
                         yield triple, {q, k}, ("value-from-key", *ids), rank
-                    for (pair_layout, two, _), pairs in ins.items():
+                    for (pair_layout, two, _), pairs in asked.items():
                         if two != 2 or (pair_layout == "k d h") != (layout == "k d h"):
                             continue
                         for source, form in pairs:

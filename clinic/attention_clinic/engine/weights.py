@@ -90,6 +90,12 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
             found.append(Source(f"{dot}weight", flat, bias, ("oi",), role(f"{dot}weight")))
         elif isinstance(part, nn.MultiheadAttention):
             named = {k: v for k, v in own.items() if v is not None}
+            joint = named.get("in_proj_bias")
+            if (
+                "q_proj_weight" in named and joint is not None
+            ):  # kdim or vdim: three layers, one bias
+                parts = joint.chunk(3)
+                named |= {f"{n}_proj_bias": bias for n, bias in zip("qkv", parts, strict=True)}
             found += [
                 Source(s.name, s.weight, s.bias, ("oi",), s.role) for s in _raw(named, prefix=dot)
             ]

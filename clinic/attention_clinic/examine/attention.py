@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,7 @@ from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.properties import failing
-from attention_clinic.examine.subject import Options, Subject, Unreadable
+from attention_clinic.examine.subject import Context, Options, Subject, Unreadable
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 
@@ -34,8 +35,9 @@ def diagnose(
     size: tuple[int, int] | None = None,
     out_proj: bool | None = None,
     true_means: Literal["attend", "block"] | None = None,
+    context: Tensor | tuple[int, int] | int | bool | None = None,
 ) -> Report:
-    """Compare a self-attention with a faithful one and name the mistakes that explain it.
+    """Compare an attention with a faithful one and name the mistakes that explain it.
 
     A copy of the module gets random weights and random tokens. Its own parameters are read as the
     projections of the reference, whatever they are called; then each known mistake is put into
@@ -52,8 +54,9 @@ def diagnose(
             added to the scores: 0 = may attend.
         causal: True when token i must see tokens 0 to i only, False when it must see all;
             None accepts both.
-        call: how to call the module: call(module, x), or call(module, x, mask); None reads the
-            signature of `forward`. Its result is a tensor, or begins with one.
+        call: how to call the module: call(module, x), or call(module, x, mask), with a context
+            call(module, x, context) or call(module, x, context, mask); None reads the signature
+            of `forward`. Its result is a tensor, or begins with one.
         weights: the weights of a function, by name: {"q": ..., "k": ..., "v": ..., "out": ...}.
         embed_dim: width of a token, e; None finds it.
         size: numbers of samples and tokens to try, for modules that take no others.
@@ -61,11 +64,16 @@ def diagnose(
             outside; None accepts both and makes a remark.
         true_means: what True means in a boolean mask, "attend" or "block"; None is "attend",
             unless the argument is named after what it blocks, such as key_padding_mask.
+        context: for a cross-attention, whose keys and values are made of other tokens: a tensor
+            (b, j, c), (length j, width c), a width c, or True for tokens as wide as x. Only its
+            sizes matter. None examines it as a self-attention.
 
     Shape:
-        x       (b, n, e)
-        mask    (n, n), (b, n), (b, 1, 1, n), (b, 1, n, n) or broadcastable to (b, h, n, n)
-        result  (b, n, e)
+        x        (b, n, e)
+        context  (b, j, c)
+        mask     (n, n), (b, n), (b, 1, 1, n), (b, 1, n, n) or broadcastable to (b, h, n, n);
+                 with a context (b, j), (b, 1, 1, j), (b, 1, n, j) or broadcastable to (b, h, n, j)
+        result   (b, n, e)
 
     Returns:
         A `Report`: print it, or ask for `healthy` and `explanations`.
@@ -85,11 +93,35 @@ def diagnose(
             f'diagnose: true_means must be "attend" or "block", got true_means={true_means!r}. '
             "It says what True means in mask."
         )
-    options = Options(num_heads, mask, causal, call, weights, size, out_proj, true_means)
+    other = Context.of("diagnose", context)
+    if other is not None and causal:
+        raise ValueError(
+            "diagnose: causal must be None with a context, got causal=True. Every token may see "
+            "the whole context; pass what it may not see as mask=."
+        )
+    options = Options(num_heads, mask, causal, call, weights, size, out_proj, true_means, other)
     with undisturbed():
         subject = Subject(module, options)
+        sides = subject.patient.sides
+        if other is not None and call is None and sides is None:
+            raise ValueError(
+                f"diagnose: {subject.patient.name} must take a context, got forward"
+                f"{signature(getattr(module, 'forward', module))}. Say how to call it: "
+                "call=lambda module, x, context: module(x, context)."
+            )
         subject.find_width(embed_dim, join_heads)
-        return examined(subject)
+        report = examined(subject)
+        if other is None or call is not None or report.healthy or not sides.guessed:
+            return report
+        # no name says who asks: the other way round it may be right
+        turned = Subject(module, options)
+        turned.patient.sides = sides.exchanged()
+        try:
+            turned.find_width(embed_dim, join_heads)
+            again = examined(turned)
+        except ValueError:
+            return report
+        return again if again.healthy else report
 
 
 def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
@@ -121,14 +153,15 @@ def examined(subject: Subject) -> Report:
     y = subject.open_run(x)
     if not y.isfinite().any():
         return unexplained(subject)
-    if ignores(subject, y):
+    if not subject.crossed and ignores(subject, y):
         read = globals_read(subject.original)
         detail = f"forward reads {' and '.join(read)} from outside the module" if read else ""
         found = explain([BUGS["ignores-input"]], detail=detail)
         return Report(name, False, (found,), checked=("two inputs",), untried=untried(subject))
     if y.ndim == 4 and y.shape[1] == 1 and y.shape[0] == subject.b and subject.h == 1:
         y = y[:, 0]
-    if y.ndim != 3 or y.shape[:2] != (subject.b, subject.n):
+    counts = (subject.n, subject.j) if subject.crossed else (subject.n,)
+    if y.ndim != 3 or y.shape[0] != subject.b or y.shape[1] not in counts:
         raise ValueError(
             f"diagnose: {name} must return (b, n, e), got x of shape {tuple(x.shape)} and a "
             f"result of shape {tuple(y.shape)}. "
@@ -222,6 +255,11 @@ def what(subject: Subject, match: Match) -> str:
     """Say what was compared."""
     words = [EVERYTHING, f"{subject.h} head{'s' * (subject.h > 1)} of {subject.e} wide tokens"]
     every = "without a mask" if subject.patient.takes_mask else "every token sees all tokens"
+    if subject.crossed:
+        asked = subject.patient.sides.asked if subject.patient.sides and not subject.call else ()
+        name = f" ({', '.join(asked)})" if asked else ""
+        words.append(f"keys and values of a context{name} {subject.c} wide")
+        every = every.replace("all tokens", "all of the context")
     every = "without the mask" if subject.mask is not None else every
     words.append("causal" if match.causal else every)
     if subject.patient.time_first:
@@ -242,6 +280,8 @@ def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
         said.append("a mask that blocks something: the one given leaves everything as it is")
     if subject.size is None and subject.mask is None and subject.limited:
         said.append("another number of tokens, which it does not take")
+    if subject.square:
+        said.append("a context of another length than the tokens, which it does not take")
     return tuple(said)
 
 
@@ -256,9 +296,10 @@ def unused_in_training(subject: Subject) -> str | None:
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
     module.train()
     try:
+        context = subject.context_of(0)
         with NoDropout() as quiet:
-            subject.patient.run(x)
-        runs = [] if quiet.calls else [subject.patient.run(x) for _ in range(3)]
+            subject.patient.run(x, context=context)
+        runs = [subject.patient.run(x, context=context) for _ in range(3)] * (not quiet.calls)
     except Exception:
         return None
     finally:

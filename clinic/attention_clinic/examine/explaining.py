@@ -46,7 +46,8 @@ class Explaining:
             # heads as modules of their own have the width e / h too: that is not h * d
             if inner % h or (inner == e // h and inner not in (e, out_dim)):
                 continue
-            reader = Reader(sources, e, h, inner, out_dim, self.options.out_proj is True)
+            needs_out = self.options.out_proj is True
+            reader = Reader(sources, e, h, inner, out_dim, needs_out, self.subject.c)
             readings = reader.readings()
             if readings:
                 found.append((reader, readings))
@@ -60,11 +61,14 @@ class Explaining:
             raise Unreadable
         if self.subject.own_weights:
             readers = [(reader, self.telling(reader, readings)) for reader, readings in readers]
-        frames = frames_of(self.subject.patient.module, self.subject.e)
-        if probe.y.shape[-1] != self.subject.e:
-            frames = frames[:1]
+        wide = self.subject.c if self.subject.crossed else None
+        frames = frames_of(self.subject.patient.module, self.subject.e, wide)
+        if probe.y.shape != probe.x.shape:
+            frames = [frame for frame in frames if not frame.residual and frame.after is None]
+            frames = frames if self.subject.crossed else frames[:1]
         causal = self.options.causal
         bases = [False, True] if causal is None or self.options.mask is not None else [causal]
+        bases = [False] if self.subject.crossed else bases
         steps = (  # mistakes in all, readings tried, with other things around, with a fitted scale
             (0, None, True, False),
             (1, LIKELY, True, False),

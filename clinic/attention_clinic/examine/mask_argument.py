@@ -23,7 +23,7 @@ def names_what_it_blocks(module: nn.Module | Callable[..., Any]) -> bool:
     return bool(re.search(r"pad|block|ignore|exclude|masked", name.lower()))
 
 
-def allowed(mask: Tensor, b: int, n: int, blocks: bool = False) -> Tensor:
+def allowed(mask: Tensor, b: int, n: int, blocks: bool = False, keys: int | None = None) -> Tensor:
     """Return who may attend to whom, (1 or b, 1 or h, 1 or n, n), from a mask of any convention.
 
     Args:
@@ -32,10 +32,11 @@ def allowed(mask: Tensor, b: int, n: int, blocks: bool = False) -> Tensor:
         blocks: True when True means blocked in a boolean mask.
         b: number of samples.
         n: number of tokens.
+        keys: number of tokens of a context, j; None when the tokens themselves are asked.
 
     Shape:
-        mask    (n, n), (b, n), (b, n, n), or four axes
-        result  (1 or b, 1 or h, 1 or n, n), bool
+        mask    (n, n), (b, n), (b, n, n), or four axes; the last is j beside a context
+        result  (1 or b, 1 or h, 1 or n, n), bool; the last is j beside a context
 
     Raises:
         ValueError: another shape.
@@ -44,15 +45,21 @@ def allowed(mask: Tensor, b: int, n: int, blocks: bool = False) -> Tensor:
     if blocks and mask.dtype == torch.bool:
         allow = ~allow
     shape = tuple(allow.shape)
-    if len(shape) == 2 and shape == (n, n):
+    j = n if keys is None else keys
+    if len(shape) == 2 and shape == (n, j) and (keys is None or n != b):
         return allow[None, None]
-    if len(shape) == 2 and shape == (b, n):
+    if len(shape) == 2 and shape == (b, j):
         return allow[:, None, None, :]
-    if len(shape) == 3 and shape[0] in (1, b) and shape[1] in (1, n) and shape[2] == n:
+    if len(shape) == 3 and shape[0] in (1, b) and shape[1] in (1, n) and shape[2] == j:
         return allow[:, None]
-    if len(shape) == 4 and shape[3] == n:
+    if len(shape) == 4 and shape[3] == j and shape[2] in (1, n):
         return allow
+    wanted = "(n, n), (b, n), (b, n, n) or (b, 1, n, n)"
+    sizes, more = f"b={b} and n={n}", ""
+    if keys is not None:
+        wanted = "(i, j), (b, j), (b, i, j) or (b, 1, i, j)"
+        sizes, more = f"b={b}, i={n} and j={j}", "; context=(j, width) sets the last axis"
     raise ValueError(
-        f"diagnose: mask must have shape (n, n), (b, n), (b, n, n) or (b, 1, n, n), got "
-        f"mask.shape={shape} for b={b} and n={n}. Make it for one call: size=(b, n) sets both."
+        f"diagnose: mask must have shape {wanted}, got mask.shape={shape} for {sizes}. "
+        f"Make it for one call: size=(b, n) sets both{more}."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +28,14 @@ class Probe:
         y: the module's output.
         mask: (1 or b, 1 or h, i, j), True = may attend, or None.
         causal: whether token i should see only tokens 0 to i.
+        context: the tokens that are asked, None when they are those that ask.
     """
 
     x: Tensor
     y: Tensor
     mask: Tensor | None = None
     causal: bool = False
+    context: Tensor | None = None
 
     def causal_rule(self) -> Tensor | None:
         """The causal mask, (1, 1, n, n), None when there is none."""
@@ -49,16 +52,22 @@ class Frame:
         before: a norm of the input, or None.
         residual: True when the input is added.
         after: a norm of the result, or None.
+        context: a norm of the context, or None.
     """
 
     name: str
     before: nn.Module | None = None
     residual: bool = False
     after: nn.Module | None = None
+    context: nn.Module | None = None
 
     def enter(self, x: Tensor) -> Tensor:
         """What the attention reads."""
         return x if self.before is None else self.before(x)
+
+    def asked(self, context: Tensor) -> Tensor:
+        """What keys and values are made of."""
+        return context if self.context is None else self.context(context)
 
 
 @dataclass(frozen=True)
@@ -134,25 +143,34 @@ class Search:
         self.target = target[None]
         finite = self.target[torch.isfinite(self.target)]
         self.limit = tolerance * (1 + (finite.abs().max().item() if len(finite) else 0.0))
-        cache: dict = {}
         inside = frame.enter(probe.x)
-        flats = {
-            number: reader.flat(reader.pieces[number], inside, cache)
-            for number in {n for r in readings for n in (r.q, r.k, r.v)}
-        }
-        self.q, self.k, self.v = (
-            torch.stack([flats[getattr(r, part)] for r in readings]) for part in "qkv"
-        )
+        asked = inside if probe.context is None else frame.asked(probe.context)
+        own: dict = {}
+        other = own if asked is inside else {}
+        self.q = self.projected("q", inside, own)
+        self.k, self.v = (self.projected(part, asked, other) for part in "kv")
+        self.elsewhere: dict[str, Tensor] | None = None
+        if asked is not inside:
+            same = reader.c == reader.e  # a layer for the one width takes no tokens of the other
+            sides = {"q": (asked, other), "k": (inside, own), "v": (inside, own)}
+            self.elsewhere = {p: self.projected(p, *side) for p, side in sides.items() if same}
         outs = {option: reader.out(option, mix) for option in {r.out for r in readings}}
         self.out = torch.stack([outs[r.out][0] for r in readings])[:, None]  # (r, 1, h * d, looks)
         self.bias = torch.stack([outs[r.out][1] for r in readings])[:, None, None]
         self.causal = probe.causal_rule()
         self.right = RULE.reference.run(probe.mask, self.causal)
 
+    def projected(self, part: str, tokens: Tensor, cache: dict) -> Tensor:
+        """Return the queries, keys or values of every reading, (r, b, n, h * d)."""
+        numbers = [getattr(reading, part) for reading in self.readings]
+        flats = {n: self.reader.flat(self.reader.pieces[n], tokens, cache) for n in set(numbers)}
+        return torch.stack([flats[number] for number in numbers])
+
     def state(self) -> State:
         """Return what the stages begin with."""
         return {
             **{"q": self.q, "k": self.k, "v": self.v, "setting": self.setting},
+            "elsewhere": self.elsewhere or None,
             "mask": self.probe.mask,
             "causal": self.causal,
             "right": self.right,
@@ -190,6 +208,8 @@ class Search:
     def difference(self, joined: Tensor) -> Tensor:
         """Project and return the largest difference from the module, for each reading."""
         made = joined @ self.out + self.bias
+        if made.shape[2] != self.target.shape[2]:  # as many tokens as the other side has
+            return torch.full((len(made),), torch.inf)
         if self.frame.after is not None:
             if self.frame.residual:
                 made = made + self.probe.x
@@ -231,8 +251,16 @@ class Search:
         return made["joined"] @ self.out + self.bias
 
 
-def frames_of(module: nn.Module | Callable, embed_dim: int) -> list[Frame]:
-    """Return what may stand around the attention: norms of its own, a residual."""
+def frames_of(
+    module: nn.Module | Callable, embed_dim: int, context_dim: int | None = None
+) -> list[Frame]:
+    """Return what may stand around the attention: norms of its own, a residual.
+
+    Args:
+        module: the attention with all around it.
+        embed_dim: e.
+        context_dim: the width of the context's tokens, None when there is no context.
+    """
     frames = [Frame("")]
     if not isinstance(module, nn.Module):
         return frames
@@ -247,4 +275,16 @@ def frames_of(module: nn.Module | Callable, embed_dim: int) -> list[Frame]:
         frames.append(Frame("a residual and a LayerNorm around", after=norm, residual=True))
         frames.append(Frame("a LayerNorm of its own after it", after=norm))
     frames.append(Frame("a residual around", residual=True))
+    if context_dim is None:
+        return frames
+    words = "after LayerNorms of its own"
+    others = [
+        part
+        for part in module.modules()
+        if isinstance(part, nn.LayerNorm) and part.normalized_shape == (context_dim,)
+    ]
+    for norm, other in product(norms[:2], others[:2]):
+        frames.append(Frame(f"{words} of both sides", before=norm, context=other))
+    for other in others[:2]:
+        frames.append(Frame("after a LayerNorm of its own of the context", context=other))
     return frames

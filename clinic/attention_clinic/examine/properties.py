@@ -29,6 +29,9 @@ def failing(subject: Subject, random: bool) -> Iterator[str]:
         yield "two calls in eval mode give the same output"
         return
     mask = subject.mask
+    if subject.crossed:
+        yield from failing_crossed(subject)
+        return
     try:
         probe = subject.probe(0, mask=mask is not None)
     except Exception:
@@ -66,6 +69,33 @@ def failing(subject: Subject, random: bool) -> Iterator[str]:
         and rows_sum_to_one(subject, limit) is False
     ):
         yield "rows sum to 1: tokens with equal values do not give equal outputs"
+
+
+def failing_crossed(subject: Subject) -> Iterator[str]:
+    """Yield the properties of a cross-attention that do not hold, in words."""
+    probe = subject.probe(0)
+    x, y, context = probe.x, probe.y, probe.context
+    assert context is not None, "there is one for every call of a cross-attention"
+    limit = 1e3 * subject.patient.tolerance * (1 + y.abs().max().item())
+    if y.shape[1] != x.shape[1]:
+        yield "there is one result for each token that asks: there is one for each of the context"
+        return
+
+    def moved(other: Tensor, around: Tensor) -> Tensor:
+        return (subject.patient.run(other, context=around) - y).abs()
+
+    changed = x.clone()
+    changed[0] = subject.patient.tokens(*x.shape[1:], seed=21)
+    if len(x) > 1 and moved(changed, context)[1:].max() > limit:
+        yield "samples stay apart: changing one changes another"
+    later = x.clone()
+    later[:, -1] = subject.patient.tokens(len(x), x.shape[2], seed=22)
+    if moved(later, context)[:, :-1].max() > limit:
+        yield "tokens that ask stay apart: changing one changes the result of another"
+    if moved(x, context.flip(1)).max() > limit:
+        yield "the order of the context does not matter: permuted, it gives another output"
+    if moved(x, context + 1.0).max() <= limit:
+        yield "the context is heard: another one gives the same output"
 
 
 @torch.no_grad()

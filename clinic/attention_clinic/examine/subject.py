@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -15,6 +16,44 @@ from attention_clinic.engine.patient import Patient, check_positive, possible_wi
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.mask_argument import adds, allowed
 from attention_clinic.examine.matching import Probe
+
+
+@dataclass(frozen=True)
+class Context:
+    """What was said of a context; None is free.
+
+    Args:
+        samples: b.
+        length: j.
+        width: of its tokens.
+    """
+
+    samples: int | None = None
+    length: int | None = None
+    width: int | None = None
+
+    @staticmethod
+    def of(where: str, said: Tensor | tuple[int, int] | int | bool | None) -> Context | None:
+        """Read what the caller of a tool said: a tensor, (length, width), a width, True or None."""
+        if said is None or said is False:
+            return None
+        if said is True:
+            return Context()
+        if isinstance(said, Tensor) and said.ndim == 3 and min(said.shape) > 0:
+            return Context(*said.shape)
+        if isinstance(said, int) and said > 0:
+            return Context(width=said)
+        if (
+            isinstance(said, tuple)
+            and len(said) == 2
+            and all(isinstance(size, int) and size > 0 for size in said)
+        ):
+            return Context(length=said[0], width=said[1])
+        got = tuple(said.shape) if isinstance(said, Tensor) else repr(said)
+        raise ValueError(
+            f"{where}: context must be a tensor (b, j, width), (length, width), a width or True, "
+            f"got {got}. context=True tries one as wide as the tokens."
+        )
 
 
 @dataclass(frozen=True)
@@ -29,6 +68,7 @@ class Options:
     size: tuple[int, int] | None = None
     out_proj: bool | None = None
     true_means: Literal["attend", "block"] | None = None
+    context: Context | None = None
 
 
 class Subject:
@@ -42,16 +82,21 @@ class Subject:
     b: int
     n: int
     e: int
+    j: int  # tokens of the context, n where there is none
+    c: int  # their width
 
     def __init__(self, module: nn.Module | Callable[..., Any], options: Options) -> None:
         self.original, self.options = module, options
         self.h, self.mask = options.num_heads, options.mask
         self.call, self.weights, self.size = options.call, options.weights, options.size
+        self.context, self.crossed = options.context, options.context is not None
+        self.square = False  # True for a module that takes no context of another length
         self.true_means = options.true_means
         self.mode: Callable[[], AbstractContextManager[Any]] | None = None  # a repair to run it in
         self.extra: list[str] = []  # ids found by the way the module behaves
         self.start(own_weights=options.weights is not None)
         self.b, self.n = self.sizes(0)
+        self.j = self.keys(0)
 
     def start(self, own_weights: bool) -> None:
         """Copy the module anew."""
@@ -79,6 +124,8 @@ class Subject:
         """Return how many samples and tokens to try: all sizes different, where possible."""
         if self.size is not None:
             return self.size
+        if self.context is not None:
+            return self.crossed_sizes(number)
         if self.mask is not None and self.mask.ndim >= 2:
             n = self.mask.shape[-1]
             batch = self.mask.shape[0] if self.mask.ndim > 2 or self.mask.shape[0] != n else 1
@@ -89,12 +136,43 @@ class Subject:
         samples = [b for b in (3, 2, 4) if b != self.h]
         return samples[number], tokens[number]
 
-    def run(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Call the copy, with the repair that it needs."""
+    def crossed_sizes(self, number: int) -> tuple[int, int]:
+        """Return how many samples and asking tokens to try beside a context."""
+        assert self.context is not None
+        mask = self.mask
+        tokens = [n for n in (5, 7, 9, 11) if n != self.h][number]
+        samples = [b for b in (3, 2, 4) if b != self.h][number]
+        if mask is not None and mask.ndim == 2:
+            samples = mask.shape[0]
+        elif mask is not None and mask.ndim > 2:
+            samples = mask.shape[0] if mask.shape[0] > 1 else samples
+            tokens = mask.shape[-2] if mask.shape[-2] > 1 else tokens
+        return self.context.samples or samples, tokens
+
+    def keys(self, number: int) -> int:
+        """Return how many tokens of the context to try, other than those that ask."""
+        b, n = self.sizes(number)
+        if self.context is None or self.square:
+            return n
+        if self.mask is not None:
+            return self.mask.shape[-1]
+        free = next(j for j in (6 + number, 8 + number) if j not in (b, n, self.h))
+        return self.context.length or free
+
+    def context_of(self, number: int) -> Tensor | None:
+        """Return the context of the call with this number, None where there is none."""
+        if not self.crossed:
+            return None
+        b, j = (self.b, self.j) if number == 0 else (self.sizes(number)[0], self.keys(number))
+        return self.patient.tokens(b, j, self.c, seed=100 + number)
+
+    def run(self, x: Tensor, mask: Tensor | None = None, number: int = 0) -> Tensor:
+        """Call the copy, with the repair that it needs, and with the context of this number."""
+        context = self.context_of(number)
         if self.mode is None:
-            return self.patient.run(x, mask)
+            return self.patient.run(x, mask, context)
         with self.mode():
-            return self.patient.run(x, mask)
+            return self.patient.run(x, mask, context)
 
     def find_width(
         self, given: int | None, join_heads: Callable[[Subject, tuple[int, int, int]], bool]
@@ -112,47 +190,60 @@ class Subject:
                 "without parameters. Hand them over: weights={...}."
             )
         first: tuple[Exception, tuple] | None = None
-        for width in widths[:6]:
-            for b, n in self.calls_to_try():
-                for single in (False, True):
-                    if single:
-                        self.patient.single()
-                    shape = (b, n, width)
-                    try:
-                        self.blank(shape)
-                    except Exception as error:
-                        first = first or (error, shape)
-                        if join_heads(self, shape):
-                            self.b, self.n, self.e = shape
-                            return
-                    else:
-                        self.b, self.n, self.e = shape
+        for b, n, width, j, c in self.calls_to_try(widths[:6]):
+            for single in (False, True):
+                if single:
+                    self.patient.single()
+                shape = (b, n, width)
+                self.b, self.n, self.e, self.j, self.c = b, n, width, j, c
+                try:
+                    self.blank(shape)
+                except Exception as error:
+                    first = first or (error, shape)
+                    if not self.crossed and join_heads(self, shape):
                         return
-                if self.patient.is_module:
-                    self.patient.module.double()
-                    self.patient.dtype = torch.float64
+                else:
+                    self.square = self.crossed and j == n
+                    return
+            if self.patient.is_module:
+                self.patient.module.double()
+                self.patient.dtype = torch.float64
         raise self.patient.complain(*first) from first[0]
 
-    def calls_to_try(self) -> list[tuple[int, int]]:
-        """Return numbers of samples and tokens; the later ones are for modules with limits."""
-        if self.size is not None or self.mask is not None:
-            return [(self.b, self.n)]
-        return [(self.b, self.n), (self.b, 4), (1, self.n)]
+    def calls_to_try(self, widths: list[int]) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield samples, tokens, their width, and the context's tokens and width.
 
-    def open_run(self, x: Tensor) -> Tensor:
+        The later calls are for modules with limits.
+        """
+        b, n = self.b, self.n
+        if self.context is not None:
+            wide = [self.context.width] if self.context.width else widths
+            free = self.context.length is None and self.mask is None
+            # a context as wide as the tokens first, and one as long as them last
+            pairs = sorted(product(widths, wide), key=lambda pair: pair[0] != pair[1])
+            for j in (self.j, *[n] * free):
+                for width, c in pairs:
+                    yield b, n, width, j, c
+            return
+        fixed = self.size is not None or self.mask is not None
+        for width in widths:
+            for b, n in [(b, n)] if fixed else [(b, n), (b, 4), (1, n)]:
+                yield b, n, width, n, width
+
+    def open_run(self, x: Tensor, number: int = 0) -> Tensor:
         """Call the module without a mask or, where it needs one, with one that blocks nothing."""
         if self.mask is None:
-            return self.run(x)
+            return self.run(x, number=number)
         try:
-            return self.run(x)
+            return self.run(x, number=number)
         except Exception:
             if adds(self.mask):
-                return self.run(x, torch.zeros_like(self.mask))
+                return self.run(x, torch.zeros_like(self.mask), number)
             if self.true_means == "block":
-                return self.run(x, torch.zeros_like(self.mask))
-            y = self.run(x, torch.ones_like(self.mask))
+                return self.run(x, torch.zeros_like(self.mask), number)
+            y = self.run(x, torch.ones_like(self.mask), number)
             # nothing but NaN: this module takes masks upside down
-            return self.run(x, torch.zeros_like(self.mask)) if y.isnan().all() else y
+            return self.run(x, torch.zeros_like(self.mask), number) if y.isnan().all() else y
 
     def blank(self, shape: tuple[int, int, int]) -> Tensor:
         """Call the module on tokens of a shape, without a mask."""
@@ -163,12 +254,16 @@ class Subject:
         b, n = (self.b, self.n) if number == 0 else self.sizes(number)
         if mask:
             x = self.patient.tokens(b, n, self.e, seed=number)
-            allow = allowed(self.mask, b, n, blocks)
-            return Probe(x, self.run(x, self.mask), mask=allow)
-        if number and self.limited:
-            b, n = self.b, self.n
+            keys = self.mask.shape[-1] if self.crossed else None
+            allow = allowed(self.mask, b, n, blocks, keys)
+            y = self.run(x, self.mask, number)
+            return Probe(x, y, mask=allow, context=self.context_of(number))
         x = self.patient.tokens(b, n, self.e, seed=number)
-        return Probe(x, self.open_run(x))
+        if number and self.limited:
+            x = self.patient.tokens(self.b, self.n, self.e, seed=number)
+            y = self.open_run(x)
+            return Probe(x, y, context=self.context_of(0))
+        return Probe(x, self.open_run(x, number), context=self.context_of(number))
 
     @cached_property
     def first(self) -> Probe:
@@ -193,7 +288,8 @@ class Subject:
         """Whether the module takes only the sizes that were tried first."""
         b, n = self.sizes(1)
         try:
-            return self.run(self.patient.tokens(b, n, self.e)).shape[:2] != (b, n)
+            y = self.run(self.patient.tokens(b, n, self.e), number=1)
+            return y.shape[:2] not in ((b, n), (b, self.keys(1)))
         except Exception:
             return True
 

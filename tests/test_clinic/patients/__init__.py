@@ -6,6 +6,7 @@ A `Case` builds a module, says how it is examined and what must be found. One fi
 from patients import (  # noqa: F401, each adds its patients
     attention,
     blocks,
+    crossing,
     embedding,
     healthy,
     losses,

@@ -1,0 +1,143 @@
+"""How to call a module that reads a context beside its tokens: which argument is which."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+ASKS = re.compile(
+    r"q|q_?in|que\w*|qry|x|x_?[1q]|x_in|tgt\w*|trg\w*|target\w*|dec\w*|hidden_states?|latents?"
+    r"|tokens|stream|inputs?"
+)
+ASKED = re.compile(
+    r"k|v|kv|k_?in|v_?in|key\w*|val\w*|context\w*|ctx|mem|memory\w*|enc\w*|src\w*|source\w*|cond"
+    r"|y|x_?(2|kv|k|v)|cross\w*|media\w*|other"
+)
+NO_TOKENS = re.compile(
+    r"mask|past|cache|pos|bias|norm|rope|freqs|len|head|weights|layer|(^|_)ids?$"
+)
+
+
+def role(name: str) -> str:
+    """Return whose side an argument is on, by its name: "asks", "asked" or "", which is unknown."""
+    name = name.lower()
+    if NO_TOKENS.search(name):
+        return "no tokens"
+    if ASKED.fullmatch(name):
+        return "asked"
+    return "asks" if ASKS.fullmatch(name) else ""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Which arguments of forward take the tokens and which the context.
+
+    Args:
+        asks: those of the tokens.
+        asked: those of the context.
+        empty: those that are needed and get None.
+        guessed: True when only their order says so.
+    """
+
+    asks: tuple[str, ...]
+    asked: tuple[str, ...]
+    empty: tuple[str, ...] = ()
+    guessed: bool = False
+
+    def exchanged(self) -> Sides:
+        """Return the sides the other way round."""
+        return Sides(self.asked, self.asks, self.empty, self.guessed)
+
+
+def sides_of(module: nn.Module | Callable) -> Sides | None:
+    """Return which arguments are which, None for a module that takes no context.
+
+    By their names; where these say nothing, the first is the tokens and the others are the context.
+    """
+    function = module.forward if isinstance(module, nn.Module) else module
+    asks: list[str] = []
+    asked: list[str] = []
+    empty: list[str] = []
+    unknown: list[str] = []
+    optional: list[str] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        side = role(name)
+        if parameter.default is not inspect.Parameter.empty:
+            optional += [name] * (side == "asked" and parameter.default is None)
+        elif side == "asks":
+            asks.append(name)
+        elif side == "asked":
+            asked.append(name)
+        else:
+            (empty if side else unknown).append(name)
+    if not asked and optional and (asks or unknown):
+        pair = [name for name in optional if re.fullmatch(r"k|v|kv|key\w*|val\w*", name.lower())]
+        asked = pair if optional[0] in pair else optional[:1]
+        asks, unknown, empty = asks + unknown[:1], [], empty + unknown[1:]
+    guessed = bool(unknown)
+    for name in unknown:
+        (asked if asks else asks).append(name)
+    if len(asks) > 1 and not asked:  # x1 and x2, or q and x
+        asks, asked, guessed = asks[:1], asks[1:], True
+    return Sides(tuple(asks), tuple(asked), tuple(empty), guessed) if asks and asked else None
+
+
+def context_mask_argument(module: nn.Module | Callable) -> str | None:
+    """Return the name of the argument that masks the context, None when there is none."""
+    function = module.forward if isinstance(module, nn.Module) else module
+    masks = [name for name in inspect.signature(function).parameters if "mask" in name.lower()]
+    speaking = [m for m in masks if re.search(r"context|mem|enc|src|source|cross", m.lower())]
+    usual = [m for m in ("attn_mask", "mask", "attention_mask") if m in masks]
+    return next(iter((*speaking, *usual, *masks)), None)
+
+
+def crossed_call(
+    module: nn.Module | Callable,
+    x: Tensor,
+    context: Tensor,
+    mask: Tensor | None = None,
+    sides: Sides | None = None,
+) -> object:
+    """Call a module on tokens and a context as its signature suggests.
+
+    Args:
+        module: takes both.
+        x: tokens that ask.
+        context: tokens that are asked.
+        mask: of the context, or None.
+        sides: which arguments are which; None finds out.
+
+    Raises:
+        TypeError: a module that takes no context.
+    """
+    if isinstance(module, nn.MultiheadAttention):
+        if mask is not None:
+            b, i, j = x.shape[0], x.shape[1], context.shape[1]
+            blocked = ~mask if mask.dtype is not None and not mask.is_floating_point() else mask
+            mask = blocked.expand(b, module.num_heads, i, j).reshape(-1, i, j)
+        if not module.batch_first:
+            x, context = x.transpose(0, 1), context.transpose(0, 1)
+        result = module(x, context, context, attn_mask=mask, need_weights=False)[0]
+        return result if module.batch_first else result.transpose(0, 1)
+    sides = sides or sides_of(module)
+    if sides is None:
+        raise TypeError("forward takes no context: no argument beside the tokens")
+    given: dict[str, Tensor | None] = dict.fromkeys(sides.asks, x)
+    given |= dict.fromkeys(sides.asked, context)
+    given |= dict.fromkeys(sides.empty)
+    where = context_mask_argument(module)
+    if where is not None and mask is not None:
+        given[where] = mask
+    function = module.forward if isinstance(module, nn.Module) else module
+    positional = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind != parameter.POSITIONAL_ONLY:
+            break
+        positional.append(given.pop(name, None))
+    return module(*positional, **given)
