@@ -227,8 +227,8 @@ class Subject:
             return
         fixed = self.size is not None or self.mask is not None
         for width in widths:
-            for b, n in [(b, n)] if fixed else [(b, n), (b, 4), (1, n)]:
-                yield b, n, width, n, width
+            for samples, tokens in [(b, n)] if fixed else [(b, n), (b, 4), (1, n)]:
+                yield samples, tokens, width, tokens, width
 
     def open_run(self, x: Tensor, number: int = 0) -> Tensor:
         """Call the module without a mask or, where it needs one, with one that blocks nothing."""
