@@ -91,37 +91,52 @@ def exponents_to_the_end(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
 
 
 bug(
-    "sincos-exponent",
-    "raises the base to a wrong power: the waves grow too fast, too slowly, or not at all",
-    "pair i of the columns, 2 i and 2 i + 1, has the angle place / 10000 ** (2 i / embed_dim); "
-    "an i of range(0, embed_dim, 2) is 2 i already.",
+    "sincos-pairs",
+    "gives the cosine of a pair another wave than its sine: a shift is no rotation any more",
+    "both columns of a pair have the angle place / 10000 ** (2 i / embed_dim), 2 i from "
+    "range(0, embed_dim, 2).",
     "09",
     "SamLynnEvans/Transformer#25",
-    "YutaroOgawa/pytorch_advanced#79",
     "jadore801120/attention-is-all-you-need-pytorch#32",
     "Kyubyong/transformer#38",
-    "Kyubyong/transformer#81",
     "shenweichen/DeepCTR#379",
+    "maxjcohen/transformer#62",
+    "luhengshiwo/LLMForEverybody#106",
 )
 
 
-@ANGLES.wrong("sincos-exponent", "the exponent is 2 c / embed_dim in column c, twice too large")
+@ANGLES.wrong("sincos-pairs", "the exponent is 2 c / embed_dim in column c")
 def exponents_by_column(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
     return 4 * pairs / e, (4 * pairs + 2) / e
 
 
-@ANGLES.wrong(
+@ANGLES.wrong("sincos-pairs", "the exponent is c / embed_dim in column c")
+def exponents_apart(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
+    return 2 * pairs / e, (2 * pairs + 1) / e
+
+
+@ANGLES.wrong("sincos-pairs", "the cosine has the wave of the next pair")
+def exponents_next(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
+    return 2 * pairs / e, (2 * pairs + 2) / e
+
+
+bug(
     "sincos-exponent",
-    "the exponent is 4 i / embed_dim, twice too large",
+    "raises the base to a wrong power: the waves grow too fast, too slowly, or not at all",
+    "pair i has the angle place / 10000 ** (2 i / embed_dim); an i of range(0, embed_dim, 2) is "
+    "2 i already.",
+    "09",
+    "YutaroOgawa/pytorch_advanced#79",
+    "Kyubyong/transformer#81",
 )
+
+
+@ANGLES.wrong("sincos-exponent", "the exponent is 4 i / embed_dim, twice too large")
 def exponents_doubled(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
     return 4 * pairs / e, 4 * pairs / e
 
 
-@ANGLES.wrong(
-    "sincos-exponent",
-    "the exponent is i / embed_dim, half of what it should be",
-)
+@ANGLES.wrong("sincos-exponent", "the exponent is i / embed_dim, half of what it should be")
 def exponents_halved(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
     return pairs / e, pairs / e
 
@@ -129,26 +144,6 @@ def exponents_halved(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
 @ANGLES.wrong("sincos-exponent", "the exponent is 0 in every column, as a division of integers")
 def exponents_none(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
     return 0 * pairs, 0 * pairs
-
-
-bug(
-    "sincos-unpaired",
-    "gives the cosine another wave than its sine: a shift is no rotation any more",
-    "both columns of a pair have the same angle, place / 10000 ** (2 i / embed_dim).",
-    "09",
-    "maxjcohen/transformer#62",
-    "luhengshiwo/LLMForEverybody#106",
-)
-
-
-@ANGLES.wrong("sincos-unpaired", "the exponent is c / embed_dim in column c")
-def exponents_apart(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
-    return 2 * pairs / e, (2 * pairs + 1) / e
-
-
-@ANGLES.wrong("sincos-unpaired", "the cosine has the wave of the next pair")
-def exponents_next(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
-    return 2 * pairs / e, (2 * pairs + 2) / e
 
 
 # ---------------------------------------- table: sines and cosines -> (n, e)

@@ -13,6 +13,7 @@ from attention_clinic import (
     diagnose_positions,
 )
 from patients.bank import CASES, Case
+from utils.positions import sinusoidal_positions
 
 
 def positions(*ids: str, variants: tuple[str, ...] = (), **options) -> Callable:
@@ -36,6 +37,9 @@ def interleaved(n, e):
     angle = torch.arange(n)[:, None] * torch.exp(torch.arange(0, e, 2) * (-math.log(10000.0) / e))
     table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()[:, : e // 2]
     return table
+
+
+positions()(sinusoidal_positions)
 
 
 @positions()
@@ -103,7 +107,7 @@ def exchanged(n, e):
 # ------------------------------------------------------------------------------- wrong exponents
 
 
-@positions("sincos-exponent")
+@positions("sincos-pairs")
 def both_indices_doubled(n, e):
     """i counts two already, and the cosine takes i + 1."""
     table = torch.zeros(n, e + e % 2)
@@ -114,7 +118,7 @@ def both_indices_doubled(n, e):
     return table[:, :e]
 
 
-@positions("sincos-exponent")
+@positions("sincos-pairs")
 def every_column_doubled(n, e):
     table = torch.tensor([[p / 10000 ** (2 * c / e) for c in range(e)] for p in range(n)])
     table[:, 0::2], table[:, 1::2] = table[:, 0::2].sin(), table[:, 1::2].cos()
@@ -138,13 +142,13 @@ def integers_divided(n, e):
     return laid(angle.sin(), angle.cos(), e)
 
 
-@positions("sincos-unpaired")
+@positions("sincos-pairs")
 def each_column_its_own(n, e):
     table = torch.outer(torch.arange(n), 10000 ** (-torch.arange(e) / e))
     return torch.where(torch.arange(e) % 2 == 0, table.sin(), table.cos())
 
 
-@positions("sincos-unpaired")
+@positions("sincos-pairs")
 def cosine_one_later(n, e):
     later = torch.outer(torch.arange(n), 10000 ** (-torch.arange(2, e + 2, 2) / e))
     return laid(angles(n, e).sin(), later.cos(), e)
@@ -168,7 +172,7 @@ positions(base=1000.0)(base_of_a_thousand)
 positions("sincos-base", base=500_000.0)(interleaved_loop)
 
 
-@positions("sincos-base", "sincos-unpaired")
+@positions("sincos-base", "sincos-pairs")
 def base_and_columns(n, e):
     table = torch.outer(torch.arange(n), 1000 ** (-torch.arange(e) / e))
     return torch.where(torch.arange(e) % 2 == 0, table.sin(), table.cos())
@@ -288,5 +292,5 @@ def adds(*ids: str) -> Callable:
 
 for _make in (Adds, Returns, TokensFirst):
     adds()(_make)
-adds("sincos-exponent")(AddsByColumn)
+adds("sincos-pairs")(AddsByColumn)
 adds("pos-batch-axis")(CountsSamples)
