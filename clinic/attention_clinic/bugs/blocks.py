@@ -139,7 +139,7 @@ def _begun(form: Form, state: State) -> State:
     return {"eps": form.run, "read": read}
 
 
-def _eps_values(state: State) -> Iterator[Form]:
+def eps_values(state: State) -> Iterator[Form]:
     """Find the values that the norms say, or else the usual ones."""
     said = [eps for _, _, eps in state["parts"].norms if isinstance(eps, float)]
     for value in dict.fromkeys(said or EPS):
@@ -152,7 +152,7 @@ def _eps_values(state: State) -> Iterator[Form]:
         )
 
 
-EPSILON = Stage("eps", _begun, found=_eps_values)
+EPSILON = Stage("eps", _begun, found=eps_values)
 
 bug(
     "norm-eps",
@@ -330,13 +330,18 @@ bug(
 )
 
 
-def _fed(form: Form, state: State) -> State:
-    parts, t = state["parts"], state["read2"]
+def feed(t: Tensor, parts: Parts, activation: str) -> Tensor:
+    """Return what the feed-forward makes of t."""
     for number, source in enumerate((parts.up, parts.down)):
         weight = source.weight.T if parts.form == "oi" else source.weight
         t = t @ weight if source.bias is None else t @ weight + source.bias
-        t = t if number else ACTIVATIONS[form.run](t)
-    return {"activation": form.run, "made": ended(state["join"], t, state)}
+        t = t if number else ACTIVATIONS[activation](t)
+    return t
+
+
+def _fed(form: Form, state: State) -> State:
+    out = feed(state["read2"], state["parts"], form.run)
+    return {"activation": form.run, "made": ended(state["join"], out, state)}
 
 
 def _activations(state: State) -> Iterator[Form]:

@@ -10,6 +10,13 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+LAYERS = (
+    nn.TransformerEncoderLayer,
+    nn.TransformerEncoder,
+    nn.TransformerDecoderLayer,
+    nn.TransformerDecoder,
+)
+
 
 def takes(function: Callable) -> int:
     """Return how many positional arguments a function takes."""
@@ -37,8 +44,7 @@ def says_time_first(module: nn.Module | Callable) -> bool:
     `tgt_len, bsz, embed_dim = query.size()`. `nn.MultiheadAttention` says it by an attribute.
     """
     if type(module).__module__.startswith("torch."):
-        layers = isinstance(module, nn.TransformerEncoderLayer | nn.TransformerEncoder)
-        return layers and not all(
+        return isinstance(module, LAYERS) and not all(
             part.batch_first for part in module.modules() if isinstance(part, nn.MultiheadAttention)
         )
     function = type(module).forward if isinstance(module, nn.Module) else module

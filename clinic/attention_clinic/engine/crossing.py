@@ -48,6 +48,12 @@ class Sides:
     empty: tuple[str, ...] = ()
     guessed: bool = False
 
+    def needed(self, module: nn.Module) -> bool:
+        """Say whether forward cannot do without a context, as its names say."""
+        parameters = inspect.signature(module.forward).parameters
+        names = [parameters[name] for name in self.asked]
+        return not self.guessed and all(p.default is inspect.Parameter.empty for p in names)
+
     def exchanged(self) -> Sides:
         """Return the sides the other way round."""
         return Sides(self.asked, self.asks, self.empty, self.guessed)

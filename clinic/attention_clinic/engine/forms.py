@@ -200,7 +200,8 @@ def _step(
         return
     stage = stages[number]
     forms = chosen.get(stage.name)
-    for form in (*stage.forms, *stage.found(state)) if forms is None else forms:
+    found = stage.found({**state, "left": left}) if forms is None else ()
+    for form in (*stage.forms, *found) if forms is None else forms:
         if not form.applies(state):
             continue
         ids = form.mistakes(state)

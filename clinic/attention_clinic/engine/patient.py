@@ -281,11 +281,14 @@ def place(error: Exception) -> str:
 
 
 def same(first: Tensor, second: Tensor) -> bool:
-    """Say whether two outputs are equal, NaN included."""
-    return (
-        first.shape == second.shape
-        and torch.equal(first.nan_to_num(nan=0.0), second.nan_to_num(nan=0.0))
-        and torch.equal(first.isnan(), second.isnan())
+    """Say whether two outputs are equal but for rounding, NaN included.
+
+    Two calls of one module may differ in the last digit: it depends on where in memory a tensor
+    lies.
+    """
+    digits = 1e-5 if first.dtype == torch.float32 else 1e-11
+    return first.shape == second.shape and torch.allclose(
+        first, second, rtol=digits, atol=digits, equal_nan=True
     )
 
 

@@ -59,7 +59,7 @@ class Block:
                 return Report(name, False, failing=failing)
             self.extra.append("dropout-eval")
         other = self.patient.tokens(*self.x.shape, seed=7)
-        if torch.equal(self.run(other), self.y):
+        if same(self.run(other), self.y):
             return Report(name, False, (explain([BUGS["ignores-input"]]),))
         self.other = (other, self.run(other))
         later = self.x.clone()
@@ -71,10 +71,11 @@ class Block:
         parts = self.parts(listen.heard)
         if isinstance(parts, str):
             return Report(name, False, checked=(f"no {parts} that could be those of a block",))
-        found = self.search(parts)
-        untried, limit = self.patient.untried(mask=False), self.patient.tolerance
+        found, masked = self.with_masks(self.search(parts))
+        untried, limit = self.patient.untried(mask=self.takes_masks), self.patient.tolerance
         if not found:
             said = "residuals, norms, activation and attention, alone and in pairs"
+            said += " with the masks" if masked else ""
             failing = tuple(self.failing())
             return Report(name, False, (), failing, (said,), untried, tolerance=limit)
         explanations = []
@@ -87,11 +88,19 @@ class Block:
             name,
             not explanations,
             tuple(explanations),
-            checked=(said,),
+            checked=(said, *masked),
             untried=untried,
             variants=tuple(VARIANTS[id] for id in next(iter(found.values())).path.variants),
             tolerance=limit,
         )
+
+    takes_masks = False
+
+    def with_masks(
+        self, found: dict[tuple[str, ...], Found]
+    ) -> tuple[dict[tuple[str, ...], Found], tuple[str, ...]]:
+        """Keep what explains the block with masks too, and say what was tried."""
+        return found, ()
 
     def what(self, state: State) -> str:
         """Say what was compared."""
@@ -102,8 +111,36 @@ class Block:
 
     def parts(self, heard: set[str]) -> Parts | str:
         """Find feed-forward, norms and projections; return the name of what is missing."""
-        module, e = self.patient.module, self.e
-        sources = sources_of(module)
+        e = self.e
+        sources = sources_of(self.patient.module)
+        fed = self.feed(sources)
+        if fed is None:
+            return "feed-forward"
+        up, self.down, form = fed
+        rest = [s for s in sources if s is not up and s is not self.down]
+        self.check_heads()
+        reader = Reader(joined_heads(rest, self.h), e, self.h, e, e)
+        readings = reader.readings()
+        if not readings:
+            return "projections"
+        norms = self.norms()
+        if len(norms) != 2:
+            return "two norms"
+        known = [name for name in ACTIVATIONS if name in heard]
+        return Parts(norms, reader, readings, up, self.down, form, known)
+
+    def check_heads(self) -> None:
+        """Raise unless the heads divide the width of a token."""
+        if self.e % self.h:
+            raise ValueError(
+                f"diagnose_block: num_heads must divide the width of a token, got "
+                f"num_heads={self.h} and embed_dim={self.e}. "
+                f"Pick num_heads from {[h for h in range(1, self.e + 1) if self.e % h == 0]}."
+            )
+
+    def feed(self, sources: list[Source]) -> tuple[Source, Source, str] | None:
+        """Find both layers of the feed-forward and their orientation."""
+        e = self.e
         ups, downs = [], []
         for source in sources:
             for form in source.forms:
@@ -123,28 +160,14 @@ class Block:
                 if m != e or by_name:
                     feeds.append((not by_name, up, down, form))
         feeds.sort(key=lambda feed: feed[0])
-        if not feeds:
-            return "feed-forward"
-        _, up, self.down, form = feeds[0]
-        rest = [s for s in sources if s is not up and s is not self.down]
-        reader = Reader(joined_heads(rest, self.h), e, self.h, e, e)
-        if e % self.h:
-            raise ValueError(
-                f"diagnose_block: num_heads must divide the width of a token, got "
-                f"num_heads={self.h} and embed_dim={e}. "
-                f"Pick num_heads from {[h for h in range(1, e + 1) if e % h == 0]}."
-            )
-        readings = reader.readings()
-        if not readings:
-            return "projections"
-        norms = self.norms()
-        if len(norms) != 2:
-            return "two norms"
-        known = [name for name in ACTIVATIONS if name in heard]
-        return Parts(norms, reader, readings, up, self.down, form, known)
+        return feeds[0][1:] if feeds else None
 
-    def norms(self) -> list[tuple[Tensor, Tensor, float | None]]:
-        """Return weight, bias and eps of the norms, in the order in which they are called."""
+    def norms(self, called_only: bool = False) -> list[tuple[Tensor, Tensor, float | None]]:
+        """Return weight, bias and eps of the norms, in the order in which they are called.
+
+        Args:
+            called_only: leave out those that are never called, unless none is.
+        """
         found: dict[nn.Module, tuple[Tensor, Tensor, float | None]] = {}
         for part in self.patient.module.modules():
             own = [p for p in part.parameters(recurse=False) if p.shape == (self.e,)]
@@ -159,6 +182,8 @@ class Block:
         for handle in handles:
             handle.remove()
         order = [*dict.fromkeys(called), *found]
+        if called_only and called:
+            order = called
         return [found[part] for part in dict.fromkeys(order)]
 
     def unfed(self) -> Tensor:
@@ -194,14 +219,14 @@ class Block:
             other = replay(BLOCK, made["forms"], again)
             if other is None or not self.near(other["made"], self.other[1]):
                 return None
-            return _gap(made["made"], self.y)
+            return gap_between(made["made"], self.y)
 
         return simplest(BLOCK, state(self.x, unfed), difference)
 
     def near(self, made: Tensor, y: Tensor) -> bool:
         """Say whether two outputs are the same, NaN included."""
         size = y[y.isfinite()].abs().max().item() if y.isfinite().any() else 0.0
-        return _gap(made, y) <= self.patient.tolerance * (1 + size)
+        return gap_between(made, y) <= self.patient.tolerance * (1 + size)
 
     def failing(self) -> Iterator[str]:
         """Yield the properties that do not hold."""
@@ -221,7 +246,8 @@ class Block:
             yield "order does not matter: permuted tokens do not give permuted outputs"
 
 
-def _gap(made: Tensor, y: Tensor) -> float:
+def gap_between(made: Tensor, y: Tensor) -> float:
+    """Return the largest difference, 0 where both are NaN."""
     gap = (made - y).abs()
     both = made.isnan() & y.isnan()
     return torch.where(both, 0.0, gap).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()

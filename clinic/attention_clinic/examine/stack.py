@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from inspect import signature
+from itertools import pairwise, product
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from attention_clinic.engine.patient import (
 )
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.block import Block
+from attention_clinic.examine.layer import Around, Layer
+from attention_clinic.examine.subject import Context
 
 
 def diagnose_block(
@@ -32,6 +35,9 @@ def diagnose_block(
     causal: bool | None = None,
     call: Callable[..., Any] | None = None,
     size: tuple[int, int] | None = None,
+    mask: Tensor | None = None,
+    context: Tensor | tuple[int, int] | int | bool | None = None,
+    context_mask: Tensor | None = None,
 ) -> Report:
     """Compare a Transformer block, or a stack of them, with the course's own and name the mistakes.
 
@@ -42,12 +48,21 @@ def diagnose_block(
         activation: what it is meant to be ("gelu", "gelu-tanh", "relu", "silu"); None accepts all.
         norm_eps: the eps that its norms are meant to have; None accepts all.
         causal: as in `diagnose`.
-        call: how to call it: call(block, x); None reads the signature of `forward`.
+        call: how to call it: call(block, x), with a context call(block, x, context), with masks
+            call(block, x, mask) or call(block, x, context, mask, context_mask); None reads the
+            signature of `forward`.
         size: numbers of samples and tokens to try.
+        mask: of the tokens, in the shape that the block takes; True = may attend.
+        context: for a decoder's block: the tokens that its cross-attention asks, as in `diagnose`;
+            None gives a context to a block whose forward cannot do without.
+        context_mask: of the context; True = may attend.
 
     Shape:
-        x       (b, n, e)
-        result  (b, n, e)
+        x             (b, n, e)
+        context       (b, j, c)
+        mask          (n, n), (b, 1, 1, n) or broadcastable to (b, h, n, n)
+        context_mask  (b, j), (b, 1, 1, j) or broadcastable to (b, h, n, j)
+        result        (b, n, e)
 
     Returns:
         A `Report`: print it, or ask for `healthy` and `explanations`.
@@ -67,19 +82,64 @@ def diagnose_block(
             "Build it first and pass the object."
         )
     meant = Meant(norm_first, activation, norm_eps)
+    said = Context.of("diagnose_block", context)
     with undisturbed():
         patient = Patient("diagnose_block", block, call)
-        x = _first_run(patient, num_heads, size)
+        sides = patient.sides
+        if said is None and call is None and sides is not None and sides.needed(block):
+            said = Context()
+        if said is not None and call is None and sides is None:
+            raise ValueError(
+                f"diagnose_block: {patient.name} must take a context, got forward"
+                f"{signature(block.forward)}. Say how to call it: "
+                "call=lambda block, x, context: block(x, context)."
+            )
+        x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
         layers = layers_of(block)
         if layers:
-            return Stack(block, patient, x, layers, num_heads, meant, causal).report()
-        return Block(patient, x, num_heads, meant, causal).report()
+            stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
+            return stack.report()
+        return _examined(patient, x, around, num_heads, meant, causal)
 
 
-def _first_run(patient: Patient, num_heads: int, size: tuple[int, int] | None) -> Tensor:
-    """Return tokens of a width that the module takes."""
+def _examined(
+    patient: Patient,
+    x: Tensor,
+    around: Around,
+    num_heads: int,
+    meant: Meant,
+    causal: bool | None,
+) -> Report:
+    """Examine one block: as a whole, or with all that stands around it part by part."""
+    if around != Around():
+        return Layer(patient, x, around, num_heads, meant, causal, patient.call).report()
+    report = Block(patient, x, num_heads, meant, causal).report()
+    if report.healthy or report.explanations:
+        return report
+    again = Layer(patient, x, around, num_heads, meant, causal, patient.call).report()
+    return again if again.healthy or again.explanations else report
+
+
+def _first_run(
+    patient: Patient,
+    num_heads: int,
+    size: tuple[int, int] | None,
+    said: Context | None,
+    mask: Tensor | None,
+    context_mask: Tensor | None,
+) -> tuple[Tensor, Around]:
+    """Return tokens of a width that the module takes, and what stands around them."""
     named = dict(patient.module.named_parameters())
     b, n = size or (2 if num_heads != 2 else 3, 5 if num_heads != 5 else 7)
+    if mask is not None and size is None:
+        n, b = mask.shape[-1], mask.shape[0] if mask.ndim > 2 and mask.shape[0] > 1 else b
+    if context_mask is not None and size is None:
+        b = context_mask.shape[0] if context_mask.shape[0] > 1 else b
+        n = context_mask.shape[-2] if context_mask.ndim > 2 and context_mask.shape[-2] > 1 else n
+    j = next(j for j in (6, 7, 8) if j not in (b, n, num_heads))
+    if said is not None:
+        b, j = said.samples or b, said.length or j
+        j = j if context_mask is None else context_mask.shape[-1]
     norms = [p.shape[0] for p in named.values() if p.ndim == 1]
     common = sorted(dict.fromkeys(norms), key=lambda width: -norms.count(width))
     widths = list(dict.fromkeys([*common[:2], *possible_widths(patient.module, named)]))
@@ -87,11 +147,14 @@ def _first_run(patient: Patient, num_heads: int, size: tuple[int, int] | None) -
     for single in (False, True):
         if single:
             patient.single()
-        for width in widths[:6]:
+        lengths = [j] if said is None or said.length or context_mask is not None else [j, n]
+        # a context as long as the tokens is for blocks that take no other
+        for j, width in product(lengths, widths[:6]):
             x = patient.tokens(b, n, width)
+            context = None if said is None else patient.tokens(b, j, said.width or width, seed=9)
             try:
-                if patient.run(x).shape == x.shape:
-                    return x
+                if patient.run(x, context=context).shape == x.shape:
+                    return x, Around(context, mask, context_mask)
             except Exception as error:
                 if first is None or width == common[0]:
                     first = first or (error, tuple(x.shape))
@@ -145,12 +208,13 @@ class Stack:
         original: nn.Module,
         patient: Patient,
         x: Tensor,
+        around: Around,
         layers: list[nn.Module],
         num_heads: int,
         meant: Meant,
         causal: bool | None,
     ) -> None:
-        self.original, self.patient, self.x = original, patient, x
+        self.original, self.patient, self.x, self.around = original, patient, x, around
         self.layers, self.h, self.meant, self.causal = layers, num_heads, meant, causal
 
     def report(self) -> Report:
@@ -165,7 +229,7 @@ class Stack:
         handles = [
             layer.register_forward_hook(listen, with_kwargs=True) for layer in dict.fromkeys(copies)
         ]
-        y = self.patient.run(self.x)
+        y = self.patient.run(self.x, context=self.around.context)
         for handle in handles:
             handle.remove()
         ids, failing = [], []
@@ -185,13 +249,14 @@ class Stack:
         if not calls:
             failing.append("the layers are called")
         patient = Patient("diagnose_block", copies[0])
-        if calls:
+        if calls and self.around.context is None:
             patient = Patient("diagnose_block", copies[0], lambda m, x: m(x))
             try:
                 patient.run(self.x)
             except Exception:
                 patient.call = None
-        inner = Block(patient, self.x.to(patient.dtype), self.h, self.meant, self.causal).report()
+        x = self.x.to(patient.dtype)
+        inner = _examined(patient, x, self.around, self.h, self.meant, self.causal)
         count = f"{len(calls)} calls of {len(dict.fromkeys(map(id, copies)))} layers"
         checked = (count, *inner.checked)
         explanations = [explain([BUGS[id] for id in ids])] if ids else []

@@ -7,6 +7,7 @@ from patients import (  # noqa: F401, each adds its patients
     attention,
     blocks,
     crossing,
+    decoders,
     embedding,
     healthy,
     losses,

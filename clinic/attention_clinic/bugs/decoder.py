@@ -1,0 +1,302 @@
+"""Blocks of several parts: attention to itself, to a context, feed-forward, in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention_clinic.bugs.blocks import (
+    ACTIVATIONS,
+    NORM,
+    ORDER,
+    READINGS_WHEN_RIGHT,
+    READINGS_WHEN_WRONG,
+    Parts,
+    doubled,
+    eps_values,
+    feed,
+    from_input,
+    from_norm,
+    keep,
+    missing,
+)
+from attention_clinic.bugs.scores import SCALE, other_scales
+from attention_clinic.engine.forms import Form, Stage, State, bug, walk
+from attention_clinic.engine.readings import Reader, Reading
+
+WORDS = {"self": "self-attention", "cross": "cross-attention", "feed": "feed-forward"}
+RIGHT = {2: ("self", "feed"), 3: ("self", "cross", "feed")}
+
+
+@dataclass(frozen=True)
+class Attending:
+    """The weights of one attention of a block.
+
+    Args:
+        reader: of them.
+        readings: of them, the likeliest first.
+    """
+
+    reader: Reader
+    readings: list[Reading]
+
+
+# ------------------------------------------------------ eps: what the norms say, or the usual ones
+
+EPSILON = Stage("eps of all norms", lambda form, state: {"eps": form.run}, found=eps_values)
+
+# --------------------------- norms: the number of the norm at each place, None where there is none
+
+NORMS = Stage("norms", lambda form, state: {"placed": form.run})
+
+bug(
+    "norm-missing",
+    "leaves out a norm: a part reads, or the stream gets, what nobody normalised",
+    "each part has a norm of its own: x + part(norm(x)), or norm(x + part(x)).",
+    "06",
+    "OpenNMT/OpenNMT-py#1689",
+    "agentdr1/LA_MIL#3",
+)
+bug(
+    "norm-shared",
+    "uses one norm in several places, where each place needs weights of its own",
+    "build one norm for each part.",
+    "06",
+    "bentrevett/pytorch-seq2seq#100",
+    "allenai/OLMo#222",
+    "ml-explore/mlx#1636",
+)
+
+
+def _placed(state: State) -> Iterator[Form]:
+    """Find which of the norms that are called may stand at which place."""
+    places, count = len(state["right_kinds"]), len(state["parts"].norms)
+    if count == places:
+        yield Form(tuple(range(places)))
+    if count == places - 1:
+        for gap in range(places):
+            rest = iter(range(count))
+            chosen = tuple(None if place == gap else next(rest) for place in range(places))
+            words = f"before the {WORDS[state['right_kinds'][gap]]}"
+            if not state["first"]:
+                words = words.replace("before", "after")
+            yield Form(chosen, ("norm-missing",), words)
+    if count == 0:
+        yield Form((None,) * places, ("norm-missing",), "there is none at all")
+    if 0 < count < places:
+        for number in range(1, 2**places - 1):  # every way to fill the places in order
+            later = [int(number >> place & 1) for place in range(1, places)]
+            chosen = tuple(sum(later[:place]) for place in range(places))
+            if chosen[-1] == count - 1:
+                yield Form(chosen, ("norm-shared",))
+
+
+NORMS.found = _placed
+
+# ------------------------------------------ residuals: how each part joins the stream, by place
+
+
+def _residuals(state: State) -> Iterator[Form]:
+    kinds = state["right_kinds"]
+    right = [keep] * len(kinds)
+    yield Form(tuple(right))
+    if not state["left"]:
+        return
+    for place, kind in enumerate(kinds):
+        for join, id, words in (
+            (missing, "residual-missing", f"around the {WORDS[kind]}"),
+            (doubled, "residual-missing", f"the {WORDS[kind]} is added to itself"),
+            (from_norm, "residual-from-norm", f"around the {WORDS[kind]}"),
+            (from_input, "residual-from-input", f"after the {WORDS[kind]}"),
+        ):
+            if (join is from_norm and not state["first"]) or (join is from_input and not place):
+                continue  # there the stream is what the norm returned, or the input itself
+            yield Form((*right[:place], join, *right[place + 1 :]), (id,), words)
+    yield Form((missing,) * len(kinds), ("residual-missing",), "around all parts")
+    if state["first"]:
+        yield Form((from_norm,) * len(kinds), ("residual-from-norm",), "around all parts")
+
+
+RESIDUALS = Stage("residuals", lambda form, state: {"joins": form.run}, found=_residuals)
+
+# ------------------------------------------------------------------------- order of the parts
+
+SEQUENCE = Stage("sequence", lambda form, state: {"kinds": form.run})
+
+bug(
+    "parts-order",
+    "runs its parts in another order",
+    "self-attention first, then cross-attention, the feed-forward last.",
+    "10",
+    "allenai/allennlp#3334",
+    "er-muyue/BeMapNet#13",
+)
+
+
+def _sequences(state: State) -> Iterator[Form]:
+    right = state["right_kinds"]
+    yield Form(right)
+    orders = {
+        3: (("cross", "self", "feed"), ("self", "feed", "cross"), ("feed", "self", "cross")),
+        2: (("feed", "self"),),
+    }
+    for kinds in orders[len(right)]:
+        yield Form(kinds, ("parts-order",), f"it runs {', '.join(WORDS[kind] for kind in kinds)}")
+
+
+SEQUENCE.found = _sequences
+
+# --------------------------- places: what a part reads, what it makes of it, how the stream goes on
+
+
+def normed(t: Tensor, place: int, state: State) -> Tensor:
+    """Normalise as the norm of a place does, if it has one."""
+    number = state["placed"][place]
+    if number is None:
+        return t
+    weight, bias, _ = state["parts"].norms[number]
+    return state["norm"](t, weight, bias, state["eps"])
+
+
+def _joined(place: int, out: Tensor, state: State) -> Tensor:
+    """Return the stream behind a place whose part returned `out`."""
+    stream = state["stream"]
+    read = normed(stream, place, state) if state["first"] else stream
+    stream = state["joins"][place](stream, read, out, state["x"])
+    return stream if state["first"] else normed(stream, place, state)
+
+
+def _inside(kind: str, reading: Reading, read: Tensor, state: State) -> State:
+    """Return what the stages of attention begin with."""
+    reader = state["attending"][kind].reader
+    asked = state["context"] if kind == "cross" else read
+    caches: tuple[dict, dict] = ({}, {})
+
+    def flat(part: str, tokens: Tensor) -> Tensor:
+        piece = reader.pieces[getattr(reading, part)]
+        return reader.flat(piece, tokens, caches[tokens is asked])[None]
+
+    elsewhere = None
+    if kind == "cross" and reader.c == reader.e:
+        elsewhere = {"q": flat("q", asked), "k": flat("k", read), "v": flat("v", read)}
+    rule = state["rules"][kind]
+    return {
+        **state["attention_begins"],
+        **{"q": flat("q", read), "k": flat("k", asked), "v": flat("v", asked)},
+        **{"elsewhere": elsewhere, "setting": state["setting"], "total": state["left"]},
+        **rule,
+        "must_be_causal": kind == "self" and state["must_be_causal"],
+    }
+
+
+def _ways(place: int, state: State) -> Iterator[Form]:
+    """Find what the part at a place may be: the reading of its weights, and its mistakes."""
+    kinds = state["kinds"]
+    if place >= len(kinds):
+        yield Form(None)
+        return
+    kind, stream = kinds[place], state["stream"]
+    read = normed(stream, place, state) if state["first"] else stream
+    if kind == "feed":
+        wanted = state["meant"].activation
+        known = state["fixed"].get(kind)
+        for name in [known] if known else state["parts"].heard or ACTIVATIONS:
+            gelus = {wanted, name} == {"gelu", "gelu-tanh"}
+            other = ("gelu-tanh" if gelus else "activation-other",)
+            out = feed(read, state["parts"], name)
+            yield Form((out, None, name), () if wanted in (None, name) else other)
+        return
+    fixed = state["fixed"].get(kind)
+    if fixed is not None:  # with masks: all but what is done with them is known
+        reading, chosen = fixed
+        yield from _attended(kind, reading, read, state, chosen)
+        return
+    readings = state["attending"][kind].readings
+    sound = [reading for reading in readings if not reading.ids]
+    count = READINGS_WHEN_WRONG if state["total"] else READINGS_WHEN_RIGHT
+    first: dict[tuple[str, ...], Reading] = {}
+    for reading in readings:
+        first.setdefault(reading.ids, reading)
+    for reading in (*sound[:count], *(r for ids, r in first.items() if ids)):
+        left = state["left"] - len(reading.ids)
+        if left >= 0:
+            alone = {**state, "left": left if reading is readings[0] else 0}
+            yield from _attended(kind, reading, read, alone, None)
+
+
+def _attended(
+    kind: str, reading: Reading, read: Tensor, state: State, chosen: dict[str, Any] | None
+) -> Iterator[Form]:
+    """Yield what an attention returns, right or with mistakes as long as any are left."""
+    begins = _inside(kind, reading, read, state)
+    if chosen is None:
+        scales = [*SCALE.forms, *other_scales(state["setting"], False)] if state["left"] else None
+        chosen = {} if scales is None else {SCALE.name: scales}
+        most = min(state["left"], 1)
+    else:
+        most = state["left"]
+    matrix, bias = state["attending"][kind].reader.out(reading.out, None)
+    for mistakes in range(most + 1):
+        for path, made in walk(state["stages"], begins, mistakes, chosen):
+            if made["joined"].shape[2] == read.shape[1]:
+                out = made["joined"][0] @ matrix + bias
+                ids = (*reading.ids, *_of_the_context(kind, path.ids))
+                yield Form(
+                    (out, (reading, path.forms), None), ids, path.detail, variants=path.variants
+                )
+
+
+def _of_the_context(kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:
+    """Call what is done to the context's mask by a name of its own."""
+    return tuple("context-mask-dropped" if (kind, id) == DROPPED else id for id in ids)
+
+
+DROPPED = ("cross", "mask-dropped")
+
+bug(
+    "context-mask-dropped",
+    "lets the cross-attention see the whole context: its mask is not used",
+    "pass the context's mask to the cross-attention, and the causal one to the self-attention.",
+    "10",
+    "huggingface/transformers#47946",
+    "speechbrain/speechbrain#1107",
+    "keras-team/keras-io#1046",
+)
+
+
+def _placed_part(place: int, form: Form, state: State) -> State | None:
+    if form.run is None:
+        return {}
+    out, attention, activation = form.run
+    made: State = {"stream": _joined(place, out, state)}
+    if attention is not None:
+        made["attentions"] = {**state["attentions"], state["kinds"][place]: attention}
+    if activation is not None:
+        made["activation"] = activation
+    later = state["kinds"][place + 1 :]
+    if state["silenced"] is not None and later:
+        # with the parts behind it silent, the module must agree already
+        behind = {**state, **made}
+        for other in range(place + 1, len(state["kinds"])):
+            behind["stream"] = _joined(other, torch.zeros_like(out), behind)
+        if not state["near"](behind["stream"], state["silenced"](frozenset(later))):
+            return None
+    return made
+
+
+def _place(number: int) -> Stage:
+    return Stage(
+        f"place {number + 1}",
+        lambda form, state: _placed_part(number, form, state),
+        found=lambda state: _ways(number, state),
+    )
+
+
+PLACES = tuple(_place(number) for number in range(3))
+LAYER = (ORDER, NORM, EPSILON, NORMS, RESIDUALS, SEQUENCE, *PLACES)
+
+__all__ = ["LAYER", "PLACES", "RIGHT", "WORDS", "Attending", "Parts"]

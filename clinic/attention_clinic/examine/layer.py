@@ -1,0 +1,380 @@
+"""`diagnose_block` for blocks with a context or masks: every part in its place, one by one."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.bugs import ATTENTION, Setting
+from attention_clinic.bugs.blocks import ACTIVATIONS, Meant, Parts
+from attention_clinic.bugs.decoder import LAYER, PLACES, RIGHT, Attending
+from attention_clinic.bugs.masks import RULE, USE, has_empty
+from attention_clinic.engine.crossing import Sides
+from attention_clinic.engine.forms import Form, Found, State, simplest, walk
+from attention_clinic.engine.patient import Patient, same
+from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.weights import Source, joined_heads, sources_of
+from attention_clinic.examine.block import Block, gap_between
+from attention_clinic.examine.mask_argument import allowed
+from attention_clinic.examine.matching import Probe
+
+CROSS = re.compile(r"cross|enc|src|source|mem|context|ctx|inter|multihead_attn|co_?att")
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a block gets beside its tokens.
+
+    Args:
+        context: the tokens of the context, or None.
+        mask: of the tokens, or None.
+        context_mask: of the context, or None.
+    """
+
+    context: Tensor | None = None
+    mask: Tensor | None = None
+    context_mask: Tensor | None = None
+
+
+def mask_arguments(module: nn.Module) -> tuple[str | None, str | None]:
+    """Return the names of the arguments that mask the tokens and the context."""
+    names = [n for n in inspect.signature(module.forward).parameters if "mask" in n.lower()]
+    crossed = [n for n in names if CROSS.search(n.lower())]
+    if len(names) > 1 and len(crossed) == len(names):  # an encoder's: src_mask alone
+        crossed = crossed[1:]
+    crossed = crossed if len(names) > 1 or (crossed and len(names) == 1) else []
+    own = [n for n in names if n not in crossed]
+    usual = [n for n in ("tgt_mask", "attn_mask", "attention_mask", "mask") if n in own]
+    return next(iter((*usual, *own)), None), next(iter(crossed), None)
+
+
+def called(module: nn.Module, x: Tensor, around: Around, sides: Sides | None) -> object:
+    """Call a block on tokens and on what stands around them, as its signature suggests."""
+    context = around.context
+    heads = next((m for m in module.modules() if isinstance(m, nn.MultiheadAttention)), None)
+    blocks = type(module).__module__.startswith("torch.")  # True means blocked there
+    where, where_context = mask_arguments(module)
+    if context is None and where is None:
+        where = where_context
+    given: dict[str, Any] = {}
+    parameters = inspect.signature(module.forward).parameters
+    taken = {name for names in (sides.asks, sides.asked) for name in names} if sides else set()
+    if context is not None and sides is not None:
+        given |= dict.fromkeys(sides.asks, x) | dict.fromkeys(sides.asked, context)
+    else:
+        first = next(iter(parameters))
+        given[first] = x
+        taken = {first}
+    for name, mask, keys in (
+        (where, around.mask, x),
+        (where_context, around.context_mask, context),
+    ):
+        if name is not None and mask is not None and keys is not None:
+            if blocks and heads is not None:
+                mask = ~mask if mask.dtype == torch.bool else mask
+                if mask.ndim > 2:
+                    shape = (x.shape[0], heads.num_heads, x.shape[1], keys.shape[1])
+                    mask = mask.expand(shape).reshape(-1, *shape[2:])
+            given[name] = mask
+    for name, parameter in parameters.items():
+        needed = parameter.default is parameter.empty and name not in given
+        if needed and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            given[name] = None if "mask" in name.lower() or name not in taken else x
+    plain = takewhile(lambda p: p.kind == p.POSITIONAL_ONLY, parameters.values())
+    return module(*(given.pop(p.name) for p in plain), **given)
+
+
+class Layer(Block):
+    """The examination of one block, part by part.
+
+    Args:
+        patient: its copy.
+        x: tokens that it takes.
+        around: what it gets beside them.
+        num_heads: h.
+        meant: what it is meant to be.
+        causal: as in `diagnose`.
+        call: how to call it, or None.
+    """
+
+    takes_masks = True
+
+    def __init__(
+        self,
+        patient: Patient,
+        x: Tensor,
+        around: Around,
+        num_heads: int,
+        meant: Meant,
+        causal: bool | None,
+        call: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(patient, x, num_heads, meant, causal)
+        self.around, self.now = around, Around(around.context)
+        self.time_first, patient.time_first = patient.time_first, False
+        self.user_call, patient.call = call, self.call
+        self.silences: dict[frozenset[str], Tensor] = {}
+        self.kinds = RIGHT[2] if around.context is None else RIGHT[3]
+
+    def call(self, module: nn.Module, x: Tensor) -> object:
+        """Call the copy with what stands around now."""
+        now = self.now
+        if self.user_call is not None:
+            given = [now.context] if self.around.context is not None else []
+            if now.mask is not None or now.context_mask is not None:
+                given += [now.mask] + [now.context_mask] * (self.around.context is not None)
+            return self.user_call(module, x, *given)
+        if self.time_first:
+            context = None if now.context is None else now.context.transpose(0, 1)
+            turned = Around(context, now.mask, now.context_mask)
+            result = called(module, x.transpose(0, 1), turned, self.patient.sides)
+            result = result if isinstance(result, Tensor) else result[0]
+            return result.transpose(0, 1)
+        return called(module, x, now, self.patient.sides)
+
+    def parts(self, heard: set[str]) -> Parts | str:
+        """Find feed-forward, norms and both attentions; return the name of what is missing."""
+        sources = sources_of(self.patient.module)
+        fed = self.feed(sources)
+        if fed is None:
+            return "feed-forward"
+        up, self.down, form = fed
+        rest = [s for s in sources if s is not up and s is not self.down]
+        self.check_heads()
+        groups = self.groups(rest)
+        if groups is None:
+            return "two attentions"
+        self.held = {"feed": [up, self.down], **groups}
+        self.attending = {}
+        for kind, own in groups.items():
+            width = self.around.context.shape[-1] if kind == "cross" else self.e
+            reader = Reader(
+                joined_heads(own, self.h), self.e, self.h, self.e, self.e, context_dim=width
+            )
+            readings = reader.readings()
+            if not readings:
+                return f"projections of the {kind}-attention"
+            self.attending[kind] = Attending(reader, readings)
+        known = [name for name in ACTIVATIONS if name in heard]
+        one = self.attending["self"]
+        norms = self.norms(called_only=True)
+        if len(norms) > len(self.kinds):
+            return f"{len(self.kinds)} norms"
+        return Parts(norms, one.reader, one.readings, up, self.down, form, known)
+
+    def groups(self, sources: list[Source]) -> dict[str, list[Source]] | None:
+        """Tell the weights of both attentions apart, None when they cannot be told apart."""
+        if len(self.kinds) == 2:
+            return {"self": sources}
+        paths = [source.name.split(".") for source in sources]
+        common = len(list(takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))))
+        keys = [path[common] if common < len(path) else "" for path in paths]
+        if len(set(keys)) != 2:
+            keys = ["cross" if CROSS.search(source.name.lower()) else "self" for source in sources]
+        names = list(dict.fromkeys(keys))
+        if len(names) != 2:
+            return None
+        split = {name: [s for s, key in zip(sources, keys, strict=True) if key == name]
+                 for name in names}  # fmt: skip
+        crossed = self.crossed(split) or next((n for n in names if CROSS.search(n)), names[1])
+        other = next(name for name in names if name != crossed)
+        return {"self": split[other], "cross": split[crossed]}
+
+    def crossed(self, split: dict[str, list[Source]]) -> str | None:
+        """Return the attention without which the context is not heard, None when there is none."""
+        deaf = []
+        for name, own in split.items():
+            heard = []
+            with Silent(own):
+                for context in (self.now.context, self.now.context.flip(-1)):
+                    self.now = Around(context)
+                    heard.append(self.run(self.x))
+            self.now = Around(self.around.context)
+            if same(*heard):
+                deaf.append(name)
+        return deaf[0] if len(deaf) == 1 else None
+
+    def silenced(self, kinds: frozenset[str]) -> Tensor:
+        """Run the copy with some parts that return 0."""
+        if kinds not in self.silences:
+            with Silent([source for kind in kinds for source in self.held[kind]]):
+                self.silences[kinds] = self.run(self.x)
+        return self.silences[kinds]
+
+    def state(self, x: Tensor, context: Tensor | None, parts: Parts, silence: bool) -> State:
+        """Return what the stages begin with."""
+        causal = self.hides_future if self.causal is None else self.causal
+        rule = Probe(x, x, causal=causal).causal_rule()
+        free = {"mask": None, "causal": None, "right": None, "right_has_empty": False}
+        return {
+            **{"x": x, "stream": x, "context": context, "parts": parts, "meant": self.meant},
+            **{"attending": self.attending, "right_kinds": self.kinds, "stages": ATTENTION},
+            **{"setting": Setting(self.h, self.e, self.e // self.h), "attention_begins": {}},
+            "rules": {
+                "self": {**free, "causal": rule, "right": rule, "right_has_empty": has_empty(rule)},
+                "cross": free,
+            },
+            **{"must_be_causal": self.causal is True, "near": self.near, "causal": rule},
+            **{"silenced": self.silenced if silence else None, "attentions": {}, "fixed": {}},
+            "activation": "",
+        }
+
+    def search(self, parts: Parts) -> dict[tuple[str, ...], Found]:
+        """Return the ways with the fewest mistakes that give the output."""
+        self.found_parts = parts
+        self.others = [(*self.other, self.now.context)]
+        if self.now.context is not None:
+            other = self.patient.tokens(*self.now.context.shape, seed=8)
+            self.now = Around(other)
+            self.others.append((self.x, self.run(self.x), other))
+            self.now = Around(self.around.context)
+
+        def difference(made: State) -> float | None:
+            if not self.near(made["stream"], self.y):
+                return None
+            if not all(self.again(made, *other) for other in self.others):
+                return None
+            return gap_between(made["stream"], self.y)
+
+        state = self.state(self.x, self.now.context, parts, silence=True)
+        return simplest(LAYER, state, difference)
+
+    def again(self, made: State, x: Tensor, y: Tensor, context: Tensor | None) -> bool:
+        """Say whether what was found gives the output of another call."""
+        state = {**self.state(x, context, self.found_parts, silence=False), **fixed(made)}
+        ways = walk(LAYER, state, state["total"], chosen(made))
+        return any(self.near(other["stream"], y) for _, other in ways)
+
+    def with_masks(
+        self, found: dict[tuple[str, ...], Found]
+    ) -> tuple[dict[tuple[str, ...], Found], tuple[str, ...]]:
+        """Keep what explains the block with masks too, adding mistakes of the masks."""
+        around = self.around
+        if not found or (around.mask is None and around.context_mask is None):
+            return found, ()
+        b, n, _ = self.x.shape
+        masks = {"self": None, "cross": None}
+        if around.mask is not None:
+            masks["self"] = allowed(around.mask, b, n)
+        if around.context is not None and around.context_mask is not None:
+            masks["cross"] = allowed(around.context_mask, b, n, keys=around.context.shape[1])
+        calls = []
+        for x, _, context in [(self.x, None, around.context), *self.others]:
+            self.now = Around(context, around.mask, around.context_mask)
+            calls.append((x, self.run(x), context))
+        self.now = Around(around.context)
+        words = " and ".join(
+            f"{name} that blocks {int((~mask).sum())} of {mask.numel()} places"
+            for name, mask in (("a mask", masks["self"]), ("a mask of the context", masks["cross"]))
+            if mask is not None
+        )
+        for more in range(3):
+            kept: dict[tuple[str, ...], Found] = {}
+            for way in found.values():
+                ways = [self.masked(way, more, masks, *call) for call in calls]
+                shared = set(ways[0]).intersection(*ways[1:])
+                kept |= {ids: found for ids, found in ways[0].items() if ids in shared}
+            if kept:
+                return kept, (f"with {words}",)
+        return {}, (f"with {words}",)
+
+    def masked(
+        self,
+        way: Found,
+        more: int,
+        masks: dict[str, Tensor | None],
+        x: Tensor,
+        y: Tensor,
+        context: Tensor | None,
+    ) -> dict[tuple[str, ...], Found]:
+        """Return the ways with so many more mistakes, of the masks, that give the output."""
+        made = {**way.state, "forms": way.path.forms}
+        state = self.state(x, context, self.found_parts, silence=False)
+        state |= fixed(made, free=(RULE.name, USE.name))
+        rules = {}
+        for kind, rule in state["rules"].items():
+            right = RULE.reference.run(masks[kind], rule["causal"])
+            rules[kind] = {**rule, "mask": masks[kind], "right": right}
+            rules[kind]["right_has_empty"] = has_empty(right)
+        total = state["total"] + more
+        state |= {"rules": rules, "total": total}
+        kept = {}
+        for path, other in walk(LAYER, state, total, chosen(made)):
+            if path.ids not in kept and self.near(other["stream"], y):
+                kept[path.ids] = Found(path, other, 0.0)
+        return kept
+
+    def what(self, state: State) -> str:
+        """Say what was compared."""
+        order = "pre-norm" if state["first"] else "post-norm"
+        heads = f"{self.h} head{'s' * (self.h > 1)}"
+        crossed = ""
+        if self.around.context is not None:
+            crossed = f" and cross-attention (context {self.around.context.shape[-1]} wide)"
+        attention = (
+            f"self-attention{crossed} with {heads}" if crossed else f"attention with {heads}"
+        )
+        causal = ", causal" if state["causal"] is not None else ""
+        return (
+            f"residuals; {order}; eps {state['eps']:g}; {state['activation']}; {attention}{causal}"
+        )
+
+    def failing(self) -> Iterator[str]:
+        """Yield the properties that do not hold."""
+        yield from super().failing()
+        if self.around.context is None:
+            return
+        self.now = Around(self.around.context + 1.0)
+        deaf = same(self.run(self.x), self.y)
+        self.now = Around(self.around.context.flip(1))
+        moved = gap_between(self.run(self.x), self.y)
+        self.now = Around(self.around.context)
+        if deaf:
+            yield "the context is heard: another one gives the same output"
+        elif moved > 1e3 * self.patient.tolerance * (1 + self.y.abs().max().item()):
+            yield "the order of the context does not matter: permuted, it gives another output"
+
+
+def fixed(made: State, free: tuple[str, ...] = ()) -> State:
+    """Return what a search begins with that is to find the same way for another call.
+
+    Args:
+        made: what the way made.
+        free: the stages of attention that may be another way.
+    """
+    ways = {}
+    for kind, (reading, forms) in made["attentions"].items():
+        pairs = zip(ATTENTION, forms, strict=True)
+        own = {s.name: s.forms if s.name in free else [form] for s, form in pairs}
+        ways[kind] = (reading, own)
+    total = sum(len(form.mistakes(made)) for form in made["forms"])
+    return {"fixed": {**ways, "feed": made["activation"]}, "total": total}
+
+
+def chosen(made: State) -> dict[str, list[Form]]:
+    """Return the forms of a way, but for the places, whose forms are found anew."""
+    pairs = zip(LAYER, made["forms"], strict=True)
+    return {stage.name: [form] for stage, form in pairs if stage not in PLACES}
+
+
+class Silent:
+    """Weights that are 0 for a while."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        self.values = [s.weight for s in sources] + [s.bias for s in sources if s.bias is not None]
+
+    def __enter__(self) -> None:
+        self.before = [value.clone() for value in self.values]
+        for value in self.values:
+            value.zero_()
+
+    def __exit__(self, *_: object) -> None:
+        for value, before in zip(self.values, self.before, strict=True):
+            value.copy_(before)
