@@ -24,6 +24,11 @@ class Beneath(TorchDispatchMode):
         super().__init__()
         self.called = called
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise torch loads its compiler at the first operation: two seconds, for nothing.
+        return False
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.called[func.overloadpacket.__name__] += 1
         return func(*args, **(kwargs or {}))

@@ -27,7 +27,7 @@ from checks.engine.measures import same_measure
 from checks.engine.message import LANGUAGES, as_message
 from checks.engine.modules import same_module
 from checks.engine.shortcuts import SOFTMAX
-from checks.engine.watch import Watch
+from checks.engine.watch import Beneath, Watch
 from helpers import error_of
 from utils.attention import MultiHeadAttention
 from utils.encoder import FeedForward
@@ -280,6 +280,11 @@ def test_watch_sees_functions_of_utils_and_leaves_no_trace() -> None:
     before = dict(watch.called)
     attention(torch.randn(2, 5, 12))
     assert dict(watch.called) == before, "nothing is counted outside"
+
+
+def test_watching_does_not_load_the_compiler_of_torch() -> None:
+    """torch would wrap the method and load torch._dynamo at the first check: two seconds."""
+    assert not hasattr(Beneath.__torch_dispatch__, "__wrapped__")
 
 
 def cell(text: str) -> dict:

@@ -18,6 +18,7 @@ from made_up import code, notebook
 from PIL import Image, ImageDraw
 from test_refresh import run
 
+from checks.engine.verdict import VERDICT_MIME
 from course.notebook import Cell, canonical
 from course.registry import ROOT
 
@@ -90,7 +91,15 @@ def untouched(cell: Cell) -> None:
     pass
 
 
-SHOW = f'{DRAW}\nprint("line from 10 to 190")\ndisplay(image)'
+def another_state(cell: Cell) -> None:
+    cell["outputs"][1]["data"][VERDICT_MIME]["state"] = "right"
+
+
+VERDICT = f'{{"text/plain": "a verdict", "{VERDICT_MIME}": {{"state": "not right"}}}}'
+SHOW = f"""{DRAW}
+print("line from 10 to 190")
+display({VERDICT}, raw=True)
+display(image)"""
 DOCTORED: dict[Callable[[Cell], None], bool] = {
     untouched: True,
     one_level: True,
@@ -103,6 +112,7 @@ DOCTORED: dict[Callable[[Cell], None], bool] = {
     swap: False,
     strip: False,
     another_text: False,
+    another_state: False,
 }
 
 

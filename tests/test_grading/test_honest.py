@@ -10,7 +10,7 @@ import csv
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 from notebook_rules import ROOT
@@ -50,166 +50,146 @@ DIVISOR = """def divisor(layer):
 
 @dataclass(frozen=True)
 class Honest:
-    """One student.
+    """One student, who does several odd things: each of them alone must cost nothing.
 
     Args:
-        code: what is written where: in an answer cell, by its number, or under "" in front of all.
+        first: cells in front of all others, by what is odd about them.
+        answers: what is written into an answer cell, by its number.
         solved: the exercises in which the master's solution stands.
         chapter: two digits.
     """
 
-    code: dict[str, str]
-    solved: tuple[str, ...] = ("1", "2")
+    first: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    solved: tuple[str, ...] = ("1",)
     chapter: str = "03"
 
 
-def first(code: str) -> Honest:
-    return Honest({"": code})
-
-
 HONEST: dict[str, Honest] = {
-    # Names of the course and of libraries, bound to something else.
-    "check is a sum": Honest({"7": "a = torch.rand(3, 4).softmax(-1)\ncheck = a.sum(-1)\ncheck"}),
-    "check is a test": first("check = torch.allclose(torch.ones(2), torch.ones(2))\nprint(check)"),
-    "check is a helper": first(
-        "def check(x):\n    print(x.shape)\n    return x\ncheck(torch.ones(2))"
-    ),
-    "check is a loop": first("for check in range(3):\n    progress = check\nwith_check = check"),
-    "many names": first(
-        "copy = [1]\nencoder = torch.nn.Linear(2, 3)\nencoder.bias.data = torch.ones(3)\n"
-        "attention = torch.nn.Identity()\nattention.extra = copy\nmath = re = sys = 'names'\n"
-        "numpy = torch.ones(3)\nnumpy.requires_grad = True\nutils = {}\nutils['x'] = 1\n"
-        "checks = {'a': 1}\nchecks['b'] = 2\nexamine = verdict = EXERCISES = None"
-    ),
-    "a model called torch_": first(
-        "torch_ = torch.nn.Linear(2, 2)\ntorch_.weight.data = torch.eye(2)\n"
-        "torch_.forward = lambda x: x"
-    ),
-    "copy of a layer, called copy": Honest(
-        {"5": REORDER.format(name="copy")}, solved=("1",), chapter="04"
-    ),
-    "copy of a layer, called new": Honest(
-        {"5": REORDER.format(name="new")}, solved=("1",), chapter="04"
-    ),
-    "a layer called attention": Honest(
+    "binds names of the course and of libraries to something else": Honest(
         {
-            "7": "model = load_digits_model()\nattention = model.encoder.layers[1].attn\n"
-            "attention.out_proj.weight.data = torch.zeros_like(attention.out_proj.weight)\n"
-            "attention.extra = 1"
+            "check is a test": "check = torch.allclose(torch.ones(2), torch.ones(2))\nprint(check)",
+            "check is a helper": "def check(x):\n    print(x.shape)\n    return x\n"
+            "check(torch.ones(2))",
+            "check is a loop": "for check in range(3):\n    progress = check\nwith_check = check",
+            "many names": "copy = [1]\nencoder = torch.nn.Linear(2, 3)\n"
+            "encoder.bias.data = torch.ones(3)\nattention = torch.nn.Identity()\n"
+            "attention.extra = copy\nmath = re = sys = 'names'\nnumpy = torch.ones(3)\n"
+            "numpy.requires_grad = True\nutils = {}\nutils['x'] = 1\nchecks = {'a': 1}\n"
+            "checks['b'] = 2\nexamine = verdict = EXERCISES = None",
+            "a model called torch_": "torch_ = torch.nn.Linear(2, 2)\n"
+            "torch_.weight.data = torch.eye(2)\ntorch_.forward = lambda x: x",
         },
-        solved=("1",),
-        chapter="04",
+        {"2": "softmax = lambda s: (e := (s - s.amax(-1, True)).exp()) / e.sum(-1, True)"},
     ),
-    "an encoder called encoder": Honest(
+    "writes Python that few write": Honest(
         {
-            "7": "encoder = nn.ModuleList([encoder.FeedForward(4, 8)])\nencoder.training = False\n"
-            "encoder[0].fc1.weight.data = torch.zeros(8, 4)"
+            "star imports": "from math import *\nfrom torch import *\nfrom torch.nn import *\n"
+            "from einops import *",
+            "patches a class of their own": "class Mine(torch.nn.Module):\n    pass\n"
+            "Mine.forward = lambda self, x: x + 1\nMine.__repr__ = lambda self: 'mine'\n"
+            "setattr(Mine, 'softmax', torch.softmax)\nmine = Mine()\nmine.forward = torch.sum\n"
+            "print(mine, mine(torch.ones(2)))",
+            "eval and globals": "exec('x = 1')\nprint(eval('x + 1'))\n"
+            "globals()['y'] = vars().get('x')\nimport builtins\n"
+            "print(len(dir(builtins)), __import__('math').pi)",
+            "reads sources": "import inspect, gc, sys\n"
+            "print(len(inspect.getsource(torch.nn.Linear)))\ngc.collect()\n"
+            "sys.setrecursionlimit(4000)\nsys.path.append('.')\nprint(len(sys.modules))",
+            "tries and excepts": "try:\n    1 / 0\nexcept ZeroDivisionError as copy:\n"
+            "    print(copy)\nassert torch.ones(2).sum() == 2\nmatch 3:\n    case check:\n"
+            "        pass",
         },
-        solved=("1",),
-        chapter="06",
-    ),
-    "a layer called copy": Honest({"5": DIVISOR.format(name="layer")}, solved=("1",), chapter="08"),
-    # Python that few write.
-    "looks into closures": Honest(
         {
             "2": "def make(power):\n    def softmax(scores):\n"
             "        s = (scores - scores.amax(-1, keepdim=True)).exp() ** power\n"
             "        return s / s.sum(-1, keepdim=True)\n    return softmax\n"
-            "softmax = make(1)\nprint(softmax.__closure__, softmax.__code__.co_varnames)"
-        }
+            "softmax = make(1)\nprint(softmax.__closure__, softmax.__code__.co_varnames)",
+        },
     ),
-    "walrus and del": Honest(
+    "leaves libraries in other states": Honest(
+        {
+            "seeds": "import random\nimport numpy as np\nrandom.seed(0)\nnp.random.seed(0)\n"
+            "torch.manual_seed(0)\ntorch.use_deterministic_algorithms(True)\n"
+            "torch.manual_seed = 0",
+            "another backend of pyplot": "import matplotlib\nimport matplotlib.pyplot as plt\n"
+            "matplotlib.use('Agg')\nplt.rcParams['figure.dpi'] = 50\nplt.style.use('ggplot')\n"
+            "plt.plot([1, 2])\nplt.close('all')",
+            "another dtype and back": "torch.set_default_dtype(torch.float64)\n"
+            "print(torch.ones(1).dtype)\ntorch.set_default_dtype(torch.float32)",
+            "a default device": "torch.set_default_device('cpu')\n"
+            "with torch.device('cpu'), torch.inference_mode():\n    torch.ones(2)\n"
+            "torch.set_num_threads(1)\ntorch.backends.cudnn.benchmark = False",
+            "no warnings": "import warnings\nwarnings.filterwarnings('ignore')\n"
+            "warnings.simplefilter('ignore')\nwarnings.showwarning = lambda *a, **k: None\n"
+            "warnings.warn('x')",
+            "other printing": "import numpy as np\n"
+            "torch.set_printoptions(precision=2, sci_mode=False)\n"
+            "np.set_printoptions(precision=2)\n%precision 3\n"
+            "%config InlineBackend.figure_format = 'png'",
+            "reloads": "%load_ext autoreload\n%autoreload 2\nimport importlib, sys\n"
+            "import utils.shapes, utils.encoder\nimportlib.reload(utils.shapes)\n"
+            "importlib.reload(utils.encoder)\nfor name in list(sys.modules):\n"
+            "    if name.startswith('utils.draw'):\n        del sys.modules[name]",
+        },
+        {"2": f"check('03.2', lambda scores: scores)\nprogress('03')\n{SOFTMAX}"},
+    ),
+    "leaves them so for good": Honest(
+        {
+            "another dtype": "torch.set_default_dtype(torch.float64)",
+            "no gradients": "torch.set_grad_enabled(False)\ntorch.no_grad().__enter__()",
+        },
         {
             "2": "def softmax(scores):\n"
             "    return (e := (scores - scores.amax(-1, True)).exp()) / e.sum(-1, True)\n"
             "if (draft := softmax(torch.ones(2))) is not None:\n    del draft"
-        }
+        },
     ),
-    "a lambda": Honest(
-        {"2": "softmax = lambda s: (e := (s - s.amax(-1, True)).exp()) / e.sum(-1, True)"}
-    ),
-    "star imports": first(
-        "from math import *\nfrom torch import *\nfrom torch.nn import *\nfrom einops import *"
-    ),
-    "patches a class of their own": first(
-        "class Mine(torch.nn.Module):\n    pass\nMine.forward = lambda self, x: x + 1\n"
-        "Mine.__repr__ = lambda self: 'mine'\nsetattr(Mine, 'softmax', torch.softmax)\n"
-        "mine = Mine()\nmine.forward = torch.sum\nprint(mine, mine(torch.ones(2)))"
-    ),
-    "counts calls": Honest(
+    "does what a kernel of one's own is good for": Honest(
+        {
+            "threads and files": "from concurrent.futures import ThreadPoolExecutor\n"
+            "import os, time\nwith ThreadPoolExecutor(2) as pool:\n"
+            "    print(list(pool.map(lambda x: x + 1, [1, 2])))\n"
+            "os.makedirs('mine', exist_ok=True)\ntorch.save(torch.ones(2), 'mine/x.pt')\n"
+            "print(torch.load('mine/x.pt'), open('mine/x.txt', 'w').write('x'))\n"
+            "time.sleep(0.01)",
+            "hooks and profilers": "layer = torch.nn.Linear(2, 2)\n"
+            "hook = layer.register_forward_hook(lambda *a: None)\nlayer(torch.ones(2))\n"
+            "hook.remove()\nwith torch.profiler.profile() as seen:\n    layer(torch.ones(2))\n"
+            "torch.fx.symbolic_trace(layer)\n"
+            "torch.compile(layer, backend='eager')(torch.ones(2))",
+            "shell and magics": "!echo hello\n%timeit -n 1 -r 1 1 + 1\nfiles = !ls\n%who\n"
+            "?torch.ones",
+        },
         {
             "2": "import functools\ncalls = 0\ndef counted(function):\n"
             "    @functools.wraps(function)\n    def inner(*args):\n        global calls\n"
             "        calls += 1\n        return function(*args)\n    return inner\n"
-            f"@counted\n{SOFTMAX}"
-        }
+            f"@counted\n{SOFTMAX}",
+            "7": "a = torch.rand(3, 4).softmax(-1)\ncheck = a.sum(-1)\ncheck",
+        },
     ),
-    "eval and globals": first(
-        "exec('x = 1')\nprint(eval('x + 1'))\nglobals()['y'] = vars().get('x')\nimport builtins\n"
-        "print(len(dir(builtins)), __import__('math').pi)"
+    "calls the copy of a layer copy, and a layer attention": Honest(
+        answers={
+            "5": REORDER.format(name="copy"),
+            "7": "model = load_digits_model()\nattention = model.encoder.layers[1].attn\n"
+            "attention.out_proj.weight.data = torch.zeros_like(attention.out_proj.weight)\n"
+            "attention.extra = 1",
+        },
+        chapter="04",
     ),
-    "reads sources": first(
-        "import inspect, gc, sys\nprint(len(inspect.getsource(torch.nn.Linear)))\ngc.collect()\n"
-        "sys.setrecursionlimit(4000)\nsys.path.append('.')\nprint(len(sys.modules))"
+    "calls the copy of a layer new": Honest(
+        answers={"5": REORDER.format(name="new")}, chapter="04"
     ),
-    "tries and excepts": first(
-        "try:\n    1 / 0\nexcept ZeroDivisionError as copy:\n    print(copy)\n"
-        "assert torch.ones(2).sum() == 2\nmatch 3:\n    case check:\n        pass"
+    "calls an encoder encoder": Honest(
+        answers={
+            "7": "encoder = nn.ModuleList([encoder.FeedForward(4, 8)])\n"
+            "encoder.training = False\nencoder[0].fc1.weight.data = torch.zeros(8, 4)"
+        },
+        chapter="06",
     ),
-    "own check before the answer": Honest(
-        {"2": f"check('03.2', lambda scores: scores)\nprogress('03')\n{SOFTMAX}"}
-    ),
-    # States of libraries.
-    "seeds": first(
-        "import random\nimport numpy as np\nrandom.seed(0)\nnp.random.seed(0)\n"
-        "torch.manual_seed(0)\ntorch.use_deterministic_algorithms(True)\ntorch.manual_seed = 0"
-    ),
-    "another backend of pyplot": first(
-        "import matplotlib\nimport matplotlib.pyplot as plt\nmatplotlib.use('Agg')\n"
-        "plt.rcParams['figure.dpi'] = 50\nplt.style.use('ggplot')\nplt.plot([1, 2])\n"
-        "plt.close('all')"
-    ),
-    "another dtype and back": first(
-        "torch.set_default_dtype(torch.float64)\nprint(torch.ones(1).dtype)\n"
-        "torch.set_default_dtype(torch.float32)"
-    ),
-    "another dtype for good": first("torch.set_default_dtype(torch.float64)"),
-    "no gradients for good": first("torch.set_grad_enabled(False)\ntorch.no_grad().__enter__()"),
-    "a default device": first(
-        "torch.set_default_device('cpu')\nwith torch.device('cpu'), torch.inference_mode():\n"
-        "    torch.ones(2)\ntorch.set_num_threads(1)\ntorch.backends.cudnn.benchmark = False"
-    ),
-    "no warnings": first(
-        "import warnings\nwarnings.filterwarnings('ignore')\nwarnings.simplefilter('ignore')\n"
-        "warnings.showwarning = lambda *a, **k: None\nwarnings.warn('x')"
-    ),
-    "other printing": first(
-        "import numpy as np\ntorch.set_printoptions(precision=2, sci_mode=False)\n"
-        "np.set_printoptions(precision=2)\n%precision 3\n"
-        "%config InlineBackend.figure_format = 'png'"
-    ),
-    "reloads": first(
-        "%load_ext autoreload\n%autoreload 2\nimport importlib, sys\n"
-        "import utils.shapes, utils.encoder\n"
-        "importlib.reload(utils.shapes)\nimportlib.reload(utils.encoder)\n"
-        "for name in list(sys.modules):\n    if name.startswith('utils.draw'):\n"
-        "        del sys.modules[name]"
-    ),
-    # What a kernel of one's own is good for.
-    "threads and files": first(
-        "from concurrent.futures import ThreadPoolExecutor\nimport os, time\n"
-        "with ThreadPoolExecutor(2) as pool:\n    print(list(pool.map(lambda x: x + 1, [1, 2])))\n"
-        "os.makedirs('mine', exist_ok=True)\ntorch.save(torch.ones(2), 'mine/x.pt')\n"
-        "print(torch.load('mine/x.pt'), open('mine/x.txt', 'w').write('x'))\ntime.sleep(0.01)"
-    ),
-    "hooks and profilers": first(
-        "layer = torch.nn.Linear(2, 2)\nhook = layer.register_forward_hook(lambda *a: None)\n"
-        "layer(torch.ones(2))\nhook.remove()\n"
-        "with torch.profiler.profile() as seen:\n    layer(torch.ones(2))\n"
-        "torch.fx.symbolic_trace(layer)\ntorch.compile(layer, backend='eager')(torch.ones(2))"
-    ),
-    "shell and magics": first(
-        "!echo hello\n%timeit -n 1 -r 1 1 + 1\nfiles = !ls\n%who\n?torch.ones"
+    "calls the copy of a layer layer": Honest(
+        answers={"5": DIVISOR.format(name="layer")}, chapter="08"
     ),
 }
 
@@ -221,11 +201,10 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
     for name, honest in HONEST.items():
         chapter = chapter_of(honest.chapter)
         notebook = light(chapter.solved(honest.solved))
-        for number, code in honest.code.items():
-            if number:
-                find_cell(notebook, f"answer-{chapter.number}-{number}")["source"] = code
-            else:
-                inserted(notebook, code)
+        for code in reversed(honest.first.values()):
+            inserted(notebook, code)
+        for number, code in honest.answers.items():
+            find_cell(notebook, f"answer-{chapter.number}-{number}")["source"] = code
         path = base / "class" / name / f"{chapter.stem}.ipynb"
         path.parent.mkdir(parents=True)
         path.write_bytes(raw(notebook))
@@ -239,7 +218,7 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize("name", HONEST)
 def test_who_is_honest_keeps_every_point(name, rows):
     honest, chapter = HONEST[name], chapter_of(HONEST[name].chapter)
-    checked = {*honest.solved, *(number for number in honest.code if number in chapter.points)}
+    checked = {*honest.solved, *(number for number in honest.answers if number in chapter.points)}
     assert float(rows[name]["points"]) == chapter.worth(checked), rows[name]
 
 

@@ -586,6 +586,8 @@ BANK = {
             "the same marks",
             'show_matrices( tables, ["sick", "patchify"], rows="painted square k", '
             'columns="changed patch t" ) => ...': "the picture is looked at, not checked",
+            'tables, ["sick", "patchify"], rows="painted square k", '
+            'columns="changed patch t" => ...': "the picture is looked at, not checked",
         },
     ),
 }
