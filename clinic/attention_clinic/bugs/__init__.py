@@ -14,6 +14,7 @@ know which weight is which: queries are (r, b, n, h * d) before and (r, b, h, n,
 from attention_clinic.bugs.projections import SPLIT, TOKENS, Setting
 from attention_clinic.bugs.crossing import SIDES
 from attention_clinic.bugs.scores import SCALE, SCORES
+from attention_clinic.bugs.biases import BIAS
 from attention_clinic.bugs.masks import RULE, USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
 from attention_clinic.bugs.joining import MERGE
@@ -25,7 +26,7 @@ from attention_clinic.bugs.stacks import STACK
 from attention_clinic.bugs.losses import LOSS
 from attention_clinic.engine.forms import BUGS, VARIANTS
 
-ATTENTION = (SIDES, TOKENS, SPLIT, SCORES, SCALE, RULE, USE, SOFTMAX, MIX, MERGE)
+ATTENTION = (SIDES, TOKENS, SPLIT, SCORES, SCALE, BIAS, RULE, USE, SOFTMAX, MIX, MERGE)
 
 __all__ = [
     "ATTENTION",

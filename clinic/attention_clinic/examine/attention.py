@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
 
@@ -14,10 +15,12 @@ from attention_clinic.engine.modes import JoinHeads, NoDropout
 from attention_clinic.engine.patient import check_positive, same, undisturbed
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
+from attention_clinic.examine.as_block import as_block, may_be_block
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.properties import failing
+from attention_clinic.examine.stack import likelier
 from attention_clinic.examine.subject import Context, Options, Subject, Unreadable
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
@@ -113,15 +116,13 @@ def diagnose(
         report = examined(subject)
         if other is None or call is not None or report.healthy or not sides.guessed:
             return report
-        # no name says who asks: the other way round it may be right
         turned = Subject(module, options)
         turned.patient.sides = sides.exchanged()
         try:
             turned.find_width(embed_dim, join_heads)
-            again = examined(turned)
+            return likelier(report, examined(turned))
         except ValueError:
             return report
-        return again if again.healthy else report
 
 
 def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
@@ -175,6 +176,10 @@ def examined(subject: Subject) -> Report:
             return unexplained(subject, random=True)
         subject.extra.append("dropout-eval")
     try:
+        if may_be_block(subject) and not Explaining(subject).explained(most=0):
+            report = as_block(subject)
+            if report is not None:
+                return report
         matches = search(subject)
     except Unreadable:
         said = "no weights that could be the projections of queries, keys and values"
@@ -195,6 +200,11 @@ def examined(subject: Subject) -> Report:
             remarked = not half
     declared = unused_in_training(subject)
     explanations = explanations_of(matches, subject.extra, declared)
+    remarks = remarks_of(subject, matches, remarked)
+    only_scale = [explanation.ids for explanation in explanations] == [("scale-missing",)]
+    if only_scale and "relative-bias" in subject.bias_names:
+        words = "right where the queries' weights start smaller instead, as in T5, wrong elsewhere"
+        explanations, remarks = [], (*remarks, replace(explanations[0], detail=words))
     if subject.patient.dtype == torch.float32:
         checked.append("in single precision")
     return Report(
@@ -203,8 +213,8 @@ def examined(subject: Subject) -> Report:
         tuple(explanations),
         checked=tuple(checked),
         untried=untried(subject, blocks_nothing),
-        remarks=remarks_of(subject, matches, remarked),
-        variants=variants_of(matches),
+        remarks=remarks,
+        variants=(*variants_of(matches), *(VARIANTS[name] for name in subject.bias_names)),
         tolerance=subject.patient.tolerance,
     )
 
@@ -233,7 +243,13 @@ def check_heads(subject: Subject, y: Tensor) -> None:
 
 def search(subject: Subject) -> list[tuple[Reader, Match]]:
     """Search, and once more with the module's own weights if it keeps copies of them."""
-    found = Explaining(subject).explained()
+    found = Explaining(subject).explained(most=0)
+    if not found and subject.find_bias():
+        found = Explaining(subject).explained()
+        subject.biased = bool(found)
+        subject.__dict__.pop("first", None)
+        subject.__dict__.pop("second", None)
+    found = found or Explaining(subject).explained()
     if not found and subject.patient.is_module and keeps_copies(subject.patient.module):
         subject.start(own_weights=True)
         found = Explaining(subject).explained()
@@ -261,7 +277,9 @@ def what(subject: Subject, match: Match) -> str:
         words.append(f"keys and values of a context{name} {subject.c} wide")
         every = every.replace("all tokens", "all of the context")
     every = "without the mask" if subject.mask is not None else every
-    words.append("causal" if match.causal else every)
+    bias = subject.bias(subject.b, subject.n)
+    hides = bias is not None and not bool(bias.isfinite().triu(1).any())
+    words.append("causal" if match.causal or hides else every)
     if subject.patient.time_first:
         words.append("tokens first, samples second")
     if subject.patient.factors:

@@ -29,6 +29,7 @@ class Probe:
         mask: (1 or b, 1 or h, i, j), True = may attend, or None.
         causal: whether token i should see only tokens 0 to i.
         context: the tokens that are asked, None when they are those that ask.
+        bias: what the module adds to the scores by itself, (h, n, n), or None.
     """
 
     x: Tensor
@@ -36,6 +37,7 @@ class Probe:
     mask: Tensor | None = None
     causal: bool = False
     context: Tensor | None = None
+    bias: Tensor | None = None
 
     def causal_rule(self) -> Tensor | None:
         """The causal mask, (1, 1, n, n), None when there is none."""
@@ -171,7 +173,7 @@ class Search:
         return {
             **{"q": self.q, "k": self.k, "v": self.v, "setting": self.setting},
             "elsewhere": self.elsewhere or None,
-            "mask": self.probe.mask,
+            **{"mask": self.probe.mask, "bias": self.probe.bias},
             "causal": self.causal,
             "right": self.right,
             "right_has_empty": has_empty(self.right),
