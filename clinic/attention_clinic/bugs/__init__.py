@@ -13,8 +13,10 @@ know which weight is which: queries are (r, b, n, h * d) before and (r, b, h, n,
 # ruff: noqa: I001, the order of the catalogue is that of the stages
 from attention_clinic.bugs.projections import SPLIT, TOKENS, Setting
 from attention_clinic.bugs.crossing import SIDES
+from attention_clinic.bugs.query_norms import QUERY_NORM, QueryNorms, Scale
+from attention_clinic.bugs.rotary import EARLY, TURN, Turning
+from attention_clinic.bugs.groups import SHARE
 from attention_clinic.bugs.scores import SCALE, SCORES
-from attention_clinic.bugs.biases import BIAS
 from attention_clinic.bugs.masks import RULE, USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
 from attention_clinic.bugs.joining import MERGE
@@ -23,10 +25,14 @@ from attention_clinic.bugs.patches import EMBEDDING
 from attention_clinic.bugs.positions import POSITIONS
 from attention_clinic.bugs.blocks import BLOCK
 from attention_clinic.bugs.stacks import STACK
+from attention_clinic.bugs.models import MODELS
 from attention_clinic.bugs.losses import LOSS
 from attention_clinic.engine.forms import BUGS, VARIANTS
 
-ATTENTION = (SIDES, TOKENS, SPLIT, SCORES, SCALE, BIAS, RULE, USE, SOFTMAX, MIX, MERGE)
+ATTENTION = (
+    *(SIDES, TOKENS, EARLY, SPLIT, QUERY_NORM, TURN, SHARE, SCORES, SCALE),
+    *(RULE, USE, SOFTMAX, MIX, MERGE),
+)
 
 __all__ = [
     "ATTENTION",
@@ -34,10 +40,14 @@ __all__ = [
     "BUGS",
     "EMBEDDING",
     "LOSS",
+    "MODELS",
     "POSITIONS",
     "STACK",
     "VARIANTS",
+    "QueryNorms",
+    "Scale",
     "Setting",
+    "Turning",
     "globals_read",
     "unused_dropout",
 ]

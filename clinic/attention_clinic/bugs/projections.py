@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from einops import rearrange
 from torch import Tensor
@@ -83,15 +83,23 @@ class Setting:
         num_heads: h.
         embed_dim: e, the width of a token.
         head_dim: d, the width of one head.
+        num_kv_heads: g, the heads of keys and values; None where they are as many.
     """
 
     num_heads: int
     embed_dim: int
     head_dim: int
+    num_kv_heads: int | None = None
+
+    def of(self, name: str) -> Setting:
+        """Return the setting of queries, keys or values."""
+        if name == "q" or self.num_kv_heads is None:
+            return self
+        return replace(self, num_heads=self.num_kv_heads)
 
 
 def _split(form: Form, state: State) -> State:
-    return {name: form.run(state[name], state["setting"]) for name in "qkv"}
+    return {name: form.run(state[name], state["setting"].of(name)) for name in "qkv"}
 
 
 SPLIT = Stage("split", _split)

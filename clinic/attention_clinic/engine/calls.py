@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.engine.arguments import TABLES, Tables, place_value
+
 LAYERS = (
     nn.TransformerEncoderLayer,
     nn.TransformerEncoder,
@@ -71,7 +73,9 @@ def _first_sizes(function: Callable) -> Iterator[str]:
             yield " ".join(names[:2])
 
 
-def standard_call(module: nn.Module | Callable, x: Tensor, mask: Tensor | None) -> object:
+def standard_call(
+    module: nn.Module | Callable, x: Tensor, mask: Tensor | None, tables: Tables | None = None
+) -> object:
     """Call a module on tokens as its signature suggests: x for all of query, key and value."""
     if isinstance(module, nn.MultiheadAttention):
         if mask is not None:  # True means blocked there, and there is one mask for each head
@@ -91,9 +95,12 @@ def standard_call(module: nn.Module | Callable, x: Tensor, mask: Tensor | None) 
             continue
         if name == where_mask and (mask is not None or needed):
             named[name] = mask
+        elif tables is not None and name in TABLES and (needed or parameter.default is None):
+            named[name] = tables.value(name, x.shape[1], x.dtype)
         elif needed:
-            value = None if "mask" in name.lower() else x
-            if parameter.kind == parameter.KEYWORD_ONLY or named:
+            value = None if "mask" in name.lower() else place_value(name, x)
+            value = x if value is None and "mask" not in name.lower() else value
+            if parameter.kind == parameter.KEYWORD_ONLY or named or value is not x:
                 named[name] = value
             else:
                 arguments.append(value)

@@ -6,7 +6,6 @@ import copy
 import inspect
 import linecache
 import random
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.engine.arguments import ROTARY, Tables, tensors
 from attention_clinic.engine.calls import (
     first_tensor,
     mask_argument,
@@ -138,12 +138,12 @@ class Patient:
         self.is_module = isinstance(module, nn.Module)
         self.original = module
         self.call = call
+        self.tables: Tables | None = None  # for arguments that take cosines and sines
         self.dtype = torch.float32
         self.rough: bool | None = None  # whether it computes something in single precision
         self.given: set[str] = set()  # the arguments of forward that got a value
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
         self.time_first = call is None and says_time_first(module)
-        self.was_time_first = self.time_first
         self.sides: Sides | None = sides_of(module)
         if self.is_module:
             self.module = copied(where, module)
@@ -153,7 +153,9 @@ class Patient:
             kept = [p for _, p in named if _is_factor(p)] + [
                 b for b in self.module.buffers() if b.is_floating_point() and b.numel() == 1
             ]
-            if any(value.dtype != torch.float64 for value in kept):
+            # and tables of angles
+            kept += [t for name, t in tensors(self.module) if ROTARY.search(name)]
+            if any(v.dtype in (torch.float32, torch.complex64) for v in kept):
                 self.rough = True  # doubling a single number does not make it exact
             if not own_weights:
                 randomise(self.module)
@@ -215,9 +217,7 @@ class Patient:
         names = [
             name
             for name, parameter in inspect.signature(function).parameters.items()
-            if parameter.default is None
-            and name not in self.given
-            and not re.search(r"cache|past", name)  # what it computes with one is the same
+            if parameter.default is None and name not in self.given
         ]
         masks = [name for name in names if mask and "mask" in name.lower()]
         others = [name for name in names if name not in masks]
@@ -235,7 +235,7 @@ class Patient:
             result = first_tensor(standard_call(self.module, x.transpose(0, 1), mask))
             return result.transpose(0, 1)
         if self.call is None:
-            return standard_call(self.module, x, mask)
+            return standard_call(self.module, x, mask, self.tables)
         if mask is None and takes(self.call) == 2:
             return self.call(self.module, x)
         return self.call(self.module, x, mask)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
@@ -10,20 +10,26 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS, VARIANTS, globals_read, unused_dropout
+from attention_clinic.bugs import BUGS, MODELS, globals_read
+from attention_clinic.engine.arguments import needed, tables_for
 from attention_clinic.engine.modes import JoinHeads, NoDropout
-from attention_clinic.engine.patient import check_positive, same, undisturbed
+from attention_clinic.engine.patient import check_positive, possible_widths, same, undisturbed
 from attention_clinic.engine.readings import Reader
-from attention_clinic.engine.report import Explanation, Report, Variant, explain
-from attention_clinic.examine.as_block import as_block, may_be_block
+from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.matching import Match
-from attention_clinic.examine.properties import failing
-from attention_clinic.examine.stack import likelier
 from attention_clinic.examine.subject import Context, Options, Subject, Unreadable
-
-EVERYTHING = "projections, split, scale, softmax, mixing, joining"
+from attention_clinic.examine.verdict import (
+    explanations_of,
+    remarks_of,
+    unexplained,
+    untried,
+    unused_in_training,
+    variants_of,
+    what,
+)
 
 
 def diagnose(
@@ -39,6 +45,8 @@ def diagnose(
     out_proj: bool | None = None,
     true_means: Literal["attend", "block"] | None = None,
     context: Tensor | tuple[int, int] | int | bool | None = None,
+    num_kv_heads: int | None = None,
+    like: str | None = None,
 ) -> Report:
     """Compare an attention with a faithful one and name the mistakes that explain it.
 
@@ -70,6 +78,9 @@ def diagnose(
         context: for a cross-attention, whose keys and values are made of other tokens: a tensor
             (b, j, c), (length j, width c), a width c, or True for tokens as wide as x. Only its
             sizes matter. None examines it as a self-attention.
+        num_kv_heads: number of heads of keys and values, g; None finds it.
+        like: the model whose weights it is meant to hold ("llama", "qwen3", "gpt-j", ...): what
+            that model does otherwise is then a mistake, not a variant; None accepts all.
 
     Shape:
         x        (b, n, e)
@@ -102,27 +113,100 @@ def diagnose(
             "diagnose: causal must be None with a context, got causal=True. Every token may see "
             "the whole context; pass what it may not see as mask=."
         )
-    options = Options(num_heads, mask, causal, call, weights, size, out_proj, true_means, other)
-    with undisturbed():
-        subject = Subject(module, options)
-        sides = subject.patient.sides
-        if other is not None and call is None and sides is None:
+    if num_kv_heads is not None:
+        check_positive("diagnose", num_kv_heads=num_kv_heads)
+        if num_heads % num_kv_heads:
             raise ValueError(
-                f"diagnose: {subject.patient.name} must take a context, got forward"
-                f"{signature(getattr(module, 'forward', module))}. Say how to call it: "
-                "call=lambda module, x, context: module(x, context)."
+                "diagnose: num_heads must be a multiple of num_kv_heads, got "
+                f"num_heads={num_heads} and num_kv_heads={num_kv_heads}. Pick num_kv_heads from "
+                f"{[g for g in range(1, num_heads + 1) if num_heads % g == 0]}."
             )
-        subject.find_width(embed_dim, join_heads)
-        report = examined(subject)
-        if other is None or call is not None or report.healthy or not sides.guessed:
-            return report
-        turned = Subject(module, options)
-        turned.patient.sides = sides.exchanged()
+    if like not in (None, *MODELS):
+        raise ValueError(
+            f"diagnose: like must be one of {', '.join(MODELS)}, got like={like!r}. "
+            "Pass None to accept every variant."
+        )
+    options = Options(
+        *(num_heads, mask, causal, call, weights, size, out_proj, true_means, other),
+        num_kv_heads=num_kv_heads,
+        like=like,
+    )
+    with undisturbed():
+        return with_tables(module, options, embed_dim)
+
+
+def both_ways(subject: Subject, embed_dim: int | None) -> Report:
+    """Examine a module, and a second time with the sides exchanged where no name says who asks."""
+    other, call = subject.options.context, subject.options.call
+    sides = subject.patient.sides
+    if other is not None and call is None and sides is None:
+        raise ValueError(
+            f"diagnose: {subject.patient.name} must take a context, got forward"
+            f"{signature(getattr(subject.original, 'forward', subject.original))}. "
+            "Say how to call it: call=lambda module, x, context: module(x, context)."
+        )
+    subject.find_width(embed_dim, join_heads)
+    report = examined(subject)
+    if other is None or call is not None or report.healthy or not sides.guessed:
+        return report
+    # no name says who asks: the other way round it may be right
+    turned = Subject(subject.original, subject.options)
+    turned.patient.sides = sides.exchanged()
+    try:
+        turned.find_width(embed_dim, join_heads)
+        again = examined(turned)
+    except ValueError:
+        return report
+    return again if again.healthy else report
+
+
+def with_tables(
+    module: nn.Module | Callable[..., Any], options: Options, embed_dim: int | None
+) -> Report:
+    """Examine a module, and hand over cosines and sines where it does not run without.
+
+    Nobody but the module's own code says how they must lie: the layout with which the module is
+    right, or has the fewest mistakes, is the one that it takes.
+    """
+    subject = Subject(module, options)
+    names = {} if options.call else needed(module)
+    if not names or not any(names.values()):
         try:
-            turned.find_width(embed_dim, join_heads)
-            return likelier(report, examined(turned))
+            return both_ways(subject, embed_dim)
         except ValueError:
+            if not names:
+                raise
+    reports: list[Report] = []
+    shape = None  # of the tables with which it was explained: then only their layout is open
+    for tables in tables_for(names, head_widths(subject, embed_dim)):
+        if shape not in (None, replace(tables, layout="")):
+            continue
+        subject = Subject(module, replace(options, tables=tables))
+        try:
+            report = both_ways(subject, embed_dim)
+        except ValueError as error:
+            failed = error
+            continue
+        if report.healthy:
             return report
+        reports.append(report)
+        if report.explanations:
+            shape = replace(tables, layout="")
+    if not reports:
+        raise failed
+    return min(reports, key=lambda report: (not report.explanations, len(report.ids)))
+
+
+def head_widths(subject: Subject, embed_dim: int | None) -> list[int]:
+    """Return what the width of a head may be, the likeliest first."""
+    module, h = subject.patient.module, subject.h
+    sources = sources_of(subject.weights or module)
+    queries = [s.weight.shape[0] for s in sources if s.role == "q" and s.weight.ndim == 2]
+    named = subject.weights or dict(subject.patient.module.named_parameters())
+    widths = [embed_dim] if embed_dim else possible_widths(module, named)
+    said = [getattr(module, name, None) for name in ("head_dim", "head_size", "dim_head", "d_k")]
+    whole = [width // h for width in (*queries, *widths) if width % h == 0]
+    return list(dict.fromkeys([*(d for d in said if isinstance(d, int)), *whole]))[:4]
 
 
 def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
@@ -176,10 +260,6 @@ def examined(subject: Subject) -> Report:
             return unexplained(subject, random=True)
         subject.extra.append("dropout-eval")
     try:
-        if may_be_block(subject) and not Explaining(subject).explained(most=0):
-            report = as_block(subject)
-            if report is not None:
-                return report
         matches = search(subject)
     except Unreadable:
         said = "no weights that could be the projections of queries, keys and values"
@@ -198,13 +278,11 @@ def examined(subject: Subject) -> Report:
             half = any(p.dtype == torch.float16 for p in subject.original.parameters())
             subject.extra += ["mask-fp16"] * half
             remarked = not half
+    turning = subject.known["turning"]
+    if turning is not None and turning.declared and not turning.sees:
+        subject.extra.append("rotary-no-effect")
     declared = unused_in_training(subject)
     explanations = explanations_of(matches, subject.extra, declared)
-    remarks = remarks_of(subject, matches, remarked)
-    only_scale = [explanation.ids for explanation in explanations] == [("scale-missing",)]
-    if only_scale and "relative-bias" in subject.bias_names:
-        words = "right where the queries' weights start smaller instead, as in T5, wrong elsewhere"
-        explanations, remarks = [], (*remarks, replace(explanations[0], detail=words))
     if subject.patient.dtype == torch.float32:
         checked.append("in single precision")
     return Report(
@@ -213,8 +291,8 @@ def examined(subject: Subject) -> Report:
         tuple(explanations),
         checked=tuple(checked),
         untried=untried(subject, blocks_nothing),
-        remarks=remarks,
-        variants=(*variants_of(matches), *(VARIANTS[name] for name in subject.bias_names)),
+        remarks=remarks_of(subject, matches, remarked),
+        variants=variants_of(matches),
         tolerance=subject.patient.tolerance,
     )
 
@@ -243,13 +321,7 @@ def check_heads(subject: Subject, y: Tensor) -> None:
 
 def search(subject: Subject) -> list[tuple[Reader, Match]]:
     """Search, and once more with the module's own weights if it keeps copies of them."""
-    found = Explaining(subject).explained(most=0)
-    if not found and subject.find_bias():
-        found = Explaining(subject).explained()
-        subject.biased = bool(found)
-        subject.__dict__.pop("first", None)
-        subject.__dict__.pop("second", None)
-    found = found or Explaining(subject).explained()
+    found = Explaining(subject).explained()
     if not found and subject.patient.is_module and keeps_copies(subject.patient.module):
         subject.start(own_weights=True)
         found = Explaining(subject).explained()
@@ -264,122 +336,4 @@ def keeps_copies(module: nn.Module) -> bool:
         isinstance(value, Tensor) and value.ndim > 1 and value.is_floating_point()
         for part in module.modules()
         for value in [*vars(part).values(), *part.buffers(recurse=False)]
-    )
-
-
-def what(subject: Subject, match: Match) -> str:
-    """Say what was compared."""
-    words = [EVERYTHING, f"{subject.h} head{'s' * (subject.h > 1)} of {subject.e} wide tokens"]
-    every = "without a mask" if subject.patient.takes_mask else "every token sees all tokens"
-    if subject.crossed:
-        asked = subject.patient.sides.asked if subject.patient.sides and not subject.call else ()
-        name = f" ({', '.join(asked)})" if asked else ""
-        words.append(f"keys and values of a context{name} {subject.c} wide")
-        every = every.replace("all tokens", "all of the context")
-    every = "without the mask" if subject.mask is not None else every
-    bias = subject.bias(subject.b, subject.n)
-    hides = bias is not None and not bool(bias.isfinite().triu(1).any())
-    words.append("causal" if match.causal or hides else every)
-    if subject.patient.time_first:
-        words.append("tokens first, samples second")
-    if subject.patient.factors:
-        words.append(f"{', '.join(subject.patient.factors)} as it is")
-    if match.frame.name:
-        words.append(match.frame.name)
-    if match.reading.out is None and not match.reading.ids and subject.h == 1:
-        words.append("no output projection, as one head needs none")
-    return "; ".join(words)
-
-
-def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
-    """Say what was not tried."""
-    said = list(subject.patient.untried(mask=True))
-    if blocks_nothing:
-        said.append("a mask that blocks something: the one given leaves everything as it is")
-    if subject.size is None and subject.mask is None and subject.limited:
-        said.append("another number of tokens, which it does not take")
-    if subject.square:
-        said.append("a context of another length than the tokens, which it does not take")
-    return tuple(said)
-
-
-def unused_in_training(subject: Subject) -> str | None:
-    """Say where a dropout is declared that never happens while training, or return None."""
-    if not subject.patient.is_module or subject.extra:
-        return None
-    module = subject.patient.module
-    declared = unused_dropout(module)
-    if declared is None:
-        return None
-    x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    module.train()
-    try:
-        context = subject.context_of(0)
-        with NoDropout() as quiet:
-            subject.patient.run(x, context=context)
-        runs = [subject.patient.run(x, context=context) for _ in range(3)] * (not quiet.calls)
-    except Exception:
-        return None
-    finally:
-        module.eval()
-    if not runs or any(not same(runs[0], run) for run in runs):
-        return None
-    subject.extra.append("dropout-unused")
-    return declared
-
-
-def explanations_of(
-    matches: Iterable[tuple[Reader, Match]], extra: list[str], declared: str | None
-) -> list[Explanation]:
-    """Return one explanation for each set of ids, the simplest first, none when it is healthy."""
-    order = list(BUGS)
-    best: dict[tuple[str, ...], Match] = {}
-    for _, match in matches:
-        ids = tuple(sorted((*match.ids, *extra), key=order.index))
-        if ids not in best or match.reading.rank < best[ids].reading.rank:
-            best[ids] = match
-    if () in best:
-        return []
-    likeliest = min(match.reading.rank for match in best.values())
-    found = []
-    for ids, match in best.items():
-        if likeliest == 0 < match.reading.rank:
-            continue  # names break ties, where all of them fit
-        detail = "; ".join(filter(None, (match.path.detail, declared)))
-        found.append(explain([BUGS[id] for id in ids], match.difference, detail))
-    return sorted(found, key=lambda explanation: len(explanation.ids))
-
-
-def variants_of(matches: Iterable[tuple[Reader, Match]]) -> tuple[Variant, ...]:
-    """Return the variants of the plainest match."""
-    names = min((match.path.variants for _, match in matches), key=len)
-    return tuple(VARIANTS[name] for name in names)
-
-
-def remarks_of(
-    subject: Subject, matches: Iterable[tuple[Reader, Match]], overflow: bool
-) -> tuple[Explanation, ...]:
-    """Return what is no mistake here, and one elsewhere."""
-    made = []
-    alone = all(m.reading.out is None and "out-missing" not in m.reading.ids for _, m in matches)
-    if subject.options.out_proj is None and alone and subject.h > 1:
-        words = (
-            "right where that layer stands outside this module (out_proj=False says so), "
-            "wrong where there is none (out_proj=True)"
-        )
-        made.append(explain([BUGS["out-missing"]], detail=words))
-    if overflow:
-        made.append(explain([BUGS["mask-fp16"]], detail="here it does no harm"))
-    return tuple(made)
-
-
-def unexplained(subject: Subject, random: bool = False, masked: bool = False) -> Report:
-    """Report the properties that fail."""
-    checked = "every known mistake, alone and in pairs" + (" with the mask" if masked else "")
-    return Report(
-        subject.patient.name,
-        False,
-        failing=tuple(failing(subject, random)),
-        checked=(checked,),
-        untried=untried(subject),
     )

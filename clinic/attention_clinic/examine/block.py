@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import torch
@@ -17,7 +16,7 @@ from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.weights import Source, joined_heads, sources_of
-from attention_clinic.examine.matching import Probe
+from attention_clinic.examine.matching import UNKNOWN, Probe
 
 
 class Block:
@@ -81,7 +80,7 @@ class Block:
             return Report(name, False, (), failing, (said,), untried, tolerance=limit)
         explanations = []
         for ids, way in found.items():
-            bugs = [BUGS[id] for id in dict.fromkeys((*ids, *self.extra))]
+            bugs = [BUGS[id] for id in (*ids, *self.extra)]
             if bugs:
                 explanations.append(explain(bugs, way.difference, way.path.detail))
         said = self.what(next(iter(found.values())).state)
@@ -159,8 +158,7 @@ class Block:
                     continue
                 by_name = _feeds(up) and _feeds(down)
                 if m != e or by_name:
-                    beside = _beside(up, down, sources)
-                    feeds.append(((not by_name, beside), up, down, form))
+                    feeds.append((not by_name, up, down, form))
         feeds.sort(key=lambda feed: feed[0])
         return feeds[0][1:] if feeds else None
 
@@ -208,6 +206,7 @@ class Block:
             causal = self.hides_future if self.causal is None else self.causal
             rule = Probe(x, x, causal=causal).causal_rule()
             return {
+                **UNKNOWN,
                 **{"x": x, "parts": parts, "meant": self.meant, "stages": ATTENTION},
                 **{"setting": Setting(self.h, self.e, self.e // self.h), "causal": rule},
                 **{"right": rule, "right_has_empty": has_empty(rule)},
@@ -255,22 +254,10 @@ def gap_between(made: Tensor, y: Tensor) -> float:
     return torch.where(both, 0.0, gap).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()
 
 
-def _beside(up: Source, down: Source, sources: list[Source]) -> int:
-    """Return how many more matrices stand where the first one does: an attention has some."""
-    where = up.name.rpartition(".")[0].rpartition(".")[0]
-    return sum(
-        source.name.rpartition(".")[0].rpartition(".")[0] == where
-        for source in sources
-        if source is not up and source is not down
-    )
-
-
 def _feeds(source: Source) -> bool:
     """Say whether a name speaks of a feed-forward."""
     name = source.name.lower()
-    words = ("mlp", "ff", "feed", "fc1", "fc2", "linear1", "linear2", "pw", "intermediate")
-    return (
-        bool(re.search(r"w_?[12]\b", name))
-        or any(word in name for word in words)
-        or (name.endswith("output.dense.weight") and "attention" not in name)
+    words = ("mlp", "ff", "feed", "fc1", "fc2", "linear1", "linear2", "pw", "intermediate", "w_1")
+    return any(word in name for word in words) or (
+        name.endswith("output.dense.weight") and "attention" not in name
     )

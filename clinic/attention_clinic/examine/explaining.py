@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from attention_clinic.bugs import ATTENTION
 from attention_clinic.bugs.scores import SCALE, other_scales
+from attention_clinic.engine.grouped import grouped_readers
 from attention_clinic.engine.readings import Reader, Reading
 from attention_clinic.engine.weights import joined_heads, sources_of
 from attention_clinic.examine.matching import Frame, Match, Probe, Search, frames_of
@@ -41,21 +42,37 @@ class Explaining:
         sources = joined_heads(sources, h)
         sizes = {size // parts for s in sources for size in s.weight.shape for parts in (1, 2, 3)}
         widths = [e, *sorted(sizes)]
-        found = []
+        found: Readers = []
+        shared, needs_out = self.options.num_kv_heads, self.options.out_proj is True
         for inner in dict.fromkeys(width for width in widths if width):
+            if shared not in (None, h):
+                break
             # heads as modules of their own have the width e / h too: that is not h * d
             if inner % h or (inner == e // h and inner not in (e, out_dim)):
                 continue
-            needs_out = self.options.out_proj is True
             reader = Reader(sources, e, h, inner, out_dim, needs_out, self.subject.c)
             readings = reader.readings()
             if readings:
                 found.append((reader, readings))
+        if shared != h and not any(r.rank == 0 for _, readings in found for r in readings):
+            grouped = grouped_readers(sources, e, h, shared, out_dim, needs_out)
+            read = [(reader, readings) for reader in grouped if (readings := reader.readings())]
+            named = [(reader, rs) for reader, rs in read if any(r.rank == 0 for r in rs)]
+            found += named or read
         return found
 
     def explained(self, most: int = 2) -> list[tuple[Reader, Match]]:
         """Return what explains the module without a mask, with as few mistakes as possible."""
         probe = self.subject.probe(0)
+        turning = probe.known["turning"]
+        if turning is None or turning.declared:
+            return self.explaining(probe, most)
+        # only the order of the tokens says that it turns, and tokens that are mixed say the same
+        plain = replace(probe, known={**probe.known, "turning": None})
+        return self.explaining(plain, min(most, 1)) or self.explaining(probe, most)
+
+    def explaining(self, probe: Probe, most: int) -> list[tuple[Reader, Match]]:
+        """Return what explains one call."""
         readers = self.readers(probe.y.shape[-1])
         if not readers:
             raise Unreadable

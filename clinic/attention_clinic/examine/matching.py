@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 import torch
@@ -14,8 +14,11 @@ from attention_clinic.bugs import ATTENTION, Setting
 from attention_clinic.bugs.masks import RULE, has_empty
 from attention_clinic.bugs.scores import scaled_by
 from attention_clinic.engine.forms import Form, Path, Stage, State, replay, walk
+from attention_clinic.engine.grouped import GroupedReader
 from attention_clinic.engine.readings import Reader, Reading
 
+# what a stage may know: how the module turns, its norms of queries and keys, what it should be
+UNKNOWN: State = {"turning": None, "query_norms": None, "model": None, "total": 0}
 LOOKS = 6  # numbers looked at of each output token, each a random mix of all; survivors are checked
 
 
@@ -29,7 +32,7 @@ class Probe:
         mask: (1 or b, 1 or h, i, j), True = may attend, or None.
         causal: whether token i should see only tokens 0 to i.
         context: the tokens that are asked, None when they are those that ask.
-        bias: what the module adds to the scores by itself, (h, n, n), or None.
+        known: what the stages may know of the module beside: see `UNKNOWN`.
     """
 
     x: Tensor
@@ -37,7 +40,7 @@ class Probe:
     mask: Tensor | None = None
     causal: bool = False
     context: Tensor | None = None
-    bias: Tensor | None = None
+    known: State = field(default_factory=lambda: dict(UNKNOWN))
 
     def causal_rule(self) -> Tensor | None:
         """The causal mask, (1, 1, n, n), None when there is none."""
@@ -127,7 +130,8 @@ class Search:
         must_be_causal: bool = False,
     ) -> None:
         self.reader, self.readings, self.probe, self.frame = reader, readings, probe, frame
-        self.setting = Setting(reader.h, reader.e, reader.d)
+        shared = reader.g if isinstance(reader, GroupedReader) else None
+        self.setting = Setting(reader.h, reader.e, reader.d, shared)
         self.forms = forms
         self.must_be_causal = must_be_causal
         dtype = probe.x.dtype
@@ -171,9 +175,10 @@ class Search:
     def state(self) -> State:
         """Return what the stages begin with."""
         return {
+            **self.probe.known,
             **{"q": self.q, "k": self.k, "v": self.v, "setting": self.setting},
             "elsewhere": self.elsewhere or None,
-            **{"mask": self.probe.mask, "bias": self.probe.bias},
+            "mask": self.probe.mask,
             "causal": self.causal,
             "right": self.right,
             "right_has_empty": has_empty(self.right),
@@ -182,7 +187,8 @@ class Search:
 
     def matches(self, mistakes: int) -> Iterator[Match]:
         """Yield what matches with exactly so many mistakes beside those of the reading."""
-        for path, state in walk(ATTENTION, self.state(), mistakes, self.forms):
+        begin = {**self.state(), "total": mistakes}
+        for path, state in walk(ATTENTION, begin, mistakes, self.forms):
             differences = self.difference(state["joined"])
             for number in torch.nonzero(differences <= self.limit)[:, 0].tolist():
                 yield Match(
@@ -249,7 +255,15 @@ class Search:
     def attend(self, forms: Mapping[str, Form], state: State) -> Tensor:
         """Run the reference with some stages replaced, for every reading."""
         made = replay(ATTENTION, [forms.get(s.name, s.reference) for s in ATTENTION], state)
-        assert made is not None, "the reference applies everywhere"
+        if made is None:  # a variant, which the plain form of a stage does not fit
+            path, made = next(walk(ATTENTION, state, 0), (None, None))
+            if path is None:  # no right form fits this reading of the weights
+                return torch.full_like(self.target, torch.nan).expand(
+                    len(self.readings), -1, -1, -1
+                )
+            chosen = [forms.get(s.name, f) for s, f in zip(ATTENTION, path.forms, strict=True)]
+            made = replay(ATTENTION, chosen, state)
+            assert made is not None, "what applied once applies again"
         return made["joined"] @ self.out + self.bias
 
 

@@ -8,6 +8,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from attention_clinic.engine.grouped import GroupedReader
 from attention_clinic.engine.readings import Piece, Reader
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.subject import Subject
@@ -152,6 +153,8 @@ def _values(subject: Subject) -> tuple[Piece | None, Reader | None]:
     except Exception:
         return None, None
     for reader, readings in readers:
+        if isinstance(reader, GroupedReader):
+            continue
         for reading in readings:
             piece = reader.pieces[reading.v]
             source = reader.sources[piece.source]

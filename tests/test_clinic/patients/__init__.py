@@ -12,10 +12,10 @@ from patients import (  # noqa: F401, each adds its patients
     healthy,
     losses,
     masks,
+    modern,
     pairs,
     positions,
     strangers,
-    variants,
 )
 from patients.bank import CASES, SIZES, Case
 from patients.unknown import UNKNOWN

@@ -1,0 +1,318 @@
+"""Rotary positions: queries and keys turned by the place of their token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention_clinic.bugs.models import HALVES, PAIRS, Model
+from attention_clinic.engine.forms import Form, Stage, State, bug, variant
+
+
+@dataclass(frozen=True)
+class Turning:
+    """What is known of the rotary positions of a module, before any form is tried.
+
+    Args:
+        bases: what the base may be, the likeliest first.
+        widths: how many numbers of a head may be turned, the likeliest first; () for all.
+        table: the layout of the tables that were handed over, "" when it makes its own.
+        sees: whether the order of the tokens matters to the module.
+        declared: whether the module says that it turns.
+        cut: with a cache, the number of tokens in the first of its two calls.
+    """
+
+    bases: tuple[float, ...]
+    widths: tuple[int, ...] = ()
+    table: str = ""
+    sees: bool = True
+    declared: bool = False
+    cut: int | None = None
+
+
+def frequencies(width: int, base: float) -> Tensor:
+    """Return the angle of each pair at place 1, (width / 2,)."""
+    return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+
+
+def turned(t: Tensor, angles: Tensor, layout: str = HALVES, table: str | None = None) -> Tensor:
+    """Turn the first numbers of each head, the others stay as they are.
+
+    Args:
+        t: queries or keys.
+        angles: of each pair at each place.
+        layout: what a pair is: numbers p and p + w/2, or neighbours.
+        table: for which layout the cosines and sines are laid out; None is the same.
+
+    Shape:
+        t       (..., n, d)
+        angles  (n, w/2), or (h, 1, w/2)
+        result  (..., n, d)
+    """
+    width = 2 * angles.shape[-1]
+    angles = angles.to(t)
+    wide = (
+        torch.cat([angles, angles], dim=-1)
+        if (table or layout) == HALVES
+        else angles.repeat_interleave(2, dim=-1)
+    )
+    t, rest = t[..., :width], t[..., width:]
+    if layout == HALVES:
+        first, second = t.chunk(2, dim=-1)
+        across = torch.cat([-second, first], dim=-1)
+    else:
+        across = torch.stack([-t[..., 1::2], t[..., 0::2]], dim=-1).flatten(-2)
+    return torch.cat([t * wide.cos() + across * wide.sin(), rest], dim=-1)
+
+
+def places(state: State) -> Tensor:
+    """Return the places of the tokens, (n, 1)."""
+    n = state["q"].shape[-2]
+    return torch.arange(n, dtype=torch.float64)[:, None]
+
+
+def _possible(state: State) -> bool:
+    """Say whether the module turns something, and has not done so already."""
+    turning = state.get("turning")
+    return turning is not None and turning.sees and not state.get("early", False)
+
+
+# ------------------- early: q, k (r, b, n, h * d), before they are split into heads
+
+EARLY = Stage(
+    "early",
+    lambda form, state: {**form.run(state), "early": bool(form.ids)} if form.run else {},
+    found=lambda state: _early(state) if _possible(state) else (),
+    forms=[Form(None)],
+)
+
+bug(
+    "rotary-before-split",
+    "turns queries and keys before they are split into heads: one head gets the fast angles, "
+    "another the slow ones",
+    "split into heads first, then turn each head by itself.",
+    "13",
+    "Lightricks/LTX-Video#224",
+)
+
+
+def _early(state: State) -> Iterator[Form]:
+    base = state.get("turning").bases[0]
+    for layout in (HALVES, PAIRS):
+
+        def run(state: State, layout: str = layout) -> State:
+            return {
+                name: turned(
+                    state[name], places(state) * frequencies(state[name].shape[-1], base), layout
+                )
+                for name in "qk"
+            }
+
+        heads = state["setting"].num_heads
+        if heads > 1 and all(state[name].shape[-1] % 2 == 0 for name in "qk"):
+            yield Form(run, ("rotary-before-split",))
+
+
+# ------------------------------------ turn: q (r, b, h, n, d), k and v (r, b, g, n, d)
+
+variant(
+    "rotary-halves",
+    "turns queries and keys by their place, number p together with p + d/2",
+    "Llama, Qwen, Mistral, GPT-NeoX",
+    "13",
+)
+variant(
+    "rotary-pairs",
+    "turns queries and keys by their place, neighbours together",
+    "the paper of 2021, GPT-J, Meta's own Llama",
+    "13",
+)
+variant(
+    "rotary-partial",
+    "turns the first numbers of each head only",
+    "GPT-J, GPT-NeoX, Phi",
+    "13",
+)
+
+variant(
+    "rotary-backwards",
+    "turns backwards: the sine has the other sign",
+    "nanochat",
+    "13",
+)
+
+bug(
+    "rotary-no-effect",
+    "should turn queries and keys by their place, and the order of the tokens changes nothing",
+    "turn along the axis of the tokens, not along the heads, and use what the turn returns.",
+    "13",
+    "facebookresearch/xformers#841",
+    "mlfoundations/open_lm#4",
+    "vukrosic/leo-optimizer#2",
+    seen="permuted tokens give permuted outputs",
+)
+bug(
+    "rotary-convention",
+    "turns in another way than its weights were made for (neighbours, halves, backwards)",
+    "turn as the model did that the weights come from, or permute the rows of its query and key "
+    "weights.",
+    "13",
+    "EleutherAI/gpt-neox#834",
+    "Dao-AILab/flash-attention#288",
+)
+bug(
+    "rotary-mixed",
+    "lays out the angles for neighbours and turns halves, or the reverse: the two numbers of a "
+    "pair turn by different angles",
+    "repeat the angles as the pairs lie: torch.cat([angles, angles], dim=-1) for halves, "
+    "angles.repeat_interleave(2, dim=-1) for neighbours.",
+    "13",
+    "raiyanyahya/how-to-train-your-gpt#6",
+    "facebookresearch/vjepa2#15",
+    "Tongjilibo/bert4torch#1",
+    "Dao-AILab/flash-attention#45",
+)
+bug(
+    "rotary-frequencies",
+    "turns pair p by another angle than place * base ** (-2 p / head_dim)",
+    "write base ** (-torch.arange(0, head_dim, 2) / head_dim) for the pairs.",
+    "13",
+    "bkitano/llama-from-scratch#8",
+    "stanford-cs336/assignment1-basics#22",
+    "lucidrains/RETRO-pytorch#12",
+)
+bug(
+    "rotary-values",
+    "turns the values, too",
+    "turn queries and keys only: what a token hands over must not depend on its place.",
+    "13",
+    "JunnYu/RoFormer_pytorch#34",
+)
+bug(
+    "rotary-offset",
+    "counts the places of queries and keys from different numbers",
+    "give a query and a key of the same token the same place.",
+    "13",
+    "lucidrains/rotary-embedding-torch#2",
+)
+
+
+def _turn(form: Form, state: State) -> State:
+    made = {}
+    if form.run is not None:
+        made = dict(zip("qkv", form.run(state, places(state)), strict=True))
+    return made if state.get("after") is None else {**made, **state["after"]({**state, **made})}
+
+
+def _spread(width: int, base: float, embed_dim: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield wrong frequencies, (width / 2,) each, with what they are."""
+    steps = torch.arange(width // 2, dtype=torch.float64)
+    right = frequencies(width, base)
+    yield "base ** (-p / head_dim): half the exponent", base ** (-steps / width)
+    yield "base ** (-4 p / head_dim): the factor 2 twice", base ** (-4 * steps / width)
+    yield "the slowest pair comes first", right.flip(0)
+    yield "base ** (-2 p / embed_dim)", base ** (-2 * steps / embed_dim)
+    yield "base ** (2 p / head_dim): the angles grow", 1 / right
+    yield "pairs are counted from 1", base ** (-2 * (steps + 1) / width)
+    yield "pairs are counted from -1", base ** (-2 * (steps - 1) / width)
+    yield "base ** (-(2 p + 1) / head_dim)", base ** (-(2 * steps + 1) / width)
+    yield "all pairs turn alike", torch.ones_like(right)
+
+
+def _turns(state: State) -> Iterator[Form]:
+    """Find the ways to turn that the module may have."""
+    turning: Turning | None = state.get("turning")
+    d = state["q"].shape[-1]
+    if turning is not None and turning.declared and not turning.sees and d % 2 == 0:
+        yield from _by_head(state)
+    if turning is None or not _possible(state):
+        return
+    widths = [w for w in (*turning.widths, d) if w <= d and w % 2 == 0]
+    bases = turning.bases[: None if state.get("total", 0) == 0 else 1]
+    layouts = (turning.table,) if turning.table else (HALVES, PAIRS)
+    ways = [(lay, w, base) for w in dict.fromkeys(widths) for base in bases for lay in layouts]
+    for sign in (1, -1) if state.get("total", 0) == 0 or state.get("model") is not None else (1,):
+        for layout, width, base in ways:
+            yield _right(state.get("model"), layout, width, base, d, sign)
+    if not state.get("total", 0):
+        return
+    for layout, width, base in ways[: 2 * len(layouts)]:
+        yield from _wrong(turning, layout, width, base, state)
+
+
+def _right(model: Model | None, layout: str, width: int, base: float, d: int, sign: int) -> Form:
+    def run(state: State, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        angles = sign * place * frequencies(width, base)
+        q, k = (turned(state[name], angles, layout) for name in "qk")
+        return q, k, state["v"]
+
+    other = model is not None and (model.rotary != layout or sign < 0)
+    names = [f"rotary-{layout}"]
+    names += ["rotary-partial"] * (width < d) + ["rotary-backwards"] * (sign < 0)
+    detail = f"it turns {'neighbours' if layout == PAIRS else 'halves'}"
+    detail += " backwards" * (sign < 0)
+    ids = ("rotary-convention",) if other else ()
+    return Form(run, ids, detail if other else "", variants=tuple(names))
+
+
+def _wrong(turning: Turning, layout: str, width: int, base: float, state: State) -> Iterator[Form]:
+    right = frequencies(width, base)
+
+    def made(id: str, detail: str, change: Callable[..., tuple]) -> Form:
+        def run(state: State, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return change(state["q"], state["k"], state["v"], place)
+
+        return Form(run, (id,), detail)
+
+    def turn(t: Tensor, angles: Tensor, **options: Any) -> Tensor:
+        return turned(t, angles, layout, **options)
+
+    def both(id: str, detail: str, spread: Tensor, **options: Any) -> Form:
+        def change(q: Tensor, k: Tensor, v: Tensor, place: Tensor) -> tuple:
+            return turn(q, place * spread, **options), turn(k, place * spread, **options), v
+
+        return made(id, detail, change)
+
+    if not turning.table:
+        other = PAIRS if layout == HALVES else HALVES
+        said = "angles for neighbours, halves turned"
+        said = said if layout == HALVES else "angles for halves, neighbours turned"
+        yield both("rotary-mixed", said, right, table=other)
+        for detail, spread in _spread(width, base, state["setting"].embed_dim):
+            if not torch.allclose(spread, right):
+                yield both("rotary-frequencies", detail, spread)
+
+    def all_three(q: Tensor, k: Tensor, v: Tensor, place: Tensor) -> tuple:
+        return tuple(turn(t, place * right) for t in (q, k, v))
+
+    yield made("rotary-values", "", all_three)
+    for step, said in ((1, "more"), (-1, "less")):
+
+        def apart(q: Tensor, k: Tensor, v: Tensor, place: Tensor, step: int = step) -> tuple:
+            return turn(q, (place + step) * right), turn(k, place * right), v
+
+        yield made("rotary-offset", f"a query counts one {said} than a key of its token", apart)
+
+
+def _by_head(state: State) -> Iterator[Form]:
+    """Find the turn along the heads: what a silent module may do where keys are shared."""
+    turning, d = state.get("turning"), state["q"].shape[-1]
+    layouts = (turning.table,) if turning.table else (HALVES, PAIRS)
+    for layout in layouts:
+
+        def run(state: State, place: Tensor, layout: str = layout) -> tuple:
+            made = []
+            for name in "qk":
+                heads = torch.arange(state[name].shape[-3], dtype=torch.float64)[:, None, None]
+                angles = heads * frequencies(d, turning.bases[0])
+                made.append(turned(state[name], angles, layout))
+            return *made, state["v"]
+
+        yield Form(run)
+
+
+TURN = Stage("turn", _turn, found=_turns, forms=[Form(None)])

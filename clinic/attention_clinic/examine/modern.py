@@ -1,0 +1,160 @@
+"""What a module says of its rotary positions and of its norms of queries and keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.bugs import QueryNorms, Scale, Turning
+from attention_clinic.engine.arguments import BASE, ROTARY, Tables, tensors
+
+USUAL = (10_000.0, 500_000.0, 1_000_000.0, 100.0)
+BASE_NAMES = re.compile(r"(rope_|rotary_)?(theta|base|theta_base|base_freq|freq_base)(_base)?")
+WIDTH_NAMES = ("rotary_dim", "rotary_ndims", "rope_dim", "rope_n_elem", "rotary_emb_dim")
+
+
+def turning(
+    module: nn.Module | Callable[..., Any], tables: Tables | None, sees: bool, meant: bool
+) -> Turning | None:
+    """Say how a module may turn queries and keys, None when nothing says that it does.
+
+    Args:
+        module: the copy, or a function.
+        tables: the cosines and sines that it is handed.
+        sees: whether the order of the tokens matters to it.
+        meant: whether it is meant to turn.
+    """
+    if not isinstance(module, nn.Module):
+        return Turning(USUAL, sees=sees, declared=meant) if sees or meant else None
+    declared = meant or tables is not None or _declares(module)
+    if not declared and not sees:
+        return None
+    if tables is not None:
+        return Turning((BASE,), (tables.width,), tables.layout, sees, declared)
+    bases = _said_bases(module) or _table_bases(module) or USUAL
+    return Turning(tuple(dict.fromkeys(bases)), tuple(_widths(module)), "", sees, declared)
+
+
+def _holders(module: nn.Module) -> Iterator[Any]:
+    """Yield the parts of a module and their configs."""
+    for part in module.modules():
+        yield part
+        for name in ("config", "cfg", "args", "params"):
+            held = getattr(part, name, None)
+            if held is not None and not isinstance(held, Tensor | nn.Module):
+                yield held
+                parameters = getattr(held, "rope_parameters", None)
+                if isinstance(parameters, dict):
+                    yield parameters
+
+
+def _named(holder: Any) -> dict[str, Any]:
+    if isinstance(holder, dict):
+        return holder
+    named: dict[str, Any] = {}
+    for kind in reversed(type(holder).__mro__):
+        if not kind.__module__.startswith(("torch.", "builtins")):
+            named |= vars(kind)
+    return named | getattr(holder, "__dict__", {})
+
+
+def _declares(module: nn.Module) -> bool:
+    """Say whether a module holds rotary positions, and does not say that they are off."""
+    for part in module.modules():
+        for name, value in vars(part).items():
+            if re.search(r"rope|rotary", name) and (value is False or value == 0):
+                return False
+    names = [name.rsplit(".", 1)[-1] for name, _ in module.named_modules()]
+    return any(ROTARY.search(name) for name in (*names, *(name for name, _ in tensors(module))))
+
+
+def _said_bases(module: nn.Module) -> list[float]:
+    """Return what the base may be by the numbers that the module and its configs hold."""
+    found = []
+    for holder in _holders(module):
+        for name, value in _named(holder).items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if number and value > 1 and BASE_NAMES.fullmatch(name):
+                found.append(float(value))
+    return found
+
+
+def _table_bases(module: nn.Module) -> list[float]:
+    """Return what the base may be by the tables of angles that the module holds."""
+    bases = []
+    for name, value in tensors(module):
+        found = _base_of(name, value)
+        if found is not None:
+            near = round(found)
+            bases.append(float(near) if abs(near - found) < 1e-4 * found else found)
+    return bases
+
+
+def _base_of(name: str, value: Tensor) -> float | None:
+    """Return the base that a table of frequencies, angles, cosines or sines was made with."""
+    if not ROTARY.search(name) or value.numel() < 2:
+        return None
+    row = value.squeeze()
+    if row.ndim == 2 and len(row) > 1:
+        row = row[1]
+        if row.is_complex():
+            row = row.angle()
+        elif "cos" in name:
+            row = row.double().clamp(-1, 1).acos()
+        elif "sin" in name:
+            row = row.double().clamp(-1, 1).asin()
+    if row.ndim != 1 or row.is_complex() or not row.is_floating_point():
+        return None
+    steps = torch.unique(row.double().flip(0))
+    steps = steps[steps > 0]
+    if len(steps) < 2 or steps.max() > 1.01:
+        return None
+    return float(steps.min()) ** (-len(steps) / (len(steps) - 1))
+
+
+def _widths(module: nn.Module) -> Iterator[int]:
+    """Yield how many numbers of a head may be turned, where fewer than all may be."""
+    for holder in _holders(module):
+        named = _named(holder)
+        for name in WIDTH_NAMES:
+            if isinstance(named.get(name), int) and named[name] > 0:
+                yield named[name]
+
+
+def query_norms(module: nn.Module) -> QueryNorms | None:
+    """Find the norms of queries and keys by their names.
+
+    Args:
+        module: the copy.
+    """
+    found: dict[str, nn.Module] = {}
+    for path, part in module.named_modules():
+        name = path.rsplit(".", 1)[-1].lower()
+        if isinstance(part, nn.Identity) or not re.search(r"norm|ln|rms", name):
+            continue
+        word = re.sub(r"layer_?norm|norms?|rms|ln|layer|_|states?", "", name)
+        if word in ("q", "query", "queries", "qk"):
+            found.setdefault("q", part)
+        if word in ("k", "key", "keys", "qk"):
+            found.setdefault("k", part)
+    if set(found) != {"q", "k"}:
+        return None
+    scales = {name: _scale(part) for name, part in found.items()}
+    part = found["q"]
+    kind = type(part).__name__.lower()
+    kind = "rms" if "rms" in kind else "layer" if isinstance(part, nn.LayerNorm) else ""
+    eps = [getattr(part, name, None) for name in ("eps", "variance_epsilon", "epsilon")]
+    known = tuple(float(value) for value in eps if isinstance(value, float))
+    return QueryNorms(scales["q"], scales["k"], kind, known)
+
+
+def _scale(part: nn.Module) -> Scale:
+    """Return the weight and the bias of a norm."""
+    held = {name.rsplit(".", 1)[-1]: p for name, p in part.named_parameters()}
+    bias = held.get("bias", held.get("beta"))
+    weights = [p for p in held.values() if p is not bias and p.ndim in (1, 2)]
+    return Scale(weights[0] if weights else None, bias)

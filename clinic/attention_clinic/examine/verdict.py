@@ -1,0 +1,132 @@
+"""What `diagnose` says: of a match, of what was not tried, of what nothing explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attention_clinic.bugs import BUGS, VARIANTS, unused_dropout
+from attention_clinic.engine.modes import NoDropout
+from attention_clinic.engine.patient import same
+from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.report import Explanation, Report, Variant, explain
+from attention_clinic.examine.matching import Match
+from attention_clinic.examine.properties import failing
+from attention_clinic.examine.subject import Subject
+
+EVERYTHING = "projections, split, scale, softmax, mixing, joining"
+
+
+def what(subject: Subject, match: Match) -> str:
+    """Say what was compared."""
+    words = [EVERYTHING, f"{subject.h} head{'s' * (subject.h > 1)} of {subject.e} wide tokens"]
+    every = "without a mask" if subject.patient.takes_mask else "every token sees all tokens"
+    if subject.crossed:
+        asked = subject.patient.sides.asked if subject.patient.sides and not subject.call else ()
+        name = f" ({', '.join(asked)})" if asked else ""
+        words.append(f"keys and values of a context{name} {subject.c} wide")
+        every = every.replace("all tokens", "all of the context")
+    every = "without the mask" if subject.mask is not None else every
+    words.append("causal" if match.causal else every)
+    if subject.patient.time_first:
+        words.append("tokens first, samples second")
+    if subject.patient.factors:
+        words.append(f"{', '.join(subject.patient.factors)} as it is")
+    if match.frame.name:
+        words.append(match.frame.name)
+    if match.reading.out is None and not match.reading.ids and subject.h == 1:
+        words.append("no output projection, as one head needs none")
+    return "; ".join(words)
+
+
+def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
+    """Say what was not tried."""
+    said = list(subject.patient.untried(mask=True))
+    if blocks_nothing:
+        said.append("a mask that blocks something: the one given leaves everything as it is")
+    if subject.size is None and subject.mask is None and subject.limited:
+        said.append("another number of tokens, which it does not take")
+    if subject.square:
+        said.append("a context of another length than the tokens, which it does not take")
+    return tuple(said)
+
+
+def unused_in_training(subject: Subject) -> str | None:
+    """Say where a dropout is declared that never happens while training, or return None."""
+    if not subject.patient.is_module or subject.extra:
+        return None
+    module = subject.patient.module
+    declared = unused_dropout(module)
+    if declared is None:
+        return None
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    module.train()
+    try:
+        context = subject.context_of(0)
+        with NoDropout() as quiet:
+            subject.patient.run(x, context=context)
+        runs = [subject.patient.run(x, context=context) for _ in range(3)] * (not quiet.calls)
+    except Exception:
+        return None
+    finally:
+        module.eval()
+    if not runs or any(not same(runs[0], run) for run in runs):
+        return None
+    subject.extra.append("dropout-unused")
+    return declared
+
+
+def explanations_of(
+    matches: Iterable[tuple[Reader, Match]], extra: list[str], declared: str | None
+) -> list[Explanation]:
+    """Return one explanation for each set of ids, the simplest first, none when it is healthy."""
+    order = list(BUGS)
+    best: dict[tuple[str, ...], Match] = {}
+    for _, match in matches:
+        ids = tuple(sorted((*match.ids, *extra), key=order.index))
+        if ids not in best or match.reading.rank < best[ids].reading.rank:
+            best[ids] = match
+    if () in best:
+        return []
+    likeliest = min(match.reading.rank for match in best.values())
+    found = []
+    for ids, match in best.items():
+        if likeliest == 0 < match.reading.rank:
+            continue  # names break ties, where all of them fit
+        detail = "; ".join(filter(None, (match.path.detail, declared)))
+        found.append(explain([BUGS[id] for id in ids], match.difference, detail))
+    return sorted(found, key=lambda explanation: len(explanation.ids))
+
+
+def variants_of(matches: Iterable[tuple[Reader, Match]]) -> tuple[Variant, ...]:
+    """Return the variants of the plainest match."""
+    names = min((match.path.variants for _, match in matches), key=len)
+    return tuple(VARIANTS[name] for name in names)
+
+
+def remarks_of(
+    subject: Subject, matches: Iterable[tuple[Reader, Match]], overflow: bool
+) -> tuple[Explanation, ...]:
+    """Return what is no mistake here, and one elsewhere."""
+    made = []
+    alone = all(m.reading.out is None and "out-missing" not in m.reading.ids for _, m in matches)
+    if subject.options.out_proj is None and alone and subject.h > 1:
+        words = (
+            "right where that layer stands outside this module (out_proj=False says so), "
+            "wrong where there is none (out_proj=True)"
+        )
+        made.append(explain([BUGS["out-missing"]], detail=words))
+    if overflow:
+        made.append(explain([BUGS["mask-fp16"]], detail="here it does no harm"))
+    return tuple(made)
+
+
+def unexplained(subject: Subject, random: bool = False, masked: bool = False) -> Report:
+    """Report the properties that fail."""
+    checked = "every known mistake, alone and in pairs" + (" with the mask" if masked else "")
+    return Report(
+        subject.patient.name,
+        False,
+        failing=tuple(failing(subject, random)),
+        checked=(checked,),
+        untried=untried(subject),
+    )
