@@ -1413,6 +1413,128 @@ CHAPTER_08 = {
 
 # ------------------------------------------------------------------------------------ chapter 09
 
+CHAPTER_09 = {
+    "four-shapes-right": "the code gives all four shapes",
+    "shortest-piece-first": "it takes the shortest piece each time: begin with the whole rest of "
+    "the word and shorten it",
+    "only-letters": "every letter stands alone: no longer piece is looked for",
+    "longest-from-the-right": "it cuts from the right: begin at the left, and go on where the "
+    "piece ends",
+    "longest-of-the-whole-word": "it takes the longest piece anywhere in the word first: begin at "
+    "the left, and go on where the piece ends",
+    "unknown-letters-left-out": "a letter with which no piece begins is left out: it stands alone",
+    "stops-at-unknown-letter": "it stops at a letter with which no piece begins: that one stands "
+    "alone, and it goes on behind",
+    "rest-is-one-piece": "from a letter on with which no piece begins, the rest is one piece: only "
+    "that letter stands alone",
+    "last-piece-forgotten": "the last piece is missing",
+    "last-letter-never-taken": "the last letter always stands alone: word[start:end] ends before "
+    "end, so end begins with len(word)",
+    "pieces-as-one-text": "it is one text: a list of pieces is asked for",
+    "found-pieces-only-once": "a piece that occurs twice is listed once",
+    "wrong-for-short-word": "right for other words, but not for {word!r} with the vocabulary "
+    "{{'a', 'ab'}}",
+    "cuts-agree": "the pieces agree for 12 random words, and for very short ones",
+    "unknown-is-3": "an unknown letter became the id 3: spell it in bytes",
+    "unknown-left-out": "an unknown letter is left out: spell it in bytes",
+    "bytes-not-behind-special": "the bytes begin at id 0: four special ids stand before them",
+    "bytes-behind-letters": "the bytes stand behind the letters: their ids are 4 to 259",
+    "letters-among-bytes": "the letters begin at id 4, where the bytes stand: they begin at 260",
+    "letters-from-256": "the letters begin at 256: four special ids come first, then 256 bytes",
+    "letters-from-261": "the letters begin at 261: the first one has the id 260",
+    "both-off-by-special": "all ids are four too small: four special ids come first",
+    "numbers-of-letters": "it takes ord(letter), the number of a letter in Unicode: "
+    "letter.encode() gives its bytes",
+    "everything-in-bytes": "the known letters are spelled in bytes, too: they have ids of their "
+    "own",
+    "first-byte-only": "only the first byte of each unknown letter is there",
+    "bytes-from-behind": "the bytes of a letter stand in reverse order",
+    "bytes-in-lists": "the bytes of a letter are a list inside of the list: join it with += or "
+    "extend",
+    "bytes-of-utf-16": "these are the bytes of UTF-16: letter.encode() gives those of UTF-8",
+    "bytes-are-no-letters": "each byte became a letter of its own: the bytes of one letter have to "
+    "be decoded together",
+    "bytes-not-shifted-back": "each byte id became the letter of that number: id - 4 is the byte, "
+    "and the bytes of one letter have to be decoded together",
+    "bytes-decoded-alone": "each byte is decoded alone, and one byte of several is no letter: "
+    "decode once, at the end",
+    "bytes-left-out": "the bytes are left out",
+    "bytes-decoded-last": "all spelled letters stand behind the known ones: keep the order",
+    "last-bytes-forgotten": "bytes behind the last known letter are forgotten",
+    "letters-as-list": "it is a list of letters: one text is asked for",
+    "does-not-come-back": "right for other texts, but to_text(to_ids({text!r}, 'abc'), 'abc') is "
+    "another text",
+    "text-comes-back": "ids and texts agree on 4 random texts each, and short ones come back, too",
+    "padding-behind": "the padding stands behind: it belongs in front",
+    "padding-is-minus-one": "the padding is -1: its id is 0",
+    "padding-is-three": "the padding is 3, which is UNKNOWN: its id is 0",
+    "row-turned-round": "the rows stand in reverse order: only the padding goes in front",
+    "one-zero-too-many": "every row has one 0 too many",
+    "cut-to-the-shortest": "the rows are cut to the shortest one: fill up to the longest",
+    "places-from-one": "the first real token has place 1: places begin at 0",
+    "padding-at-minus-one": "padding has place -1, which is no row of a table of positions, or "
+    "its last one: it gets 0",
+    "padding-counted-too": "the padding is counted, too: the first real token has place 0",
+    "places-from-behind": "it counts from the end of the row: the first real token has place 0",
+    "places-counted-across-rows": "it counts down the batch: tokens of one text lie along dim 1",
+    "ids-added-up": "the ids are added up: add up ones for real tokens",
+    "only-real-or-not": "it says only which tokens are real: add them up along the row",
+    "places-minus-padding-by-hand": "padding has negative places: it gets 0",
+    "places-count-the-padding": "it counts the padding: count the real tokens",
+    "padding-still-counted": "the padding is still counted",
+    "text-divided-by-all-places": "the padding is left out of the sum, but the sum is divided by "
+    "all places: divide by the number of real ones",
+    "padding-summed-too": "the sum still has the padding in it; only the number is right",
+    "not-divided": "it is the sum: divide it by the number of real tokens",
+    "divided-by-the-whole-batch": "it divides by the real tokens of the whole batch: each sentence "
+    "has its own number",
+    "divided-by-the-longest": "it divides by the real tokens of the longest sentence: each has its "
+    "own number",
+    "mean-of-the-padding": "it is the mean of the padding: real is where ids != 0",
+    "one-mean-for-all": "all sentences got the same mean, that of the whole batch",
+    "first-places-taken": "it takes the first places, as many as are real: the padding may stand "
+    "in front",
+    "text-largest-not-mean": "it takes the largest number of each column, not the mean",
+    "only-the-first-token": "it takes the first token alone",
+    "mean-of-the-ends": "it takes the first and the last place only",
+    "column-before-row": "the column stands in the first half: that one is for the row",
+    "column-by-column": "the patches run column by column: patchify cuts row by row",
+    "columns-and-rows-exchanged": "rows and columns are exchanged: rows is the first argument",
+    "codes-of-a-line": "it numbers the patches along one line: each half has a place of its own",
+    "codes-added": "the two codes are added: set them side by side, half as wide",
+    "half-of-wide-codes": "the halves are cut out of codes of width e: make each of width e // 2",
+    "halves-alternate": "the halves alternate: all of the row's code comes first",
+    "rows-repeated-like-columns": "the row's codes follow each other like the column's: each "
+    "stands columns times in succession",
+    "columns-repeated-like-rows": "each column's code stands several times in succession, like the "
+    "row's: they follow each other, rows times",
+    "row-says-all": "the code says the row alone",
+    "column-says-all": "the code says the column alone",
+    "shifts-back": "it turns backwards: it is the transpose of what is asked for, since the codes "
+    "stand on the left",
+    "all-pairs-turn-alike": "all pairs turn by the same angle: pair k has its own speed, 1 / 10000 "
+    "** (2k / e)",
+    "speeds-squared": "the exponents are twice too large: arange(0, e, 2) is 2k already",
+    "speeds-rooted": "the exponents are half of what they should be: 2k / e, and k is the pair",
+    "speeds-too-fast": "later pairs turn faster: divide by 10000 ** (2k / e)",
+    "speeds-the-other-way-round": "the first pair has the speed of the last",
+    "mirrors-instead": "the blocks mirror the pair: a rotation has twice the same cosine, and "
+    "sines of opposite sign",
+    "both-sines-positive": "both sines of a block have the same sign: one of them is negative",
+    "sine-and-cosine-exchanged": "sine and cosine are exchanged in the blocks: without a step, the "
+    "matrix is the identity",
+    "without-sines": "the sines are missing: each column is made of both numbers of its pair",
+    "for-codes-in-halves": "it is right for codes with all sines first: here sine and cosine "
+    "alternate",
+    "always-one-step": "it makes one step, whatever steps says",
+    "one-step-too-many": "it makes one step too many",
+    "codes-not-rotations": "the code itself stands on the diagonal: a pair turns, it is not "
+    "multiplied",
+    "shift-wrong-for-steps": "right for other steps, but not for steps={steps}",
+    "shift-agrees": "the values agree for 6 random widths and steps, and 0 and 40 steps lead where "
+    "they should",
+}
+
 # ------------------------------------------------------------------------------------ chapter 10
 
 # ------------------------------------------------------------------------------------ chapter 11

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from notebook_rules import Chapter, source, utils_uses
+from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 
 from course.registry import course
@@ -82,6 +83,19 @@ PAIRS = [
     Pair(7, "encoder", "EncoderBlock", lambda: (normal(2, 7, 30),), BLOCK),
     Pair(7, "encoder", "Encoder", lambda: (normal(2, 7, 30),), {**BLOCK, "num_layers": 3}),
     Pair(7, "vision_transformer", "VisionTransformer", lambda: (normal(2, 3, 12, 12),), VIT),
+    Pair(9, "text", "train_pieces", lambda: (["low lower lowest"], 275)),
+    Pair(9, "text", "pad", lambda: ([[5, 6, 7], [8], [4, 9]],)),
+    Pair(9, "positions", "sinusoidal_positions", lambda: (11, 7)),
+    *(
+        Pair(
+            9,
+            "positions",
+            "TokenEmbedding",
+            lambda: (torch.tensor([[3, 12, 0, 7], [5, 1, 1, 9]]), 2),
+            {"vocab_size": 13, "embed_dim": 10, "max_length": 6, "positions": kind},
+        )
+        for kind in ("learned", "sinusoidal", None)
+    ),
 ]
 # Training and pictures are tools; a chapter may write its own loop.
 FILES = [name for group in course().utils for name in group if name not in ("training", "draw")]
@@ -120,6 +134,9 @@ def assert_equal_results(ours: object, theirs: object) -> None:
         assert len(ours) == len(theirs)
         for one, other in zip(ours, theirs, strict=True):
             assert_equal_results(one, other)
+        return
+    if isinstance(theirs, SentencePieceProcessor):
+        assert ours.serialized_model_proto() == theirs.serialized_model_proto()
         return
     assert ours.shape == theirs.shape
     assert ours.dtype == theirs.dtype

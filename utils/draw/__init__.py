@@ -2,13 +2,14 @@
 
 Every picture brings words for who cannot see it; what can be clicked needs no network and no
 kernel. The files: style, matrices, pictures, curves, explorer (with its script and its look),
-product, measured.
+product, measured, pieces.
 """
 
 from utils.draw.curves import show_bars, show_lines
 from utils.draw.explorer import Frame, explorer
 from utils.draw.matrices import show_matrices, show_tensor
 from utils.draw.measured import measured_here, show_measured
+from utils.draw.pieces import show_pieces
 from utils.draw.pictures import show_attention, show_images, show_patches
 from utils.draw.product import explore_product
 from utils.draw.style import COLORS, HEAT, LINES, MARKERS, WIDTH, show_figure, use_course_style
@@ -31,6 +32,7 @@ __all__ = [
     "show_matrices",
     "show_measured",
     "show_patches",
+    "show_pieces",
     "show_tensor",
     "use_course_style",
 ]

@@ -1,0 +1,704 @@
+"""Answers to the exercises of chapter 09, right and wrong."""
+
+from exercise_bank import Bank, code, swap
+
+
+def places(body, says=""):
+    """`places` as one expression, of `real`, ones and zeros for the ids."""
+    return code(
+        f"""
+        def places(ids):
+            real = (ids != 0).long()
+            return {body}
+        """,
+        says=says,
+    )
+
+
+def pad_left(row, says=""):
+    """`pad_left` with another row; `n` is the length of the longest."""
+    return code(
+        f"""
+        def pad_left(rows):
+            n = max(map(len, rows))
+            return torch.tensor([{row} for row in rows])
+        """,
+        says=says,
+    )
+
+
+def mean(body, says=""):
+    """`mean_of_words` as one expression, of tokens and `real` (b, n, 1)."""
+    return code(
+        f"""
+        def mean_of_words(tokens, ids):
+            real = (ids != 0)[:, :, None].to(tokens.dtype)
+            return {body}
+        """,
+        says=says,
+    )
+
+
+def grid(down, across, joined="torch.cat([down, across], dim=1)", says=""):
+    """`grid_codes` with other halves, or joined in another way."""
+    return code(
+        f"""
+        def grid_codes(rows, columns, e):
+            down, across = {down}, {across}
+            return {joined}
+        """,
+        says=says,
+    )
+
+
+DOWN = "sinusoidal_positions(rows, e // 2).repeat_interleave(columns, dim=0)"
+ACROSS = "sinusoidal_positions(columns, e // 2).repeat(rows, 1)"
+
+BANK = {
+    "09.1": Bank(
+        wrong=[
+            swap("(4, 9, 50)", "(4, 50, 9)", says="right sizes in another order"),
+            swap("(4, 9, 50)", "(4, 9)", says="needs 3 axes"),
+            swap("(4, 9, 50)", "(4, 9, 16)", says="look at v"),
+            swap("(4, 9, 16)", "(4, 30, 16)", says="look at n"),
+            swap("(4, 9, 16)", "(9, 16)", says="needs 3 axes"),
+            swap("(30, 16)", "(9, 16)", says="look at p"),
+            swap("(30, 16)", "(4, 30, 16)", says="needs 2 axes"),
+            swap("(30, 16)", "(50, 16)", says="look at p"),
+            swap("(4, 1, 1, 9)", "(4, 2, 9, 9)", says="look at h, i"),
+            swap("(4, 1, 1, 9)", "(4, 1, 9, 1)", says="right sizes in another order"),
+            swap("(4, 1, 1, 9)", "(4, 9)", says="needs 4 axes"),
+            swap("(4, 1, 1, 9)", "36", says="a tuple of whole numbers"),
+        ],
+        right=[
+            swap("(4, 9, 50)", "[4, 9, 50]"),
+            swap("(4, 1, 1, 9)", "torch.Size([4, 1, 1, 9])"),
+        ],
+    ),
+    "09.2": Bank(
+        wrong=[
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces = []
+                    while word:
+                        end = 1
+                        while end < len(word) and word[:end] not in vocabulary:
+                            end += 1
+                        pieces.append(word[:end])
+                        word = word[end:]
+                    return pieces
+                """,
+                says="the shortest piece each time",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    return list(word)
+                """,
+                says="every letter stands alone",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces = []
+                    while word:
+                        start = 0
+                        while start < len(word) - 1 and word[start:] not in vocabulary:
+                            start += 1
+                        pieces.insert(0, word[start:])
+                        word = word[:start]
+                    return pieces
+                """,
+                says="it cuts from the right",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    for length in range(len(word), 1, -1):
+                        for start in range(len(word) - length + 1):
+                            end = start + length
+                            if word[start:end] in vocabulary:
+                                left = longest_first(word[:start], vocabulary)
+                                return left + [word[start:end]] + longest_first(
+                                    word[end:], vocabulary
+                                )
+                    return list(word)
+                """,
+                says="anywhere in the word",
+            ),
+            swap(
+                "return [word[:end], *longest",
+                "return [*([word[:end]] if ends else []), *longest",
+                says="is left out",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces, start = [], 0
+                    while start < len(word):
+                        ends = [e for e in range(start + 1, len(word) + 1)
+                                if word[start:e] in vocabulary]
+                        if not ends:
+                            break
+                        pieces.append(word[start : max(ends)])
+                        start = max(ends)
+                    return pieces
+                """,
+                says="it stops at a letter",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces, start = [], 0
+                    while start < len(word):
+                        ends = [e for e in range(start + 1, len(word) + 1)
+                                if word[start:e] in vocabulary]
+                        end = max(ends, default=len(word))
+                        pieces.append(word[start:end])
+                        start = end
+                    return pieces
+                """,
+                says="the rest is one piece",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces = []
+                    while word:
+                        ends = [e for e in range(len(word) + 1) if word[:e] in vocabulary]
+                        end = max(ends, default=1)
+                        pieces.append(word[:end])
+                        word = word[end:]
+                    return " ".join(pieces)
+                """,
+                says="a list of pieces is asked for",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces = []
+                    while word:
+                        ends = [e for e in range(len(word) + 1) if word[:e] in vocabulary]
+                        end = max(ends, default=1)
+                        if word[:end] not in pieces:
+                            pieces.append(word[:end])
+                        word = word[end:]
+                    return pieces
+                """,
+                says="once",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces = []
+                    while word:
+                        ends = [e for e in range(len(word) + 1) if word[:e] in vocabulary]
+                        end = max(ends, default=1)
+                        pieces.append(word[:end])
+                        word = word[end:]
+                    return pieces[:-1]
+                """,
+                says="the last piece is missing",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces, start = [], 0
+                    while start < len(word):
+                        end = len(word) - 1
+                        while end > start + 1 and word[start:end] not in vocabulary:
+                            end -= 1
+                        end = max(end, start + 1)
+                        pieces.append(word[start:end])
+                        start = end
+                    return pieces
+                """,
+                says="the last letter always stands alone",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    if len(word) < 2:
+                        return ["<unknown>"]
+                    pieces, start = [], 0
+                    while start < len(word):
+                        end = len(word)
+                        while end > start + 1 and word[start:end] not in vocabulary:
+                            end -= 1
+                        pieces.append(word[start:end])
+                        start = end
+                    return pieces
+                """,
+                says="right for other words, but not for ''",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    if not word:
+                        return []
+                    for end in range(len(word), 0, -1):
+                        if end == 1 or word[:end] in vocabulary:
+                            return [word[:end], *longest_first(word[end:], vocabulary)]
+                """
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces = []
+                    while word:
+                        fitting = [p for p in vocabulary if word.startswith(p)]
+                        pieces.append(max(fitting, key=len, default=word[0]))
+                        word = word.removeprefix(pieces[-1])
+                    return pieces
+                """
+            ),
+        ],
+        equivalent={
+            "ends = [end for end in range(1, len(word) + 1) if word[:end] in vocabulary] => "
+            "ends = [end for end in range(2, len(word) + 1) if word[:end] in vocabulary]": "a "
+            "letter stands alone anyway",
+            "ends = [end for end in range(1, len(word) + 1) if word[:end] in vocabulary] => "
+            "ends = [end for end in range(0, len(word) + 1) if word[:end] in vocabulary]": "no "
+            "piece is empty",
+            "ends = [end for end in range(1, len(word) + 1) if word[:end] in vocabulary] => "
+            "ends = [end for end in range(1, len(word) + 2) if word[:end] in vocabulary]": "a "
+            "slice ends where the word ends",
+        },
+    ),
+    "09.3": Bank(
+        wrong=[
+            swap("ids += [4 + byte for byte in letter.encode()]", "ids.append(3)", says="id 3"),
+            swap("[4 + byte for byte", "[byte for byte", says="the bytes begin at id 0"),
+            swap("ids.append(260 +", "ids.append(4 +", says="the letters begin at id 4"),
+            swap("ids.append(260 +", "ids.append(256 +", says="the letters begin at 256"),
+            swap("ids.append(260 +", "ids.append(261 +", says="the letters begin at 261"),
+            swap(
+                "ids += [4 + byte for byte in letter.encode()]",
+                "ids.append(4 + ord(letter))",
+                says="ord(letter)",
+            ),
+            swap(
+                "ids += [4 + byte for byte in letter.encode()]",
+                "ids.append([4 + byte for byte in letter.encode()])",
+                says="a list inside of the list",
+            ),
+            swap("letter.encode()]", "letter.encode()[:1]]", says="only the first byte"),
+            swap("letter.encode()]", "reversed(letter.encode())]", says="in reverse order"),
+            swap("letter.encode()]", "letter.encode('utf-16-be')]", says="UTF-16"),
+            swap("if letter in letters:", "if not letters:", says="spelled in bytes, too"),
+            swap(
+                "ids += [4 + byte for byte in letter.encode()]", "pass", says="an unknown letter is"
+            ),
+            swap(
+                "[4 + byte for byte in letter.encode()]",
+                "[260 + len(letters) + byte for byte in letter.encode()]",
+                says="stand behind the letters",
+            ),
+            code(
+                """
+                def to_text(ids, letters):
+                    return "".join(chr(i - 4) if i < 260 else letters[i - 260] for i in ids)
+                """,
+                says="a letter of its own",
+            ),
+            code(
+                """
+                def to_text(ids, letters):
+                    return "".join(chr(i) if i < 260 else letters[i - 260] for i in ids)
+                """,
+                says="the letter of that number",
+            ),
+            code(
+                """
+                def to_text(ids, letters):
+                    return "".join(
+                        bytes([i - 4]).decode(errors="replace") if i < 260 else letters[i - 260]
+                        for i in ids
+                    )
+                """,
+                says="each byte is decoded alone",
+            ),
+            code(
+                """
+                def to_text(ids, letters):
+                    return "".join(letters[i - 260] for i in ids if i >= 260)
+                """,
+                says="the bytes are left out",
+            ),
+            code(
+                """
+                def to_text(ids, letters):
+                    known = "".join(letters[i - 260] for i in ids if i >= 260)
+                    return known + bytes(i - 4 for i in ids if i < 260).decode()
+                """,
+                says="stand behind the known ones",
+            ),
+            code(
+                """
+                def to_text(ids, letters):
+                    text, spelled = "", b""
+                    for one in ids:
+                        if one < 260:
+                            spelled += bytes([one - 4])
+                        else:
+                            text += spelled.decode() + letters[one - 260]
+                            spelled = b""
+                    return text
+                """,
+                says="behind the last known letter are forgotten",
+            ),
+            swap(
+                "return spelled.decode()", "return list(spelled.decode())", says="list of letters"
+            ),
+            swap("return spelled.decode()", "return spelled", says="is a bytes"),
+            code(
+                """
+                def to_text(ids, letters):
+                    return "".join(
+                        bytes([i - 4]).decode() if i < 260 else letters[i - 260] for i in ids
+                    )
+                """,
+                says="it raises UnicodeDecodeError",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def to_ids(text, letters):
+                    place = {letter: 260 + i for i, letter in enumerate(letters)}
+                    return [
+                        one
+                        for letter in text
+                        for one in (
+                            [place[letter]]
+                            if letter in place
+                            else [b + 4 for b in bytearray(letter, "utf-8")]
+                        )
+                    ]
+                """
+            ),
+            code(
+                """
+                def to_text(ids, letters):
+                    text, spelled = "", []
+                    for one in ids:
+                        if one < 260:
+                            spelled.append(one - 4)
+                        else:
+                            text += bytes(spelled).decode() + letters[one - 260]
+                            spelled = []
+                    return text + bytes(spelled).decode()
+                """
+            ),
+        ],
+        equivalent={
+            "spelled += bytes([one - 4]) if one < 260 else letters[one - 260].encode() => "
+            "spelled += bytes([one - 4]) if one < 259 else letters[one - 260].encode()": "259 is "
+            "the byte 255, which UTF-8 never uses",
+        },
+    ),
+    "09.4": Bank(
+        wrong=[
+            pad_left("row + [0] * (n - len(row))", says="the padding stands behind"),
+            pad_left("[-1] * (n - len(row)) + row", says="the padding is -1"),
+            pad_left("[3] * (n - len(row)) + row", says="UNKNOWN"),
+            pad_left("[0] * (n - len(row)) + row[::-1]", says="in reverse order"),
+            pad_left("[0] * (n + 1 - len(row)) + row", says="one 0 too many"),
+            pad_left("row[-min(map(len, rows)):]", says="cut to the shortest one"),
+            pad_left("[0.0] * (n - len(row)) + row", says="the dtype is not"),
+            places("real.cumsum(dim=1)", says="has place 1"),
+            places("real.cumsum(dim=1) - 1", says="padding has place -1"),
+            places("torch.arange(ids.shape[1]).expand_as(ids)", says="the padding is counted, too"),
+            places(
+                "(real.flip(1).cumsum(dim=1).flip(1) - 1).clamp(min=0)",
+                says="from the end of the row",
+            ),
+            places("(real.cumsum(dim=0) - 1).clamp(min=0)", says="it counts down the batch"),
+            places("(ids.cumsum(dim=1) - 1).clamp(min=0)", says="the ids are added up"),
+            places("real", says="only which tokens are real"),
+            places(
+                "torch.arange(ids.shape[1]) - (ids == 0).sum(dim=1, keepdim=True)",
+                says="negative places",
+            ),
+            places("((1 - real).cumsum(dim=1) - 1).clamp(min=0)", says="it counts the padding"),
+            places("((real.cumsum(dim=1) - 1) * real).float()", says="the dtype is not"),
+            code(
+                """
+                def places(ids):
+                    result = torch.zeros_like(ids)
+                    for row in range(len(ids)):
+                        first = int((ids[row] == 0).sum())
+                        result[row, first:] = torch.arange(ids.shape[1] - first)
+                    return result
+                """,
+                says="it loops",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def pad_left(rows):
+                    result = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
+                    for filled, row in zip(result, rows):
+                        filled[len(filled) - len(row) :] = torch.tensor(row)
+                    return result
+                """
+            ),
+            places("(real.cumsum(dim=1) - 1).clamp(min=0)"),
+            places("(torch.arange(ids.shape[1]) - (ids == 0).sum(1, keepdim=True)).clamp(min=0)"),
+        ],
+        equivalent={
+            "real = (ids != 0).long() => real = (ids != 0)": "True is added up as 1",
+        },
+    ),
+    "09.5": Bank(
+        wrong=[
+            code("mean_of_words = sick_mean", says="the padding is still counted"),
+            mean("(tokens * real).mean(dim=1)", says="divided by all places"),
+            mean("tokens.sum(dim=1) / real.sum(dim=1)", says="still has the padding in it"),
+            mean("(tokens * real).sum(dim=1)", says="it is the sum"),
+            mean("(tokens * real).sum(dim=1) / real.sum()", says="of the whole batch"),
+            mean("(tokens * real).sum(dim=1) / real.sum(dim=1).max()", says="longest sentence"),
+            mean(
+                "(tokens * (1 - real)).sum(dim=1) / (1 - real).sum(dim=1).clamp(min=1)",
+                says="the mean of the padding",
+            ),
+            mean(
+                "((tokens * real).sum(dim=(0, 1)) / real.sum()).expand(len(tokens), -1)",
+                says="all sentences got the same mean",
+            ),
+            mean(
+                "torch.stack([t[: int(r.sum())].mean(0) for t, r in zip(tokens, real)])",
+                says="the padding may stand in front",
+            ),
+            mean("tokens.masked_fill(real == 0, -torch.inf).amax(dim=1)", says="largest number"),
+            mean("tokens[:, 0]", says="the first token alone"),
+            mean("(tokens[:, 0] + tokens[:, -1]) / 2", says="the first and the last place"),
+            mean("(tokens * real).sum(dim=2) / real.sum(dim=2)", says="has shape"),
+            mean("(tokens * real).sum(dim=1) / real.sum(dim=1, keepdim=True)", says="has shape"),
+        ],
+        right=[
+            code(
+                """
+                def mean_of_words(tokens, ids):
+                    return torch.stack([t[i != 0].mean(dim=0) for t, i in zip(tokens, ids)])
+                """
+            ),
+            code(
+                """
+                def mean_of_words(tokens, ids):
+                    return tokens.masked_fill((ids == 0)[..., None], torch.nan).nanmean(dim=1)
+                """
+            ),
+            code(
+                """
+                def mean_of_words(tokens, ids):
+                    real = (ids != 0).to(tokens.dtype)
+                    weights = real / real.sum(dim=1, keepdim=True)
+                    return torch.einsum("bn,bne->be", weights, tokens)
+                """
+            ),
+        ],
+        equivalent={
+            "real = (ids != 0)[:, :, None].to(tokens.dtype) => "
+            "real = ((ids != 0)[:, :, None])": "True multiplies like 1 and is added up as 1",
+        },
+    ),
+    "09.6": Bank(
+        wrong=[
+            grid(DOWN, ACROSS, "torch.cat([across, down], dim=1)", says="stands in the first half"),
+            grid(
+                "sinusoidal_positions(rows, e // 2).repeat(columns, 1)",
+                "sinusoidal_positions(columns, e // 2).repeat_interleave(rows, dim=0)",
+                says="column by column",
+            ),
+            code(
+                """
+                def grid_codes(rows, columns, e):
+                    return sinusoidal_positions(rows * columns, e)
+                """,
+                says="along one line",
+            ),
+            grid(
+                "sinusoidal_positions(rows, e).repeat_interleave(columns, dim=0)",
+                "sinusoidal_positions(columns, e).repeat(rows, 1)",
+                "down + across",
+                says="the two codes are added",
+            ),
+            grid(
+                "sinusoidal_positions(rows, e)[:, : e // 2].repeat_interleave(columns, dim=0)",
+                "sinusoidal_positions(columns, e)[:, e // 2 :].repeat(rows, 1)",
+                says="cut out of codes of width e",
+            ),
+            grid(
+                DOWN,
+                ACROSS,
+                "torch.stack([down, across], dim=-1).flatten(1)",
+                says="the halves alternate",
+            ),
+            grid(
+                "sinusoidal_positions(rows, e // 2).repeat(columns, 1)",
+                ACROSS,
+                says="follow each other like the column's",
+            ),
+            grid(
+                DOWN,
+                "sinusoidal_positions(columns, e // 2).repeat_interleave(rows, dim=0)",
+                says="several times in succession",
+            ),
+            grid(
+                DOWN,
+                ACROSS,
+                "torch.cat([down, across], dim=1).view(rows, columns, e)",
+                says="has shape",
+            ),
+            grid(DOWN, ACROSS, "torch.cat([down, across], dim=0)", says="has shape"),
+            grid(
+                "sinusoidal_positions(rows, e).repeat_interleave(columns, dim=0)",
+                ACROSS,
+                "down",
+                says="the row alone",
+            ),
+            grid(
+                DOWN,
+                "sinusoidal_positions(columns, e).repeat(rows, 1)",
+                "across",
+                says="the column alone",
+            ),
+            code(
+                """
+                def grid_codes(rows, columns, e):
+                    down = sinusoidal_positions(columns, e // 2).repeat_interleave(rows, dim=0)
+                    across = sinusoidal_positions(rows, e // 2).repeat(columns, 1)
+                    return torch.cat([down, across], dim=1)
+                """,
+                says="column by column",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def grid_codes(rows, columns, e):
+                    n = torch.arange(rows * columns)
+                    down = sinusoidal_positions(rows, e // 2)[n // columns]
+                    return torch.cat([down, sinusoidal_positions(columns, e // 2)[n % columns]], 1)
+                """
+            ),
+            code(
+                """
+                def grid_codes(rows, columns, e):
+                    codes = torch.zeros(rows, columns, e)
+                    codes[:, :, : e // 2] = sinusoidal_positions(rows, e // 2)[:, None]
+                    codes[:, :, e // 2 :] = sinusoidal_positions(columns, e // 2)
+                    return codes.flatten(0, 1)
+                """
+            ),
+        ],
+    ),
+    "09.7": Bank(
+        wrong=[
+            swap("return matrix.float()", "return matrix.float().T", says="it turns backwards"),
+            swap(
+                "(torch.arange(0, e, 2, dtype=torch.float64) / e)",
+                "(torch.zeros(e // 2, dtype=torch.float64) / e)",
+                says="by the same angle",
+            ),
+            swap("(torch.arange(0, e, 2,", "(2 * torch.arange(0, e, 2,", says="twice too large"),
+            swap(
+                "(torch.arange(0, e, 2, dtype=torch.float64) / e)",
+                "(torch.arange(e // 2, dtype=torch.float64) / e)",
+                says="half of what they should be",
+            ),
+            swap("steps / 10_000", "steps * 10_000", says="later pairs turn faster"),
+            swap(
+                "(torch.arange(0, e, 2, dtype=torch.float64) / e)",
+                "(torch.arange(0, e, 2, dtype=torch.float64).flip(0) / e)",
+                says="the speed of the last",
+            ),
+            swap("= -angles.sin()", "= angles.sin()", says="have the same sign"),
+            swap("angles.sin()", "0 * angles", says="the sines are missing"),
+            code(
+                """
+                def shift_matrix(e, steps):
+                    angles = steps / 10_000 ** (torch.arange(0, e, 2) / e)
+                    cos, sin = torch.diag(angles.cos()), torch.diag(angles.sin())
+                    return torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])
+                """,
+                says="all sines first",
+            ),
+            swap("= steps / 10_000", "= 1 / 10_000", says="whatever steps says"),
+            swap("= steps / 10_000", "= (steps + 1) / 10_000", says="one step too many"),
+            swap("matrix.float()", "matrix", says="the dtype is not"),
+            code(
+                """
+                def shift_matrix(e, steps):
+                    return torch.diag(sinusoidal_positions(abs(steps) + 1, e)[-1])
+                """,
+                says="the code itself stands on the diagonal",
+            ),
+            code(
+                """
+                def shift_matrix(e, steps):
+                    angles = steps / 10_000 ** (torch.arange(0, e, 2) / e)
+                    blocks = [torch.stack([torch.stack([a.cos(), a.sin()]),
+                                           torch.stack([a.sin(), -a.cos()])]) for a in angles]
+                    return torch.block_diag(*blocks)
+                """,
+                says="mirror the pair",
+            ),
+            code(
+                """
+                def shift_matrix(e, steps):
+                    angles = steps / 10_000 ** (torch.arange(0, e, 2) / e)
+                    blocks = [torch.stack([torch.stack([a.sin(), -a.cos()]),
+                                           torch.stack([a.cos(), a.sin()])]) for a in angles]
+                    return torch.block_diag(*blocks)
+                """,
+                says="sine and cosine are exchanged",
+            ),
+            code(
+                """
+                def shift_matrix(e, steps):
+                    angles = min(steps, 20) / 10_000 ** (torch.arange(0, e, 2).double() / e)
+                    blocks = [torch.stack([torch.stack([a.cos(), -a.sin()]),
+                                           torch.stack([a.sin(), a.cos()])]) for a in angles]
+                    return torch.block_diag(*blocks).float()
+                """,
+                says="not for steps=40",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def shift_matrix(e, steps):
+                    angles = steps / 10_000 ** (torch.arange(0, e, 2) / e)
+                    blocks = [torch.stack([torch.stack([a.cos(), -a.sin()]),
+                                           torch.stack([a.sin(), a.cos()])]) for a in angles]
+                    return torch.block_diag(*blocks)
+                """
+            ),
+            code(
+                """
+                def shift_matrix(e, steps):
+                    code = sinusoidal_positions(abs(steps) + 1, e)[-1]
+                    sin, cos = code[0::2], code[1::2]
+                    sin = sin if steps >= 0 else -sin
+                    matrix = torch.diag(cos.repeat_interleave(2))
+                    between = torch.stack([sin, torch.zeros_like(sin)], 1).flatten()[:-1]
+                    return matrix + torch.diag(between, -1) - torch.diag(between, 1)
+                """
+            ),
+        ],
+        equivalent={
+            "angles = steps / 10_000 ** (torch.arange(0, e, 2, dtype=torch.float64) / e) => "
+            "angles = steps / 10001 ** (torch.arange(0, e, 2, dtype=torch.float64) / e)": "less "
+            "than single precision can tell",
+            "angles = steps / 10_000 ** (torch.arange(0, e, 2, dtype=torch.float64) / e) => "
+            "angles = steps / 9999 ** (torch.arange(0, e, 2, dtype=torch.float64) / e)": "less "
+            "than single precision can tell",
+        },
+    ),
+}
