@@ -531,3 +531,18 @@ def test_words_are_compared_and_pixels_only_once() -> None:
         == conftest.comparable(output("a", "BBBB"))[0]["data"]["text/html"]
         != conftest.comparable(output("b", "AAAA"))[0]["data"]["text/html"]
     )
+
+
+def test_pieces_are_boxes_of_text(displayed) -> None:
+    draw.show_pieces({"one": ["▁c", "old"], "a <b>": ["<0xEB>", "추워요"]})
+    (data,) = displayed
+    assert data["text/plain"] == "one    ▁c|old  (2)\na <b>  <0xEB>|추워요  (2)"
+    page = data["text/html"]
+    assert page.count("<span") == 4 and "&lt;0xEB&gt;" in page and "a &lt;b&gt;" in page
+    assert ">추워요</span>" in page
+
+
+@pytest.mark.parametrize("lines", [{}, {"a": "cold"}, {"a": [1, 2]}])
+def test_what_is_not_cut_is_refused(lines) -> None:
+    with pytest.raises(ValueError, match="show_pieces: lines must be lists of texts"):
+        draw.show_pieces(lines)

@@ -9,8 +9,8 @@ from utils.draw.curves import show_bars, show_lines
 from utils.draw.explorer import Frame, explorer
 from utils.draw.matrices import show_matrices, show_tensor
 from utils.draw.measured import measured_here, show_measured
-from utils.draw.pieces import show_pieces
 from utils.draw.pictures import show_attention, show_images, show_patches
+from utils.draw.pieces import show_pieces
 from utils.draw.product import explore_product
 from utils.draw.style import COLORS, HEAT, LINES, MARKERS, WIDTH, show_figure, use_course_style
 
