@@ -35,7 +35,7 @@ ALONE = (
 )
 FOLDERS = {
     "img": (".md", ".py", ".svg"),
-    "resources": (".json", ".md", ".npy", ".py", ".safetensors"),
+    "resources": (".json", ".md", ".npy", ".py", ".safetensors", ".tsv"),
     "checks": (".py",),
     "clinic": (".md", ".py", ".toml", ".typed"),
     "tests": (".py",),
