@@ -17,6 +17,7 @@ from attention_clinic.bugs.query_norms import QUERY_NORM, QueryNorms, Scale
 from attention_clinic.bugs.rotary import EARLY, TURN, Turning
 from attention_clinic.bugs.groups import SHARE
 from attention_clinic.bugs.scores import SCALE, SCORES
+from attention_clinic.bugs.biases import BIAS
 from attention_clinic.bugs.masks import RULE, USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
 from attention_clinic.bugs.joining import MERGE
@@ -31,7 +32,7 @@ from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (
     *(SIDES, TOKENS, EARLY, SPLIT, QUERY_NORM, TURN, SHARE, SCORES, SCALE),
-    *(RULE, USE, SOFTMAX, MIX, MERGE),
+    *(BIAS, RULE, USE, SOFTMAX, MIX, MERGE),
 )
 
 __all__ = [

@@ -24,8 +24,9 @@ from attention_clinic.bugs.blocks import (
     keep,
     missing,
 )
+from attention_clinic.bugs.projections import Setting
 from attention_clinic.bugs.scores import SCALE, other_scales
-from attention_clinic.engine.forms import Form, Stage, State, bug, walk
+from attention_clinic.engine.forms import Form, Stage, State, bug, variant, walk
 from attention_clinic.engine.readings import Reader, Reading
 
 WORDS = {"self": "self-attention", "cross": "cross-attention", "feed": "feed-forward"}
@@ -44,6 +45,25 @@ class Attending:
     reader: Reader
     readings: list[Reading]
 
+
+# --------------------- order: pre-norm, post-norm, or a norm of what each part returned
+
+variant(
+    "norm-of-part",
+    "normalises what a part returned before it is added: x + norm(part(x))",
+    "Swin V2, OLMo 2",
+    "06",
+)
+
+ORDERS = Stage("order of all parts", ORDER.apply, forms=list(ORDER.forms))
+ORDERS.forms.append(
+    Form(
+        "inside",
+        ("norm-order",),
+        counts=lambda state: state["meant"].norm_first is not None,
+        variants=("norm-of-part",),
+    )
+)
 
 # ------------------------------------------------------ eps: what the norms say, or the usual ones
 
@@ -81,9 +101,8 @@ def _placed(state: State) -> Iterator[Form]:
         for gap in range(places):
             rest = iter(range(count))
             chosen = tuple(None if place == gap else next(rest) for place in range(places))
-            words = f"before the {WORDS[state['right_kinds'][gap]]}"
-            if not state["first"]:
-                words = words.replace("before", "after")
+            words = "before" if state["first"] is True else "after"
+            words += f" the {WORDS[state['right_kinds'][gap]]}"
             yield Form(chosen, ("norm-missing",), words)
     if count == 0:
         yield Form((None,) * places, ("norm-missing",), "there is none at all")
@@ -113,11 +132,13 @@ def _residuals(state: State) -> Iterator[Form]:
             (from_norm, "residual-from-norm", f"around the {WORDS[kind]}"),
             (from_input, "residual-from-input", f"after the {WORDS[kind]}"),
         ):
-            if (join is from_norm and not state["first"]) or (join is from_input and not place):
+            if (join is from_norm and state["first"] is not True) or (
+                join is from_input and not place
+            ):
                 continue  # there the stream is what the norm returned, or the input itself
             yield Form((*right[:place], join, *right[place + 1 :]), (id,), words)
     yield Form((missing,) * len(kinds), ("residual-missing",), "around all parts")
-    if state["first"]:
+    if state["first"] is True:
         yield Form((from_norm,) * len(kinds), ("residual-from-norm",), "around all parts")
 
 
@@ -164,10 +185,17 @@ def normed(t: Tensor, place: int, state: State) -> Tensor:
 
 def _joined(place: int, out: Tensor, state: State) -> Tensor:
     """Return the stream behind a place whose part returned `out`."""
-    stream = state["stream"]
-    read = normed(stream, place, state) if state["first"] else stream
+    stream, read = state["stream"], _read(place, state)
+    if state["first"] == "inside":
+        out = normed(out, place, state)
     stream = state["joins"][place](stream, read, out, state["x"])
     return stream if state["first"] else normed(stream, place, state)
+
+
+def _read(place: int, state: State) -> Tensor:
+    """Return what the part at a place reads."""
+    stream = state["stream"]
+    return normed(stream, place, state) if state["first"] is True else stream
 
 
 def _inside(kind: str, reading: Reading, read: Tensor, state: State) -> State:
@@ -187,8 +215,8 @@ def _inside(kind: str, reading: Reading, read: Tensor, state: State) -> State:
     return {
         **state["attention_begins"],
         **{"q": flat("q", read), "k": flat("k", asked), "v": flat("v", asked)},
-        **{"elsewhere": elsewhere, "setting": state["setting"], "total": state["left"]},
-        **rule,
+        **{"elsewhere": elsewhere, "total": state["left"], **rule},
+        "setting": Setting(reader.h, reader.e, reader.d),
         "must_be_causal": kind == "self" and state["must_be_causal"],
     }
 
@@ -199,8 +227,7 @@ def _ways(place: int, state: State) -> Iterator[Form]:
     if place >= len(kinds):
         yield Form(None)
         return
-    kind, stream = kinds[place], state["stream"]
-    read = normed(stream, place, state) if state["first"] else stream
+    kind, read = kinds[place], _read(place, state)
     if kind == "feed":
         wanted = state["meant"].activation
         known = state["fixed"].get(kind)
@@ -234,7 +261,7 @@ def _attended(
     """Yield what an attention returns, right or with mistakes as long as any are left."""
     begins = _inside(kind, reading, read, state)
     if chosen is None:
-        scales = [*SCALE.forms, *other_scales(state["setting"], False)] if state["left"] else None
+        scales = [*SCALE.forms, *other_scales(begins["setting"], False)] if state["left"] else None
         chosen = {} if scales is None else {SCALE.name: scales}
         most = min(state["left"], 1)
     else:
@@ -297,6 +324,6 @@ def _place(number: int) -> Stage:
 
 
 PLACES = tuple(_place(number) for number in range(3))
-LAYER = (ORDER, NORM, EPSILON, NORMS, RESIDUALS, SEQUENCE, *PLACES)
+LAYER = (ORDERS, NORM, EPSILON, NORMS, RESIDUALS, SEQUENCE, *PLACES)
 
 __all__ = ["LAYER", "PLACES", "RIGHT", "WORDS", "Attending", "Parts"]

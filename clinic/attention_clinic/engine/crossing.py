@@ -15,7 +15,7 @@ ASKS = re.compile(
 )
 ASKED = re.compile(
     r"k|v|kv|k_?in|v_?in|key\w*|val\w*|context\w*|ctx|mem|memory\w*|enc\w*|src\w*|source\w*|cond"
-    r"|y|x_?(2|kv|k|v)|cross\w*|media\w*|other"
+    r"|x_?(kv|k|v)"
 )
 NO_TOKENS = re.compile(
     r"mask|past|cache|pos|bias|norm|rope|freqs|len|head|weights|layer|(^|_)ids?$"

@@ -108,3 +108,34 @@ class Listen(TorchFunctionMode):
             tanh = (kwargs or {}).get("approximate") == "tanh"
             self.heard.add("gelu-tanh" if tanh else name.rstrip("_"))
         return func(*args, **(kwargs or {}))
+
+
+class Scores(TorchFunctionMode):
+    """Write down what every softmax gets; of the fused kernel, what is added to the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Tensor] = []
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
+            mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
+            added = torch.zeros(*q.shape[:-1], k.shape[-2], dtype=torch.float64)
+            if mask is not None and mask.dtype == torch.bool:
+                added = added.masked_fill(~mask, -torch.inf)
+            elif mask is not None:
+                added = added + mask
+            if kwargs.get("is_causal", args[5] if len(args) > 5 else False):
+                added = added.masked_fill(~torch.ones_like(added).bool().tril(), -torch.inf)
+            self.heard.append(added)
+        elif getattr(func, "__name__", "") in ("softmax", "log_softmax") and args:
+            self.heard.append(args[0].detach().clone())
+        return func(*args, **kwargs)

@@ -6,6 +6,7 @@ import copy
 import inspect
 import linecache
 import random
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -144,6 +145,7 @@ class Patient:
         self.given: set[str] = set()  # the arguments of forward that got a value
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
         self.time_first = call is None and says_time_first(module)
+        self.was_time_first = self.time_first
         self.sides: Sides | None = sides_of(module)
         if self.is_module:
             self.module = copied(where, module)
@@ -217,7 +219,9 @@ class Patient:
         names = [
             name
             for name, parameter in inspect.signature(function).parameters.items()
-            if parameter.default is None and name not in self.given
+            if parameter.default is None
+            and name not in self.given
+            and not re.search(r"cache|past", name)  # what it computes with one is the same
         ]
         masks = [name for name in names if mask and "mask" in name.lower()]
         others = [name for name in names if name not in masks]

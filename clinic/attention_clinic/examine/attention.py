@@ -10,16 +10,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS, MODELS, globals_read
+from attention_clinic.bugs import BUGS, MODELS, VARIANTS, globals_read
 from attention_clinic.engine.arguments import needed, tables_for
 from attention_clinic.engine.modes import JoinHeads, NoDropout
 from attention_clinic.engine.patient import check_positive, possible_widths, same, undisturbed
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.weights import sources_of
+from attention_clinic.examine.as_block import as_block, may_be_block
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.matching import Match
+from attention_clinic.examine.stack import likelier
 from attention_clinic.examine.subject import Context, Options, Subject, Unreadable
 from attention_clinic.examine.verdict import (
     explanations_of,
@@ -149,15 +151,13 @@ def both_ways(subject: Subject, embed_dim: int | None) -> Report:
     report = examined(subject)
     if other is None or call is not None or report.healthy or not sides.guessed:
         return report
-    # no name says who asks: the other way round it may be right
     turned = Subject(subject.original, subject.options)
     turned.patient.sides = sides.exchanged()
     try:
         turned.find_width(embed_dim, join_heads)
-        again = examined(turned)
+        return likelier(report, examined(turned))
     except ValueError:
         return report
-    return again if again.healthy else report
 
 
 def with_tables(
@@ -260,6 +260,10 @@ def examined(subject: Subject) -> Report:
             return unexplained(subject, random=True)
         subject.extra.append("dropout-eval")
     try:
+        if may_be_block(subject) and not Explaining(subject).explained(most=0):
+            report = as_block(subject)
+            if report is not None:
+                return report
         matches = search(subject)
     except Unreadable:
         said = "no weights that could be the projections of queries, keys and values"
@@ -283,6 +287,11 @@ def examined(subject: Subject) -> Report:
         subject.extra.append("rotary-no-effect")
     declared = unused_in_training(subject)
     explanations = explanations_of(matches, subject.extra, declared)
+    remarks = remarks_of(subject, matches, remarked)
+    only_scale = [explanation.ids for explanation in explanations] == [("scale-missing",)]
+    if only_scale and "relative-bias" in subject.bias_names:
+        words = "right where the queries' weights start smaller instead, as in T5, wrong elsewhere"
+        explanations, remarks = [], (*remarks, replace(explanations[0], detail=words))
     if subject.patient.dtype == torch.float32:
         checked.append("in single precision")
     return Report(
@@ -291,8 +300,8 @@ def examined(subject: Subject) -> Report:
         tuple(explanations),
         checked=tuple(checked),
         untried=untried(subject, blocks_nothing),
-        remarks=remarks_of(subject, matches, remarked),
-        variants=variants_of(matches),
+        remarks=remarks,
+        variants=(*variants_of(matches), *(VARIANTS[name] for name in subject.bias_names)),
         tolerance=subject.patient.tolerance,
     )
 
@@ -321,7 +330,13 @@ def check_heads(subject: Subject, y: Tensor) -> None:
 
 def search(subject: Subject) -> list[tuple[Reader, Match]]:
     """Search, and once more with the module's own weights if it keeps copies of them."""
-    found = Explaining(subject).explained()
+    found = Explaining(subject).explained(most=0)
+    if not found and subject.find_bias():
+        found = Explaining(subject).explained()
+        subject.biased = bool(found)
+        subject.__dict__.pop("first", None)
+        subject.__dict__.pop("second", None)
+    found = found or Explaining(subject).explained()
     if not found and subject.patient.is_module and keeps_copies(subject.patient.module):
         subject.start(own_weights=True)
         found = Explaining(subject).explained()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -80,7 +81,7 @@ class Block:
             return Report(name, False, (), failing, (said,), untried, tolerance=limit)
         explanations = []
         for ids, way in found.items():
-            bugs = [BUGS[id] for id in (*ids, *self.extra)]
+            bugs = [BUGS[id] for id in dict.fromkeys((*ids, *self.extra))]
             if bugs:
                 explanations.append(explain(bugs, way.difference, way.path.detail))
         said = self.what(next(iter(found.values())).state)
@@ -158,7 +159,8 @@ class Block:
                     continue
                 by_name = _feeds(up) and _feeds(down)
                 if m != e or by_name:
-                    feeds.append((not by_name, up, down, form))
+                    beside = _beside(up, down, sources)
+                    feeds.append(((not by_name, beside), up, down, form))
         feeds.sort(key=lambda feed: feed[0])
         return feeds[0][1:] if feeds else None
 
@@ -254,10 +256,22 @@ def gap_between(made: Tensor, y: Tensor) -> float:
     return torch.where(both, 0.0, gap).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()
 
 
+def _beside(up: Source, down: Source, sources: list[Source]) -> int:
+    """Return how many more matrices stand where the first one does: an attention has some."""
+    where = up.name.rpartition(".")[0].rpartition(".")[0]
+    return sum(
+        source.name.rpartition(".")[0].rpartition(".")[0] == where
+        for source in sources
+        if source is not up and source is not down
+    )
+
+
 def _feeds(source: Source) -> bool:
     """Say whether a name speaks of a feed-forward."""
     name = source.name.lower()
-    words = ("mlp", "ff", "feed", "fc1", "fc2", "linear1", "linear2", "pw", "intermediate", "w_1")
-    return any(word in name for word in words) or (
-        name.endswith("output.dense.weight") and "attention" not in name
+    words = ("mlp", "ff", "feed", "fc1", "fc2", "linear1", "linear2", "pw", "intermediate")
+    return (
+        bool(re.search(r"w_?[12]\b", name))
+        or any(word in name for word in words)
+        or (name.endswith("output.dense.weight") and "attention" not in name)
     )

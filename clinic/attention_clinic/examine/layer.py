@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import ATTENTION, Setting
+from attention_clinic.bugs import ATTENTION
 from attention_clinic.bugs.blocks import ACTIVATIONS, Meant, Parts
 from attention_clinic.bugs.decoder import LAYER, PLACES, RIGHT, Attending
 from attention_clinic.bugs.masks import RULE, USE, has_empty
@@ -121,6 +121,7 @@ class Layer(Block):
         self.time_first, patient.time_first = patient.time_first, False
         self.user_call, patient.call = call, self.call
         self.silences: dict[frozenset[str], Tensor] = {}
+        self.is_causal = bool(causal)
         self.kinds = RIGHT[2] if around.context is None else RIGHT[3]
 
     def call(self, module: nn.Module, x: Tensor) -> object:
@@ -155,11 +156,14 @@ class Layer(Block):
         self.attending = {}
         for kind, own in groups.items():
             width = self.around.context.shape[-1] if kind == "cross" else self.e
-            reader = Reader(
-                joined_heads(own, self.h), self.e, self.h, self.e, self.e, context_dim=width
-            )
-            readings = reader.readings()
-            if not readings:
+            joined = joined_heads(own, self.h)
+            sizes = sorted({size for source in joined for size in source.weight.shape})
+            for inner in dict.fromkeys((self.e, *(s for s in sizes if s % self.h == 0))):
+                reader = Reader(joined, self.e, self.h, inner, self.e, context_dim=width)
+                readings = reader.readings()
+                if readings:
+                    break
+            else:
                 return f"projections of the {kind}-attention"
             self.attending[kind] = Attending(reader, readings)
         known = [name for name in ACTIVATIONS if name in heard]
@@ -210,13 +214,12 @@ class Layer(Block):
 
     def state(self, x: Tensor, context: Tensor | None, parts: Parts, silence: bool) -> State:
         """Return what the stages begin with."""
-        causal = self.hides_future if self.causal is None else self.causal
-        rule = Probe(x, x, causal=causal).causal_rule()
+        rule = Probe(x, x, causal=self.is_causal).causal_rule()
         free = {"mask": None, "causal": None, "right": None, "right_has_empty": False}
         return {
             **{"x": x, "stream": x, "context": context, "parts": parts, "meant": self.meant},
             **{"attending": self.attending, "right_kinds": self.kinds, "stages": ATTENTION},
-            **{"setting": Setting(self.h, self.e, self.e // self.h), "attention_begins": {}},
+            "attention_begins": {},
             "rules": {
                 "self": {**free, "causal": rule, "right": rule, "right_has_empty": has_empty(rule)},
                 "cross": free,
@@ -243,8 +246,14 @@ class Layer(Block):
                 return None
             return gap_between(made["stream"], self.y)
 
-        state = self.state(self.x, self.now.context, parts, silence=True)
-        return simplest(LAYER, state, difference)
+        # who hides the future may be no more than a mixer of samples
+        cases = [self.hides_future, False] if self.causal is None else [self.causal]
+        for self.is_causal in dict.fromkeys(cases):
+            state = self.state(self.x, self.now.context, parts, silence=True)
+            found = simplest(LAYER, state, difference)
+            if found:
+                break
+        return found
 
     def again(self, made: State, x: Tensor, y: Tensor, context: Tensor | None) -> bool:
         """Say whether what was found gives the output of another call."""
@@ -313,7 +322,7 @@ class Layer(Block):
 
     def what(self, state: State) -> str:
         """Say what was compared."""
-        order = "pre-norm" if state["first"] else "post-norm"
+        order = {True: "pre-norm", False: "post-norm"}.get(state["first"], "norms of the parts")
         heads = f"{self.h} head{'s' * (self.h > 1)}"
         crossed = ""
         if self.around.context is not None:

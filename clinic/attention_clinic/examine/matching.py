@@ -32,6 +32,7 @@ class Probe:
         mask: (1 or b, 1 or h, i, j), True = may attend, or None.
         causal: whether token i should see only tokens 0 to i.
         context: the tokens that are asked, None when they are those that ask.
+        bias: what the module adds to the scores by itself, (h, n, n), or None.
         known: what the stages may know of the module beside: see `UNKNOWN`.
     """
 
@@ -40,6 +41,7 @@ class Probe:
     mask: Tensor | None = None
     causal: bool = False
     context: Tensor | None = None
+    bias: Tensor | None = None
     known: State = field(default_factory=lambda: dict(UNKNOWN))
 
     def causal_rule(self) -> Tensor | None:
@@ -178,7 +180,7 @@ class Search:
             **self.probe.known,
             **{"q": self.q, "k": self.k, "v": self.v, "setting": self.setting},
             "elsewhere": self.elsewhere or None,
-            "mask": self.probe.mask,
+            **{"mask": self.probe.mask, "bias": self.probe.bias},
             "causal": self.causal,
             "right": self.right,
             "right_has_empty": has_empty(self.right),

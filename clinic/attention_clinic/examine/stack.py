@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from inspect import signature
 from itertools import pairwise, product
 from typing import Any
@@ -94,12 +95,45 @@ def diagnose_block(
                 f"{signature(block.forward)}. Say how to call it: "
                 "call=lambda block, x, context: block(x, context)."
             )
-        x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
-        layers = layers_of(block)
-        if layers:
-            stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
-            return stack.report()
-        return _examined(patient, x, around, num_heads, meant, causal)
+
+        def examined(patient: Patient) -> Report:
+            x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
+            layers = layers_of(block)
+            if layers:
+                stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
+                return stack.report()
+            return _examined(patient, x, around, num_heads, meant, causal)
+
+        report = examined(patient)
+        if call is not None or report.healthy:
+            return report
+        if said is not None and sides is not None and sides.guessed:
+            turned = Patient("diagnose_block", block)
+            turned.sides = sides.exchanged()
+            report = likelier(report, examined(turned))
+        if not report.explanations and not report.healthy and not patient.was_time_first:
+            turned = Patient("diagnose_block", block)
+            turned.time_first = True
+            try:
+                again = examined(turned)
+            except ValueError:
+                return report
+            if again.healthy:
+                detail = "tokens first, samples second it is right: hand it x.transpose(0, 1)"
+                found = explain([BUGS["batch-first"]], detail=detail)
+                return Report(report.name, False, (found,), checked=again.checked)
+        return report
+
+
+def likelier(first: Report, second: Report) -> Report:
+    """Return the report with fewer mistakes, where nothing says which of two calls is meant."""
+    if first.healthy or not (second.healthy or second.explanations):
+        return first
+    if second.healthy or not first.explanations or len(second.ids) < len(first.ids):
+        return second
+    if len(first.ids) < len(second.ids):
+        return first
+    return replace(first, explanations=(*first.explanations, *second.explanations))
 
 
 def _examined(
@@ -173,6 +207,14 @@ def _big(module: nn.Module) -> bool:
     return len(matrices) >= 3 and len(vectors) >= 2
 
 
+def _could_be_layer(module: nn.Module) -> bool:
+    """Say whether a module has a norm, or a feed-forward beside its attention: heads have none."""
+    norms = (
+        [p.shape for p in part.parameters(recurse=False)] for part in module.modules()
+    )  # a weight and a bias, or a weight alone
+    return _is_block(module) or any(shapes and {len(s) for s in shapes} == {1} for shapes in norms)
+
+
 def layers_of(module: nn.Module) -> list[nn.Module]:
     """Return the layers of a stack, [] for a single block."""
     for part in module.modules():
@@ -180,6 +222,7 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
             children = list(part)
             if len(children) > 1 and all(
                 _big(child)
+                and _could_be_layer(child)
                 and type(child) is type(children[0])
                 and not isinstance(child, nn.ModuleList | nn.ModuleDict)  # they cannot be called
                 for child in children

@@ -17,6 +17,7 @@ from attention_clinic.engine.arguments import Tables
 from attention_clinic.engine.forms import State
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths
 from attention_clinic.engine.weights import sources_of
+from attention_clinic.examine.biases import Bias, bias_of
 from attention_clinic.examine.mask_argument import adds, allowed
 from attention_clinic.examine.matching import Probe
 from attention_clinic.examine.modern import query_norms, turning
@@ -30,11 +31,13 @@ class Context:
         samples: b.
         length: j.
         width: of its tokens.
+        said: what the caller said.
     """
 
     samples: int | None = None
     length: int | None = None
     width: int | None = None
+    said: Tensor | tuple[int, int] | int | bool | None = True
 
     @staticmethod
     def of(where: str, said: Tensor | tuple[int, int] | int | bool | None) -> Context | None:
@@ -44,15 +47,15 @@ class Context:
         if said is True:
             return Context()
         if isinstance(said, Tensor) and said.ndim == 3 and min(said.shape) > 0:
-            return Context(*said.shape)
+            return Context(*said.shape, said=said)
         if isinstance(said, int) and said > 0:
-            return Context(width=said)
+            return Context(width=said, said=said)
         if (
             isinstance(said, tuple)
             and len(said) == 2
             and all(isinstance(size, int) and size > 0 for size in said)
         ):
-            return Context(length=said[0], width=said[1])
+            return Context(length=said[0], width=said[1], said=said)
         got = tuple(said.shape) if isinstance(said, Tensor) else repr(said)
         raise ValueError(
             f"{where}: context must be a tensor (b, j, width), (length, width), a width or True, "
@@ -101,6 +104,8 @@ class Subject:
         self.true_means = options.true_means
         self.mode: Callable[[], AbstractContextManager[Any]] | None = None  # a repair to run it in
         self.extra: list[str] = []  # ids found by the way the module behaves
+        self.biased = False  # True once it adds something of its own to the scores
+        self.biases: dict[tuple[int, int], Bias | None] = {}
         self.start(own_weights=options.weights is not None)
         self.b, self.n = self.sizes(0)
         self.j = self.keys(0)
@@ -265,14 +270,45 @@ class Subject:
             keys = self.mask.shape[-1] if self.crossed else None
             allow = allowed(self.mask, b, n, blocks, keys)
             y = self.run(x, self.mask, number)
-            return Probe(x, y, mask=allow, context=self.context_of(number), known=self.known)
+            bias = self.bias(*x.shape[:2])
+            beside = {"context": self.context_of(number), "bias": bias, "known": self.known}
+            return Probe(x, y, mask=allow, **beside)
         x = self.patient.tokens(b, n, self.e, seed=number)
         if number and self.limited:
             x = self.patient.tokens(self.b, self.n, self.e, seed=number)
             y = self.open_run(x)
-            return Probe(x, y, context=self.context_of(0), known=self.known)
-        y = self.open_run(x, number)
-        return Probe(x, y, context=self.context_of(number), known=self.known)
+            b, n, number = *x.shape[:2], 0
+        else:
+            y = self.open_run(x, number)
+        context = self.context_of(number)
+        return Probe(x, y, context=context, bias=self.bias(b, n), known=self.known)
+
+    def bias(self, b: int, n: int) -> Tensor | None:
+        """Return what the module adds to the scores of so many tokens, (h, n, n), or None."""
+        if not self.biased:
+            return None
+        if (b, n) not in self.biases:
+            self.biases[b, n] = bias_of(self.patient, b, n, self.e, self.h)
+        found = self.biases[b, n]
+        return None if found is None else found.added
+
+    def find_bias(self) -> bool:
+        """Look for something that the module adds to its scores, and keep it from now on."""
+        if self.crossed or not self.patient.is_module or self.mode is not None:
+            return False
+        for name in ("first", "second"):
+            self.__dict__.pop(name, None)
+        self.biased = True
+        added = self.bias(self.b, self.n)
+        ahead = added is not None and bool(added.isfinite().triu(1).any())
+        self.biased = added is not None and (ahead or self.options.causal is not False)
+        return self.biased
+
+    @property
+    def bias_names(self) -> tuple[str, ...]:
+        """The names of the variants that the bias is."""
+        found = self.biases.get((self.b, self.n)) if self.biased else None
+        return () if found is None else found.names
 
     @cached_property
     def known(self) -> State:

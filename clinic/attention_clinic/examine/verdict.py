@@ -26,7 +26,9 @@ def what(subject: Subject, match: Match) -> str:
         words.append(f"keys and values of a context{name} {subject.c} wide")
         every = every.replace("all tokens", "all of the context")
     every = "without the mask" if subject.mask is not None else every
-    words.append("causal" if match.causal else every)
+    bias = subject.bias(subject.b, subject.n)
+    hides = bias is not None and not bool(bias.isfinite().triu(1).any())
+    words.append("causal" if match.causal or hides else every)
     if subject.patient.time_first:
         words.append("tokens first, samples second")
     if subject.patient.factors:

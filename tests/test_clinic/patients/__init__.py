@@ -16,6 +16,7 @@ from patients import (  # noqa: F401, each adds its patients
     pairs,
     positions,
     strangers,
+    variants,
 )
 from patients.bank import CASES, SIZES, Case
 from patients.unknown import UNKNOWN

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from attention_clinic import Report, diagnose
 from patients.attention import Views
-from patients.bank import SIZES
+from patients.bank import CASES, SIZES, Case
 from patients.blocks import PostNorm, PreNorm, block
 from patients.crossing import Apart, Packed, PackedIgnores, PackedSwapped
 from patients.masks import ViewsMaskMultiply
@@ -367,3 +368,72 @@ block("mask-dropped", mask=CAUSAL, sizes=DECODER_SIZES)(PreNormDropsMask)
 block("mask-dropped", mask=CAUSAL, sizes=DECODER_SIZES)(PostNormDropsMask)
 block("norm-shared", sizes=DECODER_SIZES)(OneNormTwice)
 block("norm-missing", sizes=DECODER_SIZES)(NormForgotten)
+
+
+# ------------------------------------------------- strangers' styles, once judged wrongly
+
+
+@decoder()
+class SourceFirst(PostDecoder):
+    """forward(x, y): x comes from the encoder, and no name says so."""
+
+    def forward(self, x, y, self_mask=None, cross_mask=None):
+        return super().forward(y, x, cross_mask, self_mask)
+
+
+@decoder()
+class WiderInside(PostDecoder):
+    """Heads that together are wider than a token."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        for attention in (self.self_attn, self.src_attn):
+            inner = h * (e // h + 2)
+            attention.d_k = inner // h
+            attention.w_q, attention.w_k, attention.w_v = (nn.Linear(e, inner) for _ in range(3))
+            attention.fc = nn.Linear(inner, e)
+
+
+@block(sizes=DECODER_SIZES)
+class NormOfThePart(PostNorm):
+    """x + norm(part(x)): a variant."""
+
+    def forward(self, x):
+        x = x + self.norms[0](self.self_attn(x))
+        return x + self.norms[1](self.feed(x))
+
+
+@decoder("norm-shared")
+class NormOfThePartTwice(PostDecoder):
+    def forward(self, x, memory, src_mask, tgt_mask):
+        x = x + self.norms[0](self.look(x, tgt_mask))
+        x = x + self.norms[1](self.listen(x, memory, src_mask))
+        return x + self.norms[1](self.feed(x))
+
+
+class TokensFirstUnsaid(nn.TransformerEncoderLayer):
+    """Nothing says that it takes (tokens, samples, width)."""
+
+
+block("batch-first", sizes=DECODER_SIZES)(
+    type("SamplesMixed", (TokensFirstUnsaid,), {
+        "__init__": lambda self, e, h: nn.TransformerEncoderLayer.__init__(self, e, h, 2 * e)})
+)  # fmt: skip
+
+
+def _whole(name: str, make, *ids: str, **options) -> None:
+    """Enter a block or a stack that is handed to `diagnose`."""
+
+    def examine(seed: int, e: int, h: int) -> Report:
+        torch.manual_seed(seed)
+        return diagnose(make(e, h), h, **options)
+
+    CASES.append(Case(name, ids, examine, sizes=DECODER_SIZES[:2]))
+
+
+_whole("torch layer, by diagnose", _block_torch_masked)
+_whole("torch decoder layer, by diagnose", _decoder_torch_second)
+_whole("torch decoder, by diagnose", _decoders_torch)
+_whole("HuggingFace BERT decoder layer, by diagnose", _bert_decoder, context=True)
+_whole("course decoder, by diagnose", _decoder_course, context=True)
+_whole("no residual, by diagnose", CrossWithoutStream, "residual-missing", context=True)

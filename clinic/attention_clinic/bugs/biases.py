@@ -1,0 +1,45 @@
+"""What is added to the scores, whatever the tokens are: biases by distance, and windows."""
+
+from __future__ import annotations
+
+from attention_clinic.engine.forms import Form, Stage, State, variant
+
+# ------------------------------ bias: scores (r, b, h, i, j) and a bias (h, i, j) of the module's
+# own, which is found by its behaviour; where there is none, nothing is added.
+
+
+def _biased(form: Form, state: State) -> State | None:
+    bias = state.get("bias")
+    if bias is None:
+        return {}
+    fits = state["scores"].shape[-2:] == bias.shape[-2:]
+    return {"scores": form.run(state["scores"], bias)} if fits else None
+
+
+BIAS = Stage("bias", _biased)
+BIAS.right(lambda scores, bias: scores + bias)
+
+variant(
+    "relative-bias",
+    "adds a learned number to each score: one for every distance, or offset, and head",
+    "T5, Swin",
+    "05",
+)
+variant(
+    "position-bias",
+    "adds a learned number to each score: one for every pair of places",
+    "LeViT, AFT",
+    "05",
+)
+variant(
+    "alibi",
+    "takes from each score its distance times a slope, which is another one in every head",
+    "ALiBi, BLOOM, MPT",
+    "05",
+)
+variant(
+    "window",
+    "lets a token see its neighbours only, as far as a window is wide",
+    "Longformer, Mistral, Gemma",
+    "05",
+)

@@ -1,0 +1,171 @@
+"""Find what a module adds to its scores, and call it by its name if its own parameters prove it.
+
+On tokens that are all alike, every score of a head is the same number. What the softmax gets beside
+that is a bias: it depends on the places only. It counts when other tokens give the same one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.engine.modes import Scores
+from attention_clinic.engine.patient import Patient
+
+BLOCKED = -1e4  # a score below this was masked
+ALIKE = 1e-5
+
+
+@dataclass(frozen=True)
+class Bias:
+    """What is added to the scores.
+
+    Args:
+        added: (h, n, n), -inf where a token may not look.
+        names: of the variants that it is.
+    """
+
+    added: Tensor
+    names: tuple[str, ...]
+
+
+def bias_of(patient: Patient, b: int, n: int, e: int, num_heads: int) -> Bias | None:
+    """Return what a module adds to its scores, None when that is nothing or has no name.
+
+    Args:
+        patient: the copy of the module.
+        b: number of samples.
+        n: number of tokens.
+        e: their width.
+        num_heads: h.
+    """
+    found = []
+    for seed in (31, 32):
+        x = patient.tokens(1, 1, e, seed=seed).expand(b, n, e)
+        with Scores() as scores:
+            try:
+                patient.run(x)
+            except Exception:
+                return None
+        added = by_head(scores.heard, b, n, num_heads)
+        if added is None:
+            return None
+        found.append(added)
+    first, second = found
+    seen = first.isfinite()
+    if not torch.equal(seen, second.isfinite()) or not seen.any(dim=-1).all():
+        return None
+    # one number for each head may be anything: a softmax does not see it
+    first, second = (t - t.masked_fill(~seen, -torch.inf).flatten(1).amax(1).view(-1, 1, 1)
+                     for t in (first, second))  # fmt: skip
+    if (first - second)[seen].abs().max() > ALIKE:
+        return None
+    names = names_of(first, seen, patient.module)
+    return Bias(first.to(patient.dtype), names) if names else None
+
+
+def by_head(heard: list[Tensor], b: int, n: int, num_heads: int) -> Tensor | None:
+    """Return the scores of the first sample, (h, n, n), None when there are no such scores."""
+    fitting = [t.double() for t in heard if t.ndim >= 2 and t.shape[-2:] == (n, n)]
+    if len(fitting) == num_heads > 1:
+        scores = torch.stack([t.reshape(-1, n, n)[0] for t in fitting])
+    elif len(fitting) == 1:
+        scores = fitting[0].reshape(-1, n, n)
+        if len(scores) in (1, num_heads):
+            scores = scores.expand(num_heads, n, n)
+        elif len(scores) == b * num_heads:
+            scores = scores[:num_heads]
+        else:
+            return None
+    else:
+        return None
+    return scores.masked_fill(scores < BLOCKED, -torch.inf)
+
+
+def names_of(added: Tensor, seen: Tensor, module: nn.Module) -> tuple[str, ...] | None:
+    """Return the names of what is added, () for nothing, None when it has none.
+
+    Args:
+        added: (h, n, n), -inf where nothing is seen.
+        seen: (h, n, n), whether a token may look.
+        module: whose parameters prove it.
+    """
+    window = window_of(seen)
+    if window is None:
+        return None
+    names = ("window",) * window
+    rows = added.masked_fill(~seen, 0.0)
+    flat = rows - rows.diagonal(dim1=1, dim2=2)[..., None] * seen
+    if flat[seen].abs().max() <= ALIKE:
+        return names
+    held = [p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()]
+    if is_alibi(flat, seen, held):
+        return ("alibi", *names)
+    kind = learned(added, seen, list(module.parameters()))
+    return (kind, *names) if kind else None
+
+
+def window_of(seen: Tensor) -> bool | None:
+    """Say whether what is seen is a window; None when it is neither that nor all nor the past."""
+    first = seen[0]
+    n = len(first)
+    ahead = torch.arange(n)[None, :] - torch.arange(n)[:, None]
+    if not bool((seen == first).all()) or not bool(first.diagonal().all()):
+        return None
+    back, forth = -int(ahead[first].min()), int(ahead[first].max())
+    if not torch.equal(first, (ahead >= -back) & (ahead <= forth)) or forth not in (0, back, n - 1):
+        return None
+    return 0 < back < n - 1
+
+
+def is_alibi(flat: Tensor, seen: Tensor, held: list[Tensor]) -> bool:
+    """Say whether each head takes a slope of its own, times the distance, from the scores."""
+    h, n, _ = flat.shape
+    away = (torch.arange(n)[None, :] - torch.arange(n)[:, None]).abs().to(flat)
+    slopes = -(flat * away * seen).sum((1, 2)) / (away**2 * seen).sum((1, 2))
+    gap = (flat + slopes[:, None, None] * away)[seen].abs().max()
+    if gap > ALIKE or bool((slopes <= 0).any()):
+        return False
+    own = any(
+        t.numel() >= h and all(bool(((t.double() - m).abs() < ALIKE).any()) for m in slopes)
+        for t in held
+    )
+    return own or torch.allclose(slopes, usual_slopes(h).to(slopes), atol=ALIKE)
+
+
+def usual_slopes(h: int) -> Tensor:
+    """Return the slopes of the ALiBi paper for so many heads."""
+    whole = 2 ** math.floor(math.log2(h))
+    slopes = [2 ** (-8 * (k + 1) / whole) for k in range(whole)]
+    slopes += [2 ** (-4 * (k + 1) / whole) for k in range(0, 2 * (h - whole), 2)]
+    return torch.tensor(slopes, dtype=torch.float64)
+
+
+def learned(added: Tensor, seen: Tensor, parameters: list[Tensor]) -> str | None:
+    """Return the kind of a bias all of whose numbers stand in one parameter, or None."""
+    h, n, _ = added.shape
+    for parameter in parameters:
+        table = parameter.double()
+        if table.ndim > 2 and table.shape[-1] >= n and table.shape[-2] >= n:
+            kind, tables = "position-bias", table.reshape(-1, table.shape[-2] * table.shape[-1])
+        elif table.ndim == 2 and h in table.shape and h < max(table.shape):
+            kind, tables = "relative-bias", table if table.shape[0] == h else table.T
+        else:
+            continue
+        if len(tables) in (1, h) and all(
+            _stands_in(added[head][seen[head]], tables[head % len(tables)]) for head in range(h)
+        ):
+            return kind
+    return None
+
+
+def _stands_in(numbers: Tensor, row: Tensor) -> bool:
+    """Say whether numbers, but for one that is added to all, stand in a row."""
+    top = numbers.max()
+    return any(
+        bool(((numbers - top)[:, None] - (row - start)[None]).abs().amin(1).max() < ALIKE)
+        for start in row[:512]
+    )
