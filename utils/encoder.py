@@ -106,10 +106,12 @@ class EncoderBlock(nn.Module):
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
+        # Whoever puts in an attention of their own need not know what a cache is.
+        earlier = {} if cache is None else {"cache": cache}
         if self.norm_first:
-            x = x + self.dropout(self.attn(self.norm1(x), attn_mask=attn_mask, cache=cache))
+            x = x + self.dropout(self.attn(self.norm1(x), attn_mask=attn_mask, **earlier))
             return x + self.dropout(self.mlp(self.norm2(x)))
-        x = self.norm1(x + self.dropout(self.attn(x, attn_mask=attn_mask, cache=cache)))
+        x = self.norm1(x + self.dropout(self.attn(x, attn_mask=attn_mask, **earlier)))
         return self.norm2(x + self.dropout(self.mlp(x)))
 
 
@@ -160,6 +162,7 @@ class Encoder(nn.Module):
     def forward(
         self, x: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
+        earlier = () if cache is None else (cache,)
         for layer in self.layers:
-            x = layer(x, attn_mask, cache)
+            x = layer(x, attn_mask, *earlier)
         return self.norm(x)

@@ -285,3 +285,22 @@ def test_tokens_and_masks_that_do_not_fit():
     assert "attn_mask[:, None, None, :]" in text
     encoder(x, attn_mask[:, None, None, :])
     assert "attn_mask.bool()" in error_of(lambda: encoder(x, attn_mask.float()))
+
+
+def test_an_attention_and_a_block_of_ones_own_need_not_know_of_a_cache() -> None:
+    class OwnAttention(nn.Module):
+        def forward(self, x, context=None, attn_mask=None):
+            return 2 * x
+
+    class OwnBlock(nn.Module):
+        def forward(self, x, attn_mask=None):
+            return 3 * x
+
+    x = random(2, 5, 12)
+    for norm_first in (True, False):
+        block = EncoderBlock(12, 3, 20, norm_first=norm_first)
+        block.attn = OwnAttention()
+        assert block(x).shape == x.shape
+    encoder = Encoder(2, 12, 3, 20, norm_first=False)
+    encoder.layers = nn.ModuleList([OwnBlock(), OwnBlock()])
+    assert torch.allclose(encoder(x), 9 * x)
