@@ -1537,6 +1537,118 @@ CHAPTER_09 = {
 
 # ------------------------------------------------------------------------------------ chapter 10
 
+CHAPTER_10 = {
+    "four-shapes-right": "the code gives all four shapes",
+    "heads-cut-from-memory": "the heads are cut as the numbers lie in memory, so that a head gets "
+    "numbers of several tokens: split the width, then move the axis",
+    "queries-split-otherwise": "the queries are split into heads otherwise than the keys: each "
+    "head takes neighbouring columns, (h d)",
+    "source-not-masked": "the padding of the context is open: where real is False, no weight may "
+    "fall",
+    "keys-from-w-v": "keys and values are exchanged: w_k makes what is compared, w_v what is mixed",
+    "source-masked-by-target": "the source is still masked by the target: cross-attention asks the "
+    "source's tokens, so its mask is made of real_source",
+    "source-masked-by-both": "the source is masked by both tables: the columns of cross-attention "
+    "are source tokens, and real_target says nothing about them",
+    "source-padding-open": "the padding of the source is open to cross-attention",
+    "source-over-queries": "real_source is laid over the queries; the source's tokens are the "
+    "keys, the last axis",
+    "source-upside-down": "the source's mask is upside down: the padding is open and the real "
+    "tokens are blocked",
+    "source-also-causal": "cross-attention is causal, too: the source is complete before the first "
+    "target token is written, so every query may look at all of it",
+    "source-masked-as-target": "cross-attention has the mask of the self-attention",
+    "queries-of-padding-blocked": "queries of the target's padding are blocked, too: padding "
+    "blocks keys, whoever asks",
+    "both-tables-exchanged": "the two tables are exchanged: real_target is about the target, "
+    "real_source about the source",
+    "target-padding-open": "the padding of the target is open to the self-attention, and it may "
+    "stand anywhere",
+    "future-is-open": "the self-attention is not causal: a token sees the later ones",
+    "target-mask-is-missing": "the self-attention has no mask at all",
+    "past-or-real": "a key of the self-attention is open if one of the two rules allows it, and "
+    "both must: & and not |",
+    "target-masked-by-source-too": "the self-attention is masked by real_source, too, which says "
+    "nothing about the target",
+    "end-is-read": "END is read in the shorter rows: padding first and cutting off the last column "
+    "leaves it there. No harm is done in training, since nothing is asked behind it, but the card "
+    "asks for PADDING",
+    "said-not-shifted": "what is read at a place is what must be said there: the answer lies "
+    "before the model's eyes. The two must be one step apart",
+    "said-shifted-twice": "what must be said is two steps ahead of what is read",
+    "begin-is-missing": "BEGIN is missing in front of what is read, so nothing asks for the first "
+    "token",
+    "end-is-missing": "END is missing behind what must be said, so the model never learns to stop",
+    "read-and-said-exchanged": "the two are exchanged: read comes first",
+    "one-place-too-many": "there is one place too many: the longest target has one place more than "
+    "it has tokens",
+    "padding-in-front": "the padding stands in front, and it should stand behind",
+    "filled-with-end": "the rows are filled up with END, and PADDING is asked for",
+    "said-is-turned": "what must be said runs backwards",
+    "one-target-differs": "right for several targets, but one target alone gives something else",
+    "four-lines": "write its four lines yourself",
+    "sources-are-exchanged": "text and image are exchanged: text_attn asks the text, image_attn "
+    "the image",
+    "text-asked-twice": "image_attn asks the text, and the image is never asked",
+    "image-asked-twice": "text_attn asks the image, and the text is never asked",
+    "sources-never-asked": "a cross-attention was given no context, so that the stream asks "
+    "itself: hand text and image over",
+    "own-mask-not-used": "right without masks; with them, attn_mask is not handed on",
+    "text-mask-not-used": "right without masks; with them, text_mask is not handed on",
+    "image-before-text": "the image is asked before the text; the text comes first",
+    "sources-side-by-side": "both sources are asked from the same stream: the image should be "
+    "asked from the stream to which the text's answer was added",
+    "sources-are-normed": "text and image are normalised, too: the norms are for the stream, the "
+    "sources come from encoders that did it",
+    "feed-forward-is-missing": "norm4 and mlp are missing at the end",
+    "one-norm-for-all": "norm1 stands before all four parts: each has a norm of its own",
+    "source-layers-exchanged": "text_attn and image_attn have changed places: text_attn asks the "
+    "text, image_attn the image",
+    "one-layer-for-both-sources": "one layer asks both sources: each has a layer of its own",
+    "no-smoothing": "there is no smoothing: smoothing is not used",
+    "padding-is-counted": "the places where padding must be said are counted, too",
+    "divided-by-padding-too": "the losses of the real places are divided by the number of all "
+    "places, padding included",
+    "losses-are-summed": "it is the sum over the real places: divide by their number",
+    "mean-by-sentence": "it is the mean of the sentences' means: a place in a short sentence would "
+    "count more than one in a long sentence",
+    "only-padding-counted": "only the places of the padding are counted",
+    "shares-exchanged": "the shares are exchanged: the right id keeps 1 - smoothing",
+    "both-shares-are-smoothing": "the right id keeps smoothing, and 1 - smoothing it should",
+    "spread-over-the-others": "smoothing is shared among the wrong ids only; it is shared among "
+    "all v ids, the right one included",
+    "smoothing-not-divided": "each id gets the whole of smoothing: it is shared among the v ids",
+    "spread-is-added": "the right id keeps all of its share: it must give smoothing away",
+    "spread-is-missing": "smoothing is taken from the right id, and nobody gets it",
+    "spread-without-padding-id": "the padding's id gets no share; it is one of the v ids",
+    "spread-has-wrong-sign": "what is spread has the wrong sign: the loss is minus the logarithm, "
+    "for every id",
+    "spread-over-padding-places": "what is spread is averaged over all places, padding included",
+    "minus-is-missing": "the sign is wrong: the loss is minus the logarithm",
+    "no-logarithm": "there is no logarithm: these are the probabilities",
+    "scores-as-logarithms": "the scores are taken for logarithms of probabilities: log_softmax "
+    "makes them so",
+    "softmax-over-places": "the softmax runs over the places; over the ids, the last axis, it must",
+    "smoothed-softmax-twice": "softmax is taken twice",
+    "logarithm-of-base-2": "it is the logarithm of base 2, and the natural one is asked for",
+    "logarithm-of-base-10": "it is the logarithm of base 10, and the natural one is asked for",
+    "write-the-loss-steps": "write it with log_softmax, gather and a mean",
+    "scores-not-logarithms": "these are the scores: their log_softmax is asked for",
+    "probabilities-not-logarithms": "these are the probabilities: their logarithms are asked for",
+    "log-of-bare-scores": "it is the logarithm of the scores themselves: first a softmax",
+    "softmax-over-beginnings": "the softmax runs over the beginnings: each row has to sum to 1",
+    "normed-over-everything": "all rows together sum to 1: each beginning has a softmax of its own",
+    "place-is-first": "this is what follows the first token: take the last place",
+    "place-before-last": "this is what follows the token before the last one: read all tokens, and "
+    "take the last place",
+    "only-last-token-read": "only the last token of each beginning is read",
+    "begin-put-in-front": "BEGIN was put in front, and the beginnings have it already",
+    "mean-over-places": "the scores of all places are averaged: the last place knows what follows",
+    "source-encoded-again": "the values are right, but {count:source|sources} went through the "
+    "encoder, and there is one: encode it once, as a batch of 1, and let all beginnings look at "
+    "the same memory (expand)",
+}
+
 # ------------------------------------------------------------------------------------ chapter 11
 
 # ------------------------------------------------------------------------------------ chapter 12
