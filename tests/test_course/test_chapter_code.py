@@ -31,7 +31,8 @@ def normal(*shape: int) -> Tensor:
 class Pair:
     """A name that a chapter builds and `utils` holds, and inputs on which both must agree.
 
-    A class is built with `arguments`, here and there alike, and called with `inputs`.
+    A class is built with `arguments`, here and there alike, and called with `inputs`. One that the
+    chapter keeps shorter takes other sizes there: `shorter`, in order.
     """
 
     chapter: int
@@ -39,6 +40,7 @@ class Pair:
     name: str
     inputs: Inputs
     arguments: dict[str, Any] = field(default_factory=dict)
+    shorter: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.chapter:02}-{self.name}"
@@ -51,6 +53,26 @@ VIT = {
     **{**BLOCK, "num_layers": 3},
 }
 PATCHES = {"image_size": 12, "patch_size": 4, "in_channels": 3, "embed_dim": 30}
+
+TRANSFORMER = {
+    **{**BLOCK, "source_size": 23, "target_size": 23, "max_length": 9},
+    **{"num_encoder_layers": 3, "num_decoder_layers": 3},
+}
+
+
+def decoded() -> tuple[Tensor, ...]:
+    """A stream of 6 tokens, a context of 7, and a mask for each attention."""
+    past = torch.ones(6, 6, dtype=torch.bool).tril()
+    real = torch.arange(7) < torch.tensor([7, 4])[:, None, None, None]
+    return normal(2, 6, 30), normal(2, 7, 30), past, real
+
+
+def translated() -> tuple[Tensor, ...]:
+    """Ids of sources and targets, and which of them are real."""
+    sources, targets = torch.arange(14).view(2, 7), torch.arange(12).view(2, 6) + 5
+    lengths = torch.tensor([7, 4])[:, None, None, None]
+    return sources, targets, torch.arange(7) < lengths, torch.arange(6) < lengths - 1
+
 
 # Sizes are all different, so that swapped axes cannot agree by accident. Every name here must be
 # defined by its chapter; when a chapter defines another name of utils, a test below says so.
@@ -96,6 +118,9 @@ PAIRS = [
         )
         for kind in ("learned", "sinusoidal", None)
     ),
+    Pair(10, "decoder", "DecoderBlock", decoded, BLOCK),
+    Pair(10, "decoder", "Decoder", decoded, {**BLOCK, "num_layers": 3}),
+    Pair(10, "decoder", "Transformer", translated, TRANSFORMER, (23, 9, 3, 30, 5, 44)),
 ]
 # Training and pictures are tools; a chapter may write its own loop.
 FILES = [name for group in course().utils for name in group if name not in ("training", "draw")]
@@ -151,7 +176,8 @@ def test_chapter_equals_utils(pair: Pair) -> None:
     theirs = getattr(importlib.import_module(f"utils.{pair.module}"), pair.name)
     if isinstance(theirs, type):
         torch.manual_seed(0)
-        ours, theirs = ours(**pair.arguments).eval(), theirs(**pair.arguments).eval()
+        given = {} if pair.shorter else pair.arguments
+        ours, theirs = ours(*pair.shorter, **given).eval(), theirs(**pair.arguments).eval()
         assert isinstance(ours, nn.Module)
         # Spread out: zero biases and nearly equal positions would hide that one is left out.
         with torch.no_grad():
