@@ -306,7 +306,7 @@ SHIFT_MISTAKES = {
         shifted(read=lambda ids: [BEGIN, *ids, PADDING], said=lambda ids: [*ids, END, PADDING]),
     ],
     "padding-in-front": shifted(filled=in_front),
-    "filled-with-end": shifted(filled=lambda rows: pad(rows, padding_id=END)),
+    "rows-filled-with-end": shifted(filled=lambda rows: pad(rows, padding_id=END)),
     "said-is-turned": shifted(said=lambda ids: [*ids[::-1], END]),
 }
 
@@ -596,7 +596,7 @@ LOSS_MISTAKES = {
     ),
     "no-logarithm": smoothed(logs_of=lambda scores: scores.softmax(dim=-1)),
     "scores-as-logarithms": smoothed(logs_of=lambda scores: scores),
-    "softmax-over-places": smoothed(logs_of=lambda scores: scores.log_softmax(dim=1)),
+    "loss-softmax-over-places": smoothed(logs_of=lambda scores: scores.log_softmax(dim=1)),
     "smoothed-softmax-twice": smoothed(
         logs_of=lambda scores: scores.softmax(dim=-1).log_softmax(dim=-1)
     ),

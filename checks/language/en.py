@@ -1583,7 +1583,7 @@ CHAPTER_10 = {
     "one-place-too-many": "there is one place too many: the longest target has one place more than "
     "it has tokens",
     "padding-in-front": "the padding stands in front, and it should stand behind",
-    "filled-with-end": "the rows are filled up with END, and PADDING is asked for",
+    "rows-filled-with-end": "the rows are filled up with END, and PADDING is asked for",
     "said-is-turned": "what must be said runs backwards",
     "one-target-differs": "right for several targets, but one target alone gives something else",
     "four-lines": "write its four lines yourself",
@@ -1628,7 +1628,8 @@ CHAPTER_10 = {
     "no-logarithm": "there is no logarithm: these are the probabilities",
     "scores-as-logarithms": "the scores are taken for logarithms of probabilities: log_softmax "
     "makes them so",
-    "softmax-over-places": "the softmax runs over the places; over the ids, the last axis, it must",
+    "loss-softmax-over-places": "the softmax runs over the places; over the ids, the last axis, "
+    "it must",
     "smoothed-softmax-twice": "softmax is taken twice",
     "logarithm-of-base-2": "it is the logarithm of base 2, and the natural one is asked for",
     "logarithm-of-base-10": "it is the logarithm of base 10, and the natural one is asked for",
