@@ -1538,7 +1538,6 @@ CHAPTER_09 = {
 # ------------------------------------------------------------------------------------ chapter 10
 
 CHAPTER_10 = {
-    "four-shapes-right": "the code gives all four shapes",
     "heads-cut-from-memory": "the heads are cut as the numbers lie in memory, so that a head gets "
     "numbers of several tokens: split the width, then move the axis",
     "queries-split-otherwise": "the queries are split into heads otherwise than the keys: each "
