@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import CellType, FunctionType
 
 import torch
 from torch import Tensor, nn
@@ -73,6 +74,7 @@ def copied(where: str, module: nn.Module) -> nn.Module:
             "Keep open files, locks and tensors of another computation out of it."
         ) from error
     for part in patient.modules():
+        rebind(part, memo)
         for kind in ("_forward_hooks", "_backward_hooks", "_backward_pre_hooks"):
             getattr(part, kind).clear()
         for key, hook in list(part._forward_pre_hooks.items()):
@@ -80,6 +82,26 @@ def copied(where: str, module: nn.Module) -> nn.Module:
             if not type(hook).__module__.startswith("torch.nn.utils"):
                 del part._forward_pre_hooks[key]
     return patient.requires_grad_(False)
+
+
+def rebind(part: nn.Module, memo: dict[int, object]) -> None:
+    """Let the functions that a copied part keeps see the copy: deepcopy leaves them as they were.
+
+    Args:
+        part: of the copy, such as a block with self.mlpf = lambda x: m.c_proj(m.act(m.c_fc(x))).
+        memo: what was copied, by the id of the original.
+    """
+    for name, value in list(vars(part).items()):
+        cells = getattr(value, "__closure__", None)
+        if isinstance(value, FunctionType) and cells:
+            seen = [memo.get(id(cell.cell_contents), cell.cell_contents) for cell in cells]
+            vars(part)[name] = FunctionType(
+                value.__code__,
+                value.__globals__,
+                value.__name__,
+                value.__defaults__,
+                tuple(CellType(content) for content in seen),
+            )
 
 
 def randomise(module: nn.Module, seed: int = 0) -> None:

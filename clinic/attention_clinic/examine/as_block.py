@@ -5,22 +5,24 @@ from __future__ import annotations
 from torch import nn
 
 from attention_clinic.engine.report import Report
+from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.stack import diagnose_block
 from attention_clinic.examine.subject import Subject
 
-
-def may_be_block(subject: Subject) -> bool:
-    """Say whether a module could be a block or a stack rather than an attention."""
-    module = subject.original
-    if not isinstance(module, nn.Module) or subject.weights is not None or subject.mode is not None:
-        return False
-    matrices = [p.shape for p in module.parameters() if p.ndim > 1]
-    norms = [p for p in module.parameters() if p.shape == (subject.e,)]
-    return len(matrices) >= 4 and len(set(matrices)) > 1 and len(norms) >= 3
+ATTENTION_ALONE = 5  # matrices that an attention has at most, unless its heads are modules
 
 
 def as_block(subject: Subject) -> Report | None:
-    """Examine a module as a block; None when that explains nothing."""
+    """Examine a module as a block; None when it is none, or nothing explains it as one."""
+    module = subject.original
+    if not isinstance(module, nn.Module) or subject.weights is not None or subject.mode is not None:
+        return None
+    matrices = [p.shape for p in module.parameters() if p.ndim > 1]
+    vectors = [p for p in module.parameters() if p.shape == (subject.e,)]
+    if len(matrices) < 4 or len(set(matrices)) == 1 or len(vectors) < 3:
+        return None
+    if len(matrices) <= ATTENTION_ALONE and Explaining(subject).explained(most=0):
+        return None
     options, context = subject.options, subject.context
     try:
         report = diagnose_block(

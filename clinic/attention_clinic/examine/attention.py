@@ -17,7 +17,7 @@ from attention_clinic.engine.patient import check_positive, possible_widths, sam
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.weights import sources_of
-from attention_clinic.examine.as_block import as_block, may_be_block
+from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.matching import Match
@@ -260,10 +260,9 @@ def examined(subject: Subject) -> Report:
             return unexplained(subject, random=True)
         subject.extra.append("dropout-eval")
     try:
-        if may_be_block(subject) and not Explaining(subject).explained(most=0):
-            report = as_block(subject)
-            if report is not None:
-                return report
+        report = as_block(subject)
+        if report is not None:
+            return report
         matches = search(subject)
     except Unreadable:
         said = "no weights that could be the projections of queries, keys and values"
