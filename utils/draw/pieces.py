@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping, Sequence
 
-BOX = "display: inline-block; border: 1px solid; border-radius: 3px; padding: 0 3px; margin: 1px"
+BOX = "display: inline-block; border: 1px solid; border-radius: 3px; padding: 0 2px; margin: 1px 0"
 
 
 def show_pieces(lines: Mapping[str, Sequence[str]]) -> None:
