@@ -76,7 +76,12 @@ def places(state: State) -> Tensor:
 
 
 def _possible(state: State) -> bool:
-    """Say whether the module turns something, and has not done so already."""
+    """Say whether the module turns something, and has not done so already.
+
+    A context is another text, whose places say nothing about those of the tokens that ask.
+    """
+    if state["q"].shape[-2] != state["k"].shape[-2]:
+        return False
     turning = state.get("turning")
     return turning is not None and turning.sees and not state.get("early", False)
 

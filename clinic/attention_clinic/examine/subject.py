@@ -269,7 +269,10 @@ class Subject:
             x = self.patient.tokens(b, n, self.e, seed=number)
             keys = self.mask.shape[-1] if self.crossed else None
             allow = allowed(self.mask, b, n, blocks, keys)
-            y = self.run(x, self.mask, number)
+            try:
+                y = self.run(x, self.mask, number)
+            except Exception as error:
+                raise self.patient.complain(error, tuple(x.shape)) from error
             bias = self.bias(*x.shape[:2])
             beside = {"context": self.context_of(number), "bias": bias, "known": self.known}
             return Probe(x, y, mask=allow, **beside)

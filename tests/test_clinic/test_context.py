@@ -1,0 +1,182 @@
+"""Contexts and masks of blocks: what gets no name, what is said, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from patients.attention import Views
+from patients.crossing import Apart, Packed
+from patients.decoders import CrossUnnormed, PostDecoder, PreDecoder
+from patients.variants import WindowOfThePast, _t5
+from torch import nn
+
+from attention_clinic import diagnose, diagnose_block, diagnose_loss, diagnose_positions
+from helpers import error_of
+from utils.attention import MultiHeadAttention
+from utils.decoder import DecoderBlock
+from utils.masking import causal_mask, padding_mask
+
+
+class FromTheStart(PreDecoder):
+    """Cross-attention asks with what entered the block."""
+
+    def forward(self, x, context):
+        start, x = x, x + self.attention(self.ln_1(x))
+        x = x + self.cross(self.ln_2(start), context)
+        return x + self.ffn(self.ln_3(x))
+
+
+class SideBySide(PreDecoder):
+    """Both attentions at once."""
+
+    def forward(self, x, context):
+        x = x + self.attention(self.ln_1(x)) + self.cross(self.ln_2(x), context)
+        return x + self.ffn(self.ln_3(x))
+
+
+class Together(PreDecoder):
+    """Asks its own tokens and the context at once."""
+
+    def forward(self, x, context):
+        x = x + self.attention(self.ln_1(x))
+        y = self.ln_2(x)
+        x = x + self.cross(y, torch.cat([y, context], dim=1))
+        return x + self.ffn(self.ln_3(x))
+
+
+class CausalCross(PreDecoder):
+    """Hides the end of the context from the first tokens."""
+
+    def forward(self, x, context):
+        x = x + self.attention(self.ln_1(x))
+        hidden = torch.ones(x.shape[1], context.shape[1]).tril().bool()
+        x = x + self.cross(self.ln_2(x), context, hidden)
+        return x + self.ffn(self.ln_3(x))
+
+
+class Deaf(PreDecoder):
+    """Never calls its cross-attention."""
+
+    def forward(self, x, context):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_3(x))
+
+
+@pytest.mark.parametrize("make", [FromTheStart, SideBySide, Together, CausalCross, Deaf])
+def test_blocks_that_no_bug_explains_get_no_name(make: type) -> None:
+    report = diagnose_block(make(24, 4), 4, context=True)
+    assert not report.healthy and not report.explanations
+    heard = "the context is heard: another one gives the same output"
+    assert (heard in report.failing) == (make is Deaf)
+
+
+class Mixed(Packed):
+    def forward(self, x, context):
+        return super().forward(x, context + x.mean(dim=1, keepdim=True))
+
+
+class Sigmoid(Apart):
+    def forward(self, query, key, value):
+        q, k, v = self.projected(query, key, value)
+        return self.fc((q @ k.mT / self.root()).sigmoid() @ v)
+
+
+@pytest.mark.parametrize("make", [Mixed, Sigmoid])
+def test_cross_attentions_that_no_bug_explains_get_no_name(make: type) -> None:
+    report = diagnose(make(24, 4), 4, context=True)
+    assert not report.healthy and not report.explanations
+    apart = [line for line in report.failing if "tokens that ask stay apart" in line]
+    assert bool(apart) == (make is Mixed)
+
+
+def test_the_report_says_what_was_compared() -> None:
+    text = str(diagnose(MultiHeadAttention(24, 4), 4, context=(9, 24)))
+    assert "keys and values of a context (context) 24 wide" in text
+    module = nn.MultiheadAttention(24, 4, kdim=10, vdim=10, batch_first=True)
+    assert "keys and values of a context (key, value) 10 wide" in str(
+        diagnose(module, 4, context=10)
+    )
+    block = DecoderBlock(24, 4, 36)
+    masks = {"mask": causal_mask(5), "context_mask": padding_mask(torch.tensor([4, 7]), 7)}
+    report = diagnose_block(block, 4, context=True, **masks)
+    assert report.checked[-1] == (
+        "with a mask that blocks 10 of 25 places and a mask of the context that blocks 3 of 14 "
+        "places"
+    )
+    assert report.untried == ()
+
+
+def test_only_the_sizes_of_a_context_matter() -> None:
+    module = Packed(24, 4)
+    context = torch.full((3, 6, 24), torch.nan)
+    assert diagnose(module, 4, context=context).healthy
+    assert diagnose_block(PreDecoder(24, 4), 4, context=context).healthy
+
+
+def test_another_call_gets_the_context_and_the_masks() -> None:
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inside, self.block = Packed(24, 4), PostDecoder(24, 4)
+
+    module = Named()
+    seen = []
+
+    def call(m, x, context, mask=None):
+        seen.append(mask)
+        return m.inside(x, context, mask)
+
+    mask = padding_mask(torch.tensor([4, 8]), 8)
+    inside = Named().inside
+    assert diagnose(
+        inside, 4, context=True, mask=mask, call=lambda m, x, c, k=None: m(x, c, k)
+    ).healthy
+    report = diagnose_block(
+        module.block,
+        4,
+        context=True,
+        mask=causal_mask(5)[None, None],
+        call=lambda m, x, c, k=None, ck=None: m(x, c, ck, k),
+    )
+    assert report.healthy and any("a mask that blocks 10" in line for line in report.checked)
+
+
+def test_t5_is_a_variant_with_a_remark() -> None:
+    report = diagnose(_t5(24, 4), 4)
+    assert report.healthy and [v.id for v in report.variants] == ["relative-bias"]
+    assert [remark.ids for remark in report.remarks] == [("scale-missing",)]
+    assert "as in T5" in str(report)
+
+
+def test_a_window_is_causal_only_where_it_is() -> None:
+    assert "causal" in str(diagnose(WindowOfThePast(24, 4), 4))
+    assert not diagnose(WindowOfThePast(24, 4), 4, causal=False).healthy
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: diagnose(Views(24, 4), 4, context=-1), "context must be a tensor (b, j, width)"),
+        (lambda: diagnose(Views(24, 4), 4, context=(1, 2, 3)), "context=True tries one"),
+        (lambda: diagnose(Packed(24, 4), 4, context=True, causal=True), "causal must be None"),
+        (lambda: diagnose(nn.Linear(24, 24), 4, context=True), "must take a context, got forward"),
+        (
+            lambda: diagnose(Packed(24, 4), 4, context=True, mask=torch.ones(2, 3, 4, 8).bool()),
+            "must run on x of shape",
+        ),
+        (
+            lambda: diagnose_block(nn.TransformerEncoderLayer(24, 4), 4, context=True),
+            "must take a context",
+        ),
+        (lambda: diagnose_block(CrossUnnormed(24, 4), 5, context=True), "num_heads must divide"),
+        (lambda: diagnose_positions(torch.zeros(3, 4), base=1), "base must be above 1"),
+        (lambda: diagnose_positions(nn.Bilinear(2, 3, 4)), "must run on x of shape"),
+        (
+            lambda: diagnose_loss(F.cross_entropy, 5, padding_id=5),
+            "padding_id must be below num_classes",
+        ),
+    ],
+)
+def test_bad_input_is_refused(call, words) -> None:
+    assert words in error_of(call)
