@@ -37,7 +37,7 @@ def which_shape(keys_shape, weights_shape, joined_shape) -> Message:
     same_shape(keys_shape, k.shape, "b h j d")
     same_shape(weights_shape, weights.shape, "b h i j")
     same_shape(joined_shape, join(mixed).shape, "b i e")
-    return message("three-shapes-right")
+    return message("gives-all-three-shapes")
 
 
 # ------------------------------------------------------------------------------- several heads
@@ -94,9 +94,9 @@ HEAD_MISTAKES = {
     ),
     "joined-before-attending": lambda q, k, v: weigh(join(q), join(k)) @ join(v),
     "loops-over-samples": of_samples,
-    "heads-not-scaled": lambda q, k, v: join(weigh(q, k, width=1) @ v),
+    "scores-not-divided": lambda q, k, v: join(weigh(q, k, width=1) @ v),
     "scaled-by-token-width": lambda q, k, v: join(weigh(q, k, q.shape[1] * q.shape[3]) @ v),
-    "heads-softmax-over-queries": lambda q, k, v: join(weigh(q, k, axis=-2) @ v),
+    "softmax-over-queries": lambda q, k, v: join(weigh(q, k, axis=-2) @ v),
     "softmax-over-heads": lambda q, k, v: join(weigh(q, k, axis=1) @ v),
     "keys-are-mixed": lambda q, k, v: heads(q, k, k),
     "values-are-asked": lambda q, k, v: heads(q, v, v),
@@ -274,7 +274,7 @@ BUG_MISTAKES = {
     "scaled-without-root": scaled_by(lambda q: q.shape[3] ** 2),
     "token-width-without-root": scaled_by(lambda q: (q.shape[1] * q.shape[3]) ** 2),
     "scaled-by-root-over-heads": scaled_by(lambda q: q.shape[3] / q.shape[1]),
-    "multiplied-by-root": scaled_by(lambda q: 1 / q.shape[3]),
+    "scores-multiplied": scaled_by(lambda q: 1 / q.shape[3]),
     "weights-are-scaled": scaled_after(lambda q: q.shape[3]),
     "weights-are-scaled-by-token-width": scaled_after(lambda q: q.shape[1] * q.shape[3]),
     "softmax-is-missing": wide(lambda q, k, v: join(q @ k.mT / q.shape[3] ** 0.5 @ v)),
@@ -283,7 +283,7 @@ BUG_MISTAKES = {
     "joined-interleaved": wide(lambda q, k, v: interleaved(weigh(q, k) @ v)),
     "every-hth-number": wide(lambda q, k, v: interleaved(weigh(q, k) @ v), every_hth),
     "split-interleaved-join-not": wide(heads, every_hth),
-    "heads-softmax-over-queries": wide(lambda q, k, v: join(weigh(q, k, axis=-2) @ v)),
+    "softmax-over-queries": wide(lambda q, k, v: join(weigh(q, k, axis=-2) @ v)),
     "softmax-over-heads": wide(lambda q, k, v: join(weigh(q, k, axis=1) @ v)),
 }
 

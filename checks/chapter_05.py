@@ -38,7 +38,7 @@ def which_shape(padding_shape, causal_too_shape, windows_too_shape) -> Message:
         (windows_too_shape, windows_too),
     ):
         same_shape(guess, mask.shape, "b h i j")
-    return message("three-shapes-right")
+    return message("gives-all-three-shapes")
 
 
 # ------------------------------------------------------------------------------------- the window
@@ -153,7 +153,7 @@ def find_the_bug(healthy) -> Message:
         healthy,
         causal_attention(lambda real, past: real & past),
         words_and_lengths,
-        mistakes=mistakes | {"heads-not-scaled": unscaled, "padded-values-zero": without_values},
+        mistakes=mistakes | {"scores-not-divided": unscaled, "padded-values-zero": without_values},
     )
     try:
         with sdpa_kernel(SDPBackend.MATH):
@@ -296,7 +296,7 @@ WEIGHT_MISTAKES = {
         scores.masked_fill(mask, -torch.inf).softmax(dim=-1).nan_to_num()
     ),
     "weights-without-mask": lambda scores, mask: scores.softmax(dim=-1),
-    "weights-over-queries": lambda scores, mask: scores.masked_fill(~mask, -torch.inf).softmax(-2),
+    "softmax-over-queries": lambda scores, mask: scores.masked_fill(~mask, -torch.inf).softmax(-2),
     "sum-over-queries": lambda scores, mask: shared(
         powers_of(scores, mask), powers_of(scores, mask).sum(dim=-2, keepdim=True)
     ),
@@ -480,6 +480,8 @@ class NormalisedInputs(Layer):
     It writes one number.
     """
 
+    said = "layer-with-normalised-inputs"
+
     def read(self, x: Tensor) -> Tensor:
         centred = x - x.mean(dim=-1, keepdim=True)
         return centred / centred.norm(dim=-1, keepdim=True).clamp_min(1e-12)
@@ -491,12 +493,16 @@ class NormalisedInputs(Layer):
 class UnitInputs(NormalisedInputs):
     """It sees that a token grows by one number everywhere, and not that it is multiplied."""
 
+    said = "layer-with-unit-inputs"
+
     def read(self, x: Tensor) -> Tensor:
         return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
 
 
 class NormalisedOutputs(Layer):
     """The numbers of each output sum to 0; it reads all numbers of a token but the last."""
+
+    said = "layer-with-normalised-outputs"
 
     def read(self, x: Tensor) -> Tensor:
         return x * (torch.arange(self.e) < self.e - 1)
@@ -508,12 +514,16 @@ class NormalisedOutputs(Layer):
 class FaintLeak(Layer):
     """It is causal but for one faint look ahead, and reads half of each token."""
 
+    said = "layer-with-a-faint-leak"
+
     def read(self, x: Tensor) -> Tensor:
         return x * (torch.arange(self.e) >= self.e // 2)
 
 
 class TwoWindows(Layer):
     """Two layers with a window, one behind the other; the first number of each output stays 0."""
+
+    said = "layers-with-windows"
 
     def __init__(self, graph: Tensor, strength: Tensor, e: int):
         super().__init__((graph.float() @ graph.float()) > 0, strength, e)
@@ -526,6 +536,8 @@ class TwoWindows(Layer):
 
 class CausalAttention(nn.Module):
     """The attention of chapter 04 with the causal mask."""
+
+    said = "layer-of-causal-attention"
 
     def __init__(self, graph: Tensor, heads: int, e: int):
         super().__init__()

@@ -33,7 +33,7 @@ def which_shape(inner_shape, first_weight_shape, norm_weight_shape) -> Message:
     same_shape(inner_shape, layer.fc1(norm(torch.zeros(3, 7, 10))).shape, "b n m")
     same_shape(first_weight_shape, layer.fc1.weight.shape, "m e")
     same_shape(norm_weight_shape, norm.weight.shape, "e")
-    return message("three-shapes-right")
+    return message("gives-all-three-shapes")
 
 
 # ------------------------------------------------------------------------------ the feed-forward
@@ -82,7 +82,7 @@ FEED_MISTAKES = {
     "bends-after-fc2": feeding(lambda self, x: F.gelu(self.fc2(self.fc1(x)))),
     "bends-after-fc2-too": feeding(lambda self, x: F.gelu(self.fc2(F.gelu(self.fc1(x))))),
     "bends-before-fc1": feeding(lambda self, x: self.fc2(self.fc1(F.gelu(x)))),
-    "feed-forward-returns-x": feeding(lambda self, x: x),
+    "returns-x-as-it-came": feeding(lambda self, x: x),
     "feed-forward-adds-x": feeding(lambda self, x: x + Pieces.forward(self, x)),
     "last-piece-missing": only(lambda x, k: x[:, : x.shape[1] // k * k]),
     "only-first-piece": only(lambda x, k: x[:, :k]),
@@ -131,7 +131,7 @@ def feed_forward_in_pieces(FeedForward) -> Message:
         sizes_of_pieces,
         lambda case: (sequence(case),),
         mistakes=FEED_MISTAKES,
-        forbidden={"FeedForward.forward": "write-feed-forward-steps"},
+        forbidden={"FeedForward.forward": "write-its-three-steps"},
     )
     few_at_once(FeedForward)
     return message("never-wider")

@@ -51,7 +51,7 @@ def from_picture_to_answer(encoded_shape, weights_shape, answer_shape) -> Messag
     same_shape(encoded_shape, encoded.shape, "b n e")
     same_shape(weights_shape, maps[0].shape, "b h i j")
     same_shape(answer_shape, scores.shape, "b k")
-    return message("three-shapes-right")
+    return message("gives-all-three-shapes")
 
 
 # --------------------------------------------------------------------------------- the parameters
@@ -650,7 +650,7 @@ def what_the_head_reads(Classifier) -> Message:
                 arguments,
                 lambda case: (case.randn("b c (gh ph) (gw pw)"),),
                 mistakes=READINGS[pool],
-                forbidden={"VisionTransformer.forward": "write-model-steps"},
+                forbidden={"VisionTransformer.forward": "write-its-three-steps"},
                 trials=2,
             )
         except Wrong as wrong:

@@ -390,7 +390,7 @@ BLOCK_MISTAKES = {
     "feed-forward-first": variant(
         lambda self, x: self.norm1((y := self.norm2(x + self.mlp(x))) + self.attn(y))
     ),
-    "block-returns-x": variant(lambda self, x: x),
+    "returns-x-as-it-came": variant(lambda self, x: x),
 }
 
 

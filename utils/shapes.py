@@ -141,6 +141,28 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
     print(f"not {guessed}: the shape is {shape}, {why[kind]}")
 
 
+def reveal(diagnosis: object, report: object) -> None:
+    """Show a report beside your diagnosis; as long as there is none, it stays folded.
+
+    >>> diagnosis = ...
+    >>> reveal(diagnosis, "Sick: not equal to the reference")
+    no diagnosis yet: write yours in place of ... and run again
+
+    Args:
+        diagnosis: your own words, or `...` for "no diagnosis yet".
+        report: what a tool found; anything with a text.
+
+    Source: chapter 05.
+    """
+    from IPython.display import display  # here, so that models need no IPython
+
+    if diagnosis is ...:
+        line = "no diagnosis yet: write yours in place of ... and run again"
+        display(Folded(line, str(report)))
+    else:
+        print("You say:", diagnosis, "", report, sep="\n")
+
+
 def check_shape(
     where: str, name: str, tensor: Tensor, axes: str, fix: str, **sizes: int | None
 ) -> None:

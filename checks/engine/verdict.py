@@ -46,6 +46,10 @@ UNNAMED = {"values-differ", "gradient-differs", "result-is", "number-differs", "
 UNNAMED |= {"not-the-shape", "too-large", "too-small", "unforeseen"}
 
 
+# The clinic's ids of mistakes that checks name themselves.
+OF_CLINIC = {"softmax-query": "softmax-over-queries", "scale-missing": "scores-not-divided"}
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What a check found.
@@ -104,9 +108,15 @@ class Verdict:
 
     @property
     def topic(self) -> str:
-        """The id by which equal reasons of many students are counted together."""
+        """The id by which equal reasons of many students are counted together.
+
+        What the clinic finds and a check names, too, has the check's id.
+        """
         core = (self.cause or self.message).core
-        return "/".join([core.id, *core.params["ids"]]) if core.id == "clinic-found" else core.id
+        if core.id != "clinic-found":
+            return core.id
+        ids = core.params["ids"]
+        return (len(ids) == 1 and OF_CLINIC.get(ids[0])) or "/".join([core.id, *ids])
 
     def to_json(self) -> dict[str, Any]:
         """Return what a notebook stores beside the text."""

@@ -35,6 +35,7 @@ FORMS: dict[str, Callable[[Any], str]] = {
 # --------------------------------------------------------------------------------- the verdict
 
 VERDICT = {
+    "gives-all-three-shapes": "the code gives all three shapes",
     "state-right": "right",
     "state-not-right": "not right",
     "state-not-yet": "not yet",
@@ -144,6 +145,11 @@ ANSWERS = {
 # ------------------------------------------------------------------------- causes in any chapter
 
 CAUSES = {
+    "write-its-three-steps": "write its three steps yourself",
+    "returns-x-as-it-came": "it returns x as it came",
+    "scores-multiplied": "the scores are multiplied by the square root of d",
+    "scores-not-divided": "the scores are not divided by the square root of d",
+    "softmax-over-queries": "the softmax runs over the queries (columns sum to 1)",
     "returns-argument": "it returns {name} as it came",
     "same-for-every-input": "it gives the same for every input",
     "changes-nothing": "the numbers in {name} change nothing in the result",
@@ -190,7 +196,6 @@ GUESSES = {
 # ------------------------------------------------------------------------------------ chapter 00
 
 CHAPTER_00 = {
-    "gives-all-three-shapes": "the code gives all three shapes",
     "sheet-goes-along-rows": "the pictures follow each other along the rows of the sheet, and "
     "should go down its columns: in the batch, the last letter in parentheses runs fastest",
     "sheet-pictures-run-fastest": "inside (H down) and (W across) the pictures run fastest, so "
@@ -430,7 +435,6 @@ CHAPTER_02 = {
 
 CHAPTER_03 = {
     "gives-both-shapes": "the code gives both shapes",
-    "softmax-over-queries": "the softmax runs over the queries (columns sum to 1)",
     "softmax-over-heads": "the softmax runs over the heads",
     "softmax-over-batch": "the softmax runs over the batch",
     "softmax-over-queries-and-keys": "the softmax runs over all queries and keys at once",
@@ -438,9 +442,7 @@ CHAPTER_03 = {
     "softmax-without-division": "exp is there, the division by the sum of the row is not",
     "softmax-without-exp": "the numbers are divided by their sum without exp",
     "softmax-logarithm": "it is the logarithm of the softmax",
-    "scores-not-divided": "the scores are not divided by the square root of d",
     "scores-divided-by-d": "the scores are divided by d, not by its square root",
-    "scores-multiplied": "the scores are multiplied by the square root of d",
     "scores-divided-by-queries": "the scores are divided by the square root of the number of "
     "queries, not of d",
     "scores-divided-by-keys": "the scores are divided by the square root of the number of keys, "
@@ -503,7 +505,6 @@ CHAPTER_03 = {
 # ------------------------------------------------------------------------------------ chapter 04
 
 CHAPTER_04 = {
-    "three-shapes-right": "the code gives all three shapes",
     "joined-as-in-memory": "the heads were joined as they lie in memory, so that tokens are "
     "mixed: bring the heads beside d before you join them",
     "samples-swap-heads": "samples get each other's heads: b must come first when the heads are "
@@ -522,10 +523,8 @@ CHAPTER_04 = {
     "joined-before-attending": "the heads are joined before they attend, so there is one head "
     "over the whole width. Let each head attend, then join",
     "loops-over-samples": "the loop runs over the samples, axis 0; the heads are axis 1",
-    "heads-not-scaled": "the scores are not divided by the square root of d",
     "scaled-by-token-width": "the scores are divided by the square root of h * d; a head's "
     "products run over d numbers",
-    "heads-softmax-over-queries": "softmax runs over the queries (columns sum to 1)",
     "keys-are-mixed": "the keys are mixed: the values come third, attention(q, k, v)",
     "keys-and-values-exchanged": "keys and values are exchanged: the values come third, "
     "attention(q, k, v)",
@@ -575,7 +574,6 @@ CHAPTER_04 = {
     "a square root",
     "scaled-by-root-over-heads": "the scores are divided by the square root of d / h, which is "
     "the root of e divided by h: a head is d wide, divide by the root of d",
-    "multiplied-by-root": "the scores are multiplied by the square root of d",
     "weights-are-scaled": "the weights are divided, behind the softmax, so that rows do not sum "
     "to 1: divide the scores",
     "weights-are-scaled-by-token-width": "the weights are divided by the square root of e, behind "
@@ -669,6 +667,12 @@ CHAPTER_04 = {
 # ------------------------------------------------------------------------------------ chapter 05
 
 CHAPTER_05 = {
+    "layer-with-normalised-inputs": "layer that normalises its inputs",
+    "layer-with-unit-inputs": "layer that gives its inputs the length 1",
+    "layer-with-normalised-outputs": "layer that normalises its outputs",
+    "layer-with-a-faint-leak": "causal layer with one faint look ahead",
+    "layers-with-windows": "pair of layers with windows",
+    "layer-of-causal-attention": "causal attention",
     "window-too-wide": "it is one too wide: the token itself is one of the width keys",
     "window-too-narrow": "it is one too narrow",
     "window-looks-ahead": "it looks ahead, not back: rows are queries, columns are keys",
@@ -737,7 +741,6 @@ CHAPTER_05 = {
     "weights-upside-down": "the mask is upside down: it blocks where it is True",
     "weights-upside-down-no-nan": "the mask is upside down, it blocks where it is True",
     "weights-without-mask": "there is no mask",
-    "weights-over-queries": "the softmax runs over the queries (columns sum to 1)",
     "sum-over-queries": "the powers are divided by their sum over the queries; the keys of a row "
     "are the last axis",
     "sum-over-everything": "the powers are divided by the sum of all of them; each row has its own",
@@ -853,7 +856,6 @@ CHAPTER_06 = {
     "bends-after-fc2": "it bends after fc2, the bend belongs between fc1 and fc2",
     "bends-after-fc2-too": "it bends once more after fc2",
     "bends-before-fc1": "it bends before fc1, the bend belongs between fc1 and fc2",
-    "feed-forward-returns-x": "it returns x as it came",
     "feed-forward-adds-x": "it adds x: the residual belongs into the block, not in here",
     "last-piece-missing": "the tokens behind the last whole piece are missing: the last piece may "
     "be shorter",
@@ -872,7 +874,6 @@ CHAPTER_06 = {
     "cut-along-batch": "the cut runs along the batch, dim=0; tokens are dim=1",
     "never-wider": "values and gradients agree for 3 random sizes, and never more than "
     "tokens_at_once tokens of a sequence are wide at once",
-    "write-feed-forward-steps": "write its three steps yourself",
     "linear-was-changed": "the convolution is right, but the {name} of the Linear was changed",
     "a-linear": "a Linear from {e} to {m}",
     "conv-result": "the result of the convolution",
@@ -1136,7 +1137,6 @@ CHAPTER_07 = {
     "largest-not-mean": "it reads the largest numbers, not the mean",
     "median-not-mean": "it reads the median, not the mean",
     "largest-score-of-patches": "it takes the largest score of all patches, not the mean",
-    "write-model-steps": "write its three steps yourself",
     "with-pool": "with pool={pool:repr}, {what}",
     "both-readings-agree": "values and gradients agree for both ways to read, on pictures that "
     "are not square",
@@ -1344,7 +1344,6 @@ CHAPTER_08 = {
     "what the first half made is lost",
     "feeds-on-the-start": "the feed-forward reads what came into the block, not what the first "
     "half made of it",
-    "block-returns-x": "it returns x as it came",
     "write-two-lines": "write the two lines yourself",
     "judged-after-reading": "each word is judged by the scores that were made after reading it",
     "pays-for-word-before": "the scores are those of place i + 1: it pays for the word before",

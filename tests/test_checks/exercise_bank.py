@@ -93,6 +93,11 @@ class Banks(dict[str, Bank]):
 def bank(chapter: str) -> Banks:
     """Returns the answers to the exercises of a chapter, by exercise."""
     path = ANSWERS / f"chapter_{chapter}.py"
+    if not path.is_file():
+        raise ValueError(
+            f"tests/test_checks/answers/{path.name}: a chapter with a master has its answers "
+            "there, got no such file. Write it as the one of another chapter."
+        )
     spec = importlib.util.spec_from_file_location(f"answers_{chapter}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

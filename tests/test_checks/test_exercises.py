@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import re
 from collections.abc import Callable
@@ -67,6 +68,12 @@ class TestMaster:
     def test_wrong_answers_are_refused_with_the_reason(self, path: Path, record_property) -> None:
         found = answers("wrong")(path)
         failed, unnamed = [], []
+        checks = importlib.import_module(f"checks.chapter_{path.name[:2]}")
+        inner = {
+            name
+            for name, value in vars(checks).items()
+            if isinstance(value, type) and value.__module__ == checks.__name__
+        }
         for task, answer in found:
             assert answer.says, f"{task.id}: {answer} does not say what the check must say"
             verdict = judged(task, answer)
@@ -74,6 +81,10 @@ class TestMaster:
                 failed.append(f"{task.id} {answer}\n  must say {answer.says!r}, says {verdict}")
             if not verdict.named:
                 unnamed.append(f"{task.id} {answer}\n  {verdict}")
+            said = set(re.findall(r"\w+", " ".join(map(str, verdict.inputs))))
+            assert not said & inner, (
+                f"{task.id} {answer}\n  names a class that nobody has seen: give it `said`"
+            )
         record_property("wrong", [len(found), len(found) - len(failed)])
         record_property("named", [len(found), len(found) - len(unnamed)])
         assert not failed, "\n".join(failed)
@@ -129,6 +140,8 @@ class TestMaster:
 def test_an_exercise_without_answers_is_named() -> None:
     with pytest.raises(ValueError, match=r"answers/chapter_09\.py: .* got none for 09\.2\. Give"):
         Banks()["09.2"]
+    with pytest.raises(ValueError, match=r"answers/chapter_98\.py: .* got no such file\. Write it"):
+        bank("98")
 
 
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from nbformat import NotebookNode
 from torch import Tensor
 
+from attention_clinic.bugs import BUGS
 from checks import Verdict, examine
 from checks.engine import message as messages
 from checks.engine import verdict as verdicts
@@ -169,6 +171,28 @@ def test_every_sentence_is_said_somewhere() -> None:
     states = {said.id for said in verdicts.STATES.values()}
     unused = [id for id in en.SENTENCES if f'"{id}"' not in text and id not in states]
     assert unused == []
+
+
+def test_one_mistake_has_one_id() -> None:
+    """The class at a glance counts by ids: one sentence under two of them would be two lines."""
+    first: dict[str, str] = {}
+    for id, sentence in en.SENTENCES.items():
+        plain = re.sub(r"^(it|the) ", "", sentence.lower())
+        assert first.setdefault(plain, id) == id, f"{first[plain]} and {id}: {sentence}"
+
+
+def test_what_the_clinic_and_a_check_name_is_one_topic() -> None:
+    known = examine("03.4", over_the_queries).topic
+    found = Verdict("04.3", "not right", Message("values-differ"), clinic_found("softmax-query"))
+    both = replace(found, cause=clinic_found("softmax-query", "scale-missing"))
+    assert known == found.topic == "softmax-over-queries"
+    assert both.topic == "clinic-found/softmax-query/scale-missing"
+    assert verdicts.OF_CLINIC.keys() <= BUGS.keys()
+    assert set(verdicts.OF_CLINIC.values()) <= en.SENTENCES.keys()
+
+
+def clinic_found(*ids: str) -> Message:
+    return Message("clinic-found", {"words": "w", "ids": list(ids), "fix": "f"})
 
 
 def test_sentences_end_without_a_full_stop() -> None:

@@ -275,6 +275,27 @@ def test_readme_lists_the_chapters() -> None:
         assert minutes(f"{stated[path.name]} minutes") == minutes(chapter.markdown[0]), path.name
 
 
+def chapters_in(words: str) -> list[str]:
+    """Gives the numbers of the chapters that are meant by "00 to 06" or "09, 10"."""
+    found: list[str] = []
+    for part in words.split(", "):
+        first, _, last = part.partition(" to ")
+        found += [f"{n:02}" for n in range(int(first), int(last or first) + 1)]
+    return found
+
+
+def test_the_minutes_for_instructors_add_up() -> None:
+    text = README.read_text(encoding="utf-8")
+    (table,) = [table for table in rows(text) if "students' minutes" in table[0]]
+    listed = {chapter.number: chapter.minutes for chapter in course().chapters}
+    told = {number for row in table[1:] for number in chapters_in(row[0])}
+    assert listed.keys() <= told, "Add the chapter to the table under For instructors"
+    for row in table[1:]:
+        numbers = chapters_in(row[0])
+        if listed.keys() >= set(numbers):
+            assert sum(listed[number] for number in numbers) == int(row[-1]), row
+
+
 def test_the_table_of_the_readme_is_made_from_the_list() -> None:
     text = README.read_text(encoding="utf-8")
     assert readme.with_table(text, course()) == text, "Run: make readme"

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from helpers import error_of
-from utils.shapes import Folded, check_guess, check_positive, check_shape, compare_guess, describe
+from utils.shapes import (
+    Folded,
+    check_guess,
+    check_positive,
+    check_shape,
+    compare_guess,
+    describe,
+    reveal,
+)
 
 QUERIES = torch.zeros(6, 8, 37, 96)
 
@@ -100,6 +108,21 @@ def test_an_answer_of_several_lines_keeps_its_breaks():
         "<details><summary>no diagnosis yet, or click for the answer</summary>"
         "<pre>a &lt; b\n  c &amp; d</pre></details>"
     )
+
+
+def test_a_report_is_folded_until_there_is_a_diagnosis(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Folded] = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    reveal(..., "the\nreport")
+    (folded,) = shown
+    assert repr(folded).startswith("no diagnosis yet") and "report" not in repr(folded)
+    assert "<pre>the\nreport</pre>" in folded._repr_html_()
+    assert capsys.readouterr().out == ""
+    reveal("it is late", "the\nreport")
+    assert shown == [folded]
+    assert capsys.readouterr().out == "You say:\nit is late\n\nthe\nreport\n"
 
 
 def test_with_a_guess_nothing_is_folded(shown, capsys):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,82 +161,143 @@ def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
     """
     originals = originals_of(exercises)
     named = {grade_id(cell): cell for cell in exercises["cells"] if grade_id(cell)}
-    remarks: list[str] = []
     cells = [dict(cell, number=n) for n, cell in enumerate(handed_in["cells"], start=1)]
-    checks = {original.check: original for original in originals if original.check}
-    known = {_bare(cell) for cell in exercises["cells"]}
-
-    where: dict[str, list[int]] = {}  # grade_id -> places
+    where, remarks = _recognised(cells, named)
+    if not any(name.startswith("answer-") for name in where) and originals:
+        remarks.append("the grading metadata is gone: answers are found by the headings")
+    remarks += _answers_as_code(originals, where, cells)
+    remarks += _checks_put_back(originals, where, cells, named)
+    graded = _Graded(exercises, originals, named, where)
+    graded.checks = _places_of_checks(originals, where, cells)
+    graded.put_checks(-1)
     for place, cell in enumerate(cells):
-        name = _which(cell, named)
-        cell["role"] = name
+        graded.put(cell, place)
+        graded.put_checks(place)
+    return graded.restored(remarks)
+
+
+def _recognised(
+    cells: list[Cell], named: dict[str, Cell]
+) -> tuple[dict[str, list[int]], list[str]]:
+    """Writes into each cell which one of the master it is.
+
+    Returns:
+        The places of each by its grade_id, and remarks about ids that the master does not have.
+    """
+    where: dict[str, list[int]] = {}
+    remarks = []
+    for place, cell in enumerate(cells):
+        cell["role"] = name = _which(cell, named)
         if name:
             where.setdefault(name, []).append(place)
         elif grade_id(cell):
             remarks.append(f"cell {cell['number']} has the unknown grade_id {grade_id(cell)[:40]}")
-    if not any(name.startswith("answer-") for name in where) and originals:
-        remarks.append("the grading metadata is gone: answers are found by the headings")
+    return where, remarks
 
-    # After which place each check stands, and what was wrong with it.
-    after: dict[int, list[Original]] = {}
-    put_back: dict[str, list[str]] = {}
-    edges = _edges(cells)
+
+def _answers_as_code(
+    originals: list[Original], where: dict[str, list[int]], cells: list[Cell]
+) -> Iterator[str]:
+    """Makes every answer a cell of code, and says what is odd about the answers."""
+    for name in (name for original in originals for name in original.answers):
+        places = where.get(name, [])
+        if len(places) > 1:
+            yield f"{name} stands {len(places)} times: the last one is shown, all are run"
+        for place in places:
+            if cells[place]["cell_type"] != "code":
+                yield f"{name} was made a cell of text: it is run as code"
+                cells[place]["cell_type"] = "code"
+
+
+def _checks_put_back(
+    originals: list[Original],
+    where: dict[str, list[int]],
+    cells: list[Cell],
+    named: dict[str, Cell],
+) -> list[str]:
+    """Says which checks are put back, one line for each of the ways in which they were changed."""
+    found: dict[str, list[str]] = {}
     for original in originals:
-        answers = [p for name in original.answers for p in where.get(name, [])]
-        if original.check:
-            after.setdefault(_place(original, answers, where, edges, len(cells)), []).append(
-                original
-            )
         if original.check and (said := _changed(original, where, cells, named)):
-            put_back.setdefault(said, []).append(original.id)
-        for name in original.answers:
-            count = len(where.get(name, []))
-            if count > 1:
-                remarks.append(f"{name} stands {count} times: the last one is shown, all are run")
-            for p in where.get(name, []):
-                if cells[p]["cell_type"] != "code":
-                    remarks.append(f"{name} was made a cell of text: it is run as code")
-                    cells[p]["cell_type"] = "code"
-    remarks += [
-        f"put back: the check of {', '.join(ids)}, {what}" for what, ids in put_back.items()
-    ]
+            found.setdefault(said, []).append(original.id)
+    return [f"put back: the check of {', '.join(ids)}, {what}" for what, ids in found.items()]
 
-    result: list[Cell] = []
-    own: dict[str, list[int]] = {original.id: [] for original in originals}
-    outside: list[int] = []
-    numbers: list[int | None] = []
-    section: str | None = None
-    ids = {original.id.partition(".")[2]: original.id for original in originals}
-    home = {name: original.id for original in originals for name in original.answers}
 
-    def put(cell: Cell, number: int | None) -> None:
-        cell["id"] = f"cell-{len(result)}"
-        result.append(cell)
-        numbers.append(number)
+def _places_of_checks(
+    originals: list[Original], where: dict[str, list[int]], cells: list[Cell]
+) -> dict[int, list[Original]]:
+    """Returns after which place which checks stand; -1 is the beginning."""
+    edges = _edges(cells)
+    after: dict[int, list[Original]] = {}
+    for original in originals:
+        if original.check:
+            answers = [place for name in original.answers for place in where.get(name, [])]
+            place = _place(original, answers, where, edges, len(cells))
+            after.setdefault(place, []).append(original)
+    return after
 
-    for original in after.pop(-1, []):
-        put(_check_cell(named[original.check]), None)
-    for place, cell in enumerate(cells):
-        heading = HEADING.match(cell["source"]) if cell["cell_type"] == "markdown" else None
-        if heading:
+
+class _Graded:
+    """The notebook that is graded, while it is put together cell by cell.
+
+    Args:
+        exercises: what was handed out.
+        originals: its exercises.
+        named: its cells by grade_id.
+        where: the places of these in what was handed in.
+    """
+
+    def __init__(
+        self,
+        exercises: Notebook,
+        originals: list[Original],
+        named: dict[str, Cell],
+        where: dict[str, list[int]],
+    ):
+        self.named, self.where, self.metadata = named, where, exercises["metadata"]
+        self.known = {_bare(cell) for cell in exercises["cells"]}
+        self.ids = {original.id.partition(".")[2]: original.id for original in originals}
+        self.home = {name: original.id for original in originals for name in original.answers}
+        self.its_checks = {original.check for original in originals if original.check}
+        self.checks: dict[int, list[Original]] = {}  # after which place which are put
+        self.cells: list[Cell] = []
+        self.numbers: list[int | None] = []
+        self.own: dict[str, list[int]] = {original.id: [] for original in originals}
+        self.outside: list[int] = []
+        self._section: str | None = None  # the exercise under whose heading the cells stand
+
+    def put(self, cell: Cell, place: int) -> None:
+        """Adds a cell that was handed in, unless it is or claims to be a check."""
+        if cell["cell_type"] == "markdown" and (heading := HEADING.match(cell["source"])):
             numbered = NUMBERED.fullmatch(heading.group(1))
-            section = ids.get(numbered.group(1)) if numbered else None
+            self._section = self.ids.get(numbered.group(1)) if numbered else None
         role = cell["role"]
-        if role not in checks and not _is_stray_check(cell):
-            last = role and where[role][-1] == place
-            exercise = home.get(role or "", section)
-            if (role or _bare(cell) not in known) and cell["source"].strip():
-                (own[exercise] if exercise else outside).append(len(result))
-            put(_own_cell(cell, named[role] if last else None), cell["number"])
-        for original in after.get(place, []):
-            put(_check_cell(named[original.check]), None)
-    notebook = {
-        "cells": result,
-        "metadata": exercises["metadata"],
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
-    return Restored(notebook, own, outside, remarks, numbers)
+        if role in self.its_checks or _is_stray_check(cell):
+            return
+        if (role or _bare(cell) not in self.known) and cell["source"].strip():
+            exercise = self.home.get(role or "", self._section)
+            (self.own[exercise] if exercise else self.outside).append(len(self.cells))
+        is_last = role and self.where[role][-1] == place
+        self._add(_own_cell(cell, self.named[role] if is_last else None), cell["number"])
+
+    def put_checks(self, place: int) -> None:
+        """Adds the checks that stand after a place."""
+        for original in self.checks.get(place, []):
+            self._add(_check_cell(self.named[original.check]), None)
+
+    def _add(self, cell: Cell, number: int | None) -> None:
+        cell["id"] = f"cell-{len(self.cells)}"
+        self.cells.append(cell)
+        self.numbers.append(number)
+
+    def restored(self, remarks: list[str]) -> Restored:
+        notebook = {
+            "cells": self.cells,
+            "metadata": self.metadata,
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+        return Restored(notebook, self.own, self.outside, remarks, self.numbers)
 
 
 def _bare(cell: Cell) -> tuple[str, str]:

@@ -41,47 +41,8 @@ PR_SET_CHILD_SUBREAPER = 36
 def judging_kernel() -> type:
     """Makes the class of the kernel: Jupyter's own, which judges check cells by itself."""
     from ipykernel.ipkernel import IPythonKernel
-    from pristine import Pristine
 
-    from checks import examine
-
-    pristine = Pristine()
-
-    def verdict(call: str, names: dict[str, Any]) -> dict[str, Any]:
-        tree = ast.parse(call, mode="eval").body
-        exercise = ast.literal_eval(tree.args[0])
-        answers = []
-        for argument in tree.args[1:]:
-            try:
-                answers.append(eval(compile(ast.Expression(argument), "<check>", "eval"), names))
-            except NameError as error:
-                return unheard("no-answer", f"{error}: its cell did not run to its end.")
-            except Exception as error:
-                raised = f"{ast.unparse(argument)} raises {type(error).__name__}."
-                return unheard("answer-raises", raised)
-        found = examine(exercise, *answers)
-        # What is said of many students alike: the cause, without where and with what it was seen.
-        words = str((found.cause or found.message).core)
-        return found.to_json() | {"words": words, "named": found.named}
-
-    def unheard(id: str, text: str) -> dict[str, Any]:
-        """Makes the data of a verdict that no check gave, as `Verdict.to_json` does."""
-        message = {"id": id, "params": {}}
-        words = {"topic": id, "text": text, "words": text.rstrip("."), "named": True}
-        return {"state": "not right", "message": message, "cause": None, **words}
-
-    def judged(call: str, names: dict[str, Any]) -> dict[str, Any]:
-        replaced: list[str] = []
-        try:
-            replaced += pristine.put_back()
-            said = verdict(call, names)
-            replaced += pristine.put_back()
-        except KeyboardInterrupt:
-            said = unheard("check-stopped", "it was stopped while the check ran.")
-        except BaseException as error:  # whatever it is, the grader waits for an answer
-            text = f"the check raised {type(error).__name__}: {error}"[:300]
-            said = unheard("check-raised", text)
-        return said | {"replaced": replaced}
+    judge = Judge()
 
     class JudgingKernel(IPythonKernel):
         async def do_execute(
@@ -104,13 +65,68 @@ def judging_kernel() -> type:
                 return reply
             self._forward_input(False)
             try:
-                said = judged(call, self.shell.user_ns)
+                said = judge.judge(call, self.shell.user_ns)
             finally:
                 self._restore_input()
             count = self.shell.execution_count
             return {"status": "ok", "execution_count": count, "verdict": said, "payload": []}
 
     return JudgingKernel
+
+
+class Judge:
+    """Makes checks with everything put back to what it was before a student's code began."""
+
+    def __init__(self) -> None:
+        from pristine import Pristine
+
+        from checks import examine
+
+        self.pristine, self.examine = Pristine(), examine
+
+    def judge(self, call: str, names: dict[str, Any]) -> dict[str, Any]:
+        """Makes a check; whatever happens, the grader gets an answer.
+
+        Args:
+            call: the check cell, such as check("03.2", softmax).
+            names: those of the student.
+        """
+        replaced: list[str] = []
+        try:
+            replaced += self.pristine.put_back()
+            said = self.verdict(call, names)
+            replaced += self.pristine.put_back()
+        except KeyboardInterrupt:
+            said = unheard("check-stopped", "it was stopped while the check ran.")
+        except BaseException as error:  # whatever it is
+            text = f"the check raised {type(error).__name__}: {error}"[:300]
+            said = unheard("check-raised", text)
+        return said | {"replaced": replaced}
+
+    def verdict(self, call: str, names: dict[str, Any]) -> dict[str, Any]:
+        """Judges the answers that a check cell names, and returns the data of the verdict."""
+        tree = ast.parse(call, mode="eval").body
+        exercise = ast.literal_eval(tree.args[0])
+        answers = []
+        for argument in tree.args[1:]:
+            try:
+                answers.append(eval(compile(ast.Expression(argument), "<check>", "eval"), names))
+            except NameError as error:
+                return unheard("no-answer", f"{error}: its cell did not run to its end.")
+            except Exception as error:
+                raised = f"{ast.unparse(argument)} raises {type(error).__name__}."
+                return unheard("answer-raises", raised)
+        found = self.examine(exercise, *answers)
+        # What is said of many students alike: the cause, without where and with what it was seen.
+        words = str((found.cause or found.message).core)
+        return found.to_json() | {"words": words, "named": found.named}
+
+
+def unheard(id: str, text: str) -> dict[str, Any]:
+    """Makes the data of a verdict that no check gave, as `Verdict.to_json` does."""
+    message = {"id": id, "params": {}}
+    words = {"topic": id, "text": text, "words": text.rstrip("."), "named": True}
+    return {"state": "not right", "message": message, "cause": None, **words}
 
 
 def forget_frames(error: BaseException | None) -> None:
