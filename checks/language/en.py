@@ -1650,6 +1650,80 @@ CHAPTER_10 = {
 
 # ------------------------------------------------------------------------------------ chapter 11
 
+CHAPTER_11 = {
+    "four-shapes-of-text-right": "the code gives all four shapes",
+    "goes-on-after-the-end": "a row that has written END goes on writing; it should get PADDING",
+    "end-becomes-padding": "END itself is written over: a row is done after it, not with it",
+    "filled-with-end": "a row that is done gets END again and again; it should get PADDING",
+    "does-not-stop": "it goes on although all rows are done, and appends columns of padding",
+    "does-not-stop-nor-fill": "it takes all its steps, and rows that have written END go on "
+    "writing",
+    "stops-at-the-first-end": "it stops when one row is done; the others are not",
+    "begin-left-out": "the rows should begin with BEGIN, as next_scores got them",
+    "begins-with-padding": "the rows should begin with BEGIN, not with PADDING",
+    "takes-the-smallest": "it takes the smallest score, and the largest is asked for",
+    "last-step-alone": "the best continuations are chosen by the last step alone: what the "
+    "beginnings bring along, scores, is not added",
+    "score-of-the-step": "the returned scores are those of the last step; the sums are asked for",
+    "logs-multiplied": "logarithms are multiplied; those of steps that follow one another are "
+    "added",
+    "best-of-each-row": "each beginning gives its best continuation only; two of one beginning may "
+    "both be among the best",
+    "divided-by-w": "a place of (w v) is divided by w; row p // v, column p % v",
+    "parents-and-tokens-exchanged": "parents and tokens have changed places",
+    "worst-are-taken": "the smallest sums are taken, and the largest are asked for",
+    "worst-first": "the right ones, but worst first",
+    "probabilities-for-logs": "the returned scores are probabilities; scores stay logarithms",
+    "width-beyond-all": "with a width larger than the number of continuations all of them are "
+    "asked for, best first",
+    "most-frequent-not-drawn": "that is the chapter's ceiling: each text gets its most frequent "
+    "answer, nothing is drawn",
+    "drawn-uniformly": "each answer of a text is drawn equally often; it should be drawn as often "
+    "as it occurs",
+    "different-texts-once": "each different text counts once; it counts as often as it occurs",
+    "text-is-ignored": "the answer is drawn from all answers, whatever the text is",
+    "share-that-is-wrong": "that is the share that is wrong",
+    "number-not-share-of-texts": "that is the number of right answers, not their share",
+    "percentage-of-texts": "that is a percentage; a share from 0 to 1 is asked for",
+    "counts-not-squared": "every answer counts as right: an answer that occurs in a share p of the "
+    "cases is drawn in p of them",
+    "sure-texts-only": "only texts with one answer count; a draw may be right for the others, too",
+    "not-divided-by-text": "the squared counts are not divided by how often their text occurs",
+    "right-beginning-is-handed-in": "the model still reads the right beginning at every step; it "
+    "should read what it wrote itself",
+    "right-beginning-without-mask": "the model still reads the right beginning at every step, and "
+    "the padding of the source as well",
+    "padding-is-read": "the padding of the source is read: hand the mask to encode and to decode",
+    "begin-is-counted": "BEGIN is counted, which nobody had to write",
+    "whole-answers-counted": "whole answers are counted; here single tokens are asked for",
+    "last-token-alone": "only the last token is counted",
+    "first-token-alone": "only the first written token is counted",
+    "one-place-off": "what is written is compared with the token one place further to the right",
+    "number-of-tokens": "that is the number of right tokens, not their share",
+    "tokens-that-are-wrong": "that is the share of tokens that are wrong",
+    "reader-is-a-module": "reader should be a model, an nn.Module, got {got}",
+    "reader-has-nothing-learned": "reader has no parameters: build a Transformer and train it",
+    "read-returns-texts": "read should return a list of strings, got {got} that holds {inside}",
+    "read-returns-as-many": "read should return one string for each text, {want}, got {got}",
+    "reads-too-few": "of {count} numbers that no training showed, {share:.0%} are read rightly, "
+    "{want:.0%} are asked for",
+    "read-goes-on-after-the-end": "read keeps what a model writes after END; an answer ends there",
+    "read-is-turned-round": "the figures come out in the wrong order, the last one first",
+    "read-stops-too-early": "the model writes up to four figures and END; read takes fewer steps",
+    "model-reads-but-read-does-not": "the model reads well when it is asked step by step; the "
+    "error is in read: BEGIN first, the mask of the padding, the largest score of the last row",
+    "model-says-the-same": "the model says nearly the same to every text: it has not been "
+    "trained, or not on these pairs",
+    "model-copies": "the model repeats BEGIN: in its training the target was not shifted, so that "
+    "it learned to copy what it reads",
+    "model-has-not-learned": "the model itself has not learned enough: 300 steps with a rate of "
+    "5e-3, and scores of target[:, :-1] against target[:, 1:]",
+    "reads-without-the-model": "read reads as well with random weights: the model has no part in "
+    "it",
+    "numbers-are-read": "at least {want:.0%} of {count} numbers that no training showed are read, "
+    "and with random weights they are not",
+}
+
 # ------------------------------------------------------------------------------------ chapter 12
 
 # ------------------------------------------------------------------------------------ chapter 13

@@ -230,6 +230,8 @@ def outcome(task: Task, answers: Bank) -> Outcome:
     """Judges every mutant of one exercise."""
     made, right = 0, []
     for mutant in mutants(task.solution):
+        if any(part not in mutant.text for part in answers.kept):
+            continue
         made += 1
         try:
             state = task.judge(mutant.text, explain=False).state

@@ -51,7 +51,8 @@ TRACES = {
     "an absolute path": r"(?<![\w.:/])/(?:home|root|tmp|usr|opt|var|mnt|etc|work|content|Users)/"
     r"|\b[A-Z]:\\|(?<!\w)~/|site-packages|dist-packages",
     "a memory address": r"\b0x[0-9a-fA-F]{6,}",
-    "a version": r"(?<![\d.])\d+\.\d+\.\d+(?:\+\w+)?(?![\d.])",
+    # A number with a 0 in front begins no version: 02.01.1998 is a German date (chapter 11).
+    "a version": r"(?<![\d.])(?:0|[1-9]\d*)\.\d+\.\d+(?:\+\w+)?(?![\d.])",
     "a date or a clock": r"\b20\d\d-\d\d-\d\d\b|\b\d\d?:\d\d(?::\d\d)?\b",
     "a timing": r"\b\d[\d.,]*\s?(?:ms|µs|us|ns|s|sec|secs|seconds?|minutes?|it/s|s/it)\b|Wall time",
     "a device": r"\bcuda\b|\bdevice\(|device=|\bmps\b|\bNVIDIA\b(?!/)",

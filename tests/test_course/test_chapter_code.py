@@ -121,6 +121,12 @@ PAIRS = [
     Pair(10, "decoder", "DecoderBlock", decoded, BLOCK),
     Pair(10, "decoder", "Decoder", decoded, {**BLOCK, "num_layers": 3}),
     Pair(10, "decoder", "Transformer", translated, TRANSFORMER, (23, 9, 3, 30, 5, 44)),
+    Pair(
+        11,
+        "generation",
+        "beam_search",
+        lambda: (lambda ids: normal(5, 7).log_softmax(dim=-1)[ids[:, -1] % 5], 4, 2, 3, 6, 0.5),
+    ),
 ]
 # Training and pictures are tools; a chapter may write its own loop.
 FILES = [name for group in course().utils for name in group if name not in ("training", "draw")]
@@ -155,13 +161,16 @@ def chapter_file(number: int) -> Path:
 
 
 def assert_equal_results(ours: object, theirs: object) -> None:
-    if isinstance(ours, tuple):
+    if isinstance(ours, tuple | list):
         assert len(ours) == len(theirs)
         for one, other in zip(ours, theirs, strict=True):
             assert_equal_results(one, other)
         return
     if isinstance(theirs, SentencePieceProcessor):
         assert ours.serialized_model_proto() == theirs.serialized_model_proto()
+        return
+    if isinstance(ours, int | float):
+        assert ours == pytest.approx(theirs, abs=1e-5)
         return
     assert ours.shape == theirs.shape
     assert ours.dtype == theirs.dtype

@@ -69,6 +69,29 @@ def test_width_one_is_greedy(vocabulary, max_length, seed, length_penalty):
     assert_same(beam_search(model, START, END, 1, max_length, length_penalty), [(ids, expected)])
 
 
+def to_the_end(next_scores, vocabulary, width, max_length, length_penalty):
+    """Search with a beam of tuples that never stops early."""
+    beam, ended = [((START,), 0.0)], []
+    for length in range(1, max_length + 1):
+        longer = []
+        for ids, score in beam:
+            step = next_scores(torch.tensor([ids]))[0].tolist()
+            longer += [((*ids, token), score + step[token]) for token in range(vocabulary)]
+        best = sorted(longer, key=lambda pair: -pair[1])[:width]
+        ended += [(list(i), s / length**length_penalty) for i, s in best if i[-1] == END]
+        beam = [pair for pair in best if pair[0][-1] != END]
+    return sorted(ended, key=lambda pair: -pair[1])[:width]
+
+
+@tried
+@given(st.integers(1, 3), st.integers(2, 8), st.integers(0, 999), st.sampled_from([0, 1, 3]))
+def test_stopping_early_loses_nothing(width, longest, seed, penalty):
+    model = random_model(4, seed)
+    found = beam_search(model, START, END, width, longest, penalty)
+    everything = to_the_end(model, 4, width, longest, penalty)
+    assert_same(found if found[0][0][-1] == END else [], everything)
+
+
 @tried
 @given(st.integers(2, 5), st.integers(1, 6), st.integers(0, 999), st.sampled_from([0, 0.5, 2]))
 def test_what_it_returns_is_in_order_different_and_rightly_scored(width, longest, seed, penalty):

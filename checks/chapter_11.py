@@ -1,0 +1,499 @@
+"""Checks of the exercises of chapter 11: decoding, beams, ceilings, a translator of one's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from checks.engine.answer import NotYet, Wrong, written
+from checks.engine.calls import naming, run
+from checks.engine.cases import Case
+from checks.engine.compare import difference, kind
+from checks.engine.functions import Trials, same_function
+from checks.engine.guesses import same_shape
+from checks.engine.message import Message, message
+from checks.engine.modules import randomise
+from checks.engine.verdict import exercise, open_exercise
+from utils.attention import record_attention
+from utils.decoder import Transformer
+from utils.text import BEGIN, END, PADDING, Vocabulary, padding_mask_of_ids
+
+# ------------------------------------------------------------------------------------ the shapes
+
+
+@exercise("11.1", "From text to beam")
+def from_text_to_beam(memory_shape, weights_shape, scores_shape, continuations_shape) -> Message:
+    written(memory_shape, weights_shape, scores_shape, continuations_shape)
+    model = Transformer(
+        source_size=17,
+        target_size=13,
+        embed_dim=40,
+        num_heads=5,
+        mlp_dim=21,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        max_length=19,
+    )
+    source, target = torch.zeros(7, 19, dtype=torch.long), torch.zeros(7, 12, dtype=torch.long)
+    with torch.no_grad(), record_attention(model) as maps:
+        scores = model(source, target[:, :-1])
+        memory = model.encode(source)
+    same_shape(memory_shape, memory.shape, "b j e")
+    same_shape(weights_shape, maps[2].shape, "b h i j")
+    same_shape(scores_shape, scores.shape, "b i v")
+    same_shape(continuations_shape, (3, scores.shape[-1]), "w v")
+    return message("four-shapes-of-text-right")
+
+
+# ------------------------------------------------------------------------------------ greedy
+
+
+class Scripted:
+    """Gives scores of which the largest depends on the row and on how much is written."""
+
+    def __init__(self, case: Case):
+        self.b, self.steps, self.v = case["b"] + 1, case["t"] + 3, case["v"] + 4
+        self.scores = torch.randn(self.steps, self.b, self.v, generator=case.generator)
+        self.scores[:, :, END] -= 9.0
+        ends = case.integers("", 1, self.steps - 1)  # the last row to end, or nobody
+        for row in range(self.b):
+            at = (int(ends) + row) % (self.steps - 1) if case["k"] % 2 else row % int(ends + 1)
+            self.scores[at, row, END] = 9.0
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self.scores[ids.shape[1] - 1].clone()
+
+
+def greedy(
+    stop: bool = True,
+    fill: int | None = PADDING,
+    end_counts: bool = False,
+    start: bool = True,
+    choose: Callable[[Tensor], Tensor] = lambda scores: scores.argmax(dim=-1),
+    any_ends: bool = False,
+    begin: int = BEGIN,
+) -> Callable[[Callable, int, int], Tensor]:
+    """Greedy decoding with something wrong; without arguments the right one."""
+
+    def decode(next_scores: Callable, b: int, steps: int) -> Tensor:
+        ids = torch.full((b, 1), begin)
+        done = torch.zeros(b, dtype=torch.bool)
+        for _ in range(steps):
+            following = choose(next_scores(ids))
+            ended = done | (following == END)
+            if fill is not None:
+                following = following.where(~(ended if end_counts else done), fill)
+            ids = torch.cat([ids, following[:, None]], dim=1)
+            done = ended
+            if stop and (done.any() if any_ends else done.all()):
+                break
+        return ids if start else ids[:, 1:]
+
+    return decode
+
+
+GREEDY_MISTAKES = {
+    "goes-on-after-the-end": greedy(fill=None),
+    "end-becomes-padding": greedy(end_counts=True),
+    "filled-with-end": greedy(fill=END),
+    "does-not-stop": greedy(stop=False),
+    "does-not-stop-nor-fill": greedy(stop=False, fill=None),
+    "stops-at-the-first-end": greedy(any_ends=True),
+    "begin-left-out": greedy(start=False),
+    "begins-with-padding": greedy(begin=PADDING),
+    "takes-the-smallest": greedy(choose=lambda scores: scores.argmin(dim=-1)),
+}
+
+
+@exercise("11.2", "Greedy, and stop")
+def greedy_and_stop(answer) -> Message:
+    def arguments(case: Case) -> tuple[Any, ...]:
+        model = Scripted(case)
+        return model, model.b, model.steps
+
+    return same_function(
+        answer,
+        greedy(),
+        arguments,
+        mistakes=GREEDY_MISTAKES,
+        gradients=False,
+        trials=Trials(8),
+    )
+
+
+# ------------------------------------------------------------------------------------ one step
+
+
+def step_of(
+    join: Callable[[Tensor, Tensor], Tensor] = lambda scores, step: scores[:, None] + step,
+    divide: Callable[[Tensor], int] = lambda step: step.shape[1],
+    exchange: bool = False,
+    largest: bool = True,
+    ordered: bool = True,
+    score: Callable[[Tensor], Tensor] = lambda values: values,
+) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor, Tensor]]:
+    """One step of a beam with something wrong; without arguments the right one."""
+
+    def beam_step(scores: Tensor, step: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        longer = join(scores, step).flatten()
+        order = longer.sort(descending=largest, stable=True)
+        chosen, values = order.indices[:width], order.values[:width]
+        if not ordered:
+            chosen, values = chosen.flip(0), values.flip(0)
+        v = divide(step)
+        parents, tokens = chosen // v, chosen % v
+        return (tokens, parents, score(values)) if exchange else (parents, tokens, score(values))
+
+    return beam_step
+
+
+def best_of_each_row(scores: Tensor, step: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The best token behind each beginning, then the best of these."""
+    values, tokens = (scores[:, None] + step).max(dim=1)
+    order = values.sort(descending=True, stable=True)
+    rows = order.indices[:width]
+    return rows, tokens[rows], order.values[:width]
+
+
+def of_the_step_alone(scores: Tensor, step: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Chosen by the sums, but the score is that of the last step."""
+    parents, tokens, _ = step_of()(scores, step, width)
+    return parents, tokens, step[parents, tokens]
+
+
+STEP_MISTAKES = {
+    "last-step-alone": step_of(join=lambda scores, step: step),
+    "score-of-the-step": of_the_step_alone,
+    "logs-multiplied": step_of(join=lambda scores, step: scores[:, None] * step),
+    "best-of-each-row": best_of_each_row,
+    "divided-by-w": step_of(divide=lambda step: step.shape[0]),
+    "parents-and-tokens-exchanged": step_of(exchange=True),
+    "worst-are-taken": step_of(largest=False),
+    "worst-first": step_of(ordered=False),
+    "probabilities-for-logs": step_of(score=torch.exp),
+}
+
+
+@exercise("11.3", "One step of a beam")
+def one_step_of_a_beam(beam_step) -> Message:
+    def arguments(case: Case) -> tuple[Tensor, Tensor, int]:
+        w = case["w"]
+        scores = 2 * case.randn("w").log_softmax(dim=0)
+        step = (2 * case.randn("w v")).log_softmax(dim=1)
+        return scores, step, case.random.choice((2, w, w + 1))
+
+    compared = same_function(
+        beam_step,
+        step_of(),
+        arguments,
+        mistakes=STEP_MISTAKES,
+        loops="forbidden",
+        gradients=False,
+        trials=Trials(8),
+    )
+    scores, step, _ = arguments(Case(9))
+    everything = (scores, step, step.numel() + 3)
+    got = naming(run)(beam_step, everything, ["scores", "step", "width"])
+    if difference(got, step_of()(*everything)):
+        raise Wrong("width-beyond-all")
+    return compared
+
+
+# ------------------------------------------------------------------------------------ the ceiling
+
+
+def expected(of: Callable[[list[int], int], float]) -> Callable[[list[str], list[str]], float]:
+    """A share over the texts, from how often each answer of a text occurs, and their number."""
+
+    def share(texts: list[str], answers: list[str]) -> float:
+        answered: dict[str, Counter] = {}
+        for text, answer in zip(texts, answers, strict=True):
+            answered.setdefault(text, Counter())[answer] += 1
+        return sum(of(list(c.values()), len(answered)) for c in answered.values()) / len(texts)
+
+    return share
+
+
+def by_drawing(counts: list[int], _: int = 0) -> float:
+    return sum(count * count for count in counts) / sum(counts)
+
+
+def of_distinct(texts: list[str], answers: list[str]) -> float:
+    """The mean over different texts, each counted once."""
+    return expected(lambda counts, _: by_drawing(counts) / sum(counts))(texts, answers) * (
+        len(texts) / len(set(texts))
+    )
+
+
+def from_all_answers(texts: list[str], answers: list[str]) -> float:
+    """Drawn from all answers, whatever the text."""
+    counts = Counter(answers)
+    return sum((count / len(answers)) ** 2 for count in counts.values())
+
+
+DRAWING_MISTAKES = {
+    "most-frequent-not-drawn": expected(lambda counts, _: max(counts)),
+    "drawn-uniformly": expected(lambda counts, _: sum(counts) / len(counts)),
+    "different-texts-once": of_distinct,
+    "text-is-ignored": from_all_answers,
+    "share-that-is-wrong": expected(lambda counts, _: sum(counts) - by_drawing(counts)),
+    "number-not-share-of-texts": lambda texts, answers: (
+        len(texts) * expected(by_drawing)(texts, answers)
+    ),
+    "percentage-of-texts": lambda texts, answers: 100 * expected(by_drawing)(texts, answers),
+    "counts-not-squared": expected(lambda counts, _: sum(counts)),
+    "sure-texts-only": expected(lambda counts, _: sum(counts) if len(counts) == 1 else 0),
+    "not-divided-by-text": expected(lambda counts, _: sum(c * c for c in counts)),
+}
+
+
+@exercise("11.4", "What drawing costs")
+def what_drawing_costs(right_by_drawing) -> Message:
+    def arguments(case: Case) -> tuple[list[str], list[str]]:
+        count = 12 + case["b"]
+        texts = [case.random.choice("abcd") for _ in range(count)]
+        answers = [case.random.choice("xyz"[: 1 + (text > "a") + (text > "b")]) for text in texts]
+        return texts, answers
+
+    return same_function(
+        right_by_drawing, expected(by_drawing), arguments, mistakes=DRAWING_MISTAKES
+    )
+
+
+# ------------------------------------------------------------------------------------ the bug
+
+
+def writing(
+    score: Callable[[Tensor, Tensor], float] = lambda ids, target: (
+        (ids[:, 1:] == target[:, 1:]).double().mean().item()
+    ),
+    forced: bool = False,
+    masked: bool = True,
+    choose: Callable[[Tensor], Tensor] = lambda scores: scores.argmax(dim=-1, keepdim=True),
+) -> Callable[[nn.Module, Tensor, Tensor], float]:
+    """A share of tokens with something wrong; without arguments the right one."""
+
+    def share(model: nn.Module, source: Tensor, target: Tensor) -> float:
+        mask = padding_mask_of_ids(source) if masked else None
+        with torch.no_grad():
+            memory = model.encode(source, mask)
+            ids = target[:, :1]
+            for t in range(1, target.shape[1]):
+                read = target[:, :t] if forced else ids
+                following = choose(model.decode(read, memory, mask)[:, -1])
+                ids = torch.cat([ids, following], dim=1)
+        return score(ids, target)
+
+    return share
+
+
+SHARE_MISTAKES = {
+    "right-beginning-is-handed-in": writing(forced=True),
+    "right-beginning-without-mask": writing(forced=True, masked=False),
+    "padding-is-read": writing(masked=False),
+    "begin-is-counted": writing(lambda ids, target: (ids == target).double().mean().item()),
+    "whole-answers-counted": writing(
+        lambda ids, target: (ids == target).all(dim=1).double().mean().item()
+    ),
+    "last-token-alone": writing(
+        lambda ids, target: (ids[:, -1] == target[:, -1]).double().mean().item()
+    ),
+    "first-token-alone": writing(
+        lambda ids, target: (ids[:, 1] == target[:, 1]).double().mean().item()
+    ),
+    "one-place-off": writing(
+        lambda ids, target: (ids[:, :-1] == target[:, 1:]).double().mean().item()
+    ),
+    "number-of-tokens": [
+        writing(lambda ids, target: (ids[:, 1:] == target[:, 1:]).sum().item()),
+        writing(lambda ids, target: (ids[:, 1:] == target[:, 1:]).double().sum().item()),
+    ],
+    "tokens-that-are-wrong": writing(
+        lambda ids, target: (ids[:, 1:] != target[:, 1:]).double().mean().item()
+    ),
+}
+
+
+def model_and_pairs(case: Case) -> tuple[nn.Module, Tensor, Tensor]:
+    """A model with random weights, padded sources, and targets that it writes in part."""
+    b, j, i = case["b"] + 20, case["j"] + 2, case["i"] + 3
+    model = Transformer(
+        source_size=9,
+        target_size=case["v"] + 5,
+        embed_dim=2 * case["h"] * 2,
+        num_heads=case["h"],
+        mlp_dim=12,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        max_length=j + i,
+    ).to(case.dtype)
+    randomise(model, case["v"]).eval()
+    with torch.no_grad():  # loud enough that what it wrote decides what it writes
+        for parameter in model.parameters():
+            parameter *= 3
+    source = torch.randint(4, 9, (b, j), generator=case.generator)
+    lengths = torch.randint(1, j + 1, (b, 1), generator=case.generator)
+    source[torch.arange(j) >= lengths] = PADDING
+    own = torch.full((b, 1), BEGIN)
+    mask = padding_mask_of_ids(source)
+    with torch.no_grad():
+        for _ in range(i - 1):
+            scores = model(source, own, mask)[:, -1]
+            own = torch.cat([own, scores.argmax(dim=-1, keepdim=True)], dim=1)
+    changed = torch.rand(own.shape, generator=case.generator) < 0.3
+    changed[:, 0] = False
+    return model, source, torch.where(changed, (own + 1) % (case["v"] + 5), own)
+
+
+@exercise("11.5", "Find the bug")
+def find_the_bug(share_right) -> Message:
+    return same_function(
+        share_right,
+        writing(),
+        model_and_pairs,
+        mistakes=SHARE_MISTAKES,
+        gradients=False,
+        trials=Trials(6),
+    )
+
+
+# ------------------------------------------------------------------------------------ the numbers
+
+READ, ENOUGH, BY_CHANCE = 200, 0.9, 0.5
+DIGITS, PLACES = "일이삼사오육칠팔구", ("천", "백", "십", "")
+
+
+def spelled(number: int) -> str:
+    """Say a number below 10,000 in Korean words."""
+    said = ""
+    for digit, place in zip(f"{number:04}", PLACES, strict=True):
+        if digit != "0":
+            said += ("" if digit == "1" and place else DIGITS[int(digit) - 1]) + place
+    return said or "영"
+
+
+def held_out() -> list[int]:
+    """Numbers that no training of this exercise shows."""
+    generator = torch.Generator().manual_seed(11)
+    some = torch.randperm(10_000, generator=generator).tolist()
+    return [n for n in some if n % 7 == 3][:READ]
+
+
+def read_by(read: Callable, model: nn.Module, numbers: Sequence[int], *words: Vocabulary) -> list:
+    """Return what the answer reads, after checking that it is a list of as many texts."""
+    texts = [spelled(number) for number in numbers]
+    names = ["model", "texts", "letters", "figures"]
+    said = naming(run)(read, (model, texts, *words), names)
+    if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
+        inside = said[0] if isinstance(said, list) and said else said
+        raise Wrong(message("read-returns-texts", got=kind(said), inside=kind(inside)))
+    if len(said) != len(texts):
+        raise Wrong(message("read-returns-as-many", got=len(said), want=len(texts)))
+    return said
+
+
+def share_of(said: Sequence[str], wanted: Sequence[str]) -> float:
+    return sum(one == right for one, right in zip(said, wanted, strict=True)) / len(wanted)
+
+
+@torch.no_grad()
+def read_rightly(model: nn.Module, texts: Sequence[str], letters: Vocabulary) -> Tensor | None:
+    """What the model writes when it is used as it should be, ids (b, 6); None where it cannot."""
+    longest = max(map(len, texts))
+    rows = [letters.encode(text) for text in texts]
+    source = torch.tensor([row + [PADDING] * (longest - len(row)) for row in rows])
+    mask = padding_mask_of_ids(source)
+    memory = model.encode(source, mask)
+    ids = torch.full((len(texts), 1), BEGIN)
+    for _ in range(5):
+        scores = model.decode(ids, memory, mask)[:, -1]
+        ids = torch.cat([ids, scores.argmax(dim=-1, keepdim=True)], dim=1)
+    return ids
+
+
+def figures_of(ids: Tensor, figures: Vocabulary) -> list[str]:
+    rows = [[*row, END] for row in ids.tolist()]
+    return ["".join(figures.decode(row[: row.index(END)])) for row in rows]
+
+
+class Prompter(nn.Module):
+    """Writes every number rightly, and rubbish after its END."""
+
+    def __init__(self, letters: Vocabulary, figures: Vocabulary):
+        super().__init__()
+        self.letters, self.figures = letters, figures
+        self.numbers = {spelled(number): str(number) for number in range(10_000)}
+
+    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        return source
+
+    def decode(self, target: Tensor, memory: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        b, i = target.shape
+        scores = torch.zeros(b, i, len(self.figures))
+        for row, source in enumerate(memory):
+            number = self.numbers["".join(self.letters.decode(source))]
+            right = [*self.figures.encode(number), END, *self.figures.encode("1234567")]
+            scores[row, torch.arange(i), torch.tensor(right[:i])] = 1.0
+        return scores
+
+    def forward(self, source: Tensor, target: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        return self.decode(target, self.encode(source, source_mask), source_mask)
+
+
+def why_so_few(
+    model: nn.Module, said: Sequence[str], wanted: Sequence[str], *words: Vocabulary
+) -> Message | None:
+    """Say whether the model or the reading is at fault, and how."""
+    letters, figures = words
+    texts = [spelled(int(number)) for number in wanted]
+    model.eval()
+    ids = read_rightly(model, texts, letters)
+    share = share_of(figures_of(ids, figures), wanted)
+    if share >= ENOUGH:
+        cut = [one[: len(right)] for one, right in zip(said, wanted, strict=True)]
+        if share_of(cut, wanted) >= ENOUGH:
+            return message("read-goes-on-after-the-end")
+        if share_of([one[::-1] for one in said], wanted) >= ENOUGH:
+            return message("read-is-turned-round")
+        if max(map(len, said)) < 4:
+            return message("read-stops-too-early")
+        return message("model-reads-but-read-does-not")
+    if (ids == BEGIN).all(dim=1).double().mean() > 0.5:
+        return message("model-copies")
+    if len({tuple(row) for row in ids.tolist()}) < len(wanted) / 10:
+        return message("model-says-the-same")
+    return message("model-has-not-learned")
+
+
+@exercise("11.6", "Korean numbers")
+def korean_numbers(reader, read, letters, figures) -> Message:
+    written(reader, read)
+    if not isinstance(reader, nn.Module):
+        raise Wrong(message("reader-is-a-module", got=kind(reader)))
+    if not any(True for _ in reader.parameters()):
+        raise NotYet(message("reader-has-nothing-learned"))
+    numbers = held_out()
+    wanted = [str(number) for number in numbers]
+    reader = deepcopy(reader).eval()
+    said = read_by(read, reader, numbers, letters, figures)
+    share = share_of(said, wanted)
+    if share < ENOUGH:
+        raise Wrong(
+            message("reads-too-few", share=share, want=ENOUGH, count=READ),
+            lambda: why_so_few(reader, said, wanted, letters, figures),
+        )
+    few = numbers[:20]
+    if read_by(read, Prompter(letters, figures), few, letters, figures) != wanted[:20]:
+        raise Wrong("read-goes-on-after-the-end")
+    blank = randomise(deepcopy(reader), 0).eval()
+    if share_of(read_by(read, blank, numbers, letters, figures), wanted) > BY_CHANCE:
+        raise Wrong("reads-without-the-model")
+    return message("numbers-are-read", count=READ, want=ENOUGH)
+
+
+open_exercise("11.7", "Which numbers does it miss?")
