@@ -47,7 +47,7 @@ def from_text_to_beam(memory_shape, weights_shape, scores_shape, continuations_s
     same_shape(weights_shape, maps[2].shape, "b h i j")
     same_shape(scores_shape, scores.shape, "b i v")
     same_shape(continuations_shape, (3, scores.shape[-1]), "w v")
-    return message("four-shapes-of-text-right")
+    return message("four-shapes-right")
 
 
 # ------------------------------------------------------------------------------------ greedy

@@ -1651,7 +1651,6 @@ CHAPTER_10 = {
 # ------------------------------------------------------------------------------------ chapter 11
 
 CHAPTER_11 = {
-    "four-shapes-of-text-right": "the code gives all four shapes",
     "goes-on-after-the-end": "a row that has written END goes on writing; it should get PADDING",
     "end-becomes-padding": "END itself is written over: a row is done after it, not with it",
     "filled-with-end": "a row that is done gets END again and again; it should get PADDING",
