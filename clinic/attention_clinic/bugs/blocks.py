@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attention_clinic.bugs.feeds import Feed, feed, feeds
+from attention_clinic.bugs.models import Model
+from attention_clinic.bugs.norms import RMS_FORMS, rms_norm, scaled
 from attention_clinic.bugs.scores import SCALE, other_scales
-from attention_clinic.engine.forms import Form, Stage, State, bug, replay
+from attention_clinic.engine.forms import Form, Stage, State, bug, replay, walk
 from attention_clinic.engine.readings import Reader, Reading
-from attention_clinic.engine.weights import Source
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu-tanh": lambda t: F.gelu(t, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-    "quick-gelu": lambda t: t * torch.sigmoid(1.702 * t),
-    "tanh": torch.tanh,
-}
 EPS = (1e-5, 1e-6, 1e-12, 1e-8, 1e-3)
 READINGS_WHEN_RIGHT = 24
 READINGS_WHEN_WRONG = 2
@@ -35,11 +30,13 @@ class Meant:
         norm_first: pre-norm or post-norm.
         activation: by name.
         norm_eps: of its norms.
+        model: whose weights it is meant to hold.
     """
 
     norm_first: bool | None = None
     activation: str | None = None
     norm_eps: float | None = None
+    model: Model | None = None
 
 
 @dataclass(frozen=True)
@@ -47,22 +44,22 @@ class Parts:
     """What a block consists of.
 
     Args:
-        norms: weight, bias and eps (if it says it) of both, in the order of their calls.
+        norms: of both, in the order of their calls: weight, bias or None, eps if it says it.
         reader: of the attention's weights.
         readings: of them, the likeliest first.
-        up: the first layer of the feed-forward.
-        down: the second.
-        form: their orientation.
+        fed: the feed-forward.
         heard: the activations that were called.
+        norm_kind: "rms" or "layer" when the class of the norms says so, else "".
+        known: what the stages of attention may know beside.
     """
 
-    norms: list[tuple[Tensor, Tensor, float | None]]
+    norms: list[tuple[Tensor, Tensor | None, float | None]]
     reader: Reader
     readings: list[Reading]
-    up: Source
-    down: Source
-    form: str
+    fed: Feed
     heard: list[str]
+    norm_kind: str
+    known: State
 
 
 # ------------------------------------------------------------- order: pre-norm or post-norm
@@ -96,10 +93,24 @@ for _first in (True, False):
 NORM = Stage("norm", lambda form, state: {"norm": form.run, "is_layer_norm": not form.ids})
 
 
-@NORM.right
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+def kinds(state: State) -> State:
+    """Return the state with what the class of the norms says."""
+    return {**state, "norm_kind": state["parts"].norm_kind, "model": state["meant"].model}
+
+
+def _not_called_rms(state: State) -> bool:
+    return state["parts"].norm_kind != "rms"
+
+
+def _has_bias(state: State) -> bool:
+    return any(bias is not None for _, bias, _ in state["parts"].norms)
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
+
+NORM.forms.append(Form(layer_norm, applies=_not_called_rms))
 
 bug(
     "norm-bessel",
@@ -111,18 +122,43 @@ bug(
 
 
 def _by_hand(unbiased: bool, outside: bool) -> Callable:
-    def norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    def norm(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = x.var(dim=-1, keepdim=True, unbiased=unbiased)
         root = variance.sqrt() + eps if outside else (variance + eps).sqrt()
-        return weight * centred / root + bias
+        return scaled(centred / root, weight, bias)
 
     return norm
 
 
-NORM.wrong("norm-bessel", "n - 1, and eps outside the root")(_by_hand(True, True))
-NORM.wrong("norm-bessel", "n - 1")(_by_hand(True, False))
-NORM.wrong("norm-bessel", "eps outside the root")(_by_hand(False, True))
+NORM.wrong("norm-bessel", "n - 1, and eps outside the root", _not_called_rms)(_by_hand(True, True))
+NORM.wrong("norm-bessel", "n - 1", _not_called_rms)(_by_hand(True, False))
+NORM.wrong("norm-bessel", "eps outside the root", _not_called_rms)(_by_hand(False, True))
+
+bug(
+    "norm-axis",
+    "normalises over other axes than the numbers of each token",
+    "take the mean over the last axis alone: dim=-1, keepdim=True.",
+    "13",
+    "bkitano/llama-from-scratch#4",
+    "kyegomez/zeta#180",
+)
+
+
+def _no_bias(state: State) -> bool:
+    return not _has_bias(state)
+
+
+for _form in RMS_FORMS:
+    NORM.forms.append(
+        replace(
+            _form,
+            applies=lambda state, form=_form: _no_bias(state) and form.applies(kinds(state)),
+            counts=lambda state, form=_form: form.counts(kinds(state)),
+        )
+    )
+for _dim, _words in ((-2, "over the tokens"), ((-2, -1), "over the tokens and their numbers")):
+    NORM.wrong("norm-axis", _words, _no_bias)(partial(rms_norm, dim=_dim))
 
 # ----------------------------------------------------------------------------- eps of the norms
 
@@ -192,25 +228,21 @@ READING = Stage("reading", _projected, found=_readings)
 def _attended(form: Form, state: State) -> State | None:
     reader = state["parts"].reader
     made = replay(state["stages"], form.run, {**state, "mask": None})
-    if made is None:
+    if made is None or made["joined"].shape[2] != state["read"].shape[1]:
         return None
     matrix, bias = reader.out(state["reading"].out, None)
     return {"attended": made["joined"][0] @ matrix + bias}
 
 
 def _attentions(state: State) -> Iterator[Form]:
-    """Find the right attention, and each mistake of it alone."""
-    stages = state["stages"]
-    right = [stage.reference for stage in stages]
-    yield Form(right)
-    if state["reading"] is not state["parts"].readings[0] or not state["total"]:
-        return
-    for number, stage in enumerate(stages):
-        others = other_scales(state["setting"], False) if stage is SCALE else []
-        for form in (*stage.forms, *others):
-            if not form.ids:
-                continue
-            yield Form([*right[:number], form, *right[number + 1 :]], form.ids, form.detail)
+    """Find the right attention, with all its variants, and each mistake of it alone."""
+    begin, chosen = {**state, "mask": None}, {}
+    most = int(state["reading"] is state["parts"].readings[0] and state["total"] > 0)
+    if most:
+        chosen[SCALE.name] = [*SCALE.forms, *other_scales(state["setting"], False)]
+    for mistakes in range(most + 1):
+        for path, _ in walk(state["stages"], begin, mistakes, chosen):
+            yield Form(path.forms, path.ids, path.detail, variants=path.variants)
 
 
 ATTEND = Stage("attend", _attended, found=_attentions)
@@ -312,47 +344,11 @@ RESIDUAL.wrong("residual-from-input")((keep, from_input))
 # --------------------------------------------------- activation, and with it the feed-forward
 
 
-bug(
-    "activation-other",
-    "bends with another activation than announced",
-    "use the activation that the weights were trained with.",
-    "06",
-    "PaddlePaddle/PaddleNLP#1048",
-    "timeseriesAI/tsai#361",
-)
-bug(
-    "gelu-tanh",
-    "uses the tanh approximation of GELU where the exact one was announced, or the reverse",
-    'nn.GELU() is exact, nn.GELU(approximate="tanh") is not.',
-    "06",
-    "kornia/kornia#2786",
-    "keras-team/keras-hub#642",
-)
-
-
-def feed(t: Tensor, parts: Parts, activation: str) -> Tensor:
-    """Return what the feed-forward makes of t."""
-    for number, source in enumerate((parts.up, parts.down)):
-        weight = source.weight.T if parts.form == "oi" else source.weight
-        t = t @ weight if source.bias is None else t @ weight + source.bias
-        t = t if number else ACTIVATIONS[activation](t)
-    return t
-
-
 def _fed(form: Form, state: State) -> State:
-    out = feed(state["read2"], state["parts"], form.run)
+    out = feed(state["read2"], state["parts"].fed, form.run)
     return {"activation": form.run, "made": ended(state["join"], out, state)}
 
 
-def _activations(state: State) -> Iterator[Form]:
-    """Find those that were heard, or else all."""
-    wanted = state["meant"].activation
-    for name in state["parts"].heard or ACTIVATIONS:
-        gelus = {wanted, name} == {"gelu", "gelu-tanh"}
-        other = ("gelu-tanh" if gelus else "activation-other",)
-        yield Form(name, () if wanted in (None, name) else other)
-
-
-ACTIVATION = Stage("activation", _fed, found=_activations)
+ACTIVATION = Stage("activation", _fed, found=feeds)
 
 BLOCK = (ORDER, NORM, EPSILON, READING, ATTEND, RESIDUAL, ACTIVATION)

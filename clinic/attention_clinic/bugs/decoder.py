@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.blocks import (
-    ACTIVATIONS,
     NORM,
     ORDER,
     READINGS_WHEN_RIGHT,
@@ -18,12 +17,12 @@ from attention_clinic.bugs.blocks import (
     Parts,
     doubled,
     eps_values,
-    feed,
     from_input,
     from_norm,
     keep,
     missing,
 )
+from attention_clinic.bugs.feeds import feed, feeds
 from attention_clinic.bugs.projections import Setting
 from attention_clinic.bugs.scores import SCALE, other_scales
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant, walk
@@ -213,10 +212,10 @@ def _inside(kind: str, reading: Reading, read: Tensor, state: State) -> State:
         elsewhere = {"q": flat("q", asked), "k": flat("k", read), "v": flat("v", read)}
     rule = state["rules"][kind]
     return {
-        **state["attention_begins"],
+        **state["parts"].known,
         **{"q": flat("q", read), "k": flat("k", asked), "v": flat("v", asked)},
         **{"elsewhere": elsewhere, "total": state["left"], **rule},
-        "setting": Setting(reader.h, reader.e, reader.d),
+        "setting": Setting(reader.h, reader.e, reader.d, getattr(reader, "g", None)),
         "must_be_causal": kind == "self" and state["must_be_causal"],
     }
 
@@ -229,13 +228,11 @@ def _ways(place: int, state: State) -> Iterator[Form]:
         return
     kind, read = kinds[place], _read(place, state)
     if kind == "feed":
-        wanted = state["meant"].activation
         known = state["fixed"].get(kind)
-        for name in [known] if known else state["parts"].heard or ACTIVATIONS:
-            gelus = {wanted, name} == {"gelu", "gelu-tanh"}
-            other = ("gelu-tanh" if gelus else "activation-other",)
-            out = feed(read, state["parts"], name)
-            yield Form((out, None, name), () if wanted in (None, name) else other)
+        for form in feeds(state):
+            if known in (None, form.run):
+                out = feed(read, state["parts"].fed, form.run)
+                yield Form((out, None, form.run), form.ids, variants=form.variants)
         return
     fixed = state["fixed"].get(kind)
     if fixed is not None:  # with masks: all but what is done with them is known

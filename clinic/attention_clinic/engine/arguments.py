@@ -113,6 +113,27 @@ def tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
         yield from ((k, v) for k, v in vars(part).items() if isinstance(v, Tensor))
 
 
+def head_widths(module: nn.Module | Callable[..., Any], num_heads: int) -> list[int]:
+    """Return what the width of a head may be, the likeliest first.
+
+    Args:
+        module: the module.
+        num_heads: h.
+    """
+    said = [getattr(module, name, None) for name in ("head_dim", "head_size", "dim_head", "d_k")]
+    parts = list(module.modules()) if isinstance(module, nn.Module) else []
+    said += [getattr(part, "head_dim", None) for part in parts]
+    sizes: dict[int, int] = {}
+    for part in parts:
+        for name, parameter in part.named_parameters(recurse=False):
+            if parameter.ndim == 2 and name == "weight":
+                for size in parameter.shape:
+                    sizes[size] = sizes.get(size, 0) + 1
+    common = sorted(sizes, key=lambda size: -sizes[size])
+    whole = [size // num_heads for size in common if size % num_heads == 0]
+    return list(dict.fromkeys([*(d for d in said if isinstance(d, int)), *whole]))[:4]
+
+
 def place_value(name: str, x: Tensor) -> Any:
     """Return the places of tokens (b, n, e) for an argument of this name, None for another."""
     if name in STARTS:

@@ -102,12 +102,13 @@ class GroupedReader(Reader):
                         continue
                     for layout in ("k g d", "g k d"):
                         both = self._halves(pair, form, layout)
-                        more = rank + (layout != "k g d")
+                        more = rank + (layout != "k g d") + self._mismatch(pair, "kv")
                         yield (head, *both), {q, pair}, (), more
                         yield (head, *both[::-1]), {q, pair}, (), more + 3
             for packed in alls:
                 for number, layout in enumerate(PACKED):
-                    yield self._packed(packed, form, layout), {packed}, (), turned + number
+                    rank = turned + number + self._mismatch(packed, "qkv")
+                    yield self._packed(packed, form, layout), {packed}, (), rank
 
     def _halves(self, source: int, form: str, layout: str) -> list[int]:
         """Return the pieces of keys and values that share a source."""

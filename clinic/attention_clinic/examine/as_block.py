@@ -34,6 +34,7 @@ def as_block(subject: Subject) -> Report | None:
             mask=None if context else options.mask,
             context=None if context is None else context.said,
             context_mask=options.mask if context else None,
+            like=options.like,
         )
     except ValueError:
         return None

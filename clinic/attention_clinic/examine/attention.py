@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, MODELS, VARIANTS, globals_read
-from attention_clinic.engine.arguments import needed, tables_for
+from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.modes import JoinHeads, NoDropout
-from attention_clinic.engine.patient import check_positive, possible_widths, same, undisturbed
+from attention_clinic.engine.patient import check_positive, same, undisturbed
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain
-from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.masked import overflows, with_mask
@@ -178,7 +177,7 @@ def with_tables(
                 raise
     reports: list[Report] = []
     shape = None  # of the tables with which it was explained: then only their layout is open
-    for tables in tables_for(names, head_widths(subject, embed_dim)):
+    for tables in tables_for(names, head_widths(subject.patient.module, subject.h)):
         if shape not in (None, replace(tables, layout="")):
             continue
         subject = Subject(module, replace(options, tables=tables))
@@ -195,18 +194,6 @@ def with_tables(
     if not reports:
         raise failed
     return min(reports, key=lambda report: (not report.explanations, len(report.ids)))
-
-
-def head_widths(subject: Subject, embed_dim: int | None) -> list[int]:
-    """Return what the width of a head may be, the likeliest first."""
-    module, h = subject.patient.module, subject.h
-    sources = sources_of(subject.weights or module)
-    queries = [s.weight.shape[0] for s in sources if s.role == "q" and s.weight.ndim == 2]
-    named = subject.weights or dict(subject.patient.module.named_parameters())
-    widths = [embed_dim] if embed_dim else possible_widths(module, named)
-    said = [getattr(module, name, None) for name in ("head_dim", "head_size", "dim_head", "d_k")]
-    whole = [width // h for width in (*queries, *widths) if width % h == 0]
-    return list(dict.fromkeys([*(d for d in said if isinstance(d, int)), *whole]))[:4]
 
 
 def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:

@@ -9,15 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import ATTENTION, BLOCK, BUGS, VARIANTS, Setting
-from attention_clinic.bugs.blocks import ACTIVATIONS, Meant, Parts
+from attention_clinic.bugs.blocks import Meant, Parts
+from attention_clinic.bugs.feeds import ACTIVATIONS, Feed, Gate
 from attention_clinic.bugs.masks import has_empty
 from attention_clinic.engine.forms import Found, State, replay, simplest
+from attention_clinic.engine.grouped import grouped_readers
 from attention_clinic.engine.modes import Listen, NoDropout
 from attention_clinic.engine.patient import Patient, same
-from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.readings import Reader, Reading
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.weights import Source, joined_heads, sources_of
 from attention_clinic.examine.matching import UNKNOWN, Probe
+from attention_clinic.examine.modern import query_norms, turning
 
 
 class Block:
@@ -112,23 +115,53 @@ class Block:
 
     def parts(self, heard: set[str]) -> Parts | str:
         """Find feed-forward, norms and projections; return the name of what is missing."""
-        e = self.e
         sources = sources_of(self.patient.module)
         fed = self.feed(sources)
         if fed is None:
             return "feed-forward"
-        up, self.down, form = fed
-        rest = [s for s in sources if s is not up and s is not self.down]
-        self.check_heads()
-        reader = Reader(joined_heads(rest, self.h), e, self.h, e, e)
-        readings = reader.readings()
-        if not readings:
+        self.fed = fed
+        read = self.reader([s for s in sources if all(s is not own for own in fed.sources)])
+        if read is None:
+            self.check_heads()
             return "projections"
         norms = self.norms()
         if len(norms) != 2:
             return "two norms"
         known = [name for name in ACTIVATIONS if name in heard]
-        return Parts(norms, reader, readings, up, self.down, form, known)
+        return Parts(norms, *read, fed, known, self.norm_kind, self.known())
+
+    def reader(
+        self, sources: list[Source], context_dim: int | None = None
+    ) -> tuple[Reader, list[Reading]] | None:
+        """Read the weights of an attention; where several widths of a head fit, by their names."""
+        joined = joined_heads(sources, self.h)
+        sizes = sorted({size for source in joined for size in source.weight.shape})
+        widths = [f for f in dict.fromkeys((self.e, *sizes)) if f and f % self.h == 0]
+        readers: list[Reader] = [
+            Reader(joined, self.e, self.h, inner, self.e, context_dim=context_dim)
+            for inner in widths
+        ]
+        if context_dim in (None, self.e):
+            readers += grouped_readers(joined, self.e, self.h, None, self.e, True)
+        found = None
+        for reader in readers:
+            readings = reader.readings()
+            if readings and readings[0].rank == 0 and not readings[0].ids:
+                return reader, readings
+            found = found or ((reader, readings) if readings else None)
+        return found
+
+    def known(self) -> State:
+        """Return what the stages of attention may know beside its projections."""
+        order = torch.arange(self.x.shape[1])
+        order[:-1] = order[:-1].roll(1)
+        change = (self.run(self.x[:, order])[:, -1] - self.y[:, -1]).abs().max()
+        sees = bool(change > 1e-6 * (1 + self.y.abs().max()))
+        module, model = self.patient.module, self.meant.model
+        turns = turning(module, self.patient.tables, sees, model is not None)
+        if turns is not None and turns.declared and not sees:
+            self.extra.append("rotary-no-effect")
+        return {"turning": turns, "query_norms": query_norms(module), "model": model}
 
     def check_heads(self) -> None:
         """Raise unless the heads divide the width of a token."""
@@ -139,8 +172,8 @@ class Block:
                 f"Pick num_heads from {[h for h in range(1, self.e + 1) if self.e % h == 0]}."
             )
 
-    def feed(self, sources: list[Source]) -> tuple[Source, Source, str] | None:
-        """Find both layers of the feed-forward and their orientation."""
+    def feed(self, sources: list[Source]) -> Feed | None:
+        """Find the feed-forward: two layers, or three where one of them is a gate."""
         e = self.e
         ups, downs = [], []
         for source in sources:
@@ -152,30 +185,44 @@ class Block:
                     ups.append((source, form, o))
                 if o == e:
                     downs.append((source, form, i))
-        feeds = []
+        found = []
         for up, form, m in ups:
             for down, other, inner in downs:
-                if up is down or inner != m or form != other:
+                if up is down or inner not in (m, m / 2) or form != other:
                     continue
                 by_name = _feeds(up) and _feeds(down)
-                if m != e or by_name:
+                if (m != e and inner == m) or by_name:
                     beside = _beside(up, down, sources)
-                    feeds.append(((not by_name, beside), up, down, form))
-        feeds.sort(key=lambda feed: feed[0])
-        return feeds[0][1:] if feeds else None
+                    found.append(((not by_name, beside), up, down, form, inner < m))
+        if not found:
+            return None
+        _, up, down, form, packed = min(found, key=lambda one: one[0])
+        if packed:
+            sure = bool(re.search(r"gate_?up", up.name.lower()))
+            return Feed(up, down, form, Gate(None, sure))
+        return gated(up, down, form, sources)
 
-    def norms(self, called_only: bool = False) -> list[tuple[Tensor, Tensor, float | None]]:
+    def norms(self, called_only: bool = False) -> list[tuple[Tensor, Tensor | None, float | None]]:
         """Return weight, bias and eps of the norms, in the order in which they are called.
 
         Args:
             called_only: leave out those that are never called, unless none is.
         """
-        found: dict[nn.Module, tuple[Tensor, Tensor, float | None]] = {}
-        for part in self.patient.module.modules():
+        found: dict[nn.Module, tuple[Tensor, Tensor | None, float | None]] = {}
+        kinds: list[str] = []
+        for path, part in self.patient.module.named_modules():
             own = [p for p in part.parameters(recurse=False) if p.shape == (self.e,)]
-            if len(own) == 2 and not isinstance(part, nn.Linear | nn.MultiheadAttention):
-                eps = getattr(part, "eps", getattr(part, "variance_epsilon", None))
-                found[part] = (own[0], own[1], eps)
+            kind = type(part).__name__.lower()
+            alone = len(own) == 1 and re.search(r"norm|rms", f"{kind} {path.rpartition('.')[2]}")
+            if (len(own) != 2 and not alone) or re.search(r"(q|k|query|key)_?(layer)?norm", path):
+                continue
+            if not isinstance(part, nn.Linear | nn.MultiheadAttention):
+                eps = [getattr(part, name, None) for name in ("eps", "variance_epsilon", "epsilon")]
+                eps = next((value for value in eps if isinstance(value, float)), None)
+                bias = own[1] if len(own) == 2 else None
+                found[part] = (own[0], bias, eps)
+                kinds.append("rms" if "rms" in kind else "")
+        self.norm_kind = "rms" if kinds and all(kinds) else ""
         called: list[nn.Module] = []
         handles = [
             part.register_forward_pre_hook(lambda part, _: called.append(part)) for part in found
@@ -190,7 +237,8 @@ class Block:
 
     def unfed(self) -> Tensor:
         """Run the copy with a feed-forward that returns 0."""
-        parts = [self.down.weight] + ([] if self.down.bias is None else [self.down.bias])
+        down = self.fed.down
+        parts = [down.weight] + ([] if down.bias is None else [down.bias])
         before = [part.clone() for part in parts]
         for part in parts:
             part.zero_()
@@ -202,15 +250,17 @@ class Block:
 
     def search(self, parts: Parts) -> dict[tuple[str, ...], Found]:
         """Return the ways with the fewest mistakes that give the output."""
-        unfed = self.unfed()
+        unfed, reader = self.unfed(), parts.reader
+        setting = Setting(self.h, self.e, reader.d, getattr(reader, "g", None))
 
         def state(x: Tensor, silent: Tensor | None) -> State:
             causal = self.hides_future if self.causal is None else self.causal
             rule = Probe(x, x, causal=causal).causal_rule()
             return {
                 **UNKNOWN,
+                **parts.known,
                 **{"x": x, "parts": parts, "meant": self.meant, "stages": ATTENTION},
-                **{"setting": Setting(self.h, self.e, self.e // self.h), "causal": rule},
+                **{"setting": setting, "causal": rule},
                 **{"right": rule, "right_has_empty": has_empty(rule)},
                 **{"must_be_causal": self.causal is True, "near": self.near, "unfed": silent},
             }
@@ -256,6 +306,30 @@ def gap_between(made: Tensor, y: Tensor) -> float:
     return torch.where(both, 0.0, gap).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()
 
 
+def gated(up: Source, down: Source, form: str, sources: list[Source]) -> Feed:
+    """Return the feed-forward of two layers, with its gate if a third one stands beside them."""
+    where = up.name.rpartition(".")[0].rpartition(".")[0]
+    beside = [
+        source
+        for source in sources
+        if source is not up
+        and source is not down
+        and source.weight.shape == up.weight.shape
+        and form in source.forms
+        and source.role.rstrip("?") not in ("q", "k", "v", "o", "kv", "qkv", "kqv")
+        and source.name.rpartition(".")[0].rpartition(".")[0] == where
+    ]
+    if len(beside) != 1:
+        return Feed(up, down, form)
+    pair = [up, *beside]
+    named = [bool(re.search(r"gate|(^|[._])wg\b", source.name.lower())) for source in pair]
+    if named[0] is not named[1]:
+        gate, value = pair if named[0] else pair[::-1]
+        return Feed(value, down, form, Gate(gate, True))
+    gate, value = sorted(pair, key=lambda source: [s is source for s in sources].index(True))
+    return Feed(value, down, form, Gate(gate, False))
+
+
 def _beside(up: Source, down: Source, sources: list[Source]) -> int:
     """Return how many more matrices stand where the first one does: an attention has some."""
     where = up.name.rpartition(".")[0].rpartition(".")[0]
@@ -270,8 +344,9 @@ def _feeds(source: Source) -> bool:
     """Say whether a name speaks of a feed-forward."""
     name = source.name.lower()
     words = ("mlp", "ff", "feed", "fc1", "fc2", "linear1", "linear2", "pw", "intermediate")
+    words += ("gate_proj", "up_proj", "down_proj", "gate_up")
     return (
-        bool(re.search(r"w_?[12]\b", name))
+        bool(re.search(r"w_?([123]|12)\b", name))
         or any(word in name for word in words)
         or (name.endswith("output.dense.weight") and "attention" not in name)
     )

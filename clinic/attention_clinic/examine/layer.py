@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import ATTENTION
-from attention_clinic.bugs.blocks import ACTIVATIONS, Meant, Parts
+from attention_clinic.bugs.blocks import Meant, Parts
 from attention_clinic.bugs.decoder import LAYER, PLACES, RIGHT, Attending
+from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.bugs.masks import RULE, USE, has_empty
+from attention_clinic.engine.arguments import TABLES, Tables
 from attention_clinic.engine.crossing import Sides
 from attention_clinic.engine.forms import Form, Found, State, simplest, walk
 from attention_clinic.engine.patient import Patient, same
-from attention_clinic.engine.readings import Reader
-from attention_clinic.engine.weights import Source, joined_heads, sources_of
+from attention_clinic.engine.weights import Source, sources_of
 from attention_clinic.examine.block import Block, gap_between
 from attention_clinic.examine.mask_argument import allowed
 from attention_clinic.examine.matching import Probe
@@ -55,7 +56,13 @@ def mask_arguments(module: nn.Module) -> tuple[str | None, str | None]:
     return next(iter((*usual, *own)), None), next(iter(crossed), None)
 
 
-def called(module: nn.Module, x: Tensor, around: Around, sides: Sides | None) -> object:
+def called(
+    module: nn.Module,
+    x: Tensor,
+    around: Around,
+    sides: Sides | None,
+    tables: Tables | None = None,
+) -> object:
     """Call a block on tokens and on what stands around them, as its signature suggests."""
     context = around.context
     heads = next((m for m in module.modules() if isinstance(m, nn.MultiheadAttention)), None)
@@ -83,6 +90,9 @@ def called(module: nn.Module, x: Tensor, around: Around, sides: Sides | None) ->
                     shape = (x.shape[0], heads.num_heads, x.shape[1], keys.shape[1])
                     mask = mask.expand(shape).reshape(-1, *shape[2:])
             given[name] = mask
+    if tables is not None:
+        named = {n for n, p in parameters.items() if p.default in (p.empty, None)}
+        given |= {n: tables.value(n, x.shape[1], x.dtype) for n in named & TABLES}
     for name, parameter in parameters.items():
         needed = parameter.default is parameter.empty and name not in given
         if needed and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -135,10 +145,12 @@ class Layer(Block):
         if self.time_first:
             context = None if now.context is None else now.context.transpose(0, 1)
             turned = Around(context, now.mask, now.context_mask)
-            result = called(module, x.transpose(0, 1), turned, self.patient.sides)
+            result = called(
+                module, x.transpose(0, 1), turned, self.patient.sides, self.patient.tables
+            )
             result = result if isinstance(result, Tensor) else result[0]
             return result.transpose(0, 1)
-        return called(module, x, now, self.patient.sides)
+        return called(module, x, now, self.patient.sides, self.patient.tables)
 
     def parts(self, heard: set[str]) -> Parts | str:
         """Find feed-forward, norms and both attentions; return the name of what is missing."""
@@ -146,32 +158,26 @@ class Layer(Block):
         fed = self.feed(sources)
         if fed is None:
             return "feed-forward"
-        up, self.down, form = fed
-        rest = [s for s in sources if s is not up and s is not self.down]
-        self.check_heads()
+        self.fed = fed
+        rest = [s for s in sources if all(s is not own for own in fed.sources)]
         groups = self.groups(rest)
         if groups is None:
             return "two attentions"
-        self.held = {"feed": [up, self.down], **groups}
+        self.held = {"feed": fed.sources, **groups}
         self.attending = {}
         for kind, own in groups.items():
             width = self.around.context.shape[-1] if kind == "cross" else self.e
-            joined = joined_heads(own, self.h)
-            sizes = sorted({size for source in joined for size in source.weight.shape})
-            for inner in dict.fromkeys((self.e, *(s for s in sizes if s % self.h == 0))):
-                reader = Reader(joined, self.e, self.h, inner, self.e, context_dim=width)
-                readings = reader.readings()
-                if readings:
-                    break
-            else:
+            read = self.reader(own, width)
+            if read is None:
+                self.check_heads()
                 return f"projections of the {kind}-attention"
-            self.attending[kind] = Attending(reader, readings)
+            self.attending[kind] = Attending(*read)
         known = [name for name in ACTIVATIONS if name in heard]
         one = self.attending["self"]
         norms = self.norms(called_only=True)
         if len(norms) > len(self.kinds):
             return f"{len(self.kinds)} norms"
-        return Parts(norms, one.reader, one.readings, up, self.down, form, known)
+        return Parts(norms, one.reader, one.readings, fed, known, self.norm_kind, self.known())
 
     def groups(self, sources: list[Source]) -> dict[str, list[Source]] | None:
         """Tell the weights of both attentions apart, None when they cannot be told apart."""
@@ -219,7 +225,6 @@ class Layer(Block):
         return {
             **{"x": x, "stream": x, "context": context, "parts": parts, "meant": self.meant},
             **{"attending": self.attending, "right_kinds": self.kinds, "stages": ATTENTION},
-            "attention_begins": {},
             "rules": {
                 "self": {**free, "causal": rule, "right": rule, "right_has_empty": has_empty(rule)},
                 "cross": free,

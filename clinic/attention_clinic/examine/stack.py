@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS
-from attention_clinic.bugs.blocks import ACTIVATIONS, Meant
+from attention_clinic.bugs import BUGS, MODELS
+from attention_clinic.bugs.blocks import Meant
+from attention_clinic.bugs.feeds import ACTIVATIONS
+from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.patient import (
     Patient,
@@ -39,6 +41,7 @@ def diagnose_block(
     mask: Tensor | None = None,
     context: Tensor | tuple[int, int] | int | bool | None = None,
     context_mask: Tensor | None = None,
+    like: str | None = None,
 ) -> Report:
     """Compare a Transformer block, or a stack of them, with the course's own and name the mistakes.
 
@@ -57,6 +60,7 @@ def diagnose_block(
         context: for a decoder's block: the tokens that its cross-attention asks, as in `diagnose`;
             None gives a context to a block whose forward cannot do without.
         context_mask: of the context; True = may attend.
+        like: the model whose weights it is meant to hold, as in `diagnose`.
 
     Shape:
         x             (b, n, e)
@@ -82,7 +86,12 @@ def diagnose_block(
             f"diagnose_block: block must be an nn.Module, got {type(block).__name__}. "
             "Build it first and pass the object."
         )
-    meant = Meant(norm_first, activation, norm_eps)
+    if like not in (None, *MODELS):
+        raise ValueError(
+            f"diagnose_block: like must be one of {', '.join(MODELS)}, got like={like!r}. "
+            "Pass None to accept every variant."
+        )
+    meant = Meant(norm_first, activation, norm_eps, None if like is None else MODELS[like])
     said = Context.of("diagnose_block", context)
     with undisturbed():
         patient = Patient("diagnose_block", block, call)
@@ -104,8 +113,14 @@ def diagnose_block(
                 return stack.report()
             return _examined(patient, x, around, num_heads, meant, causal)
 
-        report = examined(patient)
-        if call is not None or report.healthy:
+        names = {} if call is not None else needed(block)
+        try:
+            report = examined(patient)
+        except ValueError:
+            if not names:
+                raise
+            report = _with_tables(block, names, num_heads, examined)
+        if call is not None or report.healthy or names:
             return report
         if said is not None and sides is not None and sides.guessed:
             turned = Patient("diagnose_block", block)
@@ -123,6 +138,30 @@ def diagnose_block(
                 found = explain([BUGS["batch-first"]], detail=detail)
                 return Report(report.name, False, (found,), checked=again.checked)
         return report
+
+
+def _with_tables(
+    block: nn.Module,
+    names: dict[str, bool],
+    num_heads: int,
+    examined: Callable[[Patient], Report],
+) -> Report:
+    """Examine a block that does not run without cosines and sines, as `diagnose` does."""
+    patient = Patient("diagnose_block", block)
+    reports: list[Report] = []
+    for tables in tables_for(names, head_widths(patient.module, num_heads)):
+        patient = Patient("diagnose_block", block)
+        patient.tables = tables
+        try:
+            reports.append(examined(patient))
+        except ValueError as error:
+            failed = error
+            continue
+        if reports[-1].healthy or reports[-1].explanations:
+            break
+    if not reports:
+        raise failed
+    return min(reports, key=lambda report: (not report.healthy, not report.explanations))
 
 
 def likelier(first: Report, second: Report) -> Report:

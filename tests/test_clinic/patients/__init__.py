@@ -13,6 +13,7 @@ from patients import (  # noqa: F401, each adds its patients
     losses,
     masks,
     modern,
+    modern_blocks,
     pairs,
     positions,
     strangers,
