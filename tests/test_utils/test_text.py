@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers import error_of
@@ -171,6 +171,8 @@ def test_the_special_ids_are_the_ones_of_this_file(pieces):
 
 @settings(tried, max_examples=200)
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁")))
+@example(" two  spaces ")
+@example("① ½ ﬁ</s>\n\x00")
 def test_any_text_comes_back_from_its_pieces(pieces, text):
     ids = pieces.encode(text)
     assert pieces.decode(ids) == text
