@@ -136,18 +136,18 @@ def one_head(heads: Callable[[int], int]) -> Callable[..., Tensor]:
 
 
 CROSS_MISTAKES = {
-    "heads-not-scaled": crossing(root=lambda h, d: 1.0),
+    "scores-not-divided": crossing(root=lambda h, d: 1.0),
     "scaled-by-token-width": crossing(root=lambda h, d: (h * d) ** 0.5),
     "scaled-without-root": crossing(root=lambda h, d: d),
     "scaled-by-number-of-heads": crossing(root=lambda h, d: h**0.5),
-    "multiplied-by-root": crossing(root=lambda h, d: d**-0.5),
+    "scores-multiplied": crossing(root=lambda h, d: d**-0.5),
     "only-one-head": [one_head(lambda h: 1), one_head(lambda h: h)],
     "queries-split-otherwise": crossing(split_queries="b n (d h) -> b h n d"),
     "every-hth-number": crossing(split="b n (d h) -> b h n d", join="b h n d -> b n (d h)"),
     "split-interleaved-join-not": crossing(split="b n (d h) -> b h n d"),
     "joined-interleaved": crossing(join="b h n d -> b n (d h)"),
     "heads-cut-from-memory": as_in_memory(),
-    "heads-softmax-over-queries": [
+    "softmax-over-queries": [
         crossing(weigh=lambda scores, real: masked(scores, real).softmax(dim=-2).nan_to_num()),
         crossing(weigh=lambda scores, real: masked(scores, real).softmax(dim=-2)),
     ],
