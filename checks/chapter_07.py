@@ -821,6 +821,8 @@ def repeated_edge(images: Tensor, columns: int) -> Tensor:
 class Trained(nn.Module):
     """A model in training mode, with much dropout, that notes how it is run."""
 
+    said = "model-in-training"
+
     def __init__(self, width: int, classes: int, case: Case):
         super().__init__()
         self.dropout, self.head = nn.Dropout(0.9), nn.Linear(width, classes)

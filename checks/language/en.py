@@ -1036,6 +1036,7 @@ CHAPTER_06 = {
 # ------------------------------------------------------------------------------------ chapter 07
 
 CHAPTER_07 = {
+    "model-in-training": "model in training mode",
     "linear-biases-missing": "the biases of the Linears are missing",
     "all-biases-missing": "the biases of the Linears and of the norms are missing",
     "norm-bias-missing": "a norm has a bias as well as a weight",
