@@ -643,6 +643,8 @@ def loss_of_the_paper(smoothed_loss) -> Message:
 class Watched(Transformer):
     """A Transformer that notes how many texts it encodes."""
 
+    said = "small-transformer"
+
     def __init__(self, **sizes: Any):
         super().__init__(**sizes)
         self.encoded: list[int] = []

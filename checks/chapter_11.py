@@ -424,6 +424,8 @@ def figures_of(ids: Tensor, figures: Vocabulary) -> list[str]:
 class Prompter(nn.Module):
     """Writes every number rightly, and rubbish after its END."""
 
+    said = "model-that-writes-on"
+
     def __init__(self, letters: Vocabulary, figures: Vocabulary):
         super().__init__()
         self.letters, self.figures = letters, figures

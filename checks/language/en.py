@@ -1538,6 +1538,7 @@ CHAPTER_09 = {
 # ------------------------------------------------------------------------------------ chapter 10
 
 CHAPTER_10 = {
+    "small-transformer": "small Transformer",
     "heads-cut-from-memory": "the heads are cut as the numbers lie in memory, so that a head gets "
     "numbers of several tokens: split the width, then move the axis",
     "queries-split-otherwise": "the queries are split into heads otherwise than the keys: each "
@@ -1652,6 +1653,7 @@ CHAPTER_10 = {
 # ------------------------------------------------------------------------------------ chapter 11
 
 CHAPTER_11 = {
+    "model-that-writes-on": "model that writes rubbish after its END",
     "goes-on-after-the-end": "a row that has written END goes on writing; it should get PADDING",
     "end-becomes-padding": "END itself is written over: a row is done after it, not with it",
     "filled-with-end": "a row that is done gets END again and again; it should get PADDING",
