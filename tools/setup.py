@@ -51,7 +51,7 @@ COMMANDS = {
         "try diagnose on all right and broken modules",
     ),
     "browser": ("browser", "tests/browser", "try all that moves in a real browser"),
-    "weights": ("lab", "resources/make_digits_model.py", "train the model in resources/ anew"),
+    "weights": ("lab", "resources/make_digits_model.py", "train the models in resources/ anew"),
     "study": ("lab", "resources/make_clinic_study.py", "train every bug of chapter 08 anew"),
     "photos": ("dev", "resources/make_test_images.py", "make resources/test_images.npy anew"),
     "drawings": ("lab", "img/make_drawings.py", "draw the pictures in img/ anew"),
@@ -269,6 +269,8 @@ def calls(command):
         return [["-m", "ruff", "check", "."], ["-m", "ruff", "format", "--check", "."]]
     if command == "browser":
         return [["-m", "pytest", "tests/browser", "-n", "2", "--dist", "loadfile", "-rs"]]
+    if command == "weights":
+        return [["resources/make_digits_model.py"], ["resources/make_drawing_model.py"]]
     return [[dict(COMMANDS, **INSTRUCTORS)[command][1]]]
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
-from einops import einsum
 from torch import Tensor
 
 from utils.shapes import check_positive, check_shape
@@ -129,7 +128,12 @@ class Grammar:
         check_shape("Grammar", "ids", ids, "b n", "One beginning alone is ids[None].")
         n = ids.shape[1]
         table = F.pad(self.ids, (0, max(0, n + 1 - self.ids.shape[1])))
-        return self._sum_up(ids, table[:, :n], table[:, 1 : n + 1], earlier=True)
+        agree = torch.ones(len(ids), len(table), dtype=torch.bool)  # (b, s)
+        places = []
+        for place in range(n):
+            agree = agree & (ids[:, place, None] == table[:, place])
+            places.append(self._add_up(agree, table[:, place + 1]))
+        return torch.stack(places, dim=1)
 
     def between(self, ids: Tensor) -> Tensor:
         """Return P(token at each place | all other tokens): (b, n) -> (b, n, v).
@@ -140,23 +144,22 @@ class Grammar:
         n = self.ids.shape[1]
         fix = f"Sentences are whole, with begin and end, and padded to {n}: rows of grammar.ids."
         check_shape("Grammar", "ids", ids, "b n", fix, n=n)
-        return self._sum_up(ids, self.ids, self.ids, earlier=False)
+        differ = [ids[:, place, None] != self.ids[:, place] for place in range(n)]  # (b, s) each
+        count = sum(one.long() for one in differ)
+        # they agree elsewhere, if all that differs is the token at this place
+        places = [
+            self._add_up(count == one, self.ids[:, place]) for place, one in enumerate(differ)
+        ]
+        return torch.stack(places, dim=1)
 
-    def _sum_up(self, ids: Tensor, seen: Tensor, asked: Tensor, earlier: bool) -> Tensor:
-        """Add up, for each place, the probabilities of the sentences that agree with `ids`."""
-        tokens = F.one_hot(asked, len(self.vocabulary)).double()  # (s, n, v)
-        parts = []
-        for part in ids.split(64):  # all at once would need a lot of memory
-            same = (part[:, None] == seen).long()  # (b, s, n)
-            if earlier:
-                agree = same.cumprod(dim=2)  # 1 as long as all tokens so far are the same
-            else:
-                others = same.sum(dim=2, keepdim=True) - same  # how many other tokens are the same
-                agree = (others == seen.shape[1] - 1).long()
-            weights = agree * self.probabilities[:, None]  # (b, s, n)
-            sums = einsum(weights, tokens, "b s n, s n v -> b n v")
-            parts.append(sums / sums.sum(dim=2, keepdim=True).clamp(min=1e-300))
-        return torch.cat(parts)
+    def _add_up(self, agree: Tensor, asked: Tensor) -> Tensor:
+        """Add up the probabilities of the sentences that agree (b, s), by their token asked (s,).
+
+        The result (b, v) is divided by its sum; it is 0 where no sentence agrees.
+        """
+        tokens = F.one_hot(asked, len(self.vocabulary)) * self.probabilities[:, None]  # (s, v)
+        sums = agree.to(tokens) @ tokens
+        return sums / sums.sum(dim=1, keepdim=True).clamp(min=1e-300)
 
 
 def load_grammar() -> Grammar:

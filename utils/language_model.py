@@ -1,12 +1,28 @@
 """One stack of blocks, two language models: GPT looks back, BERT looks both ways (chapter 12)."""
 
+import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from utils.attention import Cache
 from utils.encoder import Encoder
+from utils.images import resource
 from utils.masking import causal_mask, check_mask
 from utils.positions import TokenEmbedding
-from utils.shapes import check_positive
+from utils.shapes import check_positive, check_shape
+
+INK_LEVELS = 17  # ids 0 to 16 are levels of ink; 17 to 26 are the words for the digits 0 to 9
+ANY_DIGIT = 27  # a word that does not say which
+
+# what load_drawing_model() and resources/make_drawing_model.py build
+DRAWING_MODEL = {
+    "vocab_size": 28,
+    "embed_dim": 64,
+    "num_heads": 4,
+    "mlp_dim": 256,
+    "num_layers": 4,
+    "max_length": 64,
+}
 
 
 class LanguageModel(nn.Module):
@@ -56,7 +72,8 @@ class LanguageModel(nn.Module):
         super().__init__()
         check_positive("LanguageModel", vocab_size=vocab_size, max_length=max_length)
         self.num_heads, self.max_length, self.causal = num_heads, max_length, causal
-        self.embedding = TokenEmbedding(vocab_size, embed_dim, max_length)
+        # not scaled: so both tables begin with the spread 1 / sqrt(e), and the head's scores with 1
+        self.embedding = TokenEmbedding(vocab_size, embed_dim, max_length, scale=False)
         self.encoder = Encoder(num_layers, embed_dim, num_heads, mlp_dim, dropout)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         if tied:
@@ -78,3 +95,53 @@ class LanguageModel(nn.Module):
                 "Where tokens see what comes after them, earlier keys change with every new token."
             )
         return self.head(self.encoder(tokens, attn_mask, cache))
+
+
+def drawing_ids(images: Tensor, labels: Tensor | None = None) -> Tensor:
+    """Write digits as texts: a word for the digit, then its 64 pixels row by row.
+
+    Args:
+        images: digits of 8 x 8 pixels, as `load_digits` gives them.
+        labels: which digit each one is; None calls all of them "any digit".
+
+    Shape:
+        images  (b, 1, 8, 8), from 0 to 1
+        labels  (b,), integers
+        result  (b, 65), int64: `INK_LEVELS` + label or `ANY_DIGIT`, then levels of ink from 0 to 16
+
+    Raises:
+        ValueError: images of another shape, or not one label for each.
+
+    Source: chapter 12.
+    """
+    check_shape(
+        "drawing_ids", "images", images, "b c H W", "Take those of load_digits.", c=1, H=8, W=8
+    )
+    if labels is None:
+        words = torch.full((len(images),), ANY_DIGIT)
+    else:
+        check_shape("drawing_ids", "labels", labels, "b", "One for each image.", b=len(images))
+        words = INK_LEVELS + labels
+    ink = (images * (INK_LEVELS - 1)).round().long().flatten(1)  # (b, 64)
+    return torch.cat([words[:, None], ink], dim=1)
+
+
+def load_drawing_model() -> LanguageModel:
+    """Load the GPT that draws digits and ships with the course, in eval mode.
+
+    It was trained on `drawing_ids` of the training digits; one in five was called "any digit".
+
+    Shape:
+        ids     (b, n), n up to 64
+        result  (b, n, 28)
+
+    Raises:
+        ValueError: the file of weights is missing.
+
+    Source: resources/make_drawing_model.py; chapter 12.
+    """
+    model = LanguageModel(**DRAWING_MODEL)
+    weights = load_file(resource("drawing_model.safetensors"))
+    # one table for both ends, stored once
+    model.load_state_dict({**weights, "head.weight": weights["embedding.tokens.weight"]})
+    return model.eval()

@@ -1728,6 +1728,107 @@ CHAPTER_11 = {
 
 # ------------------------------------------------------------------------------------ chapter 12
 
+CHAPTER_12 = {
+    "all-places-counted": "all places are counted; only the hidden ones are asked for",
+    "blanks-divided-by-all-places": "the sum runs over the hidden places, but it is divided by "
+    "the number of all places",
+    "visible-places-counted": "the visible places are counted, and the hidden ones should be",
+    "blanks-shifted": "the targets are shifted: at a blank the model is asked for the token that "
+    "belongs there, not for the next one",
+    "blanks-shifted-back": "the targets are shifted by one place against the blanks: a blank is "
+    "asked for the token that belongs there",
+    "mean-of-text-means": "each text is averaged first, then the texts: a text with one blank "
+    "then counts as much as one with many; every blank counts the same",
+    "blanks-summed": "the surprises are summed, the mean is asked for",
+    "divided-by-texts": "the sum is divided by the number of texts, not by the number of blanks",
+    "loss-in-bits": "these are bits, nats are asked for: do not divide by log 2",
+    "blanks-softmax-twice": "the scores go through a softmax first, and the cross-entropy applies "
+    "it again",
+    "sign-missing": "the sign is wrong: a surprise is minus the log of a probability",
+    "scores-not-normalised": "the scores are taken as log-probabilities: log_softmax is missing",
+    "softmax-over-places": "the softmax runs over the places; it belongs over the vocabulary",
+    "masked-scores-as-zero": "scores of visible places are set to 0, and these places still "
+    "count: take the hidden ones out",
+    "text-in-nats": "these are nats: divide by log 2 for bits",
+    "padding-is-paid": "padding is paid for, too; it is no part of the text",
+    "padding-after-the-end-is-paid": "the first padding after each text is paid for: look at the "
+    "token that is asked for, not at the one before it",
+    "target-at-same-place": "the scores of a place are compared with the token that the model was "
+    "given there; they are for the next one",
+    "target-two-ahead": "the scores of a place are compared with the token two places further: "
+    "shifted twice",
+    "mean-instead-of-sum": "this is the mean of a token, the whole text is asked for",
+    "mean-over-all-places": "this is divided by the number of places; the whole text is asked for",
+    "log-probability-has-a-sign": "the sign is wrong: what something costs is minus the log of "
+    "its probability",
+    "all-texts-together": "all texts are added up; each text has its own number",
+    "mean-of-the-texts": "this is the mean of all texts; each text has its own number",
+    "entropy-instead": "this is the entropy of what the model says, whatever the text is; asked "
+    "for is what its own tokens cost",
+    "sum-over-texts": "the sum runs over the texts; it belongs over the places of each text",
+    "scores-summed": "the scores themselves are added up: log_softmax is missing",
+    "one-token-short": "the first token that is asked for, that at place 1, is left out",
+    "not-divided-by-what-is-left": "the rows do not sum to 1: divide by what is left",
+    "share-is-of-the-largest": "each probability is compared with the share itself; it is a share "
+    "of the largest probability",
+    "this-is-top-p": "this is top-p: it adds probabilities up until they reach the share",
+    "scores-are-compared": "the scores are compared with a share of the largest score; compare "
+    "probabilities",
+    "gpt-largest-of-all-rows": "the largest is that of all rows together; each row has its own",
+    "largest-over-the-texts": "the largest is taken over the texts; it belongs over the vocabulary",
+    "largest-over-the-places": "the largest is taken over the places; it belongs over the "
+    "vocabulary",
+    "keeps-the-unlikely": "it keeps the unlikely tokens and drops the others",
+    "softmax-of-probabilities": "a softmax is applied to probabilities: what was set to 0 comes "
+    "back; divide by the sum instead",
+    "cut-scores-set-to-zero": "the scores of dropped tokens are set to 0, and exp(0) is 1: -inf, "
+    "or cut the probabilities",
+    "nothing-cut": "nothing is cut: this is the softmax",
+    "divided-by-the-largest": "it is divided by the largest probability; divide by the sum of "
+    "what is left",
+    "divided-over-everything": "it is divided by the sum of everything; each row has its own sum",
+    "log-probabilities-returned": "these are logs of probabilities; the probabilities are asked "
+    "for",
+    "probabilities-with-one-minus": "the share that is dropped and the one that is kept are "
+    "exchanged: 1 - share",
+    "positions-start-again": "the positions of new tokens start at 0 again; they go on where the "
+    "cache ends",
+    "positions-one-too-far": "new tokens stand one place too far; the first one stands at "
+    "cache.length",
+    "positions-one-too-near": "new tokens stand one place too early; the first one stands at "
+    "cache.length",
+    "positions-after-the-part": "the positions begin behind the new tokens: cache.length was read "
+    "after it had grown, or the new tokens were added to it",
+    "new-tokens-see-all": "there is no mask: of several new tokens, the first sees those after it",
+    "first-part-sees-all": "the first part has no mask: its tokens see those after them",
+    "cache-is-not-used": "the cache is not handed on: every part is computed as a text of its own",
+    "earlier-tokens-hidden": "the mask hides the tokens in the cache",
+    "first-rows-of-the-mask": "these are the first rows of the causal mask; the rows of the new "
+    "tokens are the last ones",
+    "new-tokens-see-no-new-ones": "a new token sees the cache and itself, but not the new tokens "
+    "before it",
+    "mask-and-positions": "the positions start at 0 again, and there is no mask",
+    "scores-are-asked": "this is what the encoder returns; the head makes scores of it",
+    "last-norm-forgotten": "the norm after the last block is left out: call model.encoder itself",
+    "write-the-steps-of-forward": "write the steps yourself: embedding, mask, encoder, head",
+    "parts-and-whole-agree": "a text in parts, with a cache, has the scores of the whole text",
+    "words-begin-at-17": "the word for digit d has the id 17 + d: ids below 17 are levels of ink",
+    "words-one-further": "the words are one too far: the word for digit d has the id 17 + d",
+    "words-one-short": "the words are one too early: the word for digit d has the id 17 + d",
+    "one-word-for-all": "all columns are computed with the word for any digit",
+    "drawing-in-nats": "these are nats: divide by log 2 for bits",
+    "bits-a-pixel": "these are bits a pixel; the whole drawing is asked for",
+    "first-pixel-free": "the first pixel is left out: the word says something about it, too",
+    "pixel-asked-at-its-own-place": "each pixel is asked for at the place where the model was "
+    "given it; the place before it says what comes",
+    "digits-are-rows": "digits are rows and drawings columns; it should be the other way round",
+    "argmin-returned": "these are the digits that were read; the bits of all ten are asked for",
+    "argmax-returned": "these are the digits that cost most; the bits of all ten are asked for",
+    "softmax-returned": "these are probabilities of the ten words; the bits are asked for",
+    "drawings-added-up": "all drawings are added up; each has its own row",
+    "digits-backwards": "the digits run from 9 to 0",
+}
+
 # ------------------------------------------------------------------------------------ chapter 13
 
 

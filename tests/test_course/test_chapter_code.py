@@ -127,6 +127,14 @@ PAIRS = [
         "beam_search",
         lambda: (lambda ids: normal(5, 7).log_softmax(dim=-1)[ids[:, -1] % 5], 4, 2, 3, 6, 0.5),
     ),
+    Pair(
+        12,
+        "language_model",
+        "LanguageModel",
+        lambda: (torch.arange(14).reshape(2, 7),),
+        {**BLOCK, "num_layers": 3, "vocab_size": 17, "max_length": 9},
+    ),
+    Pair(12, "generation", "next_probabilities", lambda: (normal(3, 5, 9), 0.7, 4, 0.8)),
 ]
 # Training and pictures are tools; a chapter may write its own loop.
 FILES = [name for group in course().utils for name in group if name not in ("training", "draw")]
