@@ -12,10 +12,10 @@ RUN = @command -v $(PYTHON) >/dev/null || { echo 'make: there is no $(PYTHON). I
 	$(PYTHON) tools/setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test progress update refresh readme lint bench clinic browser weights study photos drawings clean
+.PHONY: help lab test progress update refresh readme lint bench clinic browser weights study parts photos drawings clean
 
 # lab: ARGS="--no-browser --port 8899" passes options on
-help lab test progress readme lint bench clinic browser weights study photos drawings clean:
+help lab test progress readme lint bench clinic browser weights study parts photos drawings clean:
 	$(RUN) $@ $(ARGS)
 
 # NB=03 for one chapter, NB="03 04" for some

@@ -1376,6 +1376,83 @@ def draw_transformer() -> Drawing:
     return d
 
 
+# --- the modern decoder --------------------------------------------------------------------------
+
+
+class Side(NamedTuple):
+    """One of the two decoders that are compared."""
+
+    x: float
+    name: str
+    chapter: str
+    start: str
+    parts: tuple[str, str, str, str]
+    key_heads: int
+    end: tuple[str, str]
+    notes: tuple[str, ...]
+
+
+def draw_modern_decoder() -> Drawing:
+    alt = (
+        "Two blocks side by side, the residual stream x as a straight thick line from top to "
+        "bottom, and beside it on branches what is computed and added. GPT-2, chapter 12: "
+        "positions are added to the tokens; LayerNorm and attention, in which each of 6 heads of "
+        "queries has a head of keys of its own; LayerNorm and feed-forward; at the end a "
+        "LayerNorm, and one table serves embedding and scores. Llama and Qwen: nothing is added "
+        "to the tokens; RMSNorm and attention, in which queries and keys are turned by their "
+        "positions and 6 heads of queries share 2 heads of keys; RMSNorm and a gated "
+        "feed-forward; at the end an RMSNorm, and the scores have a table of their own."
+    )
+    d = Drawing("modern_decoder", 806, "From GPT-2 to Llama and Qwen", alt)
+    d.heading(
+        "From GPT-2 to Llama and Qwen", "The stream x stays; what stands beside it is exchanged."
+    )
+    sides = [
+        Side(32, "GPT-2", "chapter 12", "tokens + positions",
+             ("LayerNorm", "attention", "LayerNorm", "feed-forward"), 6,
+             ("LayerNorm", "scores: same table"),
+             ("each head of queries has keys of its own", "biases everywhere")),
+        Side(494, "Llama, Qwen", "chapter 13", "tokens",
+             ("RMSNorm", "attention, turned", "RMSNorm", "gated feed-forward"), 2,
+             ("RMSNorm", "scores: own table"),
+             ("heads of queries share heads of keys", "biases nearly nowhere")),
+    ]  # fmt: skip
+    for side in sides:
+        x, stream = side.x, side.x + 92
+        d.rect(x, 94, 434, 688, WHITE, EDGE, 1.5, 12)
+        d.text(x + 20, 124, side.name, size=18, bold=True)
+        d.text(x + 414, 124, side.chapter, anchor="end", fill=MUTED, room=170)
+        d.box(x + 20, 142, 226, 38, (side.start,), learned=True)
+        d.arrow([(stream, 180), (stream, 604)], 7, DARK)
+        d.text(stream - 14, 204, "x", mono=True, bold=True, size=18, anchor="end")
+        end, _ = draw_branch(d, stream, 204, side.parts[:2])
+        draw_branch(d, stream, end + 40, side.parts[2:])
+        d.box(x + 20, 604, 144, 38, (side.end[0],), learned=True)
+        d.arrow([(x + 164, 623), (x + 190, 623)], 2.5)
+        d.box(x + 190, 604, 218, 38, (side.end[1],), learned=True)
+        # heads of queries above heads of keys, beside the attention
+        draw_shared_heads(d, x + 20, 668, side.key_heads)
+        for index, line in enumerate(side.notes):
+            d.text(x + 20, 746 + 24 * index, line, fill=MUTED, room=400)
+    return d
+
+
+def draw_shared_heads(d: Drawing, x: float, y: float, key_heads: int, heads: int = 6) -> None:
+    """Draw 6 heads of queries, and below them the heads of keys that they read."""
+    step, side = 30, 18
+    d.text(x + heads * step + 12, y + 14, "heads of queries", fill=MUTED)
+    d.text(x + heads * step + 12, y + 44, "heads of keys", fill=MUTED)
+    each = heads // key_heads
+    for head in range(heads):
+        middle = x + head * step + side / 2
+        d.rect(x + head * step, y, side, side, LIGHT)
+        group = head // each
+        to = x + (group * each + (each - 1) / 2) * step + side / 2
+        d.line([(middle, y + side), (to, y + 30)], 1.5)
+    for group in range(key_heads):
+        d.rect(x + (group * each + (each - 1) / 2) * step, y + 30, side, side, DARK)
+
+
 # --- everything ----------------------------------------------------------------------------------
 
 USED_IN = {
@@ -1387,6 +1464,7 @@ USED_IN = {
     "masks": "05 masking",
     "norm_order": "06 feed_forward_and_residual",
     "transformer": "10 decoder",
+    "modern_decoder": "13 modern_decoder",
     "ledger_text": "README, 10 decoder",
     "house": "README, for contributors",
 }
@@ -1396,7 +1474,8 @@ def drawings() -> list[Drawing]:
     """Return all drawings in the order of the table."""
     return [
         draw_ledger(), draw_encoder(), draw_patchify(), draw_heads(), draw_attention_head(),
-        draw_masks(), draw_norm_order(), draw_transformer(), draw_text_ledger(), draw_house(),
+        draw_masks(), draw_norm_order(), draw_transformer(), draw_modern_decoder(),
+        draw_text_ledger(), draw_house(),
     ]  # fmt: skip
 
 

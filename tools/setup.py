@@ -53,6 +53,7 @@ COMMANDS = {
     "browser": ("browser", "tests/browser", "try all that moves in a real browser"),
     "weights": ("lab", "resources/make_digits_model.py", "train the models in resources/ anew"),
     "study": ("lab", "resources/make_clinic_study.py", "train every bug of chapter 08 anew"),
+    "parts": ("lab", "resources/make_modern_study.py", "train the parts of chapter 13 anew"),
     "photos": ("dev", "resources/make_test_images.py", "make resources/test_images.npy anew"),
     "drawings": ("lab", "img/make_drawings.py", "draw the pictures in img/ anew"),
     "clean": ("", "", "remove .venv and caches; notebooks and data stay"),
@@ -66,7 +67,7 @@ INSTRUCTORS = {
 }
 
 # One thread for each of two processes: with more they get in each other's way and take far longer.
-ONE_THREAD = ("test", "refresh", "weights", "study", "clinic", "mutants", "browser")
+ONE_THREAD = ("test", "refresh", "weights", "study", "parts", "clinic", "mutants", "browser")
 OFFLINE = ("test", "refresh", "bench", "clinic", "browser")
 
 # No question about news, no look for updates: after the installation the course needs no network.

@@ -1831,6 +1831,80 @@ CHAPTER_12 = {
 
 # ------------------------------------------------------------------------------------ chapter 13
 
+CHAPTER_13 = {
+    "numbers-in-cache": "the number that the cache holds",
+    "keys-and-values-are-kept": "keys and values are kept, both",
+    "every-layer-keeps": "that is one layer, and each of the 5 keeps its own",
+    "every-layer-keeps-both": "that is the keys of one layer; each of the 5 keeps keys and values",
+    "every-text-keeps": "that is one text, and there are 3",
+    "every-token-keeps": "that is one token of each text, and each text has 11",
+    "queries-are-not-kept": "queries are not kept: only the heads of keys and values count",
+    "shapes-and-cache-right": "the layer gives these shapes, and 5 layers keep so many numbers",
+    "gate-and-value-exchanged": "gate and value are exchanged: the first rows make the gate, and "
+    "only the gate is bent",
+    "both-are-bent": "gate and value are both bent; only the gate is",
+    "nothing-is-bent": "nothing is bent: the gate goes through the activation function",
+    "product-is-bent": "the product is bent; the gate alone is, before it is multiplied",
+    "gate-is-added": "the gate is added to the value; it multiplies",
+    "value-is-missing": "only the gate comes through: multiply it by the value",
+    "gate-is-missing": "only the value comes through: multiply it by the bent gate",
+    "bend-is-always-silu": "it bends with SiLU, whatever bend was given",
+    "bend-is-always-sigmoid": "it bends with the sigmoid, whatever bend was given",
+    "gate-times-itself": "the gate is multiplied in twice: bend(gate) * value is enough",
+    "rows-taken-in-turn": "gate and value take the rows in turn; the first m rows are the gate, "
+    "the last m the value",
+    "turns-neighbours": "it turns neighbours, 2p and 2p + 1; pairs by halves are p and p + r/2",
+    "turns-backwards": "it turns the other way: the first of a pair is x cos - y sin",
+    "turns-halves-by-angles-of-neighbours": "the pairs are halves, but the angles are laid out for "
+    "neighbours: both numbers of a pair turn by one angle",
+    "turns-whole-head": "it turns all d numbers; only the first r are turned",
+    "turns-last-numbers": "it turns the last r numbers; the first r are asked for",
+    "rest-is-lost": "the numbers behind the first r are missing: they come back unchanged",
+    "exponent-without-two": "the exponent is -p/r; it is -2p/r, so that the last pair comes close "
+    "to 1/base",
+    "exponent-over-all-numbers": "the exponent is divided by d; of r numbers it is -2p/r",
+    "speeds-grow": "the speeds grow with the pair: the exponent has a minus sign",
+    "base-is-fixed": "the base is 10,000, whatever was given",
+    "one-speed-for-all": "all pairs turn at one speed: pair p turns by base^(-2p/r)",
+    "positions-start-at-one": "it adds 1 to the positions; they are right as they are given",
+    "positions-not-used": "it counts positions itself, from 0 on; each token has the one given",
+    "positions-of-first-text": "all texts are turned by the positions of the first",
+    "converts-to-halves": "it converts the other way, from neighbours to halves",
+    "norm-is-forgotten": "the weight of the norm comes back as it was, and it multiplies numbers "
+    "that now lie elsewhere",
+    "keys-are-forgotten": "the keys come back as they were",
+    "queries-are-forgotten": "the queries come back as they were",
+    "norm-converted-the-other-way": "the weight of the norm is converted the other way",
+    "heads-not-told-apart": "the rows are sorted as if all were one head: sort them inside each",
+    "heads-exchanged-in-conversion": "h and g are exchanged: h counts the heads of queries, g "
+    "those of keys",
+    "columns-are-sorted": "the columns are sorted; a number of a query is made by a row",
+    "heads-tiled": "the heads of keys are still put down 0 1 2 0 1 2: neighbouring heads of "
+    "queries share one, 0 0 1 1 2 2",
+    "keys-tiled": "the keys are still put down 0 1 2 0 1 2, and only the values 0 0 1 1 2 2",
+    "values-tiled": "the values are still put down 0 1 2 0 1 2, and only the keys 0 0 1 1 2 2",
+    "first-head-for-all": "all heads of queries read the first head of keys",
+    "last-head-for-all": "all heads of queries read the last head of keys",
+    "mean-of-heads": "all heads of queries read the mean of the heads of keys",
+    "groups-in-reverse": "the groups are in reverse: the first heads of queries read the first "
+    "head of keys",
+    "joined-in-other-order": "attention is right, but the heads are joined in another order",
+    "all-pairs-slower": "all pairs are slower: those that turned often enough keep their speed",
+    "no-pair-slower": "no pair is slower",
+    "share-outside-0-and-1": "the share that is kept leaves 0 to 1: below and above it stays there",
+    "share-not-below-0": "the share that is kept falls below 0 for slow pairs: it stays at 0",
+    "share-not-above-1": "the share that is kept rises above 1 for fast pairs: it stays at 1",
+    "share-turned-around": "kept and divided are exchanged: fast pairs keep their speed",
+    "no-pairs-between": "every pair above low is kept; between low and high it is a mixture",
+    "no-pairs-between-high": "every pair below high is divided; between low and high it is a "
+    "mixture",
+    "between-not-treated": "the pairs between low and high keep their speed; they get a mixture",
+    "wavelength-without-2-pi": "the wavelength is 1 / speed; a whole turn is 2 pi",
+    "multiplied-by-factor": "slow pairs are multiplied by factor; they are divided by it",
+    "wavelengths-are-mixed": "between low and high the wavelengths are mixed; the speeds are",
+    "returns-wavelengths": "it returns wavelengths; speeds are asked for",
+}
+
 
 def _joined(*parts: dict[str, str]) -> dict[str, str]:
     """Join the parts; an id stands in one of them only."""

@@ -74,6 +74,14 @@ def translated() -> tuple[Tensor, ...]:
     return sources, targets, torch.arange(7) < lengths, torch.arange(6) < lengths - 1
 
 
+GROUPED = {"embed_dim": 30, "num_heads": 6, "num_kv_heads": 3, "head_dim": 8}
+
+
+def turned_tokens() -> tuple[Any, ...]:
+    """Tokens, a causal mask and positions that do not begin at 0."""
+    return normal(2, 7, 30), torch.ones(7, 7, dtype=torch.bool).tril(), torch.arange(3, 10)
+
+
 # Sizes are all different, so that swapped axes cannot agree by accident. Every name here must be
 # defined by its chapter; when a chapter defines another name of utils, a test below says so.
 PAIRS = [
@@ -135,6 +143,31 @@ PAIRS = [
         {**BLOCK, "num_layers": 3, "vocab_size": 17, "max_length": 9},
     ),
     Pair(12, "generation", "next_probabilities", lambda: (normal(3, 5, 9), 0.7, 4, 0.8)),
+    Pair(13, "modern_decoder", "RMSNorm", lambda: (normal(2, 7, 30),), {"width": 30}),
+    Pair(
+        13,
+        "modern_decoder",
+        "GatedFeedForward",
+        lambda: (normal(2, 7, 30),),
+        {"embed_dim": 30, "mlp_dim": 44},
+    ),
+    Pair(13, "modern_decoder", "rotate", lambda: (normal(2, 3, 7, 8), torch.arange(7), 50.0)),
+    Pair(13, "modern_decoder", "GroupedQueryAttention", turned_tokens, GROUPED),
+    Pair(
+        13,
+        "modern_decoder",
+        "GroupedQueryAttention",
+        turned_tokens,
+        {**GROUPED, "bias": True, "qk_norm": True},
+    ),
+    Pair(13, "modern_decoder", "ModernBlock", turned_tokens, {**GROUPED, "mlp_dim": 44}),
+    Pair(
+        13,
+        "modern_decoder",
+        "ModernDecoder",
+        lambda: (torch.arange(14).view(2, 7),),
+        {**GROUPED, "mlp_dim": 44, "vocab_size": 17, "num_layers": 3, "qk_norm": True},
+    ),
 ]
 # Training and pictures are tools; a chapter may write its own loop.
 FILES = [name for group in course().utils for name in group if name not in ("training", "draw")]

@@ -7,7 +7,9 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from checks.chapter_13 import long_speeds
 from helpers import CLOSE, error_of, random, randomise
 from utils.attention import MultiHeadAttention
 from utils.generation import KeyValueCache, generate
@@ -277,6 +279,26 @@ def test_norms_of_queries_and_keys_bound_the_scores():
         layer.k_proj.weight *= 1000
         torch.testing.assert_close(layer(x), before, rtol=1e-3, atol=1e-3)
     assert layer.q_norm.weight.shape == layer.k_norm.weight.shape == (D,)
+
+
+def test_the_speeds_of_exercise_6_are_those_of_transformers():
+    speeds = 10_000.0 ** (-torch.arange(0, 64, 2) / 64)
+    config = transformers.LlamaConfig(
+        head_dim=64,
+        max_position_embeddings=512,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 10_000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 512,
+        },
+    )
+    theirs = LlamaRotaryEmbedding(config).inv_freq
+    ours = long_speeds(speeds, 8.0, 1.0, 4.0, 512)
+    torch.testing.assert_close(ours, theirs, **CLOSE)
+    assert 0 < int((ours == speeds).sum()) < 32 and (ours[-1] == speeds[-1] / 8).all()
 
 
 # --- properties of the whole

@@ -1,0 +1,380 @@
+"""Answers to the exercises of chapter 13, right and wrong."""
+
+from exercise_bank import Bank, code, swap
+
+GATE = "(bend(gate) * value) @ narrow.T"
+SPEEDS = "base ** (-torch.arange(0, r, 2, dtype=x.dtype) / r)"
+SHARED = 'repeat(heads, "b g n d -> b (g r) n d", r=r)'
+MIX = "share * speeds + (1 - share) * speeds / factor"
+
+
+def gated(line, *, says=""):
+    """The function of 13.2 that makes something else of gate and value."""
+    return swap(GATE, line, says=says)
+
+
+def shared(line, *, says=""):
+    """The layer of 13.5 that repeats its heads otherwise."""
+    return swap(SHARED, line, says=says)
+
+
+BANK = {
+    "13.1": Bank(
+        wrong=[
+            swap("(16, 40)", "(40, 16)", says="right sizes in another order"),
+            swap("(16, 40)", "(48, 40)", says="look at gd"),
+            swap("(3, 6, 11, 8)", "(3, 11, 6, 8)", says="right sizes in another order"),
+            swap("(3, 2, 11, 8)", "(3, 6, 11, 8)", says="look at g"),
+            swap("(3, 2, 11, 8)", "(3, 11, 16)", says="needs 4 axes"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "5 * 3 * 2 * 11 * 8", says="keys and values are kept"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 3 * 2 * 11 * 8", says="that is one layer"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "3 * 2 * 11 * 8", says="the keys of one layer"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 5 * 2 * 11 * 8", says="that is one text"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 5 * 3 * 6 * 11 * 8", says="queries are not kept"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 5 * 3 * 2 * 8", says="one token of each text"),
+        ],
+        right=[
+            swap("(16, 40)", "torch.Size([2 * 8, 40])"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "torch.tensor(5280.0)"),
+        ],
+    ),
+    "13.2": Bank(
+        wrong=[
+            gated("(gate * bend(value)) @ narrow.T", says="gate and value are exchanged"),
+            gated("(bend(gate) * bend(value)) @ narrow.T", says="only the gate is"),
+            gated("(gate * value) @ narrow.T", says="nothing is bent"),
+            gated("bend(gate * value) @ narrow.T", says="the product is bent"),
+            gated("(bend(gate) + value) @ narrow.T", says="it multiplies"),
+            gated("bend(gate) @ narrow.T", says="only the gate comes through"),
+            gated("value @ narrow.T", says="only the value comes through"),
+            gated("(F.silu(gate) * value) @ narrow.T", says="whatever bend was given"),
+            gated("(torch.sigmoid(gate) * value) @ narrow.T", says="it bends with the sigmoid"),
+            gated("(gate * bend(gate) * value) @ narrow.T", says="multiplied in twice"),
+            swap(".chunk(2, dim=-1)", ".chunk(2, dim=1)", says=" "),
+            code(
+                """
+                def gated(x, wide, narrow, bend):
+                    inner = x @ wide.T
+                    return (bend(inner[..., 0::2]) * inner[..., 1::2]) @ narrow.T
+                """,
+                says="take the rows in turn",
+            ),
+            gated("(bend(gate.detach()) * value) @ narrow.T", says="gradient"),
+        ],
+        right=[
+            code(
+                """
+                def gated(x, wide, narrow, bend):
+                    m = wide.shape[0] // 2
+                    gate, value = F.linear(x, wide[:m]), F.linear(x, wide[m:])
+                    return F.linear(value * bend(gate), narrow)
+                """
+            ),
+            code(
+                """
+                def gated(x, wide, narrow, bend):
+                    inner = torch.einsum("bne,ke->bnk", x, wide)
+                    gate, value = inner.split(narrow.shape[1], dim=-1)
+                    return torch.einsum("bnm,em->bne", bend(gate) * value, narrow)
+                """
+            ),
+        ],
+    ),
+    "13.3": Bank(
+        wrong=[
+            code(
+                """
+                def rotate_part(x, positions, r, base):
+                    speeds = base ** (-torch.arange(0, r, 2, dtype=x.dtype) / r)
+                    angles = positions[:, None, :, None] * speeds
+                    first, second, rest = x[..., 0:r:2], x[..., 1:r:2], x[..., r:]
+                    turned = torch.stack(
+                        [
+                            first * angles.cos() - second * angles.sin(),
+                            first * angles.sin() + second * angles.cos(),
+                        ],
+                        dim=-1,
+                    )
+                    return torch.cat([turned.flatten(-2), rest], dim=-1)
+                """,
+                says="it turns neighbours",
+            ),
+            code(
+                """
+                def rotate_part(x, positions, r, base):
+                    speeds = base ** (-torch.arange(0, r, 2, dtype=x.dtype) / r)
+                    angles = (positions[:, None, :, None] * speeds).repeat_interleave(2, -1)
+                    part, rest = x[..., :r], x[..., r:]
+                    first, second = part.chunk(2, dim=-1)
+                    other = torch.cat([-second, first], dim=-1)
+                    return torch.cat([part * angles.cos() + other * angles.sin(), rest], -1)
+                """,
+                says="laid out for neighbours",
+            ),
+            code(
+                """
+                def rotate_part(x, positions, r, base):
+                    r = x.shape[-1]
+                    speeds = base ** (-torch.arange(0, r, 2, dtype=x.dtype) / r)
+                    angles = positions[:, None, :, None] * speeds
+                    first, second = x.chunk(2, dim=-1)
+                    return torch.cat(
+                        [
+                            first * angles.cos() - second * angles.sin(),
+                            first * angles.sin() + second * angles.cos(),
+                        ],
+                        dim=-1,
+                    )
+                """,
+                says="it turns all d numbers",
+            ),
+            swap("torch.cat([*turned, rest]", "torch.cat(turned", says="r are missing"),
+            swap(SPEEDS, SPEEDS.replace("/ r)", "/ x.shape[-1])"), says="divided by d"),
+            swap(SPEEDS, SPEEDS.replace("0, r, 2", "r // 2"), says="the exponent is -p/r"),
+            swap(SPEEDS, SPEEDS.replace("(-torch", "(torch"), says="has a minus sign"),
+            swap(SPEEDS, SPEEDS.replace("base", "10_000.0"), says="whatever was given"),
+            swap("positions[:, None", "(positions + 1)[:, None", says="adds 1 to the positions"),
+            swap("positions[:, None", "positions[:1, None", says="the positions of the first"),
+            swap(
+                "first * angles.cos() - second * angles.sin(),\n"
+                "        first * angles.sin() + second * angles.cos()",
+                "first * angles.cos() + second * angles.sin(),\n"
+                "        second * angles.cos() - first * angles.sin()",
+                says="it turns the other way",
+            ),
+            swap(
+                "positions[:, None, :, None]",
+                "torch.arange(x.shape[2])[None, None, :, None]",
+                says="counts positions itself",
+            ),
+            swap(
+                "x[..., : r // 2], x[..., r // 2 : r], x[..., r:]",
+                "x[..., -r : -r // 2], x[..., -r // 2 :], x[..., :-r]",
+                says=" ",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def rotate_part(x, positions, r, base):
+                    pairs = torch.arange(r // 2, dtype=x.dtype)
+                    speeds = base ** (-2 * pairs / r)
+                    angles = torch.einsum("bn,p->bnp", positions.to(x.dtype), speeds)
+                    angles = torch.cat([angles, angles], dim=-1)[:, None]
+                    part = x[..., :r]
+                    other = torch.cat([-part[..., r // 2 :], part[..., : r // 2]], dim=-1)
+                    return torch.cat([part * angles.cos() + other * angles.sin(), x[..., r:]], -1)
+                """
+            ),
+            code(
+                """
+                def rotate_part(x, positions, r, base):
+                    speeds = 1 / base ** (torch.arange(0, r, 2, dtype=x.dtype) / r)
+                    angles = positions[:, None, :, None] * speeds
+                    arrows = torch.complex(x[..., : r // 2], x[..., r // 2 : r].contiguous())
+                    arrows = arrows * torch.polar(torch.ones_like(angles), angles)
+                    return torch.cat([arrows.real, arrows.imag, x[..., r:]], dim=-1)
+                """
+            ),
+        ],
+    ),
+    "13.4": Bank(
+        wrong=[
+            swap(
+                'two p) e -> (h p two) e", h=h',
+                'two p) e -> (h p two) e", h=1',
+                says="the values are not",
+            ),
+            code(
+                """
+                def to_neighbours(q_weight, k_weight, norm_weight, h, g):
+                    q_weight = rearrange(q_weight, "(h p two) e -> (h two p) e", h=h, two=2)
+                    k_weight = rearrange(k_weight, "(g p two) e -> (g two p) e", g=g, two=2)
+                    return q_weight, k_weight, rearrange(norm_weight, "(p two) -> (two p)", two=2)
+                """,
+                says="it converts the other way",
+            ),
+            swap(
+                'rearrange(norm_weight, "(two p) -> (p two)", two=2)',
+                "norm_weight",
+                says="the weight of the norm comes back as it was",
+            ),
+            swap(
+                'k_weight = rearrange(k_weight, "(g two p) e -> (g p two) e", g=g, two=2)\n',
+                "k_weight = k_weight * 1\n",
+                says="the keys come back as they were",
+            ),
+            swap(
+                'q_weight = rearrange(q_weight, "(h two p) e -> (h p two) e", h=h, two=2)\n',
+                "q_weight = q_weight * 1\n",
+                says="the queries come back as they were",
+            ),
+            swap('"(two p) -> (p two)"', '"(p two) -> (two p)"', says="converted the other way"),
+            code(
+                """
+                def to_neighbours(q_weight, k_weight, norm_weight, h, g):
+                    def one(rows):
+                        first, second = rows.chunk(2)
+                        return torch.stack([first, second], dim=1).flatten(0, 1)
+
+                    return one(q_weight), one(k_weight), one(norm_weight)
+                """,
+                says="as if all were one head",
+            ),
+            code(
+                """
+                def to_neighbours(q_weight, k_weight, norm_weight, h, g):
+                    def columns(rows):
+                        return rearrange(rows, "k (two p) -> k (p two)", two=2)
+
+                    norm_weight = rearrange(norm_weight, "(two p) -> (p two)", two=2)
+                    return columns(q_weight), columns(k_weight), norm_weight
+                """,
+                says="the columns are sorted",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def to_neighbours(q_weight, k_weight, norm_weight, h, g):
+                    def one(rows, heads):
+                        rows = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2)
+                        return rows.flatten(0, 2)
+
+                    return one(q_weight, h), one(k_weight, g), one(norm_weight, 1)
+                """
+            ),
+            code(
+                """
+                def to_neighbours(q_weight, k_weight, norm_weight, h, g):
+                    d = len(norm_weight)
+                    order = torch.arange(d).view(2, d // 2).T.flatten()
+                    in_q = torch.cat([order + d * head for head in range(h)])
+                    in_k = torch.cat([order + d * head for head in range(g)])
+                    return q_weight[in_q], k_weight[in_k], norm_weight[order]
+                """
+            ),
+        ],
+    ),
+    "13.5": Bank(
+        wrong=[
+            shared("heads.repeat(1, r, 1, 1)", says="still put down 0 1 2 0 1 2"),
+            shared('repeat(heads, "b g n d -> b (r g) n d", r=r)', says="0 0 1 1 2 2"),
+            shared("heads[:, :1].expand(-1, self.h, -1, -1)", says="read the first head of keys"),
+            shared("heads[:, -1:].expand(-1, self.h, -1, -1)", says="read the last head of keys"),
+            shared(
+                "heads.mean(dim=1, keepdim=True).expand(-1, self.h, -1, -1)",
+                says="the mean of the heads",
+            ),
+            shared("heads.flip(1).repeat_interleave(r, dim=1)", says="the groups are in reverse"),
+            swap(
+                f"k, v = ({SHARED} for heads in (k, v))",
+                "k, v = k.repeat_interleave(r, dim=1), v.repeat(1, r, 1, 1)",
+                says="the values are still put down",
+            ),
+            swap(
+                f"k, v = ({SHARED} for heads in (k, v))",
+                "k, v = k.repeat(1, r, 1, 1), v.repeat_interleave(r, dim=1)",
+                says="the keys are still put down",
+            ),
+            swap('"b h n d -> b n (h d)"))', '"b h n d -> b n (d h)"))', says="values are not"),
+            code(
+                """
+                class Healthy(Sick):
+                    def forward(self, x):
+                        q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.h)
+                        k = rearrange(self.k_proj(x), "b n (g d) -> b g n d", g=self.g)
+                        v = rearrange(self.v_proj(x), "b n (g d) -> b g n d", g=self.g)
+                        mixed = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+                        g = self.g
+                        return self.out_proj(rearrange(mixed, "b (g r) n d -> b n (r g d)", g=g))
+                """,
+                says="joined in another order",
+            ),
+        ],
+        right=[
+            shared("heads.repeat_interleave(r, dim=1)"),
+            code(
+                """
+                class Healthy(Sick):
+                    def forward(self, x):
+                        q = rearrange(self.q_proj(x), "b n (h d) -> b h n d", h=self.h)
+                        k = rearrange(self.k_proj(x), "b n (g d) -> b g n d", g=self.g)
+                        v = rearrange(self.v_proj(x), "b n (g d) -> b g n d", g=self.g)
+                        mixed = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+                        return self.out_proj(rearrange(mixed, "b h n d -> b n (h d)"))
+                """
+            ),
+            code(
+                """
+                class Healthy(Sick):
+                    def forward(self, x):
+                        r = self.h // self.g
+                        q = rearrange(self.q_proj(x), "b n (g r d) -> b g r n d", g=self.g, r=r)
+                        k = rearrange(self.k_proj(x), "b n (g d) -> b g 1 n d", g=self.g)
+                        v = rearrange(self.v_proj(x), "b n (g d) -> b g 1 n d", g=self.g)
+                        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
+                        return self.out_proj(rearrange(weights @ v, "b g r n d -> b n (g r d)"))
+                """
+            ),
+        ],
+    ),
+    "13.6": Bank(
+        wrong=[
+            swap(MIX, "speeds / factor", says="all pairs are slower"),
+            swap(MIX, "speeds * 1", says="no pair is slower"),
+            swap("    share = share.clamp(0, 1)\n", "", says="leaves 0 to 1"),
+            swap("share.clamp(0, 1)", "share.clamp(max=1)", says="falls below 0"),
+            swap("share.clamp(0, 1)", "share.clamp(min=0)", says="rises above 1"),
+            swap(MIX, "(1 - share) * speeds + share * speeds / factor", says="are exchanged"),
+            swap("share.clamp(0, 1)", "(share > 0).to(speeds)", says="every pair above low"),
+            swap("share.clamp(0, 1)", "(share >= 1).to(speeds)", says="every pair below high"),
+            swap("2 * math.pi / speeds", "1 / speeds", says="a whole turn is 2 pi"),
+            swap("2 * math.pi / speeds", "2 * math.pi * speeds", says="no pair is slower"),
+            swap(
+                "(trained / wavelengths - low) / (high - low)",
+                "(trained / wavelengths - high) / (low - high)",
+                says="kept and divided are exchanged",
+            ),
+            swap("speeds / factor", "speeds * factor", says="they are divided by it"),
+            swap(MIX, "2 * math.pi / (" + MIX + ")", says="it returns wavelengths"),
+            swap(
+                MIX,
+                "2 * math.pi / (share * wavelengths + (1 - share) * wavelengths * factor)",
+                says="the wavelengths are mixed",
+            ),
+            code(
+                """
+                def long_speeds(speeds, factor, low, high, trained):
+                    result = []
+                    for speed in speeds:
+                        share = (trained * speed / (2 * math.pi) - low) / (high - low)
+                        share = share.clamp(0, 1)
+                        result.append(share * speed + (1 - share) * speed / factor)
+                    return torch.stack(result)
+                """,
+                says="loop",
+            ),
+        ],
+        right=[
+            code(
+                """
+                def long_speeds(speeds, factor, low, high, trained):
+                    waves = 2 * math.pi / speeds
+                    share = (trained / waves - low) / (high - low)
+                    mixed = share * speeds + (1 - share) * speeds / factor
+                    slow = torch.where(waves > trained / low, speeds / factor, mixed)
+                    return torch.where(waves < trained / high, speeds, slow)
+                """
+            ),
+            code(
+                """
+                def long_speeds(speeds, factor, low, high, trained):
+                    turns = trained * speeds / (2 * math.pi)
+                    share = ((turns - low) / (high - low)).clamp(min=0.0).clamp(max=1.0)
+                    return torch.lerp(speeds / factor, speeds, share)
+                """
+            ),
+        ],
+    ),
+}
