@@ -208,7 +208,8 @@ healthy: bool = report.healthy
 bug: Bug = BUGS["scale-embed"]
 assert_healthy(module, 4, size=(2, 5))
 others: list[Report] = [
-    diagnose_block(nn.TransformerEncoderLayer(24, 4), 4, norm_first=False),
+    diagnose(module, 4, num_kv_heads=4, like="llama"),
+    diagnose_block(nn.TransformerEncoderLayer(24, 4), 4, norm_first=False, like=None),
     diagnose_embedding(nn.Identity(), image_size=(8, 8), patch_size=4),
     diagnose_positions(lambda n, e: torch.zeros(n, e)),
     diagnose_loss(nn.functional.cross_entropy, next_token=True),

@@ -238,7 +238,7 @@ def _turns(state: State) -> Iterator[Form]:
         return
     widths = [w for w in (*turning.widths, d) if w <= d and w % 2 == 0]
     bases = turning.bases[: None if state.get("total", 0) == 0 else 1]
-    layouts = (turning.table,) if turning.table else (HALVES, PAIRS)
+    layouts = (HALVES, PAIRS)
     ways = [(lay, w, base) for w in dict.fromkeys(widths) for base in bases for lay in layouts]
     for sign in (1, -1) if state.get("total", 0) == 0 or state.get("model") is not None else (1,):
         for layout, width, base in ways:
@@ -306,7 +306,7 @@ def _wrong(turning: Turning, layout: str, width: int, base: float, state: State)
 def _by_head(state: State) -> Iterator[Form]:
     """Find the turn along the heads: what a silent module may do where keys are shared."""
     turning, d = state.get("turning"), state["q"].shape[-1]
-    layouts = (turning.table,) if turning.table else (HALVES, PAIRS)
+    layouts = (HALVES, PAIRS)
     for layout in layouts:
 
         def run(state: State, place: Tensor, layout: str = layout) -> tuple:

@@ -27,7 +27,9 @@ ANGLES = {"freqs", "rotary_pos_emb", "angles"}
 TABLES = COSINES | SINES | BOTH | TURNS | ANGLES
 BASE = 10_000.0
 # what holds rotary positions, or their angles
-ROTARY = re.compile(r"rope|rotary|inv_freq|freqs|cos_?(cached|table)?$|sin_?(cached|table)?$")
+ROTARY = re.compile(
+    r"rope|rotary|inv_freq|freqs|embed_positions|cos_?(cached|table)?$|sin_?(cached|table)?$"
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Tables:
 
     def value(self, name: str, n: int, dtype: torch.dtype) -> Any:
         """Return what an argument of this name gets for n tokens, None when it is another."""
+        if name in PLACES:
+            return torch.arange(n)[None]
         places = torch.arange(n, dtype=torch.float64)[:, None]
         steps = torch.arange(0, self.width, 2, dtype=torch.float64)
         angles = places * BASE ** (-steps / self.width)
@@ -77,12 +81,12 @@ class Tables:
 
 
 def needed(module: nn.Module | Callable[..., Any]) -> dict[str, bool]:
-    """Return the arguments that take tables, and whether they must be given."""
+    """Return the arguments that take tables or places, and whether they must be given."""
     function = module.forward if isinstance(module, nn.Module) else module
     return {
         name: parameter.default is inspect.Parameter.empty
         for name, parameter in inspect.signature(function).parameters.items()
-        if name in TABLES and parameter.default in (inspect.Parameter.empty, None)
+        if name in TABLES | PLACES and parameter.default in (inspect.Parameter.empty, None)
     }
 
 
@@ -93,13 +97,16 @@ def tables_for(names: dict[str, bool], widths: list[int]) -> Iterator[Tables]:
         names: of the arguments that take them.
         widths: that a head may have.
     """
+    if all(name in PLACES for name in names):
+        yield Tables(0, "")
+        return
     for width in widths:
         if width % 2:
             continue
         if any(name in TURNS for name in names):
             yield Tables(width, "")
             yield Tables(width, "", real=True)
-        if all(name in TURNS for name in names):
+        if all(name in TURNS | PLACES for name in names):
             continue
         for layout in ("halves", "pairs", ""):
             for lead, late in ((1, False), (0, False), (2, False), (1, True), (0, True)):
@@ -131,6 +138,11 @@ def head_widths(module: nn.Module | Callable[..., Any], num_heads: int) -> list[
                     sizes[size] = sizes.get(size, 0) + 1
     common = sorted(sizes, key=lambda size: -sizes[size])
     whole = [size // num_heads for size in common if size % num_heads == 0]
+    # some turn only the first numbers of a head
+    partial = [
+        getattr(part, name, None) for part in parts for name in ("rotary_ndims", "rotary_dim")
+    ]
+    said = [*partial, *said]
     return list(dict.fromkeys([*(d for d in said if isinstance(d, int)), *whole]))[:4]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.arguments import TABLES, Tables, place_value
+from attention_clinic.engine.arguments import PLACES, TABLES, Tables, place_value
 
 LAYERS = (
     nn.TransformerEncoderLayer,
@@ -95,7 +95,9 @@ def standard_call(
             continue
         if name == where_mask and (mask is not None or needed):
             named[name] = mask
-        elif tables is not None and name in TABLES and (needed or parameter.default is None):
+        elif (
+            tables is not None and name in TABLES | PLACES and (needed or parameter.default is None)
+        ):
             named[name] = tables.value(name, x.shape[1], x.dtype)
         elif needed:
             value = None if "mask" in name.lower() else place_value(name, x)

@@ -30,6 +30,7 @@ def turning(
     """
     if not isinstance(module, nn.Module):
         return Turning(USUAL, sees=sees, declared=meant) if sees or meant else None
+    tables = tables if tables is not None and tables.width else None
     declared = meant or tables is not None or _declares(module)
     if not declared and not sees:
         return None
@@ -107,6 +108,8 @@ def _base_of(name: str, value: Tensor) -> float | None:
             row = row.double().clamp(-1, 1).acos()
         elif "sin" in name:
             row = row.double().clamp(-1, 1).asin()
+        elif "freq" not in name and "angle" not in name:
+            return None
     if row.ndim != 1 or row.is_complex() or not row.is_floating_point():
         return None
     steps = torch.unique(row.double().flip(0))
