@@ -76,33 +76,13 @@ def same_function(
     written(answer)
     if not callable(answer):
         raise Wrong(message("function-is-asked", got=kind(answer)))
-    mistakes = explain.versions(mistakes)
     names = names_of(answer, reference)
-
-    def why(failed: tuple) -> Message | None:
-        failure = explain.Failure(answer, reference, inputs, failed)
-        return explain.first_cause(
-            partial(explain.by_mistake, failure, mistakes),
-            partial(explain.by_return, failure),
-            partial(explain.by_influence, failure),
-            partial(explain.by_rounding, failure),
-            partial(explain.by_clinic, clinic, answer),
-        )
-
+    causes = partial(_causes, answer, reference, inputs, explain.versions(mistakes), clinic)
     floats = False
     for trial in range(trials.number):
         args = inputs(Case(trial, torch.float32 if trial == trials.number - 1 else torch.float64))
-        here, given = names[: len(args)], copied(args)
-        with Watch() as watch:
-            got = run(answer, given, here)
-        want = reference(*copied(args))
-        wrong = difference(got, want)
-        if wrong and explain.nearly(got, want):
-            with DoubleConstants():
-                wrong = difference(run(answer, copied(args), here), want)
-        if wrong:
-            raise Wrong(wrong, partial(why, args), aloud(here, args))
-        unchanged(args, given, here)
+        here = names[: len(args)]
+        want, watch = _same_results(answer, reference, args, here, causes)
         allowed(watch, forbidden or {}, answer, reference)
         floats = floats or any(t.is_floating_point() for t in tensors((want,)))
         if trial == 0 and gradients and floats:
@@ -114,6 +94,43 @@ def same_function(
         return message("results-agree", trials=trials.number)
     compared = "values-and-gradients-agree" if gradients and floats else "values-agree"
     return message(compared, trials=trials.number)
+
+
+def _same_results(
+    answer: Callable, reference: Callable, args: tuple, names: Sequence[str], causes: Callable
+) -> tuple[Any, Watch]:
+    """Compare the results of one call; return the right one, and what the answer called."""
+    given = copied(args)
+    with Watch() as watch:
+        got = run(answer, given, names)
+    want = reference(*copied(args))
+    wrong = difference(got, want)
+    if wrong and explain.nearly(got, want):
+        with DoubleConstants():
+            wrong = difference(run(answer, copied(args), names), want)
+    if wrong:
+        raise Wrong(wrong, partial(causes, args), aloud(names, args))
+    unchanged(args, given, names)
+    return want, watch
+
+
+def _causes(
+    answer: Callable,
+    reference: Callable,
+    inputs: Inputs,
+    mistakes: explain.Versions,
+    clinic: Callable[[Callable], Report] | None,
+    failed: tuple,
+) -> Message | None:
+    """Say why an answer gives another result for the arguments `failed`."""
+    failure = explain.Failure(answer, reference, inputs, failed)
+    return explain.first_cause(
+        partial(explain.by_mistake, failure, mistakes),
+        partial(explain.by_return, failure),
+        partial(explain.by_influence, failure),
+        partial(explain.by_rounding, failure),
+        partial(explain.by_clinic, clinic, answer),
+    )
 
 
 def unchanged(before: Any, after: Any, names: Sequence[str]) -> None:

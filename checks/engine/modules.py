@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -78,7 +78,6 @@ def same_module(
     written(answer)
     if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
         raise Wrong(message("class-is-asked", got=kind(answer)))
-    mistakes = explain.versions(mistakes)
     forbidden = forbidden or {}
     for trial in range(trials):
         case = Case(trial)
@@ -87,41 +86,70 @@ def same_module(
         with Watch() as building:
             module = _built(answer, built)
         _same_parameters(module, right)
-        module.load_state_dict(right.state_dict(), strict=False)  # buffers of its own may stay
         args = inputs(case)
         names = parameters_of(right)[: len(args)]
-        given = copied(args)
-        with Watch() as watch:
-            got = run(module, given, names)
-        want = copied(right(*copied(args)))
-        wrong = difference(got, want)
-        if wrong and explain.nearly(got, want):
-            with DoubleConstants():
-                module = _built(answer, built)
-                module.load_state_dict(right.state_dict(), strict=False)
-                got = run(module, copied(args), names)
-                wrong = difference(got, want)
-        if wrong:
-            needed = learned(right)
-            why = partial(
-                explain.first_cause,
-                partial(explain.by_sharing, module, needed),
-                partial(explain.by_wrong_module, mistakes, built, right, args, got),
-                partial(explain.by_clinic, clinic and partial(_second, clinic, built), module),
-                partial(explain.by_weights, module, right, args),
-            )
-            raise Wrong(wrong, why, aloud(names, args))
-        unchanged(args, given, names)
+        causes = partial(_causes, explain.versions(mistakes), clinic, built, right, args)
+        module, watch = _same_results(module, partial(_built, answer, built), right, args, causes)
         allowed(watch, forbidden, answer.forward, getattr(reference, "forward", None))
         allowed(building, {n: w for n, w in forbidden.items() if "__init__" in n})
-        own, rights = learned(module), learned(right)
-        if shared := explain.by_sharing(module, rights):
-            raise Wrong(message("right-but", what=shared))
-        if frozen := [name for name in rights if not own[name].requires_grad]:
-            raise Wrong(message("parameter-frozen", name=frozen[0]))
-        pairs = {name: (own[name], rights[name]) for name in rights}
-        same_gradients(module, right, args, names, pairs)
+        _same_learning(module, right, args, names)
     return message("modules-agree", trials=trials)
+
+
+def _same_results(
+    module: nn.Module,
+    build: Callable[[], nn.Module],
+    right: nn.Module,
+    args: tuple,
+    causes: Callable,
+) -> tuple[nn.Module, Watch]:
+    """Compare the results with the same weights; return the module, and what it called."""
+    names = parameters_of(right)[: len(args)]
+    module.load_state_dict(right.state_dict(), strict=False)  # buffers of its own may stay
+    given = copied(args)
+    with Watch() as watch:
+        got = run(module, given, names)
+    want = copied(right(*copied(args)))
+    wrong = difference(got, want)
+    if wrong and explain.nearly(got, want):
+        with DoubleConstants():
+            module = build()
+            module.load_state_dict(right.state_dict(), strict=False)
+            got = run(module, copied(args), names)
+            wrong = difference(got, want)
+    if wrong:
+        raise Wrong(wrong, partial(causes, module, got), aloud(names, args))
+    unchanged(args, given, names)
+    return module, watch
+
+
+def _causes(
+    mistakes: explain.Versions,
+    clinic: Callable[[nn.Module, dict[str, Any]], Report] | None,
+    built: dict[str, Any],
+    right: nn.Module,
+    args: tuple,
+    module: nn.Module,
+    got: Any,
+) -> Message | None:
+    """Say why a module gives another result."""
+    return explain.first_cause(
+        partial(explain.by_sharing, module, learned(right)),
+        partial(explain.by_wrong_module, mistakes, built, right, args, got),
+        partial(explain.by_clinic, clinic and partial(_second, clinic, built), module),
+        partial(explain.by_weights, module, right, args),
+    )
+
+
+def _same_learning(module: nn.Module, right: nn.Module, args: tuple, names: Sequence[str]) -> None:
+    """See that each parameter is one of its own, and learns what the right one learns."""
+    own, rights = learned(module), learned(right)
+    if shared := explain.by_sharing(module, rights):
+        raise Wrong(message("right-but", what=shared))
+    if frozen := [name for name in rights if not own[name].requires_grad]:
+        raise Wrong(message("parameter-frozen", name=frozen[0]))
+    pairs = {name: (own[name], rights[name]) for name in rights}
+    same_gradients(module, right, args, names, pairs)
 
 
 def _second(clinic: Callable, built: dict[str, Any], module: nn.Module) -> Report:

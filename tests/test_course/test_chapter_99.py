@@ -1,4 +1,4 @@
-"""A new chapter is one entry, one notebook, one master and one file of checks; all else follows."""
+"""A new chapter is an entry, a notebook, a master, its checks and answers; all else follows."""
 
 from __future__ import annotations
 
@@ -75,10 +75,31 @@ def which_shape(shape) -> str:
 open_exercise("99.2", "Open")
 '''
 
+ANSWERS = '''"""Answers to the exercises of chapter 99, right and wrong."""
+
+from exercise_bank import Bank, swap
+
+SHAPE = "(2, 3, 5, 7)"
+BANK = {
+    "99.1": Bank(
+        wrong=[
+            swap(SHAPE, "(2, 3, 7, 5)", says="right sizes in another order"),
+            swap(SHAPE, "(2, 3, 5, 5)", says="look at j"),
+            swap(SHAPE, "(2, 3, 4, 7)", says="look at i"),
+            swap(SHAPE, "(2, 3, 5)", says="needs 4 axes"),
+            swap(SHAPE, "210", says="a tuple of whole numbers"),
+        ],
+        right=[swap(SHAPE, "[2, 3, 5, 7]"), swap(SHAPE, "tuple([2, 3, 5, 7])")],
+    ),
+}
+'''
+# What a chapter of two exercises, the smallest one, does not keep.
+TOO_SMALL = ("test_checks_know_the_exercises", "test_chapter_and_readme_tell_how_many")
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the course with a chapter more: four things were written, the rest was called."""
+    """A copy of the course with a chapter more: five things were written, the rest was called."""
     root = tmp_path_factory.mktemp("course") / "course"
     left_out = (".git", ".venv", "__pycache__", ".*_cache", "build", ".hypothesis", "*.egg-info")
     shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(*left_out))
@@ -88,6 +109,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = canonical(notebook(*cells))
         (root / "notebooks" / f"{path}.ipynb").write_text(text, encoding="utf-8")
     (root / "checks" / "chapter_99.py").write_text(CHECKS, encoding="utf-8")
+    answers = root / "tests" / "test_checks" / "answers"
+    (answers / "chapter_99.py").write_text(ANSWERS, encoding="utf-8")
     said = call(root, "tools/refresh.py", "99")
     assert said.count("refreshed") == 2, said
     call(root, "tools/exercises.py", "99")
@@ -126,12 +149,16 @@ def test_the_readme_has_its_row(root: Path) -> None:
     assert row in (root / "README.md").read_text(encoding="utf-8").splitlines()
 
 
-def test_the_rules_are_applied_to_it(root: Path) -> None:
+def test_the_rules_are_applied_to_it_and_its_bank_is_tried(root: Path) -> None:
     files = [f"tests/test_course/test_{name}.py" for name in ("notebooks", "project")]
-    said = call(root, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", "99", *files)
+    files.append("tests/test_checks/test_exercises.py")
+    chosen = f"99 and not {' and not '.join(TOO_SMALL)}"
+    said = call(root, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", chosen, *files)
     for rule in (*RULES, *RULES_OF_MASTERS):
         assert f"{rule.__name__}] PASSED" in said, rule
     assert "test_chapters_say_what_the_list_says[99_made_up] PASSED" in said
+    assert "refused 5 of 5 wrong answers" in said and "passed 2 of 2 right answers" in said
+    assert "test_run_all_of_an_untouched_notebook_goes_through[99_solutions] PASSED" in said
 
 
 def test_it_is_released_without_its_solutions(root: Path) -> None:

@@ -157,48 +157,30 @@ def show_bars(
     Raises:
         ValueError: another number of values or errors than labels.
     """
-    lengths = as_array(values).astype(float)
-    spread = None if errors is None else as_array(errors).astype(float)
-    labels = list(labels)
-    bad = spread is not None and spread.shape != lengths.shape
-    if lengths.shape != (len(labels),) or not labels or bad:
+    labels, lengths = list(labels), as_array(values).astype(float)
+    spread = np.zeros(lengths.shape) if errors is None else as_array(errors).astype(float)
+    if lengths.shape != (len(labels),) or not labels or spread.shape != lengths.shape:
         raise ValueError(
             "show_bars: values and errors must have one number for each label, got "
             f"{len(labels)} labels, values of shape {lengths.shape} and errors of shape "
-            f"{None if spread is None else spread.shape}. Make them equally long."
+            f"{None if errors is None else spread.shape}. Make them equally long."
         )
     _, ax = plt.subplots(figsize=(WIDTH * 0.8, 0.36 * len(labels) + 1.0), layout="constrained")
-    places = np.arange(len(labels))
-    start = limits[0] if limits else 0.0
-    ax.barh(places, lengths - start, left=start, color="#8fb8d9", edgecolor="black", height=0.66)
-    if spread is not None and spread.any():
-        some = spread > 0
-        ax.errorbar(
-            lengths[some], places[some], xerr=spread[some], fmt="none", color="black", capsize=3
-        )
-    if limits:
-        ax.set_xlim(*limits)
-    else:
-        reach = lengths + (0 if spread is None else spread)
-        low, high = min(0.0, lengths.min()), max(0.0, reach.max(), reference or 0.0)
-        ax.set_xlim(low * 1.15, (high or 1.0) * 1.02)
-    errors = np.zeros(len(labels)) if spread is None else spread
     texts = [
         f"{length:.{digits}f}" + (f" ± {error:.{digits}f}" if error > 0 else "")
-        for length, error in zip(lengths, errors, strict=True)
+        for length, error in zip(lengths, spread, strict=True)
     ]
-    for place, length, error, text in zip(places, lengths, errors, texts, strict=True):
-        ax.annotate(
-            text, (max(length, 0) + error, place), xytext=(5, 0), textcoords="offset points",
-            va="center", annotation_clip=False, bbox={"fc": "white", "ec": "none", "pad": 1},
-        )  # fmt: skip
+    _bars(ax, lengths, spread, texts, limits)
+    if not limits:
+        low, high = min(0.0, lengths.min()), max(0.0, (lengths + spread).max(), reference or 0.0)
+        ax.set_xlim(low * 1.15, (high or 1.0) * 1.02)
     if reference is not None:
         ax.axvline(reference, color="black", linestyle="--", linewidth=1.2)
         ax.annotate(
             reference_label, (reference, -0.5), xytext=(0, 2), textcoords="offset points",
             ha="center", va="bottom", fontsize=10, annotation_clip=False,
         )  # fmt: skip
-    ax.set_yticks(places, labels)
+    ax.set_yticks(range(len(labels)), labels)
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(len(labels) - 0.5, -0.5)
     ax.set_xlabel(y_label)
@@ -207,3 +189,28 @@ def show_bars(
     pairs = ", ".join(f"{label} {text}" for label, text in zip(labels, texts, strict=True))
     beside = f" Dashed line: {reference_label} {reference:g}." if reference is not None else ""
     show_figure(alt or f"{head}Bars of {y_label}: {pairs}.{beside}")
+
+
+def _bars(
+    ax: Axes,
+    lengths: np.ndarray,
+    spread: np.ndarray,
+    texts: Sequence[str],
+    limits: tuple[float, float] | None,
+) -> None:
+    """Draw bars from top to bottom, with their standard deviations and texts at their ends."""
+    places = np.arange(len(lengths))
+    start = limits[0] if limits else 0.0
+    ax.barh(places, lengths - start, left=start, color="#8fb8d9", edgecolor="black", height=0.66)
+    if spread.any():
+        some = spread > 0
+        ax.errorbar(
+            lengths[some], places[some], xerr=spread[some], fmt="none", color="black", capsize=3
+        )
+    if limits:
+        ax.set_xlim(*limits)
+    for place, length, error, text in zip(places, lengths, spread, texts, strict=True):
+        ax.annotate(
+            text, (max(length, 0) + error, place), xytext=(5, 0), textcoords="offset points",
+            va="center", annotation_clip=False, bbox={"fc": "white", "ec": "none", "pad": 1},
+        )  # fmt: skip

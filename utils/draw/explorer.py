@@ -95,11 +95,7 @@ def explorer(
             f"explorer: select must be 'cell', 'row' or None, got select={select!r}. Pick one."
         )
     keys, found = _keyed(frames, controls)
-    start = keys[0] if start is None else start if isinstance(start, tuple) else (start,)
-    if start not in found:
-        raise ValueError(
-            f"explorer: start must be a key of frames, got start={start}. Use {keys[0]}."
-        )
+    start = _start(start, keys, found)
     heats = {key: None if f.heat is None else as_array(f.heat) for key, f in found.items()}
     unit = _unit([heat for heat in heats.values() if heat is not None], peak)
     images: list[dict[str, Any]] = []
@@ -116,33 +112,56 @@ def explorer(
                 "caption": _caption(where, frame, queries),
             }
         )
+    _check_alike(packed)
+    _check_query(query, start, _queries(packed[keys.index(start)]["grid"], select, buttons))
+    data = {
+        "controls": _controls(controls, start), "frames": packed, "images": images,
+        "titles": list(titles), "select": select, "buttons": list(buttons), "rows": rows,
+        "columns": columns, "label": scale_label or ("may attend" if unit == 1 else ""),
+        "unit": unit, "peak": peak, "query": query,
+    }  # fmt: skip
+    return page(name, "pictures", UNSEEN, data)
+
+
+def _start(start: Any, keys: list[Key], found: Mapping[Key, Frame]) -> Key:
+    """Return the key of the frame that is shown first."""
+    start = keys[0] if start is None else start if isinstance(start, tuple) else (start,)
+    if start not in found:
+        raise ValueError(
+            f"explorer: start must be a key of frames, got start={start}. Use {keys[0]}."
+        )
+    return start
+
+
+def _check_alike(packed: list[dict[str, Any]]) -> None:
+    """Check that all frames show the same things."""
     if len({(frame["image"] is None, frame["heat"] is None) for frame in packed}) > 1:
         raise ValueError(
             "explorer: all frames must show the same things, got some with image or heat and some "
             "without. Give image and heat to every frame or to none."
         )
-    count = _queries(packed[keys.index(start)]["grid"], select, buttons)
+
+
+def _check_query(query: int, start: Key, count: int) -> None:
+    """Check that the query chosen first is one of those of the first frame."""
     if not 0 <= query < count:
         raise ValueError(
             f"explorer: query must be one of the {count} queries of the frame {start}, "
             f"got query={query}. Pick a number from 0 to {count - 1}."
         )
-    data = {
-        "controls": [
-            {
-                "label": label,
-                "options": [str(option) for option in options],
-                "slider": all(isinstance(option, int | float) for option in options),
-                "start": list(options).index(chosen),
-            }
-            for (label, options), chosen in zip(controls.items(), start, strict=True)
-        ],
-        "frames": packed, "images": images, "titles": list(titles), "select": select,
-        "buttons": list(buttons), "rows": rows, "columns": columns,
-        "label": scale_label or ("may attend" if unit == 1 else ""),
-        "unit": unit, "peak": peak, "query": query,
-    }  # fmt: skip
-    return page(name, "pictures", UNSEEN, data)
+
+
+def _controls(controls: Mapping[str, Sequence[Any]], start: Key) -> list[dict[str, Any]]:
+    """Return what the page needs to know of each control."""
+    return [
+        {
+            "label": label,
+            "options": [str(option) for option in options],
+            "slider": all(isinstance(option, int | float) for option in options),
+            "start": list(options).index(chosen),
+        }
+        for (label, options), chosen in zip(controls.items(), start, strict=True)
+    ]
 
 
 UNSEEN = "Run this cell (or trust the notebook) to click; the still picture below says the same."
