@@ -15,10 +15,10 @@ ASKS = re.compile(
 )
 ASKED = re.compile(
     r"k|v|kv|k_?in|v_?in|key\w*|val\w*|context\w*|ctx|mem|memory\w*|enc\w*|src\w*|source\w*|cond"
-    r"|x_?(kv|k|v)"
+    r"|x_?(kv|k|v)|e_out\w*"
 )
 NO_TOKENS = re.compile(
-    r"mask|past|cache|pos|bias|norm|rope|freqs|len|head|weights|layer|(^|_)ids?$"
+    r"mask|past|cache|pos|bias|norm|rope|freq|cos|sin|rot|len|head|weights|layer|(^|_)ids?$"
 )
 
 
@@ -49,10 +49,10 @@ class Sides:
     guessed: bool = False
 
     def needed(self, module: nn.Module) -> bool:
-        """Say whether forward cannot do without a context, as its names say."""
+        """Say whether forward cannot do without a context."""
         parameters = inspect.signature(module.forward).parameters
         names = [parameters[name] for name in self.asked]
-        return not self.guessed and all(p.default is inspect.Parameter.empty for p in names)
+        return all(p.default is inspect.Parameter.empty for p in names)
 
     def exchanged(self) -> Sides:
         """Return the sides the other way round."""

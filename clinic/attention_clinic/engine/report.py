@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from textwrap import wrap
 from typing import Any
@@ -264,3 +264,14 @@ def explain(
         detail=detail,
         evidence=evidence,
     )
+
+
+def likelier(first: Report, second: Report) -> Report:
+    """Return the report with fewer mistakes, where nothing says which of two calls is meant."""
+    if first.healthy or not (second.healthy or second.explanations):
+        return first
+    if second.healthy or not first.explanations or len(second.ids) < len(first.ids):
+        return second
+    if len(first.ids) < len(second.ids):
+        return first
+    return replace(first, explanations=(*first.explanations, *second.explanations))

@@ -15,12 +15,11 @@ from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.modes import JoinHeads, NoDropout
 from attention_clinic.engine.patient import check_positive, same, undisturbed
 from attention_clinic.engine.readings import Reader
-from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.matching import Match
-from attention_clinic.examine.stack import likelier
 from attention_clinic.examine.subject import Context, Options, Subject, Unreadable
 from attention_clinic.examine.verdict import (
     explanations_of,

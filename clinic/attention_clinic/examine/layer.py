@@ -72,13 +72,10 @@ def called(
         where = where_context
     given: dict[str, Any] = {}
     parameters = inspect.signature(module.forward).parameters
-    taken = {name for names in (sides.asks, sides.asked) for name in names} if sides else set()
     if context is not None and sides is not None:
         given |= dict.fromkeys(sides.asks, x) | dict.fromkeys(sides.asked, context)
     else:
-        first = next(iter(parameters))
-        given[first] = x
-        taken = {first}
+        given[next(iter(parameters))] = x
     for name, mask, keys in (
         (where, around.mask, x),
         (where_context, around.context_mask, context),
@@ -96,7 +93,7 @@ def called(
     for name, parameter in parameters.items():
         needed = parameter.default is parameter.empty and name not in given
         if needed and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            given[name] = None if "mask" in name.lower() or name not in taken else x
+            given[name] = None if "mask" in name.lower() or context is not None else x
     plain = takewhile(lambda p: p.kind == p.POSITIONAL_ONLY, parameters.values())
     return module(*(given.pop(p.name) for p in plain), **given)
 

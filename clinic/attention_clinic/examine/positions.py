@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -106,17 +107,19 @@ def added(module: nn.Module, embed_dim: int) -> Tensor | None:
     """
     patient = Patient("diagnose_positions", module, own_weights=True)
     held = [*patient.module.buffers(), *patient.module.parameters(), *vars(patient.module).values()]
-    widths = [t.shape[-1] for t in held if isinstance(t, Tensor) and t.ndim > 1]
+    held = [t for t in held if isinstance(t, Tensor) and t.ndim > 1]
+    widths = [t.shape[-1] for t in held]
+    lengths = dict.fromkeys((11, *(t.shape[-2] for t in held)))  # some take one length only
     first: tuple[Exception, tuple] | None = None
-    for width in dict.fromkeys((*widths, embed_dim)):
-        x = patient.tokens(3, 11, width) * 0.0
+    for n, width in product(lengths, dict.fromkeys((*widths, embed_dim))):
+        x = patient.tokens(3, n, width) * 0.0
         try:
             y = patient.run(x)
         except Exception as error:
             first = first or (error, tuple(x.shape))
             continue
         y = y[None] if y.ndim == 2 else y
-        if y.ndim == 3 and y.shape[0] in (1, 3) and y.shape[1:] == (11, width):
+        if y.ndim == 3 and y.shape[0] in (1, 3) and y.shape[1:] == (n, width):
             by_sample = len(y) == 3 and torch.equal(y, y[:, :1].expand_as(y))
             return None if by_sample and not torch.equal(y[0], y[1]) else y[0]
     if first is None:

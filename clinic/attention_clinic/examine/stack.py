@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from inspect import signature
 from itertools import pairwise, product
 from typing import Any
@@ -22,7 +21,7 @@ from attention_clinic.engine.patient import (
     possible_widths,
     undisturbed,
 )
-from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.examine.block import Block
 from attention_clinic.examine.layer import Around, Layer
 from attention_clinic.examine.subject import Context
@@ -96,8 +95,8 @@ def diagnose_block(
     with undisturbed():
         patient = Patient("diagnose_block", block, call)
         sides = patient.sides
-        if said is None and call is None and sides is not None and sides.needed(block):
-            said = Context()
+        by_itself = said is None and call is None and sides is not None and sides.needed(block)
+        said = Context() if by_itself else said
         if said is not None and call is None and sides is None:
             raise ValueError(
                 f"diagnose_block: {patient.name} must take a context, got forward"
@@ -105,7 +104,7 @@ def diagnose_block(
                 "call=lambda block, x, context: block(x, context)."
             )
 
-        def examined(patient: Patient) -> Report:
+        def examined(patient: Patient, said: Context | None = said) -> Report:
             x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
             layers = layers_of(block)
             if layers:
@@ -117,11 +116,16 @@ def diagnose_block(
         try:
             report = examined(patient)
         except ValueError:
-            if not names:
+            if names:
+                report = _with_tables(block, names, num_heads, examined)
+            elif by_itself:
+                return examined(Patient("diagnose_block", block), None)
+            else:
                 raise
-            report = _with_tables(block, names, num_heads, examined)
         if call is not None or report.healthy or names:
             return report
+        if by_itself and not report.explanations:
+            report = likelier(report, examined(Patient("diagnose_block", block), None))
         if said is not None and sides is not None and sides.guessed:
             turned = Patient("diagnose_block", block)
             turned.sides = sides.exchanged()
@@ -164,17 +168,6 @@ def _with_tables(
     return min(reports, key=lambda report: (not report.healthy, not report.explanations))
 
 
-def likelier(first: Report, second: Report) -> Report:
-    """Return the report with fewer mistakes, where nothing says which of two calls is meant."""
-    if first.healthy or not (second.healthy or second.explanations):
-        return first
-    if second.healthy or not first.explanations or len(second.ids) < len(first.ids):
-        return second
-    if len(first.ids) < len(second.ids):
-        return first
-    return replace(first, explanations=(*first.explanations, *second.explanations))
-
-
 def _examined(
     patient: Patient,
     x: Tensor,
@@ -189,7 +182,10 @@ def _examined(
     report = Block(patient, x, num_heads, meant, causal).report()
     if report.healthy or report.explanations:
         return report
-    again = Layer(patient, x, around, num_heads, meant, causal, patient.call).report()
+    try:
+        again = Layer(patient, x, around, num_heads, meant, causal, patient.call).report()
+    except Exception:  # what is needed beside the tokens was found out for the first try only
+        return report
     return again if again.healthy or again.explanations else report
 
 

@@ -437,3 +437,11 @@ _whole("torch decoder, by diagnose", _decoders_torch)
 _whole("HuggingFace BERT decoder layer, by diagnose", _bert_decoder, context=True)
 _whole("course decoder, by diagnose", _decoder_course, context=True)
 _whole("no residual, by diagnose", CrossWithoutStream, "residual-missing", context=True)
+
+
+@block(sizes=DECODER_SIZES)
+class OutputsOfTheEncoder(PostDecoder):
+    """forward(x, e_outputs, src_mask, trg_mask), as in a well-known tutorial."""
+
+    def forward(self, x, e_outputs, src_mask, trg_mask):
+        return super().forward(x, e_outputs, src_mask, trg_mask)

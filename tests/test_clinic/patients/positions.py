@@ -265,6 +265,11 @@ class Returns(Adds):
         return self.pe[0, : x.size(1)]
 
 
+class OneLengthOnly(Adds):
+    def forward(self, x):
+        return x + self.pe
+
+
 class TokensFirst(Adds):
     """x: [seq_len, batch_size, embedding_dim]."""
 
@@ -290,7 +295,7 @@ def adds(*ids: str) -> Callable:
     return enter
 
 
-for _make in (Adds, Returns, TokensFirst):
+for _make in (Adds, OneLengthOnly, Returns, TokensFirst):
     adds()(_make)
 adds("sincos-pairs")(AddsByColumn)
 adds("pos-batch-axis")(CountsSamples)
