@@ -138,7 +138,7 @@ def twice_shifted(scores: Tensor, ids: Tensor) -> Tensor:
 
 
 TEXT_MISTAKES: dict[str, Callable] = {
-    "text-in-nats": lambda s, i: text_bits(s, i) * math.log(2),
+    "given-in-nats": lambda s, i: text_bits(s, i) * math.log(2),
     "padding-is-paid": lambda s, i: surprises(s, i).sum(dim=1),
     "padding-after-the-end-is-paid": padding_of_inputs,
     "target-at-same-place": same_place,
@@ -446,7 +446,7 @@ DIGIT_MISTAKES: dict[str, Callable] = {
     "words-one-further": every_word(lambda d, m, p: bits_after(INK_LEVELS + 1 + d, m, p)),
     "words-one-short": every_word(lambda d, m, p: bits_after(INK_LEVELS - 1 + d, m, p)),
     "one-word-for-all": every_word(lambda d, m, p: bits_after(ANY_DIGIT, m, p)),
-    "drawing-in-nats": lambda m, p: digit_bits(m, p) * math.log(2),
+    "given-in-nats": lambda m, p: digit_bits(m, p) * math.log(2),
     "bits-a-pixel": every_word(lambda d, m, p: bits_after(INK_LEVELS + d, m, p, mean_price)),
     "first-pixel-free": every_word(
         lambda d, m, p: bits_after(INK_LEVELS + d, m, p, first_pixel_free)

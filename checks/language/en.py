@@ -1749,7 +1749,7 @@ CHAPTER_12 = {
     "softmax-over-places": "the softmax runs over the places; it belongs over the vocabulary",
     "masked-scores-as-zero": "scores of visible places are set to 0, and these places still "
     "count: take the hidden ones out",
-    "text-in-nats": "these are nats: divide by log 2 for bits",
+    "given-in-nats": "these are nats: divide by log 2 for bits",
     "padding-is-paid": "padding is paid for, too; it is no part of the text",
     "padding-after-the-end-is-paid": "the first padding after each text is paid for: look at the "
     "token that is asked for, not at the one before it",
@@ -1816,7 +1816,6 @@ CHAPTER_12 = {
     "words-one-further": "the words are one too far: the word for digit d has the id 17 + d",
     "words-one-short": "the words are one too early: the word for digit d has the id 17 + d",
     "one-word-for-all": "all columns are computed with the word for any digit",
-    "drawing-in-nats": "these are nats: divide by log 2 for bits",
     "bits-a-pixel": "these are bits a pixel; the whole drawing is asked for",
     "first-pixel-free": "the first pixel is left out: the word says something about it, too",
     "pixel-asked-at-its-own-place": "each pixel is asked for at the place where the model was "
