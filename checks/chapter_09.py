@@ -15,7 +15,7 @@ from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
 from checks.engine.verdict import exercise, open_exercise
 from utils.positions import TokenEmbedding, sinusoidal_positions
-from utils.text import pad, padding_mask_of_ids
+from utils.text import BEGIN, END, UNKNOWN, pad, padding_mask_of_ids
 
 
 @exercise("09.1", "Which shape?")
@@ -81,13 +81,40 @@ def until_unknown(word: str, vocabulary: set[str], rest: bool) -> list[str]:
     return pieces
 
 
+def given_up(word: str, vocabulary: set[str]) -> list[str]:
+    """What BERT does: a word with an unknown letter is unknown as a whole."""
+    pieces = longest_pieces(word, vocabulary)
+    return pieces if set(pieces) <= vocabulary else [word]
+
+
+def fewest_pieces(word: str, vocabulary: set[str]) -> list[str]:
+    best: list[list[str]] = [[]]
+    for end in range(1, len(word) + 1):
+        cuts = (s for s in range(end) if end - s == 1 or word[s:end] in vocabulary)
+        best.append(min(([*best[s], word[s:end]] for s in cuts), key=len))
+    return best[-1]
+
+
+def removed_with(remove: Callable[[str, str], str]) -> Callable[[str, set[str]], list[str]]:
+    """The right pieces, each of them removed from the word in another way."""
+
+    def cut(word: str, vocabulary: set[str]) -> list[str]:
+        pieces: list[str] = []
+        while word:
+            pieces.append(longest_pieces(word, vocabulary)[0])
+            word = remove(word, pieces[-1])
+        return pieces
+
+    return cut
+
+
 LONGEST_MISTAKES = {
     "shortest-piece-first": [
         shortest_pieces,
         lambda word, vocabulary: shortest_pieces(word, vocabulary, rest=True),
     ],
     "only-letters": lambda word, vocabulary: list(word),
-    "longest-from-the-right": from_the_right,
+    "longest-from-the-right": [from_the_right, fewest_pieces],
     "longest-of-the-whole-word": longest_anywhere,
     "unknown-letters-left-out": lambda word, vocabulary: [
         piece for piece in longest_pieces(word, vocabulary) if piece in vocabulary
@@ -103,6 +130,15 @@ LONGEST_MISTAKES = {
     "found-pieces-only-once": lambda word, vocabulary: list(
         dict.fromkeys(longest_pieces(word, vocabulary))
     ),
+    "word-given-up": given_up,
+    "later-pieces-marked": lambda word, vocabulary: [
+        "##" * (n > 0) + piece for n, piece in enumerate(longest_pieces(word, vocabulary))
+    ],
+    "mark-put-in-front": lambda word, vocabulary: longest_pieces("▁" + word, vocabulary),
+    "piece-removed-everywhere": [
+        removed_with(lambda word, piece: word.replace(piece, "")),
+        removed_with(lambda word, piece: word.lstrip(piece)),
+    ],
 }
 
 
@@ -111,7 +147,7 @@ def word_and_vocabulary(case: Case) -> tuple[str, set[str]]:
     word = "".join(case.random.choices("abcdx", (4, 4, 4, 2, 1), k=case.random.randint(14, 20)))
     word, vocabulary = "ab" + word, {"a", "b", "ab"}
     while len(vocabulary) < 16:
-        start, length = case.random.randrange(len(word) - 4), case.random.randint(2, 4)
+        start, length = case.random.randrange(len(word) - 4), case.random.randint(2, 6)
         if "x" not in (piece := word[start : start + length]):
             vocabulary.add(piece)
         else:
@@ -174,6 +210,17 @@ IDS_MISTAKES = {
     "bytes-from-behind": spelled(lambda letter: in_bytes(letter)[::-1]),
     "bytes-in-lists": spelled(lambda letter: [in_bytes(letter)]),
     "bytes-of-utf-16": spelled(lambda letter: [4 + byte for byte in letter.encode("utf-16-be")]),
+    "place-of-unknown-is-minus-one": spelled(lambda letter: [259]),
+    "special-ids-added": [
+        lambda text, letters: [BEGIN, *spelled(in_bytes)(text, letters)],
+        lambda text, letters: [*spelled(in_bytes)(text, letters), END],
+        lambda text, letters: [BEGIN, *spelled(in_bytes)(text, letters), END],
+    ],
+    "capitals-are-lost": lambda text, letters: spelled(in_bytes)(text.lower(), letters),
+    "spaces-are-lost": [
+        lambda text, letters: spelled(in_bytes)(text.strip(), letters),
+        lambda text, letters: spelled(in_bytes)(text.replace(" ", ""), letters),
+    ],
 }
 
 
@@ -206,17 +253,18 @@ TEXT_MISTAKES = {
         ids[: max((n for n, one in enumerate(ids, 1) if one >= 260), default=0)], letters
     ),
     "letters-as-list": lambda ids, letters: list(joined(ids, letters)),
+    "spaces-are-lost": lambda ids, letters: joined(ids, letters).strip(),
 }
 
 
 def letters_and_text(case: Case) -> tuple[str, str]:
-    """A text with known letters and unknown ones of one to four bytes, and the known letters."""
+    """A text with a space first, known letters and unknown ones of one to four bytes; the known."""
     letters = list("abcdeé겨울은추워요 .")
     case.random.shuffle(letters)
     letters = letters[: case.random.randint(8, 12)]
-    text = case.random.choices(letters, k=9) + list("x뷁♥ß👩") + case.random.choices("zé뷁워", k=2)
+    text = case.random.choices(letters, k=9) + list("xZ뷁♥ß👩") + case.random.choices("zé뷁워", k=2)
     case.random.shuffle(text)
-    return "".join([*text, "♥"]), "".join(letters)
+    return "".join([" ", *text, "♥"]), "".join(letters)
 
 
 def ids_and_letters(case: Case) -> tuple[list[int], str]:
@@ -243,6 +291,8 @@ def filled(row: Callable[[list[int], int], list[int]]) -> Callable[[list[list[in
     return lambda rows: torch.tensor([row(list(r), max(map(len, rows))) for r in rows])
 
 
+padded_left = filled(lambda row, n: [0] * (n - len(row)) + row)
+
 PAD_MISTAKES = {
     "padding-behind": filled(lambda row, n: row + [0] * (n - len(row))),
     "padding-is-minus-one": filled(lambda row, n: [-1] * (n - len(row)) + row),
@@ -250,6 +300,10 @@ PAD_MISTAKES = {
     "row-turned-round": filled(lambda row, n: [0] * (n - len(row)) + row[::-1]),
     "one-zero-too-many": filled(lambda row, n: [0] * (n + 1 - len(row)) + row),
     "cut-to-the-shortest": lambda rows: torch.tensor([r[-min(map(len, rows)) :] for r in rows]),
+    "rows-sorted": [
+        lambda rows: padded_left(sorted(rows, key=len)),
+        lambda rows: padded_left(sorted(rows, key=len, reverse=True)),
+    ],
 }
 
 
@@ -272,6 +326,7 @@ PLACE_MISTAKES = {
         torch.arange(ids.shape[1]) - (ids == 0).sum(dim=1, keepdim=True)
     ),
     "places-count-the-padding": lambda ids: ((ids == 0).long().cumsum(dim=1) - 1).clamp(min=0),
+    "small-ids-as-padding": lambda ids: ((ids > UNKNOWN).long().cumsum(dim=1) - 1).clamp(min=0),
 }
 
 
@@ -292,7 +347,7 @@ def padding_in_front(pad_left, places) -> Message:
     written(pad_left, places)
     same_function(
         pad_left,
-        filled(lambda row, n: [0] * (n - len(row)) + row),
+        padded_left,
         rows_of_ids,
         mistakes=PAD_MISTAKES,
     )
@@ -341,6 +396,17 @@ MEAN_MISTAKES = {
     ),
     "only-the-first-token": averaged(lambda tokens, real: tokens[:, 0]),
     "mean-of-the-ends": averaged(lambda tokens, real: (tokens[:, 0] + tokens[:, -1]) / 2),
+    "small-ids-as-padding": lambda tokens, ids: averaged(
+        lambda tokens, real: (tokens * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+    )(tokens, ids * (ids > UNKNOWN)),
+    "only-the-last-token": [
+        averaged(lambda tokens, real: tokens[:, -1]),
+        averaged(
+            lambda tokens, real: torch.stack(
+                [t[int(r.sum()) - 1] for t, r in zip(tokens, real, strict=True)]
+            )
+        ),
+    ],
 }
 
 
@@ -429,6 +495,10 @@ GRID_MISTAKES = {
     "row-says-all": lambda rows, columns, e: sinusoidal_positions(rows, e).repeat_interleave(
         columns, dim=0
     ),
+    "grid-begins-at-one": grid(halves=lambda n, e: sinusoidal_positions(n + 1, e)[1:]),
+    "grid-from-below": lambda rows, columns, e: (
+        grid()(rows, columns, e).view(rows, columns, e).flip(0).flatten(0, 1)
+    ),
     "column-says-all": lambda rows, columns, e: sinusoidal_positions(columns, e).repeat(rows, 1),
 }
 
@@ -495,6 +565,9 @@ SHIFT_MISTAKES = {
     "sine-and-cosine-exchanged": turning(of_the_paper, lambda cos, sin: [[sin, -cos], [cos, sin]]),
     "without-sines": turning(of_the_paper, lambda cos, sin: [[cos, 0 * sin], [0 * sin, cos]]),
     "for-codes-in-halves": in_halves,
+    "steps-without-sign": lambda e, steps: turning(of_the_paper, forward)(e, abs(steps)),
+    "only-the-first-pair": turning(lambda pairs, e: (pairs == 0).double(), forward),
+    "angles-in-degrees": turning(lambda pairs, e: of_the_paper(pairs, e).deg2rad(), forward),
     "always-one-step": lambda e, steps: turning(of_the_paper, forward)(e, 1),
     "one-step-too-many": lambda e, steps: turning(of_the_paper, forward)(e, steps + 1),
     "codes-not-rotations": lambda e, steps: torch.diag(sinusoidal_positions(abs(steps) + 1, e)[-1]),

@@ -25,7 +25,7 @@ from utils.attention import MultiHeadAttention, record_attention
 from utils.decoder import Decoder, Transformer
 from utils.encoder import FeedForward
 from utils.masking import causal_mask
-from utils.text import BEGIN, END, PADDING, pad
+from utils.text import BEGIN, END, PADDING, UNKNOWN, pad
 
 
 @exercise("10.1", "Which shape?")
@@ -196,6 +196,18 @@ def decoding(
     return healthy
 
 
+def zeroed(open_memory: bool) -> Callable[..., Tensor]:
+    """The padding is made 0: in the result, or in the memory, which is then open."""
+
+    def healthy(decoder, x, memory, real_target, real_source) -> Tensor:
+        if not open_memory:
+            return decoding()(decoder, x, memory, real_target, real_source) * real_target[..., None]
+        is_open = decoding(across=lambda past, target, source: None)
+        return is_open(decoder, x, memory * real_source[..., None], real_target, real_source)
+
+    return healthy
+
+
 DECODING_MISTAKES = {
     "source-masked-by-target": decoding(across=lambda past, target, source: target),
     "source-masked-by-both": decoding(across=lambda past, target, source: source & target),
@@ -208,10 +220,18 @@ DECODING_MISTAKES = {
     "both-tables-exchanged": decoding(
         own=lambda past, target, source: past & source, across=lambda past, target, source: target
     ),
+    "both-masks-exchanged": decoding(
+        own=lambda past, target, source: source, across=lambda past, target, source: past & target
+    ),
     "target-padding-open": decoding(own=lambda past, target, source: past),
     "future-is-open": decoding(own=lambda past, target, source: target),
     "target-mask-is-missing": decoding(own=lambda past, target, source: None),
     "past-or-real": decoding(own=lambda past, target, source: past | target),
+    "own-place-blocked": decoding(own=lambda past, target, source: past.tril(-1) & target),
+    "only-future-is-open": decoding(own=lambda past, target, source: past.mT & target),
+    "own-mask-over-queries": decoding(own=lambda past, target, source: past & target.mT),
+    "mask-of-first-pair": decoding(across=lambda past, target, source: source[:1]),
+    "padding-made-zero": [zeroed(False), zeroed(True)],
     "target-masked-by-source-too": decoding(
         own=lambda past, target, source: past & target & source
     ),
@@ -290,6 +310,7 @@ SHIFT_MISTAKES = {
         shifted(read=whole, said=whole),
         shifted(read=lambda ids: ids, said=lambda ids: ids),
         shifted(read=lambda ids: [*ids, END]),
+        lambda targets: (shifted()(targets)[0], cut(targets)[0]),
     ],
     "said-shifted-twice": [
         shifted(said=lambda ids: [*ids[1:], END]),
@@ -307,6 +328,27 @@ SHIFT_MISTAKES = {
     ],
     "padding-in-front": shifted(filled=in_front),
     "rows-filled-with-end": shifted(filled=lambda rows: pad(rows, padding_id=END)),
+    "said-filled-with-minus-100": lambda targets: (
+        shifted()(targets)[0],
+        pad([[*ids, END] for ids in targets], padding_id=-100),
+    ),
+    "targets-are-sorted": [
+        lambda targets: shifted()(sorted(targets, key=len)),
+        lambda targets: shifted()(sorted(targets, key=len, reverse=True)),
+    ],
+    "last-id-is-missing": [
+        shifted(said=lambda ids: [*ids[:-1], END]),
+        shifted(said=lambda ids: [*ids[:-1], END, PADDING]),
+    ],
+    "end-at-the-last-place": lambda targets: (
+        shifted()(targets)[0],
+        F.pad(pad(targets), (0, 1), value=END),
+    ),
+    "begin-and-end-exchanged": [
+        shifted(read=lambda ids: [END, *ids]),
+        shifted(read=lambda ids: [END, *ids], said=lambda ids: [*ids, BEGIN]),
+        shifted(said=lambda ids: [*ids, BEGIN]),
+    ],
     "said-is-turned": shifted(said=lambda ids: [*ids[::-1], END]),
 }
 
@@ -474,6 +516,10 @@ BLOCK_MISTAKES = {
     "text-mask-not-used": other_inputs(
         lambda x, text, image, own, across: (x, text, image, own, None)
     ),
+    "always-causal": other_inputs(
+        lambda x, text, image, own, across: (x, text, image, causal_mask(x.shape[1]), across)
+    ),
+    "norm-at-the-end": block_with(lambda p, *given: p.norm4(in_a_row(p, *given))),
     "image-before-text": block_with(image_first),
     "sources-side-by-side": block_with(beside),
     "post-norm-instead": block_with(post_norm),
@@ -539,13 +585,14 @@ def smoothed(
     average: Callable[[Tensor, Tensor], Tensor] = lambda losses, counts: (
         (losses * counts).sum() / counts.sum()
     ),
+    counts: Callable[[Tensor], Tensor] = lambda said: said != PADDING,
 ) -> Callable[[Tensor, Tensor, float], Tensor]:
     """The loss with one step done in another way."""
 
     def smoothed_loss(scores: Tensor, said: Tensor, smoothing: float) -> Tensor:
         logs = logs_of(scores)
         right = -logs.gather(-1, said[..., None])[..., 0]
-        return average(mix(right, logs, smoothing), (said != PADDING).to(scores.dtype))
+        return average(mix(right, logs, smoothing), counts(said).to(scores.dtype))
 
     return smoothed_loss
 
@@ -584,8 +631,24 @@ LOSS_MISTAKES = {
     ),
     "spread-is-added": smoothed(mix=lambda right, logs, s: right - s * logs.mean(dim=-1)),
     "spread-is-missing": smoothed(mix=lambda right, logs, s: (1 - s) * right),
-    "spread-without-padding-id": smoothed(
-        mix=lambda right, logs, s: (1 - s) * right - s * logs[..., 1:].mean(dim=-1)
+    "right-id-counted-twice": smoothed(
+        mix=lambda right, logs, s: (1 - s + s / logs.shape[-1]) * right - s * logs.mean(dim=-1)
+    ),
+    "loss-by-number-of-pairs": smoothed(
+        average=lambda losses, counts: (losses * counts).sum() / len(counts)
+    ),
+    "spread-without-padding-id": [
+        smoothed(mix=lambda right, logs, s: (1 - s) * right - s * logs[..., 1:].mean(dim=-1)),
+        smoothed(
+            mix=lambda right, logs, s: (
+                (1 - s) * right - s / logs.shape[-1] * logs[..., 1:].sum(dim=-1)
+            )
+        ),
+    ],
+    "special-ids-not-counted": smoothed(counts=lambda said: said > UNKNOWN),
+    "end-not-counted": smoothed(counts=lambda said: (said != PADDING) & (said != END)),
+    "smoothing-is-fixed": smoothed(
+        mix=lambda right, logs, s: 0.9 * right - 0.1 * logs.mean(dim=-1)
     ),
     "spread-has-wrong-sign": smoothed(
         mix=lambda right, logs, s: (1 - s) * right + s * logs.mean(dim=-1)
@@ -680,6 +743,12 @@ def of_other_beginnings(change: Callable[[Tensor], Tensor]) -> Callable[..., Ten
     )
 
 
+def with_the_beginning(logs: Tensor, beginnings: Tensor) -> Tensor:
+    """The logarithms of the last place, with those of the beginning's own tokens added."""
+    own = logs[:, :-1].gather(-1, beginnings[:, 1:, None])[..., 0]
+    return logs[:, -1] + own.sum(dim=1, keepdim=True)
+
+
 NEXT_MISTAKES = {
     "scores-not-logarithms": saying(lambda scores: scores),
     "probabilities-not-logarithms": saying(lambda scores: scores.softmax(dim=-1)),
@@ -692,6 +761,18 @@ NEXT_MISTAKES = {
     "place-before-last": of_other_beginnings(lambda ids: ids[:, :-1]),
     "only-last-token-read": of_other_beginnings(lambda ids: ids[:, -1:]),
     "begin-put-in-front": of_other_beginnings(lambda ids: F.pad(ids, (1, 0), value=BEGIN)),
+    "begin-is-cut-off": of_other_beginnings(lambda ids: ids[:, 1:]),
+    "whole-beginning-scored": lambda model, source, beginnings: with_the_beginning(
+        scores_of(model, model.encode(source[None]), beginnings).log_softmax(dim=-1), beginnings
+    ),
+    "softmax-over-the-places": lambda model, source, beginnings: scores_of(
+        model, model.encode(source[None]), beginnings
+    ).log_softmax(dim=1)[:, -1],
+    "padding-forbidden": saying(
+        lambda scores: scores.index_fill(-1, torch.tensor([PADDING]), -torch.inf).log_softmax(
+            dim=-1
+        )
+    ),
     "mean-over-places": lambda model, source, beginnings: (
         scores_of(model, model.encode(source[None]), beginnings).mean(dim=1).log_softmax(dim=-1)
     ),

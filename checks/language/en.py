@@ -1418,8 +1418,8 @@ CHAPTER_09 = {
     "shortest-piece-first": "it takes the shortest piece each time: begin with the whole rest of "
     "the word and shorten it",
     "only-letters": "every letter stands alone: no longer piece is looked for",
-    "longest-from-the-right": "it cuts from the right: begin at the left, and go on where the "
-    "piece ends",
+    "longest-from-the-right": "it cuts from the right, or into the fewest pieces: begin at the "
+    "left, take the longest each time, and go on where the piece ends",
     "longest-of-the-whole-word": "it takes the longest piece anywhere in the word first: begin at "
     "the left, and go on where the piece ends",
     "unknown-letters-left-out": "a letter with which no piece begins is left out: it stands alone",
@@ -1432,6 +1432,13 @@ CHAPTER_09 = {
     "end, so end begins with len(word)",
     "pieces-as-one-text": "it is one text: a list of pieces is asked for",
     "found-pieces-only-once": "a piece that occurs twice is listed once",
+    "word-given-up": "one letter with which no piece begins makes the whole word one piece, as in "
+    "BERT: here only that letter stands alone",
+    "later-pieces-marked": "## stands before the later pieces: the pieces are asked for as they "
+    "stand in the word",
+    "mark-put-in-front": "▁ is put in front: the word has it already, if it needs it",
+    "piece-removed-everywhere": "the piece is removed wherever it stands, or letter by letter: "
+    "word[len(piece):] leaves out the beginning only",
     "wrong-for-short-word": "right for other words, but not for {word!r} with the vocabulary "
     "{{'a', 'ab'}}",
     "cuts-agree": "the pieces agree for 12 random words, and for very short ones",
@@ -1452,6 +1459,11 @@ CHAPTER_09 = {
     "bytes-in-lists": "the bytes of a letter are a list inside of the list: join it with += or "
     "extend",
     "bytes-of-utf-16": "these are the bytes of UTF-16: letter.encode() gives those of UTF-8",
+    "place-of-unknown-is-minus-one": "an unknown letter became the id 259: find gives -1 for what "
+    "is not there",
+    "special-ids-added": "BEGIN or END was added: the ids of the text alone are asked for",
+    "capitals-are-lost": "capitals became small letters: every letter has to come back as it was",
+    "spaces-are-lost": "spaces got lost: they are letters like all others",
     "bytes-are-no-letters": "each byte became a letter of its own: the bytes of one letter have to "
     "be decoded together",
     "bytes-not-shifted-back": "each byte id became the letter of that number: id - 4 is the byte, "
@@ -1471,6 +1483,8 @@ CHAPTER_09 = {
     "row-turned-round": "the rows stand in reverse order: only the padding goes in front",
     "one-zero-too-many": "every row has one 0 too many",
     "cut-to-the-shortest": "the rows are cut to the shortest one: fill up to the longest",
+    "rows-sorted": "the rows are sorted by length: keep their order",
+    "small-ids-as-padding": "the ids 1 to 3 are taken for padding: only 0 is",
     "places-from-one": "the first real token has place 1: places begin at 0",
     "padding-at-minus-one": "padding has place -1, which is no row of a table of positions, or "
     "its last one: it gets 0",
@@ -1533,6 +1547,12 @@ CHAPTER_09 = {
     "shift-wrong-for-steps": "right for other steps, but not for steps={steps}",
     "shift-agrees": "the values agree for 6 random widths and steps, and 0 and 40 steps lead where "
     "they should",
+    "only-the-last-token": "it takes the last token alone: the mean of all real ones is asked for",
+    "grid-begins-at-one": "rows and columns are counted from 1: the first ones have place 0",
+    "grid-from-below": "the rows are counted from below: the first one has place 0",
+    "steps-without-sign": "it goes forward whatever the sign of steps is: negative steps lead back",
+    "only-the-first-pair": "only the first pair turns: every pair does, each at its own speed",
+    "angles-in-degrees": "the angles are taken for degrees: they are radians, as they are",
 }
 
 # ------------------------------------------------------------------------------------ chapter 10
@@ -1648,6 +1668,39 @@ CHAPTER_10 = {
     "source-encoded-again": "the values are right, but {count:source|sources} went through the "
     "encoder, and there is one: encode it once, as a batch of 1, and let all beginnings look at "
     "the same memory (expand)",
+    "own-place-blocked": "no token may attend to itself: the past includes the token's own place",
+    "only-future-is-open": "the causal mask is transposed: each token sees itself and the future",
+    "own-mask-over-queries": "in the self-attention the target's padding lies over the queries: "
+    "real_target[:, None, None, :] blocks keys",
+    "both-masks-exchanged": "the two masks are exchanged: the decoder takes the one of its own "
+    "text first",
+    "right-id-counted-twice": "the right id's part of smoothing is counted twice: the sum over all "
+    "ids has it already",
+    "loss-by-number-of-pairs": "it is divided by the number of sentences, not by that of real "
+    "places",
+    "always-causal": "it makes a causal mask of its own: the mask comes from outside, and without "
+    "one all may be seen",
+    "norm-at-the-end": "there is a norm behind the last part: the block returns the stream itself",
+    "mask-of-first-pair": "all pairs have the first one's mask: each source has its own padding",
+    "padding-made-zero": "padding was made 0 by a product: a mask blocks its keys, and the result "
+    "stays as the decoder gives it",
+    "said-filled-with-minus-100": "what must be said is filled up with -100, which F.cross_entropy "
+    "ignores by default: here it is PADDING",
+    "targets-are-sorted": "the targets are sorted by length: keep their order",
+    "last-id-is-missing": "the last id of each target is never said: END stands behind it",
+    "end-at-the-last-place": "END stands in the last column: it stands right behind the ids of "
+    "each target, before the padding",
+    "begin-and-end-exchanged": "BEGIN and END are exchanged: BEGIN is read first, END is said last",
+    "special-ids-not-counted": "the ids 1 to 3 do not count: only PADDING does not",
+    "end-not-counted": "places where END must be said do not count: a model has to learn when it "
+    "is done",
+    "smoothing-is-fixed": "smoothing is always 0.1, whatever the argument says",
+    "begin-is-cut-off": "BEGIN is cut off: the model reads the beginnings as they are",
+    "whole-beginning-scored": "the logarithms of the beginning's own tokens are added: only the "
+    "next token's are asked for",
+    "softmax-over-the-places": "the softmax runs over the places: at each place, all ids share 1",
+    "padding-forbidden": "PADDING is ruled out before the softmax: the model's own probabilities "
+    "are asked for",
 }
 
 # ------------------------------------------------------------------------------------ chapter 11

@@ -15,6 +15,24 @@ def places(body, says=""):
     )
 
 
+def longest(first="word", marked="", to="len(word)", rest="word[end:]", says=""):
+    """`longest_first` with one of its steps done otherwise."""
+    return code(
+        f"""
+        def longest_first(word, vocabulary):
+            pieces, word = [], {first}
+            while word:
+                end = {to}
+                while end > 1 and word[:end] not in vocabulary:
+                    end -= 1
+                pieces.append(word[:end])
+                pieces[-1], word = {marked.replace("pieces", "pieces[:-1]")}pieces[-1], {rest}
+            return pieces
+        """,
+        says=says,
+    )
+
+
 def pad_left(row, says=""):
     """`pad_left` with another row; `n` is the length of the longest."""
     return code(
@@ -77,6 +95,36 @@ BANK = {
     ),
     "09.2": Bank(
         wrong=[
+            longest(marked="'##' * (len(pieces) > 0) + ", says="## stands before"),
+            longest(first="'▁' + word", says="▁ is put in front"),
+            longest(rest="word.replace(pieces[-1], '')", says="wherever it stands"),
+            longest(rest="word.lstrip(pieces[-1])", says="wherever it stands"),
+            longest(to="min(4, len(word))", says=" are asked for"),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    pieces, rest = [], word
+                    while rest:
+                        ends = [e for e in range(len(rest) + 1) if rest[:e] in vocabulary]
+                        if not ends:
+                            return [word]
+                        pieces.append(rest[: max(ends)])
+                        rest = rest[max(ends) :]
+                    return pieces
+                """,
+                says="as in BERT",
+            ),
+            code(
+                """
+                def longest_first(word, vocabulary):
+                    best = [[]]
+                    for end in range(1, len(word) + 1):
+                        cuts = (s for s in range(end) if end - s == 1 or word[s:end] in vocabulary)
+                        best.append(min(([*best[s], word[s:end]] for s in cuts), key=len))
+                    return best[-1]
+                """,
+                says="into the fewest pieces",
+            ),
             code(
                 """
                 def longest_first(word, vocabulary):
@@ -270,6 +318,17 @@ BANK = {
     ),
     "09.3": Bank(
         wrong=[
+            swap(
+                "ids += [4 + byte for byte in letter.encode()]",
+                "ids.append(260 + letters.find(letter))",
+                says="find gives -1",
+            ),
+            swap("    ids = []", "    ids = [1]", says="BEGIN or END was added"),
+            swap("for letter in text:", "for letter in text.lower():", says="capitals became"),
+            swap("for letter in text:", "for letter in text.strip():", says="spaces got lost"),
+            swap(
+                "return spelled.decode()", "return spelled.decode().strip()", says="spaces got lost"
+            ),
             swap("ids += [4 + byte for byte in letter.encode()]", "ids.append(3)", says="id 3"),
             swap("[4 + byte for byte", "[byte for byte", says="the bytes begin at id 0"),
             swap("ids.append(260 +", "ids.append(4 +", says="the letters begin at id 4"),
@@ -409,6 +468,11 @@ BANK = {
             pad_left("[0] * (n + 1 - len(row)) + row", says="one 0 too many"),
             pad_left("row[-min(map(len, rows)):]", says="cut to the shortest one"),
             pad_left("[0.0] * (n - len(row)) + row", says="the dtype is not"),
+            code(
+                "padded = pad_left\npad_left = lambda rows: padded(sorted(rows, key=len))",
+                says="sorted",
+            ),
+            places("((ids > 3).long().cumsum(dim=1) - 1).clamp(min=0)", says="ids 1 to 3"),
             places("real.cumsum(dim=1)", says="has place 1"),
             places("real.cumsum(dim=1) - 1", says="padding has place -1"),
             places("torch.arange(ids.shape[1]).expand_as(ids)", says="the padding is counted, too"),
@@ -457,6 +521,15 @@ BANK = {
     "09.5": Bank(
         wrong=[
             code("mean_of_words = sick_mean", says="the padding is still counted"),
+            code(
+                """
+                def mean_of_words(tokens, ids):
+                    real = (ids > 3)[:, :, None].to(tokens.dtype)
+                    return (tokens * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+                """,
+                says="ids 1 to 3",
+            ),
+            mean("tokens[range(len(ids)), (ids != 0).sum(dim=1) - 1]", says="last token alone"),
             mean("(tokens * real).mean(dim=1)", says="divided by all places"),
             mean("tokens.sum(dim=1) / real.sum(dim=1)", says="still has the padding in it"),
             mean("(tokens * real).sum(dim=1)", says="it is the sum"),
@@ -509,6 +582,12 @@ BANK = {
     ),
     "09.6": Bank(
         wrong=[
+            grid(
+                "sinusoidal_positions(rows + 1, e // 2)[1:].repeat_interleave(columns, dim=0)",
+                "sinusoidal_positions(columns + 1, e // 2)[1:].repeat(rows, 1)",
+                says="counted from 1",
+            ),
+            grid(DOWN.replace("// 2)", "// 2).flip(0)"), ACROSS, says="counted from below"),
             grid(DOWN, ACROSS, "torch.cat([across, down], dim=1)", says="stands in the first half"),
             grid(
                 "sinusoidal_positions(rows, e // 2).repeat(columns, 1)",
@@ -600,6 +679,28 @@ BANK = {
     ),
     "09.7": Bank(
         wrong=[
+            swap("= steps / 10_000", "= abs(steps) / 10_000", says="whatever the sign"),
+            code(
+                """
+                right = shift_matrix
+
+                def shift_matrix(e, steps):
+                    matrix = torch.eye(e)
+                    matrix[:2, :2] = right(e, steps)[:2, :2]
+                    return matrix
+                """,
+                says="only the first pair",
+            ),
+            code(
+                """
+                def shift_matrix(e, steps):
+                    angles = (steps / 10_000 ** (torch.arange(0, e, 2) / e)).deg2rad()
+                    blocks = [torch.stack([torch.stack([a.cos(), -a.sin()]),
+                                           torch.stack([a.sin(), a.cos()])]) for a in angles]
+                    return torch.block_diag(*blocks)
+                """,
+                says="taken for degrees",
+            ),
             swap("return matrix.float()", "return matrix.float().T", says="it turns backwards"),
             swap(
                 "(torch.arange(0, e, 2, dtype=torch.float64) / e)",

@@ -149,6 +149,33 @@ BANK = {
                 "context_mask = real_source[:, None, None, :] & causal_mask(x.shape[1])",
                 says="cross-attention is causal, too",
             ),
+            swap(
+                "causal_mask(x.shape[1])",
+                "causal_mask(x.shape[1]).tril(-1)",
+                says="attend to itself",
+            ),
+            swap("causal_mask(x.shape[1])", "causal_mask(x.shape[1]).mT", says="is transposed"),
+            swap(
+                "real_target[:, None, None, :]",
+                "real_target[:, None, :, None]",
+                says="over the queries",
+            ),
+            swap("real_source[:, None", "real_source[:1, None", says="have the first one's mask"),
+            swap(
+                "attn_mask, context_mask)",
+                "context_mask, attn_mask)",
+                says="two masks are exchanged",
+            ),
+            swap(
+                "x, memory, attn_mask, context_mask)",
+                "x, memory * real_source[..., None], attn_mask)",
+                says="made 0 by a product",
+            ),
+            swap(
+                "attn_mask, context_mask)",
+                "attn_mask, context_mask) * real_target[..., None]",
+                says="made 0 by a product",
+            ),
             swap(" & real_target[:, None, None, :]", "", says="the padding of the target is open"),
             swap("causal_mask(x.shape[1]) & ", "", says="the self-attention is not causal"),
             swap("(x.shape[1]) &", "(x.shape[1]) |", says="& and not |"),
@@ -201,6 +228,42 @@ BANK = {
             swap("[*ids, END]", "[BEGIN, *ids]", says="the answer lies before the model's eyes"),
             swap("[*ids, END]", "[*ids[1:], END, PADDING]", says="two steps ahead"),
             swap("[*ids, END]", "ids", says="END is missing"),
+            swap("[*ids, END]", "[*ids[:-1], END]", says="never said"),
+            swap("[*ids, END]", "[*ids[:-1], END, PADDING]", says="never said"),
+            swap("BEGIN, ", "END, ", says="BEGIN and END are exchanged"),
+            code(
+                """
+                def read_and_said(targets):
+                    said = pad([[*ids, END] for ids in targets], padding_id=-100)
+                    return pad([[BEGIN, *ids] for ids in targets]), said
+                """,
+                says="filled up with -100",
+            ),
+            code(
+                """
+                def read_and_said(targets):
+                    targets = sorted(targets, key=len)
+                    read = pad([[BEGIN, *ids] for ids in targets])
+                    return read, pad([[*ids, END] for ids in targets])
+                """,
+                says="sorted by length",
+            ),
+            code(
+                """
+                def read_and_said(targets):
+                    said = torch.nn.functional.pad(pad(targets), (0, 1), value=END)
+                    return pad([[BEGIN, *ids] for ids in targets]), said
+                """,
+                says="in the last column",
+            ),
+            code(
+                """
+                def read_and_said(targets):
+                    rows = pad([[BEGIN, *ids, END] for ids in targets])
+                    return pad([[BEGIN, *ids] for ids in targets]), rows[:, :-1]
+                """,
+                says="the answer lies before the model's eyes",
+            ),
             swap("[*ids, END]", "[*ids, END, PADDING]", says="shape"),
             swap("return read, said", "return said, read", says="exchanged"),
             swap("return read, said", "return read", says="2 results in a tuple"),
@@ -285,6 +348,18 @@ BANK = {
     "10.5": Bank(
         wrong=[
             block(OWN, TEXT, IMAGE, "return x", says="norm4 and mlp are missing"),
+            block(
+                OWN,
+                TEXT,
+                IMAGE,
+                "return self.norm4(x + self.mlp(self.norm4(x)))",
+                says="behind the last part",
+            ),
+            swap(
+                "attn_mask=attn_mask",
+                "attn_mask=causal_mask(x.shape[1])",
+                says="a causal mask of its own",
+            ),
             block(OWN, IMAGE, TEXT, FEED, says="the image is asked before the text"),
             swap("self.norm2(x), text, text_mask", "self.norm2(x), image", says="text"),
             swap("self.norm3(x), image", "self.norm3(x), text", says="image_attn asks the text"),
@@ -368,6 +443,33 @@ BANK = {
     "10.6": Bank(
         wrong=[
             swap("losses[said != PADDING].mean()", "losses.mean()", says="are counted, too"),
+            swap("said != PADDING", "said > 3", says="ids 1 to 3"),
+            swap("said != PADDING", "(said != PADDING) & (said != END)", says="when it is done"),
+            swap(
+                "-(1 - smoothing) *",
+                "-(1 - smoothing + smoothing / scores.shape[-1]) *",
+                says="counted twice",
+            ),
+            swap(
+                "losses[said != PADDING].mean()",
+                "losses[said != PADDING].sum() / len(said)",
+                says="the number of sentences",
+            ),
+            loss(
+                "logs = scores.log_softmax(-1)",
+                "right = logs.gather(-1, said[..., None])[..., 0]",
+                "losses = -0.9 * right - 0.1 * logs.mean(-1)",
+                "return losses[said != PADDING].mean()",
+                says="is always 0.1",
+            ),
+            loss(
+                "logs = scores.log_softmax(-1)",
+                "right = logs.gather(-1, said[..., None])[..., 0]",
+                "share = smoothing / scores.shape[-1]",
+                "losses = -(1 - smoothing) * right - share * logs[..., 1:].sum(-1)",
+                "return losses[said != PADDING].mean()",
+                says="gets no share",
+            ),
             swap(
                 "losses[said != PADDING].mean()",
                 "(losses * (said != PADDING)).mean()",
@@ -453,6 +555,27 @@ BANK = {
             swap("scores[:, -1]", "scores.mean(dim=1)", says="all places are averaged"),
             swap("scores[:, -1]", "scores", says="shape"),
             swap("decode(beginnings,", "decode(beginnings[:, -1:],", says="only the last token"),
+            swap("decode(beginnings,", "decode(beginnings[:, 1:],", says="BEGIN is cut off"),
+            swap(
+                "scores[:, -1].log_softmax(dim=-1)",
+                "scores.log_softmax(dim=1)[:, -1]",
+                says="over the places",
+            ),
+            swap(
+                "scores[:, -1].log",
+                "scores[:, -1].index_fill(-1, torch.tensor([PADDING]), -torch.inf).log",
+                says="PADDING is ruled out",
+            ),
+            code(
+                """
+                def next_log_probabilities(model, source, beginnings):
+                    memory = model.encode(source[None]).expand(len(beginnings), -1, -1)
+                    logs = model.decode(beginnings, memory).log_softmax(dim=-1)
+                    own = logs[:, :-1].gather(-1, beginnings[:, 1:, None])[..., 0]
+                    return logs[:, -1] + own.sum(dim=1, keepdim=True)
+                """,
+                says="the beginning's own tokens",
+            ),
             swap("[:, -1]", "[-1]", says="shape"),
             swap(".expand(len(beginnings), -1, -1)", "", says="raises"),
             code(
