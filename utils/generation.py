@@ -173,7 +173,8 @@ def next_probabilities(
     order = scores.argsort(dim=-1, descending=True, stable=True)
     ranked = scores.gather(-1, order)
     if top_k is not None:
-        ranked = ranked.masked_fill(torch.arange(ranked.shape[-1]) >= top_k, -torch.inf)
+        place = torch.arange(ranked.shape[-1], device=ranked.device)
+        ranked = ranked.masked_fill(place >= top_k, -torch.inf)
     ranked = ranked.softmax(dim=-1)
     if top_p is not None:
         before = ranked.cumsum(dim=-1) - ranked  # what more probable tokens have together

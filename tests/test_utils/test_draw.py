@@ -503,6 +503,21 @@ def test_measured_numbers_that_are_none_are_refused(numbers, margin, message) ->
         draw.show_measured(numbers, "share", margin=margin)
 
 
+def test_texts_of_a_model_are_shown_and_only_counted(displayed) -> None:
+    draw.show_texts(["a < b", "c"], "GPT writes")
+    draw.show_texts(["d", "e"], "GPT writes")
+    first, other = ([{"output_type": "display_data", "data": data}] for data in displayed)
+    assert displayed[0]["text/plain"].splitlines()[:3] == ["GPT writes", "  a < b", "  c"]
+    assert "<li>a &lt; b</li>" in displayed[0]["text/html"]
+    assert conftest.difference(first, other) is None, "another machine writes other texts"
+    draw.show_texts(["d"], "GPT writes")
+    fewer = [{"output_type": "display_data", "data": displayed[2]}]
+    assert "'texts' is 1 and was 2" in conftest.difference(first, fewer)
+    for bad in ([], "one text"):
+        with pytest.raises(ValueError, match="list of at least one text"):
+            draw.show_texts(bad, "GPT writes")
+
+
 def test_measured_numbers_are_compared_by_their_margin() -> None:
     def output(numbers: dict, margin: float = 0.05, text: str = "") -> list[dict]:
         data = {"text/html": text, MEASURED: {"numbers": numbers, "margin": margin}}

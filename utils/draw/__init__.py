@@ -8,7 +8,7 @@ product, measured, pieces.
 from utils.draw.curves import show_bars, show_lines
 from utils.draw.explorer import Frame, explorer
 from utils.draw.matrices import show_matrices, show_tensor
-from utils.draw.measured import measured_here, show_measured
+from utils.draw.measured import measured_here, show_measured, show_texts
 from utils.draw.pictures import show_attention, show_images, show_patches
 from utils.draw.pieces import show_pieces
 from utils.draw.product import explore_product
@@ -34,5 +34,6 @@ __all__ = [
     "show_patches",
     "show_pieces",
     "show_tensor",
+    "show_texts",
     "use_course_style",
 ]

@@ -1,10 +1,10 @@
-"""Numbers that differ a little from machine to machine: shown, kept in the notebook, comparable."""
+"""What differs a little from machine to machine: shown, kept in the notebook, comparable."""
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from utils.draw.style import MEASURED, measured_here_only
@@ -72,6 +72,41 @@ def show_measured(
                 "margin": margin,
                 "numbers": {name: round(float(number), 6) for name, number in numbers.items()},
             },
+        },
+        raw=True,
+    )
+
+
+def show_texts(texts: Sequence[str], what: str) -> None:
+    """Show texts that a trained model wrote, in an output that stays in the saved notebook.
+
+    On another machine the training ends a little otherwise, and its model writes other texts: `make
+    test` compares only how many there are.
+
+    >>> show_texts(["the cat sees the dog", "the small bird eats"], "written by GPT")
+
+    Args:
+        texts: one line each.
+        what: who wrote them.
+
+    Raises:
+        ValueError: no texts, or a single text where a list of them is asked for.
+    """
+    if isinstance(texts, str) or not texts:
+        raise ValueError(
+            f"show_texts: texts must be a list of at least one text, got texts={texts!r}. "
+            "One text alone is [text]."
+        )
+    note = "Written where this cell last ran; elsewhere other texts."
+    rows = "\n".join(f"<li>{html.escape(text)}</li>" for text in texts)
+    from IPython.display import display
+
+    display(
+        {
+            "text/html": f"<p>{html.escape(what)}</p>\n<ul>\n{rows}\n</ul>\n"
+            f"<p><small>{html.escape(note)}</small></p>",
+            "text/plain": "\n".join([what, *(f"  {text}" for text in texts), note]),
+            MEASURED: {"version": 1, "margin": 0.0, "numbers": {"texts": len(texts)}},
         },
         raw=True,
     )
