@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nbformat import NotebookNode
+from nbval.kernel import CURRENT_ENV_KERNEL_NAME, RunningKernel
 from nbval.plugin import IPyNbCell, IPyNbFile
 from PIL import Image
 
@@ -35,7 +36,7 @@ EMBEDDED = re.compile(r"data:image/png;base64,[A-Za-z0-9+/=]+")
 RMS_WHOLE = 1.0
 RMS_TILE = 12.0
 TILE = 16
-# How long nbval waits for the outputs of a cell that has run. Only a dead kernel comes this far.
+# How long nbval waits for an answer, and for what a cell shows. Only a dead kernel comes this far.
 OUTPUT_SECONDS = 600
 
 
@@ -157,8 +158,27 @@ class Cell(IPyNbCell):
             self.raise_cell_error("The stored cell was never run. Run: make refresh")
 
 
+class PatientKernel(RunningKernel):
+    """nbval's kernel, which has as long to answer on a busy machine as a cell has to show.
+
+    nbval gives a new one ten seconds for its first answers, and no option changes that.
+    """
+
+    def await_reply(self, msg_id: str, timeout: float | None = None) -> None:
+        super().await_reply(msg_id, timeout=max(timeout or 0, OUTPUT_SECONDS))
+
+
 class Notebook(IPyNbFile):
-    """Collects the cells of a notebook as `Cell`."""
+    """Collects the cells of a notebook as `Cell`, and runs them in a `PatientKernel`."""
+
+    def setup(self) -> None:
+        option = self.config.option
+        self.kernel = PatientKernel(
+            option.nbval_kernel_name or CURRENT_ENV_KERNEL_NAME,
+            cwd=str(self.path.parent),
+            startup_timeout=option.nbval_kernel_startup_timeout,
+        )
+        self.setup_sanitize_files()
 
     def collect(self) -> Iterator[Cell]:
         for cell in super().collect():

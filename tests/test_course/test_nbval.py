@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from made_up import code, notebook
 from PIL import Image, ImageDraw
 from test_refresh import run
@@ -147,3 +148,14 @@ def test_nbval_leaves_exercises_and_what_an_update_put_beside_alone(tmp_path: Pa
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     found = set(re.findall(r"^(\S+)::", result.stdout, re.MULTILINE))
     assert found == {"notebooks/03_a.ipynb", "notebooks/solutions/03_a.ipynb"}, result.stdout
+
+
+def test_a_kernel_has_time_to_answer_on_a_busy_machine(request: pytest.FixtureRequest) -> None:
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
+    kernel = object.__new__(conftest.PatientKernel)
+    answer = {"parent_header": {"msg_id": "m"}, "content": {"status": "ok"}}
+    asked: list[float] = []
+    kernel.get_message = lambda stream, timeout: asked.append(timeout) or answer
+    for seconds in (10, None, 900):
+        kernel.await_reply("m", timeout=seconds)
+    assert asked == [conftest.OUTPUT_SECONDS, conftest.OUTPUT_SECONDS, 900]
