@@ -338,6 +338,7 @@ def test_an_exception_names_the_line_of_the_module() -> None:
         (lambda: diagnose(Views(24, 4), 4, num_kv_heads=3), "num_heads must be a multiple of"),
         (lambda: diagnose(Views(24, 4), 4, num_kv_heads=0), "num_kv_heads must be an integer"),
         (lambda: diagnose(Views(24, 4), 4, like="lama"), "like must be one of llama, mistral"),
+        (lambda: diagnose(Views(24, 4), 4, cache=3), "cache must be a function that makes"),
         (lambda: diagnose_block(PreNorm(24, 4), 4, like="lama"), "like must be one of llama"),
         (lambda: diagnose(nn.Dropout(), 4), "the weights must be found in the module"),
         (lambda: diagnose_block(3, 4), "block must be an nn.Module"),

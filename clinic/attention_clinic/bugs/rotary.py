@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.models import HALVES, PAIRS, Model
+from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 
 
@@ -23,7 +24,7 @@ class Turning:
         table: the layout of the tables that were handed over, "" when it makes its own.
         sees: whether the order of the tokens matters to the module.
         declared: whether the module says that it turns.
-        cut: with a cache, the number of tokens in the first of its two calls.
+        cut: whether it is called twice, with a cache.
     """
 
     bases: tuple[float, ...]
@@ -31,7 +32,7 @@ class Turning:
     table: str = ""
     sees: bool = True
     declared: bool = False
-    cut: int | None = None
+    cut: bool = False
 
 
 def frequencies(width: int, base: float) -> Tensor:
@@ -206,6 +207,18 @@ bug(
 )
 
 
+bug(
+    "cache-position",
+    "counts the places of new tokens from 0 again, though a cache holds those before them",
+    "begin to count where the cache ends: torch.arange(start, start + n).",
+    "13",
+    "ml-explore/mlx-lm#93",
+    "skyzh/tiny-llm#46",
+    "lucidrains/x-transformers#219",
+    "RobertCsordas/moeut#6",
+)
+
+
 def _turn(form: Form, state: State) -> State:
     made = {}
     if form.run is not None:
@@ -295,6 +308,14 @@ def _wrong(turning: Turning, layout: str, width: int, base: float, state: State)
         return tuple(turn(t, place * right) for t in (q, k, v))
 
     yield made("rotary-values", "", all_three)
+    for which in ("qk", "q") if turning.cut else ():
+
+        def again(q: Tensor, k: Tensor, v: Tensor, place: Tensor, which: str = which) -> tuple:
+            cut = cut_of(len(place))
+            anew = torch.cat([place[:cut], place[: len(place) - cut]])
+            return turn(q, anew * right), turn(k, (anew if "k" in which else place) * right), v
+
+        yield made("cache-position", "those of the queries" if which == "q" else "", again)
     for step, said in ((1, "more"), (-1, "less")):
 
         def apart(q: Tensor, k: Tensor, v: Tensor, place: Tensor, step: int = step) -> tuple:

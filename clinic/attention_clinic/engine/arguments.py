@@ -24,6 +24,9 @@ BOTH = {
 }  # fmt: skip
 TURNS = {"freqs_cis", "freqs_complex", "pos_cis", "freqs_cos_sin"}
 ANGLES = {"freqs", "rotary_pos_emb", "angles"}
+CACHES = {
+    "cache", "past_key_values", "past_key_value", "kv_cache", "layer_past", "past",
+}  # fmt: skip
 TABLES = COSINES | SINES | BOTH | TURNS | ANGLES
 BASE = 10_000.0
 # what holds rotary positions, or their angles
@@ -50,11 +53,11 @@ class Tables:
     late: bool = False
     real: bool = False
 
-    def value(self, name: str, n: int, dtype: torch.dtype) -> Any:
+    def value(self, name: str, n: int, dtype: torch.dtype, start: int = 0) -> Any:
         """Return what an argument of this name gets for n tokens, None when it is another."""
         if name in PLACES:
-            return torch.arange(n)[None]
-        places = torch.arange(n, dtype=torch.float64)[:, None]
+            return _places(name, start, n)
+        places = torch.arange(start, start + n, dtype=torch.float64)[:, None]
         steps = torch.arange(0, self.width, 2, dtype=torch.float64)
         angles = places * BASE ** (-steps / self.width)
         if name in TURNS and not self.layout:
@@ -146,8 +149,19 @@ def head_widths(module: nn.Module | Callable[..., Any], num_heads: int) -> list[
     return list(dict.fromkeys([*(d for d in said if isinstance(d, int)), *whole]))[:4]
 
 
-def place_value(name: str, x: Tensor) -> Any:
+def cut_of(n: int) -> int:
+    """Return how many of n tokens the first of two calls with a cache gets."""
+    return (n + 1) // 2
+
+
+def place_value(name: str, x: Tensor, start: int = 0) -> Any:
     """Return the places of tokens (b, n, e) for an argument of this name, None for another."""
     if name in STARTS:
-        return 0
-    return torch.arange(x.shape[1])[None] if name in PLACES else None
+        return start
+    return _places(name, start, x.shape[1]) if name in PLACES else None
+
+
+def _places(name: str, start: int, n: int) -> Tensor:
+    """Return the places of n tokens, (n,), or (1, n) where transformers has that name."""
+    places = torch.arange(start, start + n)
+    return places[None] if name in ("position_ids", "pos_ids") else places

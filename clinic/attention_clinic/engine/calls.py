@@ -6,11 +6,12 @@ import dis
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.arguments import PLACES, TABLES, Tables, place_value
+from attention_clinic.engine.arguments import CACHES, PLACES, TABLES, Tables, place_value
 
 LAYERS = (
     nn.TransformerEncoderLayer,
@@ -74,7 +75,11 @@ def _first_sizes(function: Callable) -> Iterator[str]:
 
 
 def standard_call(
-    module: nn.Module | Callable, x: Tensor, mask: Tensor | None, tables: Tables | None = None
+    module: nn.Module | Callable,
+    x: Tensor,
+    mask: Tensor | None,
+    tables: Tables | None = None,
+    beside: tuple[Any, int] | None = None,
 ) -> object:
     """Call a module on tokens as its signature suggests: x for all of query, key and value."""
     if isinstance(module, nn.MultiheadAttention):
@@ -89,18 +94,21 @@ def standard_call(
     function = module.forward if isinstance(module, nn.Module) else module
     arguments, named = [], {}
     where_mask = mask_argument(module)
+    cache, start = beside or (None, 0)
     for name, parameter in inspect.signature(function).parameters.items():
         needed = parameter.default is inspect.Parameter.empty
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if name == where_mask and (mask is not None or needed):
             named[name] = mask
+        elif cache is not None and name in CACHES:
+            named[name] = cache
         elif (
             tables is not None and name in TABLES | PLACES and (needed or parameter.default is None)
         ):
-            named[name] = tables.value(name, x.shape[1], x.dtype)
+            named[name] = tables.value(name, x.shape[1], x.dtype, start)
         elif needed:
-            value = None if "mask" in name.lower() else place_value(name, x)
+            value = None if "mask" in name.lower() else place_value(name, x, start)
             value = x if value is None and "mask" not in name.lower() else value
             if parameter.kind == parameter.KEYWORD_ONLY or named or value is not x:
                 named[name] = value

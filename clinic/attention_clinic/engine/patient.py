@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CellType, FunctionType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -162,6 +163,7 @@ class Patient:
         self.original = module
         self.call = call
         self.tables: Tables | None = None  # for arguments that take cosines and sines
+        self.beside: tuple[Any, int] | None = None  # a cache, and how many tokens it holds
         self.dtype = torch.float32
         self.rough: bool | None = None  # whether it computes something in single precision
         self.given: set[str] = set()  # the arguments of forward that got a value
@@ -261,7 +263,9 @@ class Patient:
             result = first_tensor(standard_call(self.module, x.transpose(0, 1), mask))
             return result.transpose(0, 1)
         if self.call is None:
-            return standard_call(self.module, x, mask, self.tables)
+            return standard_call(self.module, x, mask, self.tables, self.beside)
+        if self.beside is not None:
+            return self.call(self.module, x, self.beside[0])
         if mask is None and takes(self.call) == 2:
             return self.call(self.module, x)
         return self.call(self.module, x, mask)

@@ -47,6 +47,7 @@ def diagnose(
     context: Tensor | tuple[int, int] | int | bool | None = None,
     num_kv_heads: int | None = None,
     like: str | None = None,
+    cache: Callable[[], Any] | None = None,
 ) -> Report:
     """Compare an attention with a faithful one and name the mistakes that explain it.
 
@@ -81,6 +82,8 @@ def diagnose(
         num_kv_heads: number of heads of keys and values, g; None finds it.
         like: the model whose weights it is meant to hold ("llama", "qwen3", "gpt-j", ...): what
             that model does otherwise is then a mistake, not a variant; None accepts all.
+        cache: makes an empty cache of keys and values. The module is then called twice, on the
+            first tokens and on the others, with one cache; `call` gets it in the place of a mask.
 
     Shape:
         x        (b, n, e)
@@ -113,6 +116,12 @@ def diagnose(
             "diagnose: causal must be None with a context, got causal=True. Every token may see "
             "the whole context; pass what it may not see as mask=."
         )
+    if cache is not None and (not callable(cache) or mask is not None or other is not None):
+        got = type(cache).__name__ if not callable(cache) else "a mask or a context beside it"
+        raise ValueError(
+            f"diagnose: cache must be a function that makes an empty cache, alone, got {got}. "
+            "Pass the class itself: cache=KeyValueCache."
+        )
     if num_kv_heads is not None:
         check_positive("diagnose", num_kv_heads=num_kv_heads)
         if num_heads % num_kv_heads:
@@ -130,6 +139,7 @@ def diagnose(
         *(num_heads, mask, causal, call, weights, size, out_proj, true_means, other),
         num_kv_heads=num_kv_heads,
         like=like,
+        cache=cache,
     )
     with undisturbed():
         return with_tables(module, options, embed_dim)

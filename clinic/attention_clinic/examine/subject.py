@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import MODELS
-from attention_clinic.engine.arguments import Tables
+from attention_clinic.engine.arguments import Tables, cut_of
 from attention_clinic.engine.forms import State
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths
 from attention_clinic.engine.weights import sources_of
@@ -79,6 +79,7 @@ class Options:
     num_kv_heads: int | None = None
     like: str | None = None
     tables: Tables | None = None
+    cache: Callable[[], Any] | None = None
 
 
 class Subject:
@@ -181,11 +182,24 @@ class Subject:
 
     def run(self, x: Tensor, mask: Tensor | None = None, number: int = 0) -> Tensor:
         """Call the copy, with the repair that it needs, and with the context of this number."""
+        if self.options.cache is not None:
+            return self.in_two_calls(x, self.options.cache())
         context = self.context_of(number)
         if self.mode is None:
             return self.patient.run(x, mask, context)
         with self.mode():
             return self.patient.run(x, mask, context)
+
+    def in_two_calls(self, x: Tensor, cache: Any) -> Tensor:
+        """Call the copy on the first tokens, and on the others with a cache of those."""
+        cut, made = cut_of(x.shape[1]), []
+        try:
+            for start, tokens in ((0, x[:, :cut]), (cut, x[:, cut:])):
+                self.patient.beside = (cache, start)
+                made.append(self.patient.run(tokens))
+        finally:
+            self.patient.beside = None
+        return torch.cat(made, dim=1)
 
     def find_width(
         self, given: int | None, join_heads: Callable[[Subject, tuple[int, int, int]], bool]
@@ -283,8 +297,12 @@ class Subject:
             b, n, number = *x.shape[:2], 0
         else:
             y = self.open_run(x, number)
-        context = self.context_of(number)
-        return Probe(x, y, context=context, bias=self.bias(b, n), known=self.known)
+        beside = {"context": self.context_of(number), "bias": self.bias(b, n), "known": self.known}
+        if self.options.cache is not None:  # the first call sees nothing of the second
+            place = torch.arange(n)
+            beside["mask"] = (place[:, None] >= cut_of(n)) | (place < cut_of(n))
+            beside["mask"] = beside["mask"][None, None]
+        return Probe(x, y, **beside)
 
     def bias(self, b: int, n: int) -> Tensor | None:
         """Return what the module adds to the scores of so many tokens, (h, n, n), or None."""
@@ -297,7 +315,12 @@ class Subject:
 
     def find_bias(self) -> bool:
         """Look for something that the module adds to its scores, and keep it from now on."""
-        if self.crossed or not self.patient.is_module or self.mode is not None:
+        if (
+            self.options.cache is not None
+            or self.crossed
+            or not self.patient.is_module
+            or self.mode is not None
+        ):
             return False
         for name in ("first", "second"):
             self.__dict__.pop(name, None)
@@ -318,10 +341,13 @@ class Subject:
         """What the stages may know of the module beside its projections."""
         model = None if self.options.like is None else MODELS[self.options.like]
         norms = query_norms(self.patient.module) if self.patient.is_module else None
+        turns = turning(
+            self.patient.module, self.options.tables, self.sees_order, model is not None
+        )
+        if turns is not None and self.options.cache is not None:
+            turns = replace(turns, cut=True)
         return {
-            "turning": turning(
-                self.patient.module, self.options.tables, self.sees_order, model is not None
-            ),
+            "turning": turns,
             "query_norms": norms,
             "model": model,
             "total": 0,

@@ -29,6 +29,8 @@ def what(subject: Subject, match: Match) -> str:
     bias = subject.bias(subject.b, subject.n)
     hides = bias is not None and not bool(bias.isfinite().triu(1).any())
     words.append("causal" if match.causal or hides else every)
+    if subject.options.cache is not None:
+        words.append("in two calls, with a cache")
     if subject.patient.time_first:
         words.append("tokens first, samples second")
     if subject.patient.factors:

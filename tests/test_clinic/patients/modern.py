@@ -417,6 +417,72 @@ class MetaUnused(Meta):
         return xq, xk, xv
 
 
+# ----------------------------------------------------------------------------------------- cache
+
+
+class Held:
+    """Keys and values of earlier tokens."""
+
+    def __init__(self) -> None:
+        self.pair: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def length(self) -> int:
+        return 0 if self.pair is None else self.pair[0].shape[2]
+
+    def extend(self, *pair: Tensor) -> tuple[Tensor, Tensor]:
+        held = self.pair or tuple(t[:, :, :0] for t in pair)
+        self.pair = tuple(torch.cat(both, dim=2) for both in zip(held, pair, strict=True))
+        return self.pair
+
+
+@modern(cache=lambda seed: Held)
+class LlamaCached(Llama):
+    """Turned before they are held."""
+
+    def start(self, cache) -> int:
+        return cache.length
+
+    def forward(self, x, cache=None):
+        b, n, _ = x.shape
+        q, k, v = (t.view(b, n, -1, self.d).transpose(1, 2) for t in self.project(x))
+        angles = self.angles(q, n, self.start(cache))
+        k, v = cache.extend(self.turn(k, angles), v)
+        mixed = F.scaled_dot_product_attention(
+            self.turn(q, angles), self.repeated(k), self.repeated(v)
+        )
+        return self.o_proj(mixed.transpose(1, 2).reshape(b, n, -1))
+
+
+@modern(cache=lambda seed: Held)
+class LlamaTurnsAll(LlamaCached):
+    """Held as they are, and turned together."""
+
+    def forward(self, x, past_key_values):
+        b, n, _ = x.shape
+        q, k, v = (t.view(b, n, -1, self.d).transpose(1, 2) for t in self.project(x))
+        start = self.start(past_key_values)
+        k, v = past_key_values.extend(k, v)
+        j = k.shape[2]
+        q, k = self.turn(q, self.angles(q, n, start)), self.turn(k, self.angles(k, j))
+        seen = torch.ones(n, j, dtype=torch.bool).tril(j - n)
+        scores = (q @ self.repeated(k).mT * self.d**-0.5).masked_fill(~seen, -math.inf)
+        mixed = scores.softmax(-1) @ self.repeated(v)
+        return self.o_proj(mixed.transpose(1, 2).reshape(b, n, -1))
+
+
+@modern("cache-position", cache=lambda seed: Held)
+class LlamaStartsAnew(LlamaCached):
+    def start(self, cache):
+        return 0
+
+
+@modern("cache-position", cache=lambda seed: Held)
+class QueriesStartAnew(LlamaTurnsAll):
+    def start(self, cache):
+        return 0
+
+
 # ---------------------------------------------------------------------------------------- groups
 
 SEVERAL = ((24, 4), (64, 8), (36, 6))
