@@ -25,8 +25,8 @@ def shared(h: int) -> int:
 
 
 def modern(*ids: str, sizes: tuple = MODERN_SIZES, **options):
-    """Enter an attention of a modern decoder."""
-    return attention(*ids, sizes=sizes, **options)
+    """Enter an attention of a modern decoder; what is sick is searched long, in one size."""
+    return attention(*ids, sizes=sizes[:1] if ids else sizes, **options)
 
 
 class Norm(nn.Module):

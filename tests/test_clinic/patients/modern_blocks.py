@@ -14,8 +14,8 @@ SIZES = ((24, 4), (36, 6))
 
 
 def modern_block(*ids: str, sizes: tuple = SIZES, **options):
-    """Enter a block of a modern decoder."""
-    return block(*ids, sizes=sizes, **options)
+    """Enter a block of a modern decoder; what is sick is searched long, in one size."""
+    return block(*ids, sizes=sizes[:1] if ids else sizes, **options)
 
 
 class RMSNorm(Norm):
