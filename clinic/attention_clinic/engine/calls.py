@@ -95,6 +95,7 @@ def standard_call(
     arguments, named = [], {}
     where_mask = mask_argument(module)
     cache, start = beside or (None, 0)
+    handed = set() if tables is None else TABLES if tables.width else PLACES
     for name, parameter in inspect.signature(function).parameters.items():
         needed = parameter.default is inspect.Parameter.empty
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -103,9 +104,7 @@ def standard_call(
             named[name] = mask
         elif cache is not None and name in CACHES:
             named[name] = cache
-        elif (
-            tables is not None and name in TABLES | PLACES and (needed or parameter.default is None)
-        ):
+        elif name in handed and (needed or parameter.default is None):
             named[name] = tables.value(name, x.shape[1], x.dtype, start)
         elif needed:
             value = None if "mask" in name.lower() else place_value(name, x, start)

@@ -185,6 +185,7 @@ def with_tables(
             if not names:
                 raise
     reports: list[Report] = []
+    failed: ValueError | None = None
     shape = None  # of the tables with which it was explained: then only their layout is open
     for tables in tables_for(names, head_widths(subject.patient.module, subject.h)):
         if shape not in (None, replace(tables, layout="")):
@@ -193,7 +194,7 @@ def with_tables(
         try:
             report = both_ways(subject, embed_dim)
         except ValueError as error:
-            failed = error
+            failed = failed or error
             continue
         if report.healthy:
             return report
@@ -201,6 +202,7 @@ def with_tables(
         if report.explanations:
             shape = replace(tables, layout="")
     if not reports:
+        assert failed is not None, "there is a way to hand tables over"
         raise failed
     return min(reports, key=lambda report: (not report.explanations, len(report.ids)))
 

@@ -153,17 +153,19 @@ def _with_tables(
     """Examine a block that does not run without cosines and sines, as `diagnose` does."""
     patient = Patient("diagnose_block", block)
     reports: list[Report] = []
+    failed: ValueError | None = None
     for tables in tables_for(names, head_widths(patient.module, num_heads)):
         patient = Patient("diagnose_block", block)
         patient.tables = tables
         try:
             reports.append(examined(patient))
         except ValueError as error:
-            failed = error
+            failed = failed or error
             continue
         if reports[-1].healthy or reports[-1].explanations:
             break
     if not reports:
+        assert failed is not None, "there is a way to hand tables over"
         raise failed
     return min(reports, key=lambda report: (not report.healthy, not report.explanations))
 
