@@ -167,10 +167,9 @@ def what_a_text_costs(answer) -> Message:
 
 
 def min_p(scores: Tensor, share: float) -> Tensor:
-    probabilities = scores.softmax(dim=-1)
-    enough = share * probabilities.amax(dim=-1, keepdim=True)
-    kept = probabilities.masked_fill(probabilities < enough, 0.0)
-    return kept / kept.sum(dim=-1, keepdim=True)
+    # Written in logarithms: the checks are handed out, the solution is not.
+    least = scores.amax(dim=-1, keepdim=True) + math.log(share)
+    return scores.masked_fill(scores < least, -torch.inf).softmax(dim=-1)
 
 
 def some_scores(case: Case) -> tuple[Tensor, float]:
