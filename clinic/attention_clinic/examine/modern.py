@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import QueryNorms, Scale, Turning
-from attention_clinic.engine.arguments import BASE, ROTARY, Tables, tensors
+from attention_clinic.engine.arguments import BASE, ROTARY, Tables, needed, tensors
 
 USUAL = (10_000.0, 500_000.0, 1_000_000.0, 100.0)
 BASE_NAMES = re.compile(r"(rope_|rotary_)?(theta|base|theta_base|base_freq|freq_base)(_base)?")
@@ -30,8 +30,9 @@ def turning(
     """
     if not isinstance(module, nn.Module):
         return Turning(USUAL, sees=sees, declared=meant) if sees or meant else None
+    told = tables is not None or not needed(module)  # else it may turn when it is given places
     tables = tables if tables is not None and tables.width else None
-    declared = meant or tables is not None or _declares(module)
+    declared = meant or tables is not None or (told and _declares(module))
     if not declared and not sees:
         return None
     if tables is not None:

@@ -271,6 +271,16 @@ class LlamaTables(Llama):
 
 
 @modern()
+class LlamaWithoutPlaces(LlamaTables):
+    """Turns only when it is given the places."""
+
+    def forward(self, x, token_positions=None):
+        if token_positions is None:
+            self.prepared = lambda q, k, v: (q, k, v)
+        return super().forward(x)
+
+
+@modern()
 class LlamaBackwards(Llama):
     """nanochat: the sine has the other sign."""
 
