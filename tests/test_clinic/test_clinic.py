@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from patients import CASES, SIZES, UNKNOWN, Case
+from patients import CASES, SIZES, UNKNOWN, Entry
 from patients.attention import (
     Loops,
     LoopsMerge,
@@ -61,7 +61,7 @@ def one_thread():
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{'+'.join(c.ids) or 'healthy'}-{c.name}")
-def test_patient(case: Case) -> None:
+def test_patient(case: Entry) -> None:
     for seed in SEEDS:
         for e, h in case.sizes if seed == SEEDS[0] else case.sizes[:1]:
             assert case.judge(case.examine(seed, e, h), h) is None, f"seed {seed}, e={e}, h={h}"

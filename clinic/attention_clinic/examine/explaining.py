@@ -9,7 +9,7 @@ from attention_clinic.bugs.scores import SCALE, other_scales
 from attention_clinic.engine.grouped import grouped_readers
 from attention_clinic.engine.readings import Reader, Reading
 from attention_clinic.engine.weights import joined_heads, sources_of
-from attention_clinic.examine.matching import Frame, Match, Probe, Search, frames_of
+from attention_clinic.examine.matching import Match, Probe, Search, Shell, shells_of
 from attention_clinic.examine.subject import Subject, Unreadable
 
 LIKELY = 6  # readings that follow the names best
@@ -79,10 +79,10 @@ class Explaining:
         if self.subject.own_weights:
             readers = [(reader, self.telling(reader, readings)) for reader, readings in readers]
         wide = self.subject.c if self.subject.crossed else None
-        frames = frames_of(self.subject.patient.module, self.subject.e, wide)
+        shells = shells_of(self.subject.patient.module, self.subject.e, wide)
         if probe.y.shape != probe.x.shape:
-            frames = [frame for frame in frames if not frame.residual and frame.after is None]
-            frames = frames if self.subject.crossed else frames[:1]
+            shells = [shell for shell in shells if not shell.residual and shell.after is None]
+            shells = shells if self.subject.crossed else shells[:1]
         causal = self.options.causal
         bases = [False, True] if causal is None or self.options.mask is not None else [causal]
         bases = [False] if self.subject.crossed else bases
@@ -97,12 +97,12 @@ class Explaining:
         for total, count, around, fit in steps:
             if total > most:
                 break
-            for frame in frames if around else frames[:1]:
+            for shell in shells if around else shells[:1]:
                 for base in bases:
                     if total == 2 and base and causal is None and self.subject.sees_future:
                         continue
                     case = replace(probe, causal=base)
-                    found = self.matching(readers, case, frame, total, count, fit)
+                    found = self.matching(readers, case, shell, total, count, fit)
                     if not found:
                         continue
                     if not fit and total and all(m.reading.rank for _, m in found):
@@ -113,24 +113,24 @@ class Explaining:
                             (reader, [r for r in readings if reader.kind(r) in kinds])
                             for reader, readings in readers
                         ]
-                        found = self.matching(same, case, frame, total, None, fit)
+                        found = self.matching(same, case, shell, total, None, fit)
                     return found
         return []
 
     def telling(self, reader: Reader, readings: list[Reading]) -> list[Reading]:
         """Return the readings with which a mistake would show: no projection of it is zero."""
         open_probe = replace(self.subject.first, causal=False)
-        search = Search(reader, readings, open_probe, Frame(""), self.subject.patient.tolerance)
+        search = Search(reader, readings, open_probe, Shell(""), self.subject.patient.tolerance)
         could = search.could_differ()
         return [reading for reading, shows in zip(readings, could, strict=True) if shows]
 
     def matching(
-        self, readers: Readers, probe: Probe, frame: Frame, total: int, count: int | None, fit: bool
+        self, readers: Readers, probe: Probe, shell: Shell, total: int, count: int | None, fit: bool
     ) -> list[tuple[Reader, Match]]:
         """Return what matches this probe and holds for others too."""
         found = []
         for reader, readings in readers:
-            found += self.at_level(reader, readings, probe, frame, total, count, fit)
+            found += self.at_level(reader, readings, probe, shell, total, count, fit)
         return [(reader, match) for reader, match in found if self.holds(reader, match)]
 
     def at_level(
@@ -138,7 +138,7 @@ class Explaining:
         reader: Reader,
         readings: list[Reading],
         probe: Probe,
-        frame: Frame,
+        shell: Shell,
         total: int,
         count: int | None,
         fit: bool,
@@ -153,7 +153,7 @@ class Explaining:
                 reader,
                 chosen,
                 probe,
-                frame,
+                shell,
                 self.subject.patient.tolerance,
                 must_be_causal=self.must_be_causal,
             )
@@ -173,7 +173,7 @@ class Explaining:
                 reader,
                 [match.reading],
                 replace(probe, causal=match.causal),
-                match.frame,
+                match.shell,
                 self.subject.patient.tolerance,
                 looks=None,
                 forms=match.forms(),

@@ -73,7 +73,7 @@ def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) 
                     reader,
                     [match.reading],
                     replace(probe, causal=match.causal),
-                    match.frame,
+                    match.shell,
                     subject.patient.tolerance,
                     looks=None,
                     forms=match.forms(RULE, USE),

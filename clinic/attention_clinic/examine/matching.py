@@ -51,7 +51,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Frame:
+class Shell:
     """What stands around the attention in the same module.
 
     Args:
@@ -84,14 +84,14 @@ class Match:
     Args:
         reading: of the weights.
         path: one form for each stage.
-        frame: what stands around.
+        shell: what stands around.
         causal: whether the reference is causal.
         difference: largest difference from the output.
     """
 
     reading: Reading
     path: Path
-    frame: Frame
+    shell: Shell
     causal: bool
     difference: float
 
@@ -113,7 +113,7 @@ class Search:
         reader: of the weights.
         readings: the readings to try.
         probe: one call of the module.
-        frame: what stands around the attention.
+        shell: what stands around the attention.
         tolerance: the largest difference that counts as equal.
         looks: None compares every number of the output, otherwise so many random mixes.
         forms: by stage, the only ones to choose from; None tries all.
@@ -125,13 +125,13 @@ class Search:
         reader: Reader,
         readings: list[Reading],
         probe: Probe,
-        frame: Frame,
+        shell: Shell,
         tolerance: float,
         looks: int | None = LOOKS,
         forms: Mapping[str, Sequence[Form]] | None = None,
         must_be_causal: bool = False,
     ) -> None:
-        self.reader, self.readings, self.probe, self.frame = reader, readings, probe, frame
+        self.reader, self.readings, self.probe, self.shell = reader, readings, probe, shell
         shared = reader.g if isinstance(reader, GroupedReader) else None
         self.setting = Setting(reader.h, reader.e, reader.d, shared)
         self.forms = forms
@@ -139,9 +139,9 @@ class Search:
         dtype = probe.x.dtype
         mix = None
         target = probe.y
-        if frame.after is not None:
+        if shell.after is not None:
             looks = None
-        elif frame.residual:
+        elif shell.residual:
             target = target - probe.x
         if looks is not None and reader.out_dim > looks:
             generator = torch.Generator().manual_seed(11)
@@ -151,8 +151,8 @@ class Search:
         self.target = target[None]
         finite = self.target[torch.isfinite(self.target)]
         self.limit = tolerance * (1 + (finite.abs().max().item() if len(finite) else 0.0))
-        inside = frame.enter(probe.x)
-        asked = inside if probe.context is None else frame.asked(probe.context)
+        inside = shell.enter(probe.x)
+        asked = inside if probe.context is None else shell.asked(probe.context)
         own: dict = {}
         other = own if asked is inside else {}
         self.q = self.projected("q", inside, own)
@@ -196,7 +196,7 @@ class Search:
                 yield Match(
                     self.readings[number],
                     path,
-                    self.frame,
+                    self.shell,
                     self.probe.causal,
                     differences[number].item(),
                 )
@@ -220,10 +220,10 @@ class Search:
         made = joined @ self.out + self.bias
         if made.shape[2] != self.target.shape[2]:  # as many tokens as the other side has
             return torch.full((len(made),), torch.inf)
-        if self.frame.after is not None:
-            if self.frame.residual:
+        if self.shell.after is not None:
+            if self.shell.residual:
                 made = made + self.probe.x
-            made = self.frame.after(made)
+            made = self.shell.after(made)
         gap = (made - self.target).abs()
         both_nan = made.isnan() & self.target.isnan()
         gap = torch.where(both_nan, 0.0, gap).nan_to_num(nan=torch.inf, posinf=torch.inf)
@@ -269,9 +269,9 @@ class Search:
         return made["joined"] @ self.out + self.bias
 
 
-def frames_of(
+def shells_of(
     module: nn.Module | Callable, embed_dim: int, context_dim: int | None = None
-) -> list[Frame]:
+) -> list[Shell]:
     """Return what may stand around the attention: norms of its own, a residual.
 
     Args:
@@ -279,22 +279,22 @@ def frames_of(
         embed_dim: e.
         context_dim: the width of the context's tokens, None when there is no context.
     """
-    frames = [Frame("")]
+    shells = [Shell("")]
     if not isinstance(module, nn.Module):
-        return frames
+        return shells
     norms = [
         part
         for part in module.modules()
         if isinstance(part, nn.LayerNorm) and part.normalized_shape == (embed_dim,)
     ]
     for norm in norms[:2]:
-        frames.append(Frame("after a LayerNorm of its own", before=norm))
-        frames.append(Frame("a residual and a LayerNorm around", before=norm, residual=True))
-        frames.append(Frame("a residual and a LayerNorm around", after=norm, residual=True))
-        frames.append(Frame("a LayerNorm of its own after it", after=norm))
-    frames.append(Frame("a residual around", residual=True))
+        shells.append(Shell("after a LayerNorm of its own", before=norm))
+        shells.append(Shell("a residual and a LayerNorm around", before=norm, residual=True))
+        shells.append(Shell("a residual and a LayerNorm around", after=norm, residual=True))
+        shells.append(Shell("a LayerNorm of its own after it", after=norm))
+    shells.append(Shell("a residual around", residual=True))
     if context_dim is None:
-        return frames
+        return shells
     words = "after LayerNorms of its own"
     others = [
         part
@@ -302,7 +302,7 @@ def frames_of(
         if isinstance(part, nn.LayerNorm) and part.normalized_shape == (context_dim,)
     ]
     for norm, other in product(norms[:2], others[:2]):
-        frames.append(Frame(f"{words} of both sides", before=norm, context=other))
+        shells.append(Shell(f"{words} of both sides", before=norm, context=other))
     for other in others[:2]:
-        frames.append(Frame("after a LayerNorm of its own of the context", context=other))
-    return frames
+        shells.append(Shell("after a LayerNorm of its own of the context", context=other))
+    return shells

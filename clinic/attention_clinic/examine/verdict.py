@@ -35,8 +35,8 @@ def what(subject: Subject, match: Match) -> str:
         words.append("tokens first, samples second")
     if subject.patient.factors:
         words.append(f"{', '.join(subject.patient.factors)} as it is")
-    if match.frame.name:
-        words.append(match.frame.name)
+    if match.shell.name:
+        words.append(match.shell.name)
     if match.reading.out is None and not match.reading.ids and subject.h == 1:
         words.append("no output projection, as one head needs none")
     return "; ".join(words)

@@ -1,6 +1,6 @@
 """The bank of the clinic: sick modules of every kind, each written twice, and healthy ones.
 
-A `Case` builds a module, says how it is examined and what must be found. One file a part.
+A `Entry` builds a module, says how it is examined and what must be found. One file a part.
 """
 
 from patients import (  # noqa: F401, each adds its patients
@@ -19,7 +19,7 @@ from patients import (  # noqa: F401, each adds its patients
     strangers,
     variants,
 )
-from patients.bank import CASES, SIZES, Case
+from patients.bank import CASES, SIZES, Entry
 from patients.unknown import UNKNOWN
 
-__all__ = ["CASES", "SIZES", "UNKNOWN", "Case"]
+__all__ = ["CASES", "SIZES", "UNKNOWN", "Entry"]

@@ -20,7 +20,7 @@ BLIND_WITH_ONE_HEAD = {
 
 
 @dataclass(frozen=True)
-class Case:
+class Entry:
     """One patient.
 
     Args:
@@ -60,7 +60,7 @@ class Case:
         return f"{' + '.join(expected)}, but also called {wrong}" if wrong else None
 
 
-CASES: list[Case] = []
+CASES: list[Entry] = []
 
 
 def attention(
@@ -80,7 +80,7 @@ def attention(
                 given["call"] = options["call"]
             return diagnose(make(e, h), h, **given)
 
-        CASES.append(Case(make.__name__, ids, examine, also, sizes, remark))
+        CASES.append(Entry(make.__name__, ids, examine, also, sizes, remark))
         return make
 
     return enter

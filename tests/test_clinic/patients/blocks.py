@@ -14,7 +14,7 @@ from attention_clinic import (
     diagnose_block,
 )
 from patients.attention import Loops, Views, ViewsMerge, ViewsScaledByEmbed
-from patients.bank import CASES, Case
+from patients.bank import CASES, Entry
 from utils.encoder import Encoder, EncoderBlock
 
 # ---------------------------------------------------------------------------------------- blocks
@@ -30,7 +30,7 @@ def block(*ids: str, sizes: tuple = BLOCK_SIZES, also: tuple = (), **options) ->
             torch.manual_seed(seed)
             return diagnose_block(make(e, h), h, **options)
 
-        CASES.append(Case(make.__name__, ids, examine, also, sizes))
+        CASES.append(Entry(make.__name__, ids, examine, also, sizes))
         return make
 
     return enter

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose
 from patients.attention import Views
-from patients.bank import CASES, SIZES, Case
+from patients.bank import CASES, SIZES, Entry
 from patients.blocks import PostNorm, PreNorm, block
 from patients.crossing import Apart, Packed, PackedIgnores, PackedSwapped
 from patients.masks import ViewsMaskMultiply
@@ -428,7 +428,7 @@ def _whole(name: str, make, *ids: str, **options) -> None:
         torch.manual_seed(seed)
         return diagnose(make(e, h), h, **options)
 
-    CASES.append(Case(name, ids, examine, sizes=DECODER_SIZES[:2]))
+    CASES.append(Entry(name, ids, examine, sizes=DECODER_SIZES[:2]))
 
 
 _whole("torch layer, by diagnose", _block_torch_masked)

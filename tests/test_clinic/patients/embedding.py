@@ -13,7 +13,7 @@ from attention_clinic import (
     Report,
     diagnose_embedding,
 )
-from patients.bank import CASES, Case
+from patients.bank import CASES, Entry
 from utils.embedding import PatchEmbedding, patchify, unpatchify
 
 # ---------------------------------------------------------------------------- patches, positions
@@ -31,7 +31,7 @@ def embedding(
             torch.manual_seed(seed)
             return diagnose_embedding(make(e), IMAGE, PATCH, CHANNELS, **options)
 
-        CASES.append(Case(make.__name__, ids, examine, also, sizes))
+        CASES.append(Entry(make.__name__, ids, examine, also, sizes))
         return make
 
     return enter

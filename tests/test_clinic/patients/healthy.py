@@ -15,7 +15,7 @@ from attention_clinic import (
     diagnose,
 )
 from patients.attention import Views
-from patients.bank import CASES, SIZES, Case, attention
+from patients.bank import CASES, SIZES, Entry, attention
 from patients.masks import empty_row, padding, ragged
 from utils.attention import MultiHeadAttention, scaled_dot_product_attention
 
@@ -251,7 +251,7 @@ def function_case(name: str, ids: tuple[str, ...], scale: Callable, **weights_of
         given = {"wq": wq, "wk": wk, "wv": wv, "wo": wo, "bo": bias}
         return diagnose(attend, h, weights=given)
 
-    CASES.append(Case(name, ids, examine))
+    CASES.append(Entry(name, ids, examine))
 
 
 function_case("function", (), lambda e, h: (e // h) ** -0.5)

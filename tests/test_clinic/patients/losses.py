@@ -11,7 +11,7 @@ from attention_clinic import (
     Report,
     diagnose_loss,
 )
-from patients.bank import CASES, Case
+from patients.bank import CASES, Entry
 
 # ---------------------------------------------------------------------------------------- losses
 
@@ -25,7 +25,7 @@ def loss(*ids: str, variants: tuple[str, ...] = (), **options) -> Callable:
             assert tuple(variant.id for variant in report.variants) == variants
             return report
 
-        CASES.append(Case(function.__name__, ids, examine, sizes=((7, 1), (10, 1))))
+        CASES.append(Entry(function.__name__, ids, examine, sizes=((7, 1), (10, 1))))
         return function
 
     return enter

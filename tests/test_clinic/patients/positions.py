@@ -12,7 +12,7 @@ from attention_clinic import (
     Report,
     diagnose_positions,
 )
-from patients.bank import CASES, Case
+from patients.bank import CASES, Entry
 from utils.positions import sinusoidal_positions
 
 
@@ -25,7 +25,7 @@ def positions(*ids: str, variants: tuple[str, ...] = (), **options) -> Callable:
             assert tuple(variant.id for variant in report.variants) == variants
             return report
 
-        CASES.append(Case(make.__name__, ids, examine, sizes=((16, 1), (10, 1))))
+        CASES.append(Entry(make.__name__, ids, examine, sizes=((16, 1), (10, 1))))
         return make
 
     return enter
@@ -288,7 +288,7 @@ def adds(*ids: str) -> Callable:
     def enter(make: type) -> type:
         sizes = ((16, 1), (10, 1))
         CASES.append(
-            Case(make.__name__, ids, lambda s, e, h: diagnose_positions(make(e)), sizes=sizes)
+            Entry(make.__name__, ids, lambda s, e, h: diagnose_positions(make(e)), sizes=sizes)
         )
         return make
 

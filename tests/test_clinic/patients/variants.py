@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose
 from patients.attention import Views, ViewsScaledByEmbed
-from patients.bank import CASES, Case
+from patients.bank import CASES, Entry
 from patients.unknown import unknown
 
 VARIANT_SIZES = ((24, 4), (15, 3))
@@ -27,7 +27,7 @@ def variant(*names: str, ids: tuple[str, ...] = (), sizes: tuple = VARIANT_SIZES
             assert tuple(v.id for v in report.variants) == names, report
             return report
 
-        CASES.append(Case(make.__name__, ids, examine, sizes=sizes))
+        CASES.append(Entry(make.__name__, ids, examine, sizes=sizes))
         return make
 
     return enter
