@@ -69,7 +69,8 @@ class Explaining:
             return self.explaining(probe, most)
         # only the order of the tokens says that it turns, and tokens that are mixed say the same
         plain = replace(probe, known={**probe.known, "turning": None})
-        return self.explaining(plain, min(most, 1)) or self.explaining(probe, most)
+        found = self.explaining(plain, min(most, 1))
+        return found if found or not most else self.explaining(probe, most)
 
     def explaining(self, probe: Probe, most: int) -> list[tuple[Reader, Match]]:
         """Return what explains one call."""
