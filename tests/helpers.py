@@ -65,7 +65,17 @@ def torch_attention(ours: MultiHeadAttention) -> nn.MultiheadAttention:
 
 def torch_block(ours: EncoderBlock) -> nn.TransformerEncoderLayer:
     """Build PyTorch's encoder layer with our weights."""
-    theirs = nn.TransformerEncoderLayer(
+    return _torch_layer(nn.TransformerEncoderLayer, ours, self_attn=ours.attn)
+
+
+def torch_decoder_block(ours: DecoderBlock) -> nn.TransformerDecoderLayer:
+    """Build PyTorch's decoder layer with our weights."""
+    attentions = {"self_attn": ours.attn, "multihead_attn": ours.cross_attn}
+    return _torch_layer(nn.TransformerDecoderLayer, ours, **attentions)
+
+
+def _torch_layer(kind: Callable, ours: nn.Module, **attentions: MultiHeadAttention) -> nn.Module:
+    theirs = kind(
         ours.attn.embed_dim,
         ours.attn.num_heads,
         ours.mlp.fc1.out_features,
@@ -75,13 +85,10 @@ def torch_block(ours: EncoderBlock) -> nn.TransformerEncoderLayer:
         batch_first=True,
         norm_first=ours.norm_first,
     )
-    theirs.self_attn = torch_attention(ours.attn)
-    for name, part in {
-        "linear1": ours.mlp.fc1,
-        "linear2": ours.mlp.fc2,
-        "norm1": ours.norm1,
-        "norm2": ours.norm2,
-    }.items():
+    for name, attention in attentions.items():
+        setattr(theirs, name, torch_attention(attention))
+    norms = {name: part for name, part in ours.named_children() if name.startswith("norm")}
+    for name, part in {"linear1": ours.mlp.fc1, "linear2": ours.mlp.fc2, **norms}.items():
         getattr(theirs, name).load_state_dict(part.state_dict())
     return theirs.train(ours.training)
 
@@ -89,48 +96,23 @@ def torch_block(ours: EncoderBlock) -> nn.TransformerEncoderLayer:
 def torch_encoder(ours: Encoder) -> nn.TransformerEncoder:
     """Build PyTorch's encoder with our weights."""
     blocks = [torch_block(block) for block in ours.layers]
-    norm = None
-    if isinstance(ours.norm, nn.LayerNorm):
-        norm = nn.LayerNorm(ours.norm.normalized_shape, eps=ours.norm.eps)
-        norm.load_state_dict(ours.norm.state_dict())
-    theirs = nn.TransformerEncoder(blocks[0], len(blocks), norm, enable_nested_tensor=False)
-    theirs.layers = nn.ModuleList(blocks)
-    return theirs.train(ours.training)
-
-
-def torch_decoder_block(ours: DecoderBlock) -> nn.TransformerDecoderLayer:
-    """Build PyTorch's decoder layer with our weights."""
-    theirs = nn.TransformerDecoderLayer(
-        ours.attn.embed_dim,
-        ours.attn.num_heads,
-        ours.mlp.fc1.out_features,
-        dropout=ours.dropout.p,
-        activation="gelu" if isinstance(ours.mlp.act, nn.GELU) else "relu",
-        layer_norm_eps=ours.norm1.eps,
-        batch_first=True,
-        norm_first=ours.norm_first,
-    )
-    theirs.self_attn = torch_attention(ours.attn)
-    theirs.multihead_attn = torch_attention(ours.cross_attn)
-    for name, part in {
-        "linear1": ours.mlp.fc1,
-        "linear2": ours.mlp.fc2,
-        "norm1": ours.norm1,
-        "norm2": ours.norm2,
-        "norm3": ours.norm3,
-    }.items():
-        getattr(theirs, name).load_state_dict(part.state_dict())
-    return theirs.train(ours.training)
+    return _torch_stack(nn.TransformerEncoder, ours, blocks, enable_nested_tensor=False)
 
 
 def torch_decoder(ours: Decoder) -> nn.TransformerDecoder:
     """Build PyTorch's decoder with our weights."""
     blocks = [torch_decoder_block(block) for block in ours.layers]
+    return _torch_stack(nn.TransformerDecoder, ours, blocks)
+
+
+def _torch_stack(
+    kind: Callable, ours: nn.Module, blocks: list[nn.Module], **options: bool
+) -> nn.Module:
     norm = None
     if isinstance(ours.norm, nn.LayerNorm):
         norm = nn.LayerNorm(ours.norm.normalized_shape, eps=ours.norm.eps)
         norm.load_state_dict(ours.norm.state_dict())
-    theirs = nn.TransformerDecoder(blocks[0], len(blocks), norm)
+    theirs = kind(blocks[0], len(blocks), norm, **options)
     theirs.layers = nn.ModuleList(blocks)
     return theirs.train(ours.training)
 
