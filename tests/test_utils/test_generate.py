@@ -174,6 +174,11 @@ def test_equal_scores_are_cut_to_exactly_k():
     scores = torch.zeros(V)
     assert (next_probabilities(scores, top_k=4) > 0).sum() == 4
     assert (next_probabilities(scores, top_p=4.5 / V) > 0).sum() == 5
+
+
+def test_top_p_keeps_no_more_than_reach_it():
+    # four times 1/4, exactly: the first two reach one half, and a third is one too many
+    assert (next_probabilities(torch.zeros(4), top_p=0.5) > 0).sum() == 2
     assert next_probabilities(torch.tensor([0.0, 0.0, -1.0]), temperature=0).tolist() == [1, 0, 0]
 
 
