@@ -38,6 +38,14 @@ class Table(nn.Module):
 # --- generate
 
 
+@pytest.mark.parametrize(("cache", "read"), [(True, [4, 1, 1]), (False, [4, 5, 6])])
+def test_with_a_cache_only_new_tokens_are_read(cache, read):
+    model, lengths = small(), []
+    model.register_forward_pre_hook(lambda _, args: lengths.append(args[0].shape[1]))
+    generate(model, some_ids(), 3, seed=0, cache=cache)
+    assert lengths == read
+
+
 @pytest.mark.parametrize("choice", [{}, {"temperature": 0}, {"top_k": 3}, {"top_p": 0.7}], ids=str)
 def test_a_cache_changes_no_token(choice):
     model, ids = small(), some_ids()
