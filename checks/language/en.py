@@ -1957,6 +1957,15 @@ CHAPTER_13 = {
     "returns-wavelengths": "it returns wavelengths; speeds are asked for",
 }
 
+# ---- 14 begins
+# ---- 14 ends
+# ---- 15 begins
+# ---- 15 ends
+# ---- 16 begins
+# ---- 16 ends
+# ---- 17 begins
+# ---- 17 ends
+
 
 def _joined(*parts: dict[str, str]) -> dict[str, str]:
     """Join the parts; an id stands in one of them only."""
