@@ -10,7 +10,7 @@ from attention_clinic.examine.attention import diagnose
 from attention_clinic.examine.embedding import diagnose_embedding
 from attention_clinic.examine.loss import diagnose_loss
 from attention_clinic.examine.positions import diagnose_positions
-from attention_clinic.examine.stack import diagnose_block
+from attention_clinic.examine.whole_block import diagnose_block
 from attention_clinic.testing import assert_healthy
 
 __all__ = [

@@ -6,8 +6,8 @@ from torch import nn
 
 from attention_clinic.engine.report import Report
 from attention_clinic.examine.explaining import Explaining
-from attention_clinic.examine.stack import diagnose_block
 from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.whole_block import diagnose_block
 
 ATTENTION_ALONE = 5  # matrices that an attention has at most, unless its heads are modules
 

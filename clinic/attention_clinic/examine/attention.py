@@ -10,17 +10,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS, MODELS, VARIANTS, globals_read
+from attention_clinic.bugs import BUGS, VARIANTS, globals_read
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.modes import JoinHeads, NoDropout
-from attention_clinic.engine.patient import check_positive, same, undisturbed
+from attention_clinic.engine.patient import same, undisturbed
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.matching import Match
-from attention_clinic.examine.subject import Context, Options, Subject, Unreadable
+from attention_clinic.examine.options import Context, Options
+from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.verdict import (
     explanations_of,
     remarks_of,
@@ -99,48 +100,13 @@ def diagnose(
         ValueError: not a module or function, a number of heads that does not fit, weights that
             cannot be read, or an exception inside the module.
     """
-    check_positive("diagnose", num_heads=num_heads)
-    if causal is not None and not isinstance(causal, bool):
-        raise ValueError(
-            f"diagnose: causal must be True, False or None, got {type(causal).__name__}. "
-            "Pass a mask as mask=."
-        )
-    if true_means not in (None, "attend", "block"):
-        raise ValueError(
-            f'diagnose: true_means must be "attend" or "block", got true_means={true_means!r}. '
-            "It says what True means in mask."
-        )
-    other = Context.of("diagnose", context)
-    if other is not None and causal:
-        raise ValueError(
-            "diagnose: causal must be None with a context, got causal=True. Every token may see "
-            "the whole context; pass what it may not see as mask=."
-        )
-    if cache is not None and (not callable(cache) or mask is not None or other is not None):
-        got = type(cache).__name__ if not callable(cache) else "a mask or a context beside it"
-        raise ValueError(
-            f"diagnose: cache must be a function that makes an empty cache, alone, got {got}. "
-            "Pass the class itself: cache=KeyValueCache."
-        )
-    if num_kv_heads is not None:
-        check_positive("diagnose", num_kv_heads=num_kv_heads)
-        if num_heads % num_kv_heads:
-            raise ValueError(
-                "diagnose: num_heads must be a multiple of num_kv_heads, got "
-                f"num_heads={num_heads} and num_kv_heads={num_kv_heads}. Pick num_kv_heads from "
-                f"{[g for g in range(1, num_heads + 1) if num_heads % g == 0]}."
-            )
-    if like not in (None, *MODELS):
-        raise ValueError(
-            f"diagnose: like must be one of {', '.join(MODELS)}, got like={like!r}. "
-            "Pass None to accept every variant."
-        )
     options = Options(
-        *(num_heads, mask, causal, call, weights, size, out_proj, true_means, other),
+        *(num_heads, mask, causal, call, weights, size, out_proj, true_means),
+        context=Context.of("diagnose", context),
         num_kv_heads=num_kv_heads,
         like=like,
         cache=cache,
-    )
+    ).checked()
     with undisturbed():
         return with_tables(module, options, embed_dim)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import MODELS
-from attention_clinic.engine.arguments import Tables, cut_of
+from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.forms import State
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths
 from attention_clinic.engine.weights import sources_of
@@ -21,65 +21,7 @@ from attention_clinic.examine.biases import Bias, bias_of
 from attention_clinic.examine.mask_argument import adds, allowed
 from attention_clinic.examine.matching import Probe
 from attention_clinic.examine.modern import query_norms, turning
-
-
-@dataclass(frozen=True)
-class Context:
-    """What was said of a context; None is free.
-
-    Args:
-        samples: b.
-        length: j.
-        width: of its tokens.
-        said: what the caller said.
-    """
-
-    samples: int | None = None
-    length: int | None = None
-    width: int | None = None
-    said: Tensor | tuple[int, int] | int | bool | None = True
-
-    @staticmethod
-    def of(where: str, said: Tensor | tuple[int, int] | int | bool | None) -> Context | None:
-        """Read what the caller of a tool said: a tensor, (length, width), a width, True or None."""
-        if said is None or said is False:
-            return None
-        if said is True:
-            return Context()
-        if isinstance(said, Tensor) and said.ndim == 3 and min(said.shape) > 0:
-            return Context(*said.shape, said=said)
-        if isinstance(said, int) and said > 0:
-            return Context(width=said, said=said)
-        if (
-            isinstance(said, tuple)
-            and len(said) == 2
-            and all(isinstance(size, int) and size > 0 for size in said)
-        ):
-            return Context(length=said[0], width=said[1], said=said)
-        got = tuple(said.shape) if isinstance(said, Tensor) else repr(said)
-        raise ValueError(
-            f"{where}: context must be a tensor (b, j, width), (length, width), a width or True, "
-            f"got {got}. context=True tries one as wide as the tokens."
-        )
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the caller of `diagnose` said; see there."""
-
-    num_heads: int
-    mask: Tensor | None = None
-    causal: bool | None = None
-    call: Callable[..., Any] | None = None
-    weights: dict[str, Tensor] | None = None
-    size: tuple[int, int] | None = None
-    out_proj: bool | None = None
-    true_means: Literal["attend", "block"] | None = None
-    context: Context | None = None
-    num_kv_heads: int | None = None
-    like: str | None = None
-    tables: Tables | None = None
-    cache: Callable[[], Any] | None = None
+from attention_clinic.examine.options import Options
 
 
 class Subject:

@@ -1,0 +1,86 @@
+"""What a block gets beside its tokens, and how it is called with that."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.engine.arguments import TABLES, Tables
+from attention_clinic.engine.crossing import Sides
+
+CROSS = re.compile(r"cross|enc|src|source|mem|context|ctx|inter|multihead_attn|co_?att")
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a block gets beside its tokens.
+
+    Args:
+        context: the tokens of the context, or None.
+        mask: of the tokens, or None.
+        context_mask: of the context, or None.
+    """
+
+    context: Tensor | None = None
+    mask: Tensor | None = None
+    context_mask: Tensor | None = None
+
+
+def mask_arguments(module: nn.Module) -> tuple[str | None, str | None]:
+    """Return the names of the arguments that mask the tokens and the context."""
+    names = [n for n in inspect.signature(module.forward).parameters if "mask" in n.lower()]
+    crossed = [n for n in names if CROSS.search(n.lower())]
+    if len(names) > 1 and len(crossed) == len(names):  # an encoder's: src_mask alone
+        crossed = crossed[1:]
+    crossed = crossed if len(names) > 1 or (crossed and len(names) == 1) else []
+    own = [n for n in names if n not in crossed]
+    usual = [n for n in ("tgt_mask", "attn_mask", "attention_mask", "mask") if n in own]
+    return next(iter((*usual, *own)), None), next(iter(crossed), None)
+
+
+def called(
+    module: nn.Module,
+    x: Tensor,
+    around: Around,
+    sides: Sides | None,
+    tables: Tables | None = None,
+) -> object:
+    """Call a block on tokens and on what stands around them, as its signature suggests."""
+    context = around.context
+    heads = next((m for m in module.modules() if isinstance(m, nn.MultiheadAttention)), None)
+    blocks = type(module).__module__.startswith("torch.")  # True means blocked there
+    where, where_context = mask_arguments(module)
+    if context is None and where is None:
+        where = where_context
+    given: dict[str, Any] = {}
+    parameters = inspect.signature(module.forward).parameters
+    if context is not None and sides is not None:
+        given |= dict.fromkeys(sides.asks, x) | dict.fromkeys(sides.asked, context)
+    else:
+        given[next(iter(parameters))] = x
+    for name, mask, keys in (
+        (where, around.mask, x),
+        (where_context, around.context_mask, context),
+    ):
+        if name is not None and mask is not None and keys is not None:
+            if blocks and heads is not None:
+                mask = ~mask if mask.dtype == torch.bool else mask
+                if mask.ndim > 2:
+                    shape = (x.shape[0], heads.num_heads, x.shape[1], keys.shape[1])
+                    mask = mask.expand(shape).reshape(-1, *shape[2:])
+            given[name] = mask
+    if tables is not None:
+        named = {n for n, p in parameters.items() if p.default in (p.empty, None)}
+        given |= {n: tables.value(n, x.shape[1], x.dtype) for n in named & TABLES}
+    for name, parameter in parameters.items():
+        needed = parameter.default is parameter.empty and name not in given
+        if needed and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            given[name] = None if "mask" in name.lower() or context is not None else x
+    plain = takewhile(lambda p: p.kind == p.POSITIONAL_ONLY, parameters.values())
+    return module(*(given.pop(p.name) for p in plain), **given)

@@ -1,0 +1,215 @@
+"""`diagnose_block`: name the mistakes of a block or a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from itertools import product
+from typing import Any
+
+from torch import Tensor, nn
+
+from attention_clinic.bugs import BUGS, MODELS
+from attention_clinic.bugs.blocks import Meant
+from attention_clinic.bugs.feeds import ACTIVATIONS
+from attention_clinic.engine.arguments import head_widths, needed, tables_for
+from attention_clinic.engine.patient import (
+    Patient,
+    check_positive,
+    possible_widths,
+    undisturbed,
+)
+from attention_clinic.engine.report import Report, explain, likelier
+from attention_clinic.examine.around import Around
+from attention_clinic.examine.layer import examined_layer
+from attention_clinic.examine.options import Context
+from attention_clinic.examine.stack import Stack, layers_of
+
+
+def diagnose_block(
+    block: nn.Module,
+    num_heads: int,
+    *,
+    norm_first: bool | None = None,
+    activation: str | None = None,
+    norm_eps: float | None = None,
+    causal: bool | None = None,
+    call: Callable[..., Any] | None = None,
+    size: tuple[int, int] | None = None,
+    mask: Tensor | None = None,
+    context: Tensor | tuple[int, int] | int | bool | None = None,
+    context_mask: Tensor | None = None,
+    like: str | None = None,
+) -> Report:
+    """Compare a Transformer block, or a stack of them, with the course's own and name the mistakes.
+
+    Args:
+        block: maps tokens to tokens by attention and feed-forward; or a stack of such blocks.
+        num_heads: number of heads, h.
+        norm_first: True if it is meant to be pre-norm, False for post-norm, None accepts both.
+        activation: what it is meant to be ("gelu", "gelu-tanh", "relu", "silu"); None accepts all.
+        norm_eps: the eps that its norms are meant to have; None accepts all.
+        causal: as in `diagnose`.
+        call: how to call it: call(block, x), with a context call(block, x, context), with masks
+            call(block, x, mask) or call(block, x, context, mask, context_mask); None reads the
+            signature of `forward`.
+        size: numbers of samples and tokens to try.
+        mask: of the tokens, in the shape that the block takes; True = may attend.
+        context: for a decoder's block: the tokens that its cross-attention asks, as in `diagnose`;
+            None gives a context to a block whose forward cannot do without.
+        context_mask: of the context; True = may attend.
+        like: the model whose weights it is meant to hold, as in `diagnose`.
+
+    Shape:
+        x             (b, n, e)
+        context       (b, j, c)
+        mask          (n, n), (b, 1, 1, n) or broadcastable to (b, h, n, n)
+        context_mask  (b, j), (b, 1, 1, j) or broadcastable to (b, h, n, j)
+        result        (b, n, e)
+
+    Returns:
+        A `Report`: print it, or ask for `healthy` and `explanations`.
+
+    Raises:
+        ValueError: not a module, a number of heads that does not fit, or an exception inside it.
+    """
+    check_positive("diagnose_block", num_heads=num_heads)
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(
+            f"diagnose_block: activation must be one of {sorted(ACTIVATIONS)}, "
+            f"got activation={activation!r}. Pass None to accept any."
+        )
+    if not isinstance(block, nn.Module):
+        raise ValueError(
+            f"diagnose_block: block must be an nn.Module, got {type(block).__name__}. "
+            "Build it first and pass the object."
+        )
+    if like not in (None, *MODELS):
+        raise ValueError(
+            f"diagnose_block: like must be one of {', '.join(MODELS)}, got like={like!r}. "
+            "Pass None to accept every variant."
+        )
+    meant = Meant(norm_first, activation, norm_eps, None if like is None else MODELS[like])
+    said = Context.of("diagnose_block", context)
+    with undisturbed():
+        patient = Patient("diagnose_block", block, call)
+        sides = patient.sides
+        by_itself = said is None and call is None and sides is not None and sides.needed(block)
+        said = Context() if by_itself else said
+        if said is not None and call is None and sides is None:
+            raise ValueError(
+                f"diagnose_block: {patient.name} must take a context, got forward"
+                f"{signature(block.forward)}. Say how to call it: "
+                "call=lambda block, x, context: block(x, context)."
+            )
+
+        def examined(patient: Patient, said: Context | None = said) -> Report:
+            x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
+            layers = layers_of(block)
+            if layers:
+                stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
+                return stack.report()
+            return examined_layer(patient, x, around, num_heads, meant, causal)
+
+        names = {} if call is not None else needed(block)
+        try:
+            report = examined(patient)
+        except ValueError:
+            if names:
+                report = _with_tables(block, names, num_heads, examined)
+            elif by_itself:
+                return examined(Patient("diagnose_block", block), None)
+            else:
+                raise
+        if call is not None or report.healthy or names:
+            return report
+        if by_itself and not report.explanations:
+            report = likelier(report, examined(Patient("diagnose_block", block), None))
+        if said is not None and sides is not None and sides.guessed:
+            turned = Patient("diagnose_block", block)
+            turned.sides = sides.exchanged()
+            report = likelier(report, examined(turned))
+        if not report.explanations and not report.healthy and not patient.was_time_first:
+            turned = Patient("diagnose_block", block)
+            turned.time_first = True
+            try:
+                again = examined(turned)
+            except ValueError:
+                return report
+            if again.healthy:
+                detail = "tokens first, samples second it is right: hand it x.transpose(0, 1)"
+                found = explain([BUGS["batch-first"]], detail=detail)
+                return Report(report.name, False, (found,), checked=again.checked)
+        return report
+
+
+def _with_tables(
+    block: nn.Module,
+    names: dict[str, bool],
+    num_heads: int,
+    examined: Callable[[Patient], Report],
+) -> Report:
+    """Examine a block that does not run without cosines and sines, as `diagnose` does."""
+    patient = Patient("diagnose_block", block)
+    reports: list[Report] = []
+    failed: ValueError | None = None
+    for tables in tables_for(names, head_widths(patient.module, num_heads)):
+        patient = Patient("diagnose_block", block)
+        patient.tables = tables
+        try:
+            reports.append(examined(patient))
+        except ValueError as error:
+            failed = failed or error
+            continue
+        if reports[-1].healthy or reports[-1].explanations:
+            break
+    if not reports:
+        assert failed is not None, "there is a way to hand tables over"
+        raise failed
+    return min(reports, key=lambda report: (not report.healthy, not report.explanations))
+
+
+def _first_run(
+    patient: Patient,
+    num_heads: int,
+    size: tuple[int, int] | None,
+    said: Context | None,
+    mask: Tensor | None,
+    context_mask: Tensor | None,
+) -> tuple[Tensor, Around]:
+    """Return tokens of a width that the module takes, and what stands around them."""
+    named = dict(patient.module.named_parameters())
+    b, n = size or (2 if num_heads != 2 else 3, 5 if num_heads != 5 else 7)
+    if mask is not None and size is None:
+        n, b = mask.shape[-1], mask.shape[0] if mask.ndim > 2 and mask.shape[0] > 1 else b
+    if context_mask is not None and size is None:
+        b = context_mask.shape[0] if context_mask.shape[0] > 1 else b
+        n = context_mask.shape[-2] if context_mask.ndim > 2 and context_mask.shape[-2] > 1 else n
+    j = next(j for j in (6, 7, 8) if j not in (b, n, num_heads))
+    if said is not None:
+        b, j = said.samples or b, said.length or j
+        j = j if context_mask is None else context_mask.shape[-1]
+    norms = [p.shape[0] for p in named.values() if p.ndim == 1]
+    common = sorted(dict.fromkeys(norms), key=lambda width: -norms.count(width))
+    widths = list(dict.fromkeys([*common[:2], *possible_widths(patient.module, named)]))
+    first: tuple[Exception, tuple] | None = None
+    for single in (False, True):
+        if single:
+            patient.single()
+        lengths = [j] if said is None or said.length or context_mask is not None else [j, n]
+        # a context as long as the tokens is for blocks that take no other
+        for j, width in product(lengths, widths[:6]):
+            x = patient.tokens(b, n, width)
+            context = None if said is None else patient.tokens(b, j, said.width or width, seed=9)
+            try:
+                if patient.run(x, context=context).shape == x.shape:
+                    return x, Around(context, mask, context_mask)
+            except Exception as error:
+                if first is None or width == common[0]:
+                    first = first or (error, tuple(x.shape))
+    if first is None:
+        raise ValueError(
+            f"diagnose_block: {patient.name} must map (b, n, e) to (b, n, e), got no width with "
+            "which it does. Say how to call it: call=lambda module, x: module(x)[0]."
+        )
+    raise patient.complain(*first) from first[0]
