@@ -1,8 +1,10 @@
-"""Write a sequence token by token: beam search, drawing, and a cache (chapters 11 and 12)."""
+"""Write a sequence token by token: beam search, drawing, a cache, drafts (chapters 11, 12, 16)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from utils.attention import Cache
@@ -114,7 +116,7 @@ class KeyValueCache(Cache):
     Raises:
         ValueError: keys of another batch, number of heads or width than those it holds.
 
-    Source: chapter 12.
+    Source: chapter 12; `nbytes`, `keep` and `cut` chapter 16.
     """
 
     def __init__(self) -> None:
@@ -124,6 +126,13 @@ class KeyValueCache(Cache):
     def length(self) -> int:
         """How many tokens the first layer has given so far."""
         return next((k.shape[2] for k, _ in self._held.values()), 0)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the keys and values of all layers take."""
+        return sum(
+            part.numel() * part.element_size() for pair in self._held.values() for part in pair
+        )
 
     def extend(self, layer: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append the new keys and values to those of this layer, and return all of them."""
@@ -139,6 +148,45 @@ class KeyValueCache(Cache):
             k, v = (torch.cat(pair, dim=2) for pair in zip(earlier, (k, v), strict=True))
         self._held[layer] = k, v
         return k, v
+
+    def keep(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order: a beam that goes on takes its keys along.
+
+        Args:
+            rows: integers (w,), as an index of the batch; a row may stand there twice.
+
+        Raises:
+            ValueError: rows that are no integers, or outside the batch.
+        """
+        check_shape("KeyValueCache", "rows", rows, "w", "Give one number for each row.")
+        b = next((len(k) for k, _ in self._held.values()), 0)
+        if rows.dtype != torch.int64 or not all(0 <= row < b for row in rows.tolist()):
+            raise ValueError(
+                f"KeyValueCache: rows must be int64 from 0 to {b - 1}, got {rows.tolist()} of "
+                f"{rows.dtype}. They say which row of the batch each new row goes on from."
+            )
+        self._held = {layer: (k[rows], v[rows]) for layer, (k, v) in self._held.items()}
+
+    def cut(self, length: int) -> None:
+        """Forget all tokens from place `length` on, as if they had never been read.
+
+        Args:
+            length: how many tokens stay.
+
+        Raises:
+            ValueError: less than 0, or more than it holds.
+        """
+        if (
+            isinstance(length, bool)
+            or not isinstance(length, int)
+            or not 0 <= length <= self.length
+        ):
+            raise ValueError(
+                f"KeyValueCache: length must be an integer from 0 to {self.length}, "
+                f"got length={length!r}. What was never read cannot be kept."
+            )
+        held = self._held.items()
+        self._held = {layer: (k[:, :, :length], v[:, :, :length]) for layer, (k, v) in held}
 
 
 def next_probabilities(
@@ -193,6 +241,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     end_id: int | None = None,
+    padding_id: int | None = None,
     seed: int | None = None,
     cache: bool = True,
 ) -> Tensor:
@@ -202,13 +251,16 @@ def generate(
     means the same on every device.
 
     Args:
-        model: a causal model, `model(ids, cache=...)` -> scores (b, n, vocabulary).
+        model: a causal model, `model(ids, cache=...)` -> scores (b, n, vocabulary); with a
+            padding_id also `attn_mask` and `positions`, as `LanguageModel` takes them.
         ids: the beginnings, all of one length.
         steps: how many tokens to write.
         temperature: see `next_probabilities`; 0 always takes the best token (greedy).
         top_k: see `next_probabilities`.
         top_p: see `next_probabilities`.
         end_id: the id that ends a text: from there on its row is filled with it.
+        padding_id: the id that fills shorter beginnings, on their left: nobody looks at it, and
+            positions begin behind it. None: every id is part of its text.
         seed: of the draws; None takes PyTorch's own generator.
         cache: keep keys and values in a `KeyValueCache`; False computes everything anew for each
             token, with the same result.
@@ -218,34 +270,150 @@ def generate(
         result  (b, n + steps), the beginning included
 
     Raises:
-        ValueError: no beginning, steps below 1, a text longer than the model's positions, a model
-            that looks both ways, or as `next_probabilities`.
+        ValueError: no beginning, one that ends with padding, steps below 1, a text longer than the
+            model's positions, a model that looks both ways, or as `next_probabilities`.
 
-    Source: chapter 12.
+    Source: chapter 12; padding chapter 16.
     """
-    _check_start(model, ids, steps)
+    _check_start("generate", model, ids, steps)
     _check_choice("generate", temperature, top_k, top_p)
+    real = None if padding_id is None else _text_behind(ids, padding_id)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     held = KeyValueCache() if cache else None
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
+    with _evaluating(model):
         ended = torch.zeros_like(ids[:, 0], dtype=torch.bool)  # (b,)
         for _ in range(steps):
-            if held is None:
-                scores = model(ids)[:, -1]
-            else:
-                scores = model(ids[:, held.length :], cache=held)[:, -1]  # (b, vocabulary)
+            start = 0 if held is None else held.length
+            options = {} if held is None else {"cache": held}
+            if real is not None:
+                real = F.pad(real, (0, ids.shape[1] - real.shape[1]), value=True)
+                places = (real.cumsum(dim=1) - 1).clamp(min=0)
+                options |= {"attn_mask": real[:, None, None, :], "positions": places[:, start:]}
+            scores = model(ids[:, start:], **options)[:, -1]  # (b, vocabulary)
             choice = next_probabilities(scores.float().cpu(), temperature, top_k, top_p)
             drawn = torch.multinomial(choice, 1, generator=generator).to(ids)  # (b, 1)
             if end_id is not None:
                 drawn = drawn.masked_fill(ended[:, None], end_id)
                 ended = ended | (drawn[:, 0] == end_id)
             ids = torch.cat([ids, drawn], dim=1)
-        return ids
+    return ids
+
+
+@torch.no_grad()
+def speculate(
+    model: nn.Module,
+    draft: nn.Module,
+    ids: Tensor,
+    steps: int,
+    *,
+    ahead: int = 4,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+) -> Tensor:
+    """Write on as `generate` does, with fewer calls of the model: a smaller one drafts for it.
+
+    The draft writes some tokens ahead, and one call of the model scores them all. A token is kept
+    with probability min(1, p / q), where p is the model's probability and q the draft's. The first
+    one that is refused is drawn anew from what p has more than q. So every text is exactly as
+    probable as if the model had written it alone. Rows of a batch go on together, up to the first
+    refusal in any of them.
+
+    Args:
+        model: the causal model whose texts are wanted.
+        draft: another causal model with the same vocabulary; the more it agrees, the fewer calls.
+        ids: the beginnings, all of one length.
+        steps: how many tokens to write.
+        ahead: how many tokens the draft writes before they are scored.
+        temperature: see `next_probabilities`; of both models.
+        top_k: see `next_probabilities`.
+        top_p: see `next_probabilities`.
+        seed: of the draws; None takes PyTorch's own generator.
+
+    Shape:
+        ids     (b, n), integers
+        result  (b, n + steps), the beginning included
+
+    Raises:
+        ValueError: two vocabularies, `ahead` below 1, or as `generate`.
+
+    Source: Leviathan et al. 2023, algorithm 1; Chen et al. 2023; chapter 16.
+    """
+    for each in (model, draft):
+        _check_start("speculate", each, ids, steps)
+    _check_choice("speculate", temperature, top_k, top_p)
+    check_positive("speculate", ahead=ahead)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    caches = {each: KeyValueCache() for each in (model, draft)}
+
+    def read(each: nn.Module, text: Tensor, last: int) -> Tensor:
+        """Return the probabilities (b, last, vocabulary) behind each of the last tokens."""
+        scores = each(text[:, caches[each].length :], cache=caches[each])[:, -last:]
+        return next_probabilities(scores.float().cpu(), temperature, top_k, top_p)
+
+    wanted = ids.shape[1] + steps
+    with _evaluating(model, draft):
+        while (n := ids.shape[1]) < wanted:
+            text, q = ids, []
+            for _ in range(min(ahead, wanted - n - 1)):  # the model adds one of its own
+                q.append(read(draft, text, 1)[:, 0])
+                drawn = torch.multinomial(q[-1], 1, generator=generator).to(ids)
+                text = torch.cat([text, drawn], dim=1)
+            p = read(model, text, len(q) + 1)  # (b, ahead + 1, vocabulary)
+            if q and q[0].shape[-1] != p.shape[-1]:
+                raise ValueError(
+                    "speculate: model and draft must have one vocabulary, "
+                    f"got {p.shape[-1]} ids and {q[0].shape[-1]}. Train both with the same one."
+                )
+            text = _accepted(text, n, p, q, generator)
+            for held in caches.values():
+                held.cut(min(held.length, text.shape[1] - 1))  # what was refused is forgotten
+            ids = text
+    return ids
+
+
+def _accepted(
+    text: Tensor, n: int, p: Tensor, q: list[Tensor], generator: torch.Generator | None
+) -> Tensor:
+    """Return the text up to the first refusal, and the token that is drawn there instead."""
+    for place, guessed in enumerate(q):
+        token = text[:, n + place, None].cpu()  # (b, 1)
+        sure = p[:, place].gather(-1, token) / guessed.gather(-1, token)
+        kept = torch.rand(sure.shape, generator=generator) < sure  # (b, 1)
+        if kept.all():
+            continue
+        more = (p[:, place] - guessed).clamp(min=0)  # (b, vocabulary)
+        none = more.sum(dim=-1, keepdim=True) == 0  # p is q but for rounding
+        rest = torch.where(kept | none, p[:, place], more)
+        other = torch.multinomial(rest, 1, generator=generator)
+        return torch.cat([text[:, : n + place], torch.where(kept, token, other).to(text)], dim=1)
+    return torch.cat([text, torch.multinomial(p[:, -1], 1, generator=generator).to(text)], dim=1)
+
+
+@contextmanager
+def _evaluating(*models: nn.Module) -> Iterator[None]:
+    """Put models into eval mode, and every part of them back into its own mode afterwards."""
+    modes = {module: module.training for model in models for module in model.modules()}
+    for model in models:
+        model.eval()
+    try:
+        yield
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def _text_behind(ids: Tensor, padding_id: int) -> Tensor:
+    """Return which ids (b, n) are text, not padding on its left; refuse padding at the end."""
+    ends = (ids[:, -1] == padding_id).nonzero()[:, 0].tolist()
+    if ends:
+        raise ValueError(
+            "generate: padding must stand on the left, so that all rows end with a token, "
+            f"got row {ends[0]} that ends with padding_id={padding_id}. "
+            "Fill with pad(sequences, padding_id, left=True)."
+        )
+    return (ids != padding_id).cumsum(dim=1) > 0
 
 
 def _check_choice(where: str, temperature: float, top_k: int | None, top_p: float | None) -> None:
@@ -264,25 +432,25 @@ def _check_choice(where: str, temperature: float, top_k: int | None, top_p: floa
         )
 
 
-def _check_start(model: nn.Module, ids: Tensor, steps: int) -> None:
+def _check_start(where: str, model: nn.Module, ids: Tensor, steps: int) -> None:
     """Refuse a beginning that the model cannot write on, before anything is computed."""
-    check_positive("generate", steps=steps)
-    check_shape("generate", "ids", ids, "b n", "One beginning alone is ids[None].")
+    check_positive(where, steps=steps)
+    check_shape(where, "ids", ids, "b n", "One beginning alone is ids[None].")
     if not ids.shape[1]:
         raise ValueError(
-            "generate: a text needs a beginning, got ids without a token. "
+            f"{where}: a text needs a beginning, got ids without a token. "
             "Begin with the id that begins every text, for example torch.tensor([[1]])."
         )
     if not getattr(model, "causal", True):
         raise ValueError(
-            "generate: the model must be causal, got causal=False. "
+            f"{where}: the model must be causal, got causal=False. "
             "A model that looks both ways fills blanks; to write on, train one with causal=True."
         )
     # The last token is written, but never read.
     longest, needed = getattr(model, "max_length", None), ids.shape[1] + steps - 1
     if longest is not None and needed > longest:
         raise ValueError(
-            f"generate: the model has positions for {longest} tokens, got a beginning of "
+            f"{where}: the model has positions for {longest} tokens, got a beginning of "
             f"{ids.shape[1]} and steps={steps}, which needs {needed}. "
             f"Shorten the beginning, or write {max(longest - ids.shape[1] + 1, 0)} steps."
         )

@@ -46,6 +46,8 @@ class LanguageModel(nn.Module):
         ids        (b, n), integers
         attn_mask  bool, True = may attend, broadcastable to (b, h, n, n); causal comes on top
         cache      None, or a `KeyValueCache` with the c tokens before these: keys are c + n then
+        positions  (n,) or (b, n), the place of each token in its text; None: from c on. A text
+                   that is padded on the left needs them: its first real token stands at 0
         result     (b, n, vocab_size)
 
     Raises:
@@ -80,14 +82,18 @@ class LanguageModel(nn.Module):
             self.head.weight = self.embedding.tokens.weight
 
     def forward(
-        self, ids: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
+        self,
+        ids: Tensor,
+        attn_mask: Tensor | None = None,
+        cache: Cache | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         start = 0 if cache is None else cache.length  # how many tokens came before these
-        tokens = self.embedding(ids, start)  # (b, n, e)
+        tokens = self.embedding(ids, start, positions)  # (b, n, e)
         end = start + ids.shape[1]
         check_mask("LanguageModel", attn_mask, (ids.shape[0], self.num_heads, ids.shape[1], end))
         if self.causal:
-            causal = causal_mask(end, ids.device)[start:]  # (n, end): the rows of these tokens
+            causal = causal_mask(end, ids.device, start)  # (n, end): the rows of these tokens
             attn_mask = causal if attn_mask is None else attn_mask & causal
         elif cache is not None:
             raise ValueError(

@@ -6,23 +6,29 @@ from torch import Tensor
 from utils.shapes import check_positive, check_shape
 
 
-def causal_mask(n: int, device: torch.device | str | None = None) -> Tensor:
+def causal_mask(n: int, device: torch.device | str | None = None, start: int = 0) -> Tensor:
     """Let each token attend to itself and to the tokens before it.
 
     Args:
         n: number of tokens.
         device: where the mask is made; by default PyTorch's.
+        start: the first token that asks: with a cache, only the rows of the new tokens are needed.
 
     Shape:
-        result  (n, n), bool, True = query i (row) may attend to key j (column)
+        result  (n - start, n), bool, True = query i (row) may attend to key j (column)
 
     Raises:
-        ValueError: n is not an integer of at least 1.
+        ValueError: n is not an integer of at least 1, or start is not one from 0 to n.
 
     Source: Vaswani et al. 2017, section 3.2.3; chapter 05.
     """
     check_positive("causal_mask", n=n)
-    return torch.ones(n, n, dtype=torch.bool, device=device).tril()
+    if isinstance(start, bool) or not isinstance(start, int) or not 0 <= start <= n:
+        raise ValueError(
+            f"causal_mask: start must be an integer from 0 to n={n}, got start={start!r}. "
+            "It is the place of the first token that asks."
+        )
+    return torch.ones(n - start, n, dtype=torch.bool, device=device).tril(start)
 
 
 def padding_mask(lengths: Tensor, n: int) -> Tensor:

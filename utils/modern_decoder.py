@@ -312,6 +312,8 @@ class ModernDecoder(nn.Module):
         attn_mask  bool, True = may attend, broadcastable to (b, h, n, j); padding, for example.
                    Later tokens are hidden anyway.
         cache      None, or what each block saw of earlier tokens: then j is longer than n
+        positions  (n,) or (b, n), the place of each token in its text; None: from the end of the
+                   cache on
         result     (b, n, vocab_size)
 
     Raises:
@@ -364,7 +366,11 @@ class ModernDecoder(nn.Module):
             self.head.weight = self.embedding.tokens.weight
 
     def forward(
-        self, ids: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
+        self,
+        ids: Tensor,
+        attn_mask: Tensor | None = None,
+        cache: Cache | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         fix = "Ids have shape (b, n); one sequence alone is ids[None]."
         check_shape("ModernDecoder", "ids", ids, "b n", fix)
@@ -375,12 +381,13 @@ class ModernDecoder(nn.Module):
             )
         start = 0 if cache is None else cache.length
         end = start + ids.shape[1]
-        mask = causal_mask(end, ids.device)[start:]  # (n, j): row i is the token at start + i
+        mask = causal_mask(end, ids.device, start)  # (n, j): row i is the token at start + i
         if attn_mask is not None:
             shape = (ids.shape[0], self.layers[0].attn.num_heads, *mask.shape)
             check_mask("ModernDecoder", attn_mask, shape)
             mask = mask & attn_mask
-        positions = torch.arange(start, end, device=ids.device)
+        if positions is None:
+            positions = torch.arange(start, end, device=ids.device)
         x = self.embedding(ids)  # (b, n, e)
         for layer in self.layers:
             x = layer(x, mask, positions, cache)

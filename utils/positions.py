@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from utils.shapes import check_positive, check_shape
 
+ID_TYPES = (torch.int64, torch.int32)
+
 
 def sinusoidal_positions(n: int, embed_dim: int, base: float = 10_000.0) -> Tensor:
     """Return a code for each position: sines and cosines of ever longer waves.
@@ -55,6 +57,7 @@ class TokenEmbedding(nn.Module):
 
     Shape:
         ids            (b, n), integers
+        places         (n,) or (b, n), integers; None: from `start` on
         result         (b, n, e)
         tokens.weight  (vocab_size, e)
         positions      (max_length, e), or None
@@ -103,17 +106,47 @@ class TokenEmbedding(nn.Module):
             fixed = sinusoidal_positions(max_length, embed_dim) if positions else None
             self.register_buffer("positions", fixed, persistent=False)
 
-    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+    def forward(self, ids: Tensor, start: int = 0, places: Tensor | None = None) -> Tensor:
         self._check(ids, start)
         tokens = self.tokens(ids) * self.factor  # (b, n, e)
         if self.positions is None:
             return tokens
-        return tokens + self.positions[start : start + ids.shape[1]]
+        if places is None:
+            return tokens + self._rows(start, ids.shape[1])
+        self._check_places(places, ids)
+        return tokens + self.positions[places]
+
+    def _rows(self, start: int, n: int) -> Tensor:
+        """Return the codes of n positions from start on; refuse those that the table lacks."""
+        if start + n > self.max_length:
+            raise ValueError(
+                f"TokenEmbedding: there are positions for {self.max_length} tokens, "
+                f"got {start + n}. Cut the sequence, or build it with max_length={start + n}."
+            )
+        return self.positions[start : start + n]
+
+    def _check_places(self, places: Tensor, ids: Tensor) -> None:
+        """Refuse places that are none, or that the table does not have."""
+        b, n = ids.shape
+        if tuple(places.shape) not in [(n,), (b, n)] or places.dtype not in ID_TYPES:
+            raise ValueError(
+                f"TokenEmbedding: places must be integers of shape ({n},) or ({b}, {n}), "
+                f"got places.shape={tuple(places.shape)} of {places.dtype}. Of tokens from the "
+                f"beginning they are torch.arange({n})."
+            )
+        if places.numel() and not torch.compiler.is_compiling():
+            low, high = places.min().item(), places.max().item()
+            if low < 0 or high >= self.max_length:
+                raise ValueError(
+                    f"TokenEmbedding: places must lie between 0 and {self.max_length - 1}, "
+                    f"got {low if low < 0 else high}. Cut the sequence, or build it with "
+                    f"max_length={max(high + 1, self.max_length)}."
+                )
 
     def _check(self, ids: Tensor, start: int) -> None:
         """Refuse ids that are no ids, and positions that the table does not have."""
         check_shape("TokenEmbedding", "ids", ids, "b n", "One sequence alone is ids[None].")
-        if ids.dtype not in (torch.int64, torch.int32):
+        if ids.dtype not in ID_TYPES:
             raise ValueError(
                 f"TokenEmbedding: ids must be int64 or int32, got ids.dtype={ids.dtype}. "
                 "Whole numbers of another type become ids with ids.long()."
@@ -131,10 +164,4 @@ class TokenEmbedding(nn.Module):
             raise ValueError(
                 "TokenEmbedding: start must be an integer of at least 0, "
                 f"got start={start!r}. It is the position of the first id."
-            )
-        end = start + ids.shape[1]
-        if self.positions is not None and end > self.max_length:
-            raise ValueError(
-                f"TokenEmbedding: there are positions for {self.max_length} tokens, "
-                f"got {end}. Cut the sequence, or build it with max_length={end}."
             )

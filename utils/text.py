@@ -93,14 +93,19 @@ class Vocabulary:
 
 
 def pad(
-    sequences: Sequence[Sequence[int]], padding_id: int = PADDING, length: int | None = None
+    sequences: Sequence[Sequence[int]],
+    padding_id: int = PADDING,
+    length: int | None = None,
+    left: bool = False,
 ) -> Tensor:
-    """Fill sequences of ids up to one length, at the end, so that they become one tensor.
+    """Fill sequences of ids up to one length, so that they become one tensor.
 
     Args:
         sequences: lists of ids, of any lengths.
         padding_id: what fills them up.
         length: the length of the result; without it, that of the longest sequence.
+        left: fill at the beginning, so that all end together, as `generate` needs them; by default
+            at the end.
 
     Shape:
         result  (b, n), int64
@@ -133,7 +138,9 @@ def pad(
                 f"for {longest} ids. Cut the sequences first, or pass length={longest}."
             )
     n = length or longest
-    return torch.tensor([row + [padding_id] * (n - len(row)) for row in rows])
+    fill = [[padding_id] * (n - len(row)) for row in rows]
+    joined = [a + b if left else b + a for a, b in zip(fill, rows, strict=True)]
+    return torch.tensor(joined)
 
 
 def padding_mask_of_ids(ids: Tensor, padding_id: int = PADDING) -> Tensor:

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import CLOSE, error_of, random, randomise
-from utils.generation import KeyValueCache, generate, next_probabilities
+from utils.generation import KeyValueCache, generate, next_probabilities, speculate
 from utils.language_model import LanguageModel
+from utils.modern_decoder import ModernDecoder
+from utils.text import pad
 
 V = 13
 SIZES = {"vocab_size": V, "embed_dim": 8, "num_heads": 2, "mlp_dim": 20, "num_layers": 2}
@@ -209,4 +211,217 @@ def test_a_cache_of_another_batch_is_refused():
     cache.extend(layer, *2 * [torch.zeros(2, 3, 4, 5)])
     text = error_of(lambda: cache.extend(layer, *2 * [torch.zeros(1, 3, 1, 5)]))
     assert "(1, 3, 5) after (2, 3, 5)" in text
+    assert cache.length == 4
+
+
+# --- padding on the left
+
+
+def modern(**changes):
+    return randomise(ModernDecoder(**{**SIZES, "num_kv_heads": 1, **changes}))
+
+
+MODELS = pytest.mark.parametrize("make", [small, modern], ids=["table", "rotary"])
+TEXTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 0, 3]]  # id 0 is padding only in front of a text
+
+
+@MODELS
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_padded_text_is_written_on_as_if_alone(make, cache):
+    model = make()
+    ids = pad(TEXTS, 0, left=True)
+    written = generate(model, ids, 6, temperature=0, padding_id=0, cache=cache)
+    assert torch.equal(written[:, :5], ids)
+    for text, row in zip(TEXTS, written, strict=True):
+        alone = generate(model, torch.tensor([text]), 6, temperature=0)
+        assert torch.equal(row[-6 - len(text) :], alone[0])
+
+
+@MODELS
+def test_scores_of_a_padded_text_are_those_of_the_text_alone(make):
+    model = make().eval()
+    ids = pad(TEXTS, 0, left=True)
+    real = (ids != 0).cumsum(dim=1) > 0
+    places = (real.cumsum(dim=1) - 1).clamp(min=0)
+    for cuts in ([5], [3, 2], [1, 1, 1, 1, 1]):
+        cache, parts, start = KeyValueCache(), [], 0
+        for n in cuts:
+            end = start + n
+            mask = real[:, None, None, :end]
+            parts.append(model(ids[:, start:end], mask, cache, places[:, start:end]))
+            start = end
+        scores = torch.cat(parts, dim=1)
+        assert scores.isfinite().all(), "padding looks at nothing and stays finite"
+        for text, row in zip(TEXTS, scores, strict=True):
+            alone = model(torch.tensor([text]))[0]
+            torch.testing.assert_close(row[-len(text) :], alone, **CLOSE)
+
+
+@MODELS
+def test_without_padding_the_id_of_padding_changes_nothing(make):
+    model, ids = make(), some_ids() % 5 + 1
+    expected = generate(model, ids, 5, seed=3)
+    assert torch.equal(generate(model, ids, 5, seed=3, padding_id=0), expected)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5))
+def test_texts_of_any_lengths(lengths, steps):
+    model = small()
+    texts = [random(n, seed=n).mul(50).long().abs().remainder(12).add(1).tolist() for n in lengths]
+    written = generate(model, pad(texts, 0, left=True), steps, temperature=0, padding_id=0)
+    for text, row in zip(texts, written, strict=True):
+        alone = generate(model, torch.tensor([text]), steps, temperature=0)
+        assert torch.equal(row[-steps - len(text) :], alone[0])
+
+
+def test_padding_that_is_no_padding_on_the_left_is_refused():
+    text = error_of(lambda: generate(small(), pad(TEXTS, 0), 3, padding_id=0))
+    assert "got row 1 that ends with padding_id=0" in text and "left=True" in text
+    generate(small(), pad(TEXTS, 0, left=True), 3, padding_id=0)  # as it says
+
+
+# --- drafts
+
+
+def watched(model):
+    """Return a list that grows by the number of tokens with each call of the model."""
+    read = []
+    model.register_forward_pre_hook(lambda _, args: read.append(args[0].shape[1]))
+    return read
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 20])
+@MODELS
+def test_greedy_drafts_give_the_greedy_text(make, ahead):
+    model, draft, ids = make(), randomise(make(num_layers=1), seed=5), some_ids()
+    expected = generate(model, ids, 8, temperature=0)
+    assert torch.equal(speculate(model, draft, ids, 8, ahead=ahead, temperature=0), expected)
+
+
+def exact(model, ids, steps):
+    """Return the probability of every text of `steps` tokens, by asking for each of them."""
+    vocabulary = model(ids).shape[-1]
+    texts = torch.cartesian_prod(*steps * [torch.arange(vocabulary)]).reshape(-1, steps)
+    whole = torch.cat([ids.expand(len(texts), -1), texts], dim=1)
+    with torch.no_grad():
+        logs = model(whole[:, :-1])[:, -steps:].log_softmax(dim=-1)
+    return logs.gather(-1, texts[..., None]).sum(dim=(1, 2)).exp()
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5])
+def test_drafted_texts_are_as_probable_as_the_model_says(ahead):
+    """4,000 texts of three tokens, counted, against the probability of each of the 64."""
+    model, draft = Table(random(4, 4)), Table(random(4, 4, seed=5))
+    start = torch.tensor([[2, 1]])
+    expected = exact(model, start, 3)
+    assert (expected - exact(draft, start, 3)).abs().sum() > 0.3, "the draft alone is far off"
+    drawn = [
+        speculate(model, draft, start.expand(8, 2), 3, ahead=ahead, seed=seed)[:, 2:]
+        for seed in range(500)
+    ]
+    numbers = torch.cat(drawn) @ torch.tensor([16, 4, 1])
+    shares = torch.bincount(numbers, minlength=64) / len(numbers)
+    far = (shares - expected).abs().sum()
+    assert far < 0.1, "4,000 draws from the truth are 0.08 away, on average"
+
+
+def test_a_draft_that_agrees_saves_calls_and_one_that_does_not_costs_none():
+    model = small()
+    same, other = small(), randomise(small(), seed=9)
+    ids, calls = some_ids(1), watched(model)
+    speculate(model, same, ids, 8, ahead=3, seed=0)
+    assert calls == [4 + 3, 4], "4 tokens a call, and only what was not read yet"
+    calls.clear()
+    speculate(model, other, ids, 8, ahead=3, seed=0)
+    assert 2 < len(calls) <= 8
+
+
+def test_a_draft_is_cut_as_generate_cuts():
+    model, draft, ids = small(), randomise(small(), seed=5), some_ids(200, 2)
+    drawn = speculate(model, draft, ids, 1, seed=0, top_k=1)
+    assert torch.equal(drawn, generate(model, ids, 1, temperature=0))
+    first = speculate(model, draft, ids, 6, seed=4, temperature=0.7, top_p=0.8)
+    torch.manual_seed(1)
+    assert torch.equal(first, speculate(model, draft, ids, 6, seed=4, temperature=0.7, top_p=0.8))
+    assert first.shape == (200, 8) and torch.equal(first[:, :2], ids)
+
+
+def test_modes_of_both_models_are_put_back():
+    model, draft = small(dropout=0.5).train(), small(dropout=0.5).eval()
+    speculate(model, draft, some_ids(), 3, seed=0)
+    assert model.training and not draft.training
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: speculate(small(), small(), some_ids(), 0), "speculate: steps must be"),
+        (lambda: speculate(small(), small(), some_ids(), 2, ahead=0), "speculate: ahead must be"),
+        (lambda: speculate(small(), small(), some_ids(), 20), "speculate: the model has positions"),
+        (
+            lambda: speculate(small(), small(max_length=8), some_ids(), 9),
+            "positions for 8 tokens",
+        ),
+        (lambda: speculate(small(), small(causal=False), some_ids(), 2), "fills blanks"),
+        (lambda: speculate(small(), small(), some_ids(), 2, top_p=0.0), "speculate: top_p"),
+        (lambda: speculate(small(), small(vocab_size=20), some_ids(), 2), "one vocabulary"),
+    ],
+)
+def test_bad_drafts(call, said):
+    assert said in error_of(call)
+
+
+# --- what a cache keeps and forgets
+
+
+@MODELS
+def test_what_was_cut_was_never_read(make):
+    model, ids = make().eval(), some_ids(2, 8)
+    cache = KeyValueCache()
+    model(ids[:, :6], cache=cache)
+    cache.cut(3)
+    assert cache.length == 3
+    late = model(ids[:, 3:], cache=cache)
+    torch.testing.assert_close(late, model(ids)[:, 3:], **CLOSE)
+    cache.cut(0)
+    torch.testing.assert_close(model(ids, cache=cache), model(ids), **CLOSE)
+
+
+@MODELS
+def test_rows_take_their_keys_along(make):
+    model, ids, rows = make().eval(), some_ids(3, 6), torch.tensor([2, 0, 0, 1])
+    cache = KeyValueCache()
+    model(ids[:, :4], cache=cache)
+    cache.keep(rows)
+    late = model(ids[rows][:, 4:], cache=cache)
+    torch.testing.assert_close(late, model(ids[rows])[:, 4:], **CLOSE)
+
+
+def test_bytes_are_those_of_keys_and_values():
+    """8 wide in 2 heads, 2 layers, 3 texts of 4 tokens; grouped queries keep half of it."""
+    for model, heads in ((small(), 2), (modern(), 1)):
+        for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
+            cache = KeyValueCache()
+            assert cache.nbytes == 0
+            model.to(dtype)(some_ids(), cache=cache)
+            assert cache.nbytes == 2 * 2 * 3 * 4 * heads * 4 * size
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda cache: cache.cut(5), "from 0 to 4, got length=5"),
+        (lambda cache: cache.cut(-1), "from 0 to 4, got length=-1"),
+        (lambda cache: cache.cut(2.0), "got length=2.0"),
+        (lambda cache: cache.keep(torch.tensor([3])), "from 0 to 2, got [3]"),
+        (lambda cache: cache.keep(torch.tensor([-1])), "from 0 to 2, got [-1]"),
+        (lambda cache: cache.keep(torch.tensor([True, False, True])), "of torch.bool"),
+        (lambda cache: cache.keep(torch.tensor(1)), "rows must have shape (w)"),
+    ],
+)
+def test_what_a_cache_refuses(call, said):
+    cache = KeyValueCache()
+    small()(some_ids(), cache=cache)
+    assert said in error_of(lambda: call(cache))
     assert cache.length == 4

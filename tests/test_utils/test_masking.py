@@ -18,6 +18,10 @@ def test_causal_mask_reads_row_query_column_key():
     assert causal_mask(1).tolist() == [[True]]
     assert causal_mask(4).dtype == torch.bool
     assert causal_mask(4, device="meta").device.type == "meta"
+    for start in range(5):
+        assert torch.equal(causal_mask(4, start=start), causal_mask(4)[start:])
+    for start in (-1, 5, 1.0, True):
+        assert "start must be" in error_of(lambda start=start: causal_mask(4, start=start))
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])

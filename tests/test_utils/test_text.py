@@ -86,6 +86,11 @@ def test_pad_fills_up_at_the_end():
     assert torch.equal(pad([torch.tensor([5, 6]), [7]]), pad([[5, 6], [7]]))
 
 
+def test_pad_fills_up_at_the_beginning():
+    assert pad([[5, 6, 7], [8]], left=True).tolist() == [[5, 6, 7], [0, 0, 8]]
+    assert pad([[5]], padding_id=9, length=3, left=True).tolist() == [[9, 9, 5]]
+
+
 @tried
 @given(id_lists, st.integers(0, 3))
 def test_the_mask_of_padded_ids_is_that_of_their_lengths(lists, more):
