@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -18,10 +19,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import KernelManager
 from nbformat import NotebookNode
-from nbval.kernel import CURRENT_ENV_KERNEL_NAME, RunningKernel
+from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager, RunningKernel
 from nbval.plugin import IPyNbCell, IPyNbFile
 from PIL import Image
+
+from warm_kernels import CAN_FORK, WarmKernels
 
 # Exercises are a student's own; what an update put beside a changed file is nobody's yet.
 collect_ignore_glob = ["notebooks/exercises/*", "*.new.*"]
@@ -38,6 +43,8 @@ RMS_TILE = 12.0
 TILE = 16
 # How long nbval waits for an answer, and for what a cell shows. Only a dead kernel comes this far.
 OUTPUT_SECONDS = 600
+# The process that forks kernels, one for each process of pytest.
+WARM = pytest.StashKey[WarmKernels | None]()
 
 
 def kinds(outputs: list[dict[str, Any]]) -> list[str]:
@@ -162,10 +169,41 @@ class PatientKernel(RunningKernel):
     """nbval's kernel, which has as long to answer on a busy machine as a cell has to show.
 
     nbval gives a new one ten seconds for its first answers, and no option changes that.
+
+    Args:
+        manager: of the kernel, which is not started yet.
+        folder: in which it runs.
+        seconds: that it has to start.
     """
+
+    def __init__(self, manager: KernelManager, folder: Path, seconds: float) -> None:
+        self.km = manager
+        self.km.start_kernel(cwd=str(folder), stderr=subprocess.DEVNULL)
+        self.kc = self.km.client()
+        self.kc.start_channels()
+        self.kc.wait_for_ready(timeout=seconds)
+        self._ensure_iopub_up()
 
     def await_reply(self, msg_id: str, timeout: float | None = None) -> None:
         super().await_reply(msg_id, timeout=max(timeout or 0, OUTPUT_SECONDS))
+
+
+class Kernels(NbvalKernelspecManager):
+    """Knows which command starts a kernel of the Python that runs this: a quick one, where given.
+
+    Args:
+        warm: the process that forks kernels; None where the system cannot fork.
+    """
+
+    def __init__(self, warm: WarmKernels | None) -> None:
+        super().__init__()
+        self._warm = warm
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        spec = super().get_kernel_spec(kernel_name)
+        if self._warm and kernel_name == CURRENT_ENV_KERNEL_NAME:
+            spec.argv = self._warm.command
+        return spec
 
 
 class Notebook(IPyNbFile):
@@ -173,11 +211,13 @@ class Notebook(IPyNbFile):
 
     def setup(self) -> None:
         option = self.config.option
-        self.kernel = PatientKernel(
-            option.nbval_kernel_name or CURRENT_ENV_KERNEL_NAME,
-            cwd=str(self.path.parent),
-            startup_timeout=option.nbval_kernel_startup_timeout,
+        if WARM not in self.config.stash:
+            self.config.stash[WARM] = WarmKernels(self.path.parent) if CAN_FORK else None
+        manager = KernelManager(
+            kernel_name=option.nbval_kernel_name or CURRENT_ENV_KERNEL_NAME,
+            kernel_spec_manager=Kernels(self.config.stash[WARM]),
         )
+        self.kernel = PatientKernel(manager, self.path.parent, option.nbval_kernel_startup_timeout)
         self.setup_sanitize_files()
 
     def collect(self) -> Iterator[Cell]:
@@ -201,6 +241,11 @@ def pytest_collect_file(
         Notebook.from_parent(parent, path=file_path) if type(one) is IPyNbFile else one
         for one in found
     ]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if warm := config.stash.get(WARM, None):
+        warm.close()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

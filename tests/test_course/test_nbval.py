@@ -14,14 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from jupyter_client.manager import KernelManager
 from made_up import code, notebook
+from nbval.kernel import CURRENT_ENV_KERNEL_NAME
 from PIL import Image, ImageDraw
 from test_refresh import run
 
 from checks.engine.verdict import VERDICT_MIME
 from course.notebook import Cell, canonical
 from course.registry import ROOT
+from warm_kernels import CAN_FORK, WarmKernels
 
 DRAW = """
 image = Image.new("RGB", (200, 120), "white")
@@ -117,6 +121,13 @@ DOCTORED: dict[Callable[[Cell], None], bool] = {
 }
 
 
+def copy_settings(folder: Path) -> None:
+    """Puts what `make test` reads before it collects into another folder."""
+    for name in ("conftest.py", "pyproject.toml", "tests/warm_kernels.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+
+
 def test_nbval_sees_pictures_order_and_cells_never_run(tmp_path: Path) -> None:
     """One notebook, one cell for each way to doctor the stored outputs, one plain nbval run."""
     imports = code("from IPython.display import display\nfrom PIL import Image, ImageDraw")
@@ -125,8 +136,7 @@ def test_nbval_sees_pictures_order_and_cells_never_run(tmp_path: Path) -> None:
     for cell, doctor in zip(stored["cells"][1:], DOCTORED, strict=True):
         doctor(cell)
     path.write_text(json.dumps(stored))
-    shutil.copy(ROOT / "conftest.py", tmp_path)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    copy_settings(tmp_path)
     command = [sys.executable, "-m", "pytest", "--nbval", path.name, "-v", "-p", "no:cacheprovider"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     found = dict(re.findall(r"Cell (\d+) (PASSED|FAILED)", result.stdout))
@@ -141,13 +151,65 @@ def test_nbval_leaves_exercises_and_what_an_update_put_beside_alone(tmp_path: Pa
         path = tmp_path / "notebooks" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(canonical(notebook(code("1"))))
-    for name in ("conftest.py", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
+    copy_settings(tmp_path)
     command = [sys.executable, "-m", "pytest", "--nbval", "notebooks", "--collect-only", "-q"]
     command += ["-p", "no:cacheprovider"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     found = set(re.findall(r"^(\S+)::", result.stdout, re.MULTILINE))
     assert found == {"notebooks/03_a.ipynb", "notebooks/solutions/03_a.ipynb"}, result.stdout
+
+
+class Asked:
+    """A kernel as a notebook gets it, asked directly."""
+
+    def __init__(self, conftest: Any, warm: WarmKernels, folder: Path) -> None:
+        manager = KernelManager(
+            kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=conftest.Kernels(warm)
+        )
+        self.kernel = conftest.PatientKernel(manager, folder, seconds=600)
+
+    def says(self, code: str) -> str:
+        """Runs code; returns what it prints, or the name of its error. "begun" is interrupted."""
+        request, said = self.kernel.kc.execute(code), ""
+        while True:
+            message = self.kernel.kc.get_iopub_msg(timeout=600)
+            content = message["content"]
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            if content.get("execution_state") == "idle":
+                return said.strip()
+            said = content.get("ename", said + content.get("text", ""))
+            if said == "begun\n":
+                self.kernel.interrupt()
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="kernels are forked on Linux only")
+def test_a_forked_kernel_is_a_kernel_of_its_own(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
+    warm = WarmKernels(ROOT)
+    monkeypatch.setenv("SET_LATER", "yes")
+    (tmp_path / "other").mkdir()
+    first, second = (Asked(conftest, warm, folder) for folder in (tmp_path, tmp_path / "other"))
+    state = (
+        "import os; print(os.path.basename(os.getcwd()), os.environ['SET_LATER'], 'x' in vars())"
+    )
+    assert first.says("import sys; print('torch' in sys.modules)") == "True"
+    assert first.says("x = 3") == ""
+    assert first.says(state) == f"{tmp_path.name} yes True"
+    assert second.says(state) == "other yes False"
+    endless = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
+    assert first.says(endless) == "KeyboardInterrupt"
+    assert first.says("print(x)") == "3", "an interrupted kernel lives on"
+    pids = [psutil.Process(int(each.says("print(os.getpid())"))) for each in (first, second)]
+    first.kernel.stop()
+    assert psutil.wait_procs(pids[:1], timeout=600)[0] and pids[1].is_running()
+    # Who was killed with no time to stop its kernels leaves none behind.
+    psutil.Process(second.kernel.km.provisioner.process.pid).kill()
+    assert psutil.wait_procs(pids[1:], timeout=600)[0]
+    assert not second.kernel.is_alive()
+    warm.close()
 
 
 def test_a_kernel_has_time_to_answer_on_a_busy_machine(request: pytest.FixtureRequest) -> None:
