@@ -22,7 +22,7 @@ class DecoderBlock(nn.Module):
             feed-forward, and of what each of the three adds.
         norm_first: True normalises what each part reads (pre-norm), but never the context; False
             normalises the sum (post-norm, the order of the 2017 paper).
-        activation: "gelu" or "relu".
+        activation: see `FeedForward`.
         norm_eps: the number that keeps LayerNorm from dividing by 0.
 
     Shape:
@@ -90,7 +90,7 @@ class Decoder(nn.Module):
         mlp_dim: inner width of the feed-forward, m.
         dropout: see `DecoderBlock`.
         norm_first: see `DecoderBlock`; True adds one final LayerNorm.
-        activation: "gelu" or "relu".
+        activation: see `FeedForward`.
         norm_eps: the number that keeps LayerNorm from dividing by 0.
 
     Shape:
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
         max_length: largest number of tokens in a source or in a target.
         dropout: see `DecoderBlock`; also the share of the embeddings that training sets to 0.
         norm_first: see `DecoderBlock`; False is the order of the 2017 paper.
-        activation: "gelu" or "relu".
+        activation: see `FeedForward`.
         positions: "sinusoidal", "learned" or None, see `TokenEmbedding`.
         scale: whether embeddings are multiplied by the square root of embed_dim.
 

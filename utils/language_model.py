@@ -41,6 +41,8 @@ class LanguageModel(nn.Module):
         dropout: see `EncoderBlock`.
         tied: True uses one table for both ends: the vectors that ids become are the vectors that
             the scores compare with.
+        activation: see `FeedForward`.
+        norm_eps: the number that keeps LayerNorm from dividing by 0.
 
     Shape:
         ids        (b, n), integers
@@ -70,13 +72,23 @@ class LanguageModel(nn.Module):
         causal: bool = True,
         dropout: float = 0.0,
         tied: bool = True,
+        activation: str = "gelu",
+        norm_eps: float = 1e-5,
     ):
         super().__init__()
         check_positive("LanguageModel", vocab_size=vocab_size, max_length=max_length)
         self.num_heads, self.max_length, self.causal = num_heads, max_length, causal
         # not scaled: so both tables begin with the spread 1 / sqrt(e), and the head's scores with 1
         self.embedding = TokenEmbedding(vocab_size, embed_dim, max_length, scale=False)
-        self.encoder = Encoder(num_layers, embed_dim, num_heads, mlp_dim, dropout)
+        self.encoder = Encoder(
+            num_layers,
+            embed_dim,
+            num_heads,
+            mlp_dim,
+            dropout,
+            activation=activation,
+            norm_eps=norm_eps,
+        )
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
         if tied:
             self.head.weight = self.embedding.tokens.weight
@@ -101,6 +113,82 @@ class LanguageModel(nn.Module):
                 "Where tokens see what comes after them, earlier keys change with every new token."
             )
         return self.head(self.encoder(tokens, attn_mask, cache))
+
+
+class TextEncoder(nn.Module):
+    """Read a text from both sides and return what became of each token, as BERT does.
+
+    Token, position and kind of text are added and normalised; the blocks are those of the paper
+    of 2017, which normalise the sum (post-norm).
+
+    Args:
+        vocab_size: number of ids.
+        embed_dim: width of a token, e.
+        num_heads: number of heads, h.
+        mlp_dim: inner width of the feed-forward, m.
+        num_layers: number of blocks.
+        max_length: longest text, in tokens.
+        num_types: how many kinds of text are told apart, such as question and answer.
+        dropout: see `EncoderBlock`.
+        activation: see `FeedForward`.
+        norm_eps: the number that keeps LayerNorm from dividing by 0.
+
+    Shape:
+        ids        (b, n), integers
+        attn_mask  bool, True = may attend, broadcastable to (b, h, n, n)
+        types      (b, n), integers below num_types; None: all 0
+        result     (b, n, e)
+
+    Raises:
+        ValueError: as `TokenEmbedding` and `Encoder`, or types of another shape or size.
+
+    Source: Devlin et al. 2019, section 3; chapter 15.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        embed_dim: int,
+        num_heads: int,
+        mlp_dim: int,
+        num_layers: int,
+        max_length: int,
+        num_types: int = 2,
+        dropout: float = 0.0,
+        activation: str = "gelu",
+        norm_eps: float = 1e-12,
+    ):
+        super().__init__()
+        check_positive("TextEncoder", num_types=num_types)
+        self.num_types = num_types
+        self.embedding = TokenEmbedding(vocab_size, embed_dim, max_length, scale=False)
+        self.types = nn.Embedding(num_types, embed_dim)
+        nn.init.normal_(self.types.weight, std=embed_dim**-0.5)  # as large as the tokens
+        self.norm = nn.LayerNorm(embed_dim, eps=norm_eps)
+        self.encoder = Encoder(
+            num_layers,
+            embed_dim,
+            num_heads,
+            mlp_dim,
+            dropout,
+            norm_first=False,
+            activation=activation,
+            norm_eps=norm_eps,
+        )
+
+    def forward(
+        self, ids: Tensor, attn_mask: Tensor | None = None, types: Tensor | None = None
+    ) -> Tensor:
+        tokens = self.embedding(ids)  # (b, n, e)
+        types = torch.zeros_like(ids) if types is None else types
+        if types.shape != ids.shape or set(types.unique().tolist()) - set(range(self.num_types)):
+            raise ValueError(
+                f"TextEncoder: types must be one number from 0 to {self.num_types - 1} for each "
+                f"id, got types.shape={tuple(types.shape)} for ids.shape={tuple(ids.shape)}, and "
+                f"the numbers {types.unique().tolist()}. Without them all are 0."
+            )
+        return self.encoder(self.norm(tokens + self.types(types)), attn_mask)
 
 
 def drawing_ids(images: Tensor, labels: Tensor | None = None) -> Tensor:

@@ -306,6 +306,8 @@ class ModernDecoder(nn.Module):
         qk_norm: see `GroupedQueryAttention`.
         tied: read the scores off with the table of embeddings instead of weights of their own.
         norm_eps: see `RMSNorm`; of all norms.
+        window: how many tokens each one sees, itself included, as in the first Mistral; None: all
+            before it.
 
     Shape:
         ids        (b, n), integers
@@ -337,11 +339,15 @@ class ModernDecoder(nn.Module):
         qk_norm: bool = False,
         tied: bool = False,
         norm_eps: float = 1e-6,
+        window: int | None = None,
     ):
         super().__init__()
         check_positive(
             "ModernDecoder", vocab_size=vocab_size, embed_dim=embed_dim, num_layers=num_layers
         )
+        if window is not None:
+            check_positive("ModernDecoder", window=window)
+        self.window = window
         # rotary says where a token stands, so the tokens have no positions and no longest length
         self.embedding = TokenEmbedding(
             vocab_size, embed_dim, max_length=1, positions=None, scale=False
@@ -382,6 +388,8 @@ class ModernDecoder(nn.Module):
         start = 0 if cache is None else cache.length
         end = start + ids.shape[1]
         mask = causal_mask(end, ids.device, start)  # (n, j): row i is the token at start + i
+        if self.window is not None:
+            mask = mask.triu(start + 1 - self.window)  # keys fewer than `window` places back
         if attn_mask is not None:
             shape = (ids.shape[0], self.layers[0].attn.num_heads, *mask.shape)
             check_mask("ModernDecoder", attn_mask, shape)

@@ -35,6 +35,7 @@ class VisionTransformer(nn.Module):
         num_layers: number of blocks.
         dropout: see `EncoderBlock`.
         norm_eps: the number that keeps LayerNorm from dividing by 0.
+        activation: see `FeedForward`.
 
     Shape:
         images  (b, c, H, W)
@@ -59,12 +60,19 @@ class VisionTransformer(nn.Module):
         num_layers: int,
         dropout: float = 0.0,
         norm_eps: float = 1e-5,
+        activation: str = "gelu",
     ):
         super().__init__()
         check_positive("VisionTransformer", num_classes=num_classes)
         self.embedding = PatchEmbedding(image_size, patch_size, in_channels, embed_dim)
         self.encoder = Encoder(
-            num_layers, embed_dim, num_heads, mlp_dim, dropout, norm_eps=norm_eps
+            num_layers,
+            embed_dim,
+            num_heads,
+            mlp_dim,
+            dropout,
+            activation=activation,
+            norm_eps=norm_eps,
         )
         self.head = nn.Linear(embed_dim, num_classes)
 

@@ -262,7 +262,10 @@ def test_other_types(dtype, norm_first):
         (lambda: FeedForward(0, 4), "FeedForward: embed_dim must be"),
         (lambda: FeedForward(4, 0), "FeedForward: mlp_dim must be"),
         (lambda: FeedForward(4, 8, dropout=1.0), "FeedForward: dropout must be"),
-        (lambda: FeedForward(4, 8, activation="swish"), "one of ['gelu', 'relu'], got"),
+        (
+            lambda: FeedForward(4, 8, activation="swish"),
+            "one of ['gelu', 'gelu_tanh',",
+        ),
         (lambda: FeedForward(4, 8, activation=nn.GELU()), "Pass activation='gelu'"),
         (lambda: EncoderBlock(-4, 2, 8), "EncoderBlock: embed_dim must be"),
         (lambda: EncoderBlock(6, 4, 8), "Pick num_heads from [1, 2, 3, 6]"),
