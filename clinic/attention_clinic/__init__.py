@@ -7,6 +7,7 @@ beside the right code; `examine` holds the tools, one file a part. Imports run i
 from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.report import Bug, Explanation, Report, Variant
 from attention_clinic.examine.attention import diagnose
+from attention_clinic.examine.cache import diagnose_cache
 from attention_clinic.examine.embedding import diagnose_embedding
 from attention_clinic.examine.loss import diagnose_loss
 from attention_clinic.examine.positions import diagnose_positions
@@ -23,6 +24,7 @@ __all__ = [
     "assert_healthy",
     "diagnose",
     "diagnose_block",
+    "diagnose_cache",
     "diagnose_embedding",
     "diagnose_loss",
     "diagnose_positions",

@@ -28,6 +28,7 @@ from attention_clinic.bugs.blocks import BLOCK
 from attention_clinic.bugs.stacks import STACK
 from attention_clinic.bugs.models import MODELS
 from attention_clinic.bugs.losses import LOSS
+from attention_clinic.bugs.caching import CACHE
 from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (
@@ -39,6 +40,7 @@ __all__ = [
     "ATTENTION",
     "BLOCK",
     "BUGS",
+    "CACHE",
     "EMBEDDING",
     "LOSS",
     "MODELS",
