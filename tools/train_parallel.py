@@ -11,8 +11,10 @@ is free there; the course lies at the same path everywhere, and the folder of ch
         tools/train_parallel.py --checkpoints /shared/run-1
 
 `--fsdp` splits the weights, too. With `--checkpoints FOLDER` a run that was killed goes on where it
-was when the same line is typed again, with as many processes as you like; `torchrun --max-restarts
-3 ...` types it for you. Processes get a GPU each where there are enough, else the CPU.
+was when the same line is typed again, with as many processes as you like. (torchrun can type it for
+you, `--max-restarts 3`, but its restarted processes sometimes look for the dead ones:
+https://github.com/pytorch/pytorch/issues/135712.) Processes get a GPU each where there are enough,
+else the CPU.
 
 Type it in the folder of the course. `python` and `torchrun` are those of its `.venv`; on Windows,
 `set USE_LIBUV=0` comes first, since PyTorch is built without that library there.
