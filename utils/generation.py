@@ -1,13 +1,13 @@
 """Write a sequence token by token: beam search, drawing, a cache, drafts (chapters 11, 12, 16)."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from utils.attention import Cache
+from utils.modes import evaluating
 from utils.shapes import check_positive, check_shape
 
 
@@ -280,7 +280,7 @@ def generate(
     real = None if padding_id is None else _text_behind(ids, padding_id)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     held = KeyValueCache() if cache else None
-    with _evaluating(model):
+    with evaluating(model):
         ended = torch.zeros_like(ids[:, 0], dtype=torch.bool)  # (b,)
         for _ in range(steps):
             start = 0 if held is None else held.length
@@ -353,7 +353,7 @@ def speculate(
         return next_probabilities(scores.float().cpu(), temperature, top_k, top_p)
 
     wanted = ids.shape[1] + steps
-    with _evaluating(model, draft):
+    with evaluating(model, draft):
         while (n := ids.shape[1]) < wanted:
             text, q = ids, []
             for _ in range(min(ahead, wanted - n - 1)):  # the model adds one of its own
@@ -389,19 +389,6 @@ def _accepted(
         other = torch.multinomial(rest, 1, generator=generator)
         return torch.cat([text[:, : n + place], torch.where(kept, token, other).to(text)], dim=1)
     return torch.cat([text, torch.multinomial(p[:, -1], 1, generator=generator).to(text)], dim=1)
-
-
-@contextmanager
-def _evaluating(*models: nn.Module) -> Iterator[None]:
-    """Put models into eval mode, and every part of them back into its own mode afterwards."""
-    modes = {module: module.training for model in models for module in model.modules()}
-    for model in models:
-        model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def _text_behind(ids: Tensor, padding_id: int) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from utils.modes import evaluating
 from utils.shapes import check_positive, check_shape
 
 Examples = tuple[Tensor, Tensor]
@@ -59,14 +60,9 @@ def predict(model: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
             f"predict: there must be at least one image, got images.shape={tuple(images.shape)}. "
             "Check the selection that made them."
         )
-    modes = {module: module.training for module in model.modules()}
     device = next((parameter.device for parameter in model.parameters()), images.device)
-    model.eval()
-    try:
+    with evaluating(model):
         return torch.cat([model(part.to(device)) for part in images.split(batch_size)])
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def accuracy(model: nn.Module, examples: Examples, batch_size: int = 512) -> float:
@@ -290,10 +286,8 @@ def fit_batches(
         _take_step(value, model, optimizer, scheduler)
         history.loss.append(value.item())
         if measure and (step == steps or (measure_every and step % measure_every == 0)):
-            model.eval()
-            with torch.no_grad():
+            with evaluating(model), torch.no_grad():
                 history.measured.append(float(measure(model)))
-            model.train()
         if progress:
             _count_aloud("steps", step, steps)
     model.eval()

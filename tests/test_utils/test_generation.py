@@ -1,4 +1,5 @@
-"""Beam search: equal to trying every sequence, to greedy at width 1, and to a hand-made example."""
+"""Writing on: beam search, equal to trying every sequence; drawing, cut as the library cuts, the
+same with and without a cache, with padding, and with a small model that drafts."""
 
 import math
 from itertools import product
@@ -7,9 +8,430 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from helpers import error_of
-from utils.generation import beam_search
+from helpers import CLOSE, error_of, random, randomise
+from utils.generation import KeyValueCache, beam_search, generate, next_probabilities, speculate
+from utils.language_model import LanguageModel
+from utils.modern_decoder import ModernDecoder
+from utils.text import pad
+
+V = 13
+SIZES = {"vocab_size": V, "embed_dim": 8, "num_heads": 2, "mlp_dim": 20, "num_layers": 2}
+
+
+def small(**changes):
+    return randomise(LanguageModel(**{**SIZES, "max_length": 12, **changes}))
+
+
+def some_ids(b=3, n=4):
+    return torch.randint(V, (b, n), generator=torch.Generator().manual_seed(0))
+
+
+class Table(nn.Module):
+    """A model whose scores depend on the last token alone: a table of (V, V)."""
+
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = nn.Parameter(scores)
+
+    def forward(self, ids, cache=None):
+        if cache is not None:  # one key and one value for each token, as a layer would give
+            cache.extend(self, *2 * [torch.zeros(len(ids), 1, ids.shape[1], 1)])
+        return self.scores[ids]
+
+
+# --- generate
+
+
+@pytest.mark.parametrize(("cache", "read"), [(True, [4, 1, 1]), (False, [4, 5, 6])])
+def test_with_a_cache_only_new_tokens_are_read(cache, read):
+    model, lengths = small(), []
+    model.register_forward_pre_hook(lambda _, args: lengths.append(args[0].shape[1]))
+    generate(model, some_ids(), 3, seed=0, cache=cache)
+    assert lengths == read
+
+
+@pytest.mark.parametrize("choice", [{}, {"temperature": 0}, {"top_k": 3}, {"top_p": 0.7}], ids=str)
+def test_a_cache_changes_no_token(choice):
+    model, ids = small(), some_ids()
+    kept = ids.clone()
+    with_cache = generate(model, ids, 9, seed=1, **choice)
+    without = generate(model, ids, 9, seed=1, cache=False, **choice)
+    assert torch.equal(with_cache, without)
+    assert with_cache.shape == (3, 13) and with_cache.dtype == torch.int64
+    assert torch.equal(with_cache[:, :4], kept) and torch.equal(ids, kept)
+
+
+def test_a_seed_is_reproducible_and_another_is_another():
+    model, ids = small(), some_ids(8)
+    first = generate(model, ids, 8, seed=4)
+    torch.manual_seed(99)
+    assert torch.equal(first, generate(model, ids, 8, seed=4))
+    assert not torch.equal(first, generate(model, ids, 8, seed=5))
+    torch.manual_seed(4)
+    without_seed = generate(model, ids, 8)
+    torch.manual_seed(4)
+    assert torch.equal(without_seed, generate(model, ids, 8)), "PyTorch's own generator"
+
+
+def test_greedy_takes_the_best_token_each_time():
+    model, ids = small().eval(), some_ids()
+    written = generate(model, ids, 6, temperature=0)
+    for place in range(4, 10):
+        best = model(written[:, :place])[:, -1].argmax(dim=-1)
+        assert torch.equal(written[:, place], best)
+    for limit in ({"top_k": 1}, {"top_p": 1e-6}):
+        assert torch.equal(generate(model, ids, 6, **limit), written)
+
+
+def test_drawn_as_often_as_the_model_says():
+    table = Table(random(V, V))
+    ids = torch.full((20_000, 1), 2)
+    drawn = generate(table, ids, 1, seed=0, temperature=0.7)[:, 1]
+    expected = (table.scores[2] / 0.7).softmax(dim=-1)
+    shares = torch.bincount(drawn, minlength=V) / len(drawn)
+    torch.testing.assert_close(shares, expected.detach(), rtol=0, atol=0.012)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_after_the_end_a_row_is_filled_with_it(cache):
+    scores = torch.full((V, V), -30.0)
+    for now, then in {3: 4, 4: 5, 5: 3, 6: 5}.items():
+        scores[now, then] = 30.0
+    written = generate(
+        Table(scores), torch.tensor([[3], [6]]), 5, temperature=0, end_id=5, cache=cache
+    )
+    assert written.tolist() == [[3, 4, 5, 5, 5, 5], [6, 5, 5, 5, 5, 5]]
+
+
+def test_an_end_within_the_beginning_ends_nothing():
+    scores = torch.full((V, V), -30.0)
+    scores[5, 3] = scores[3, 4] = scores[4, 4] = 30.0
+    written = generate(Table(scores), torch.tensor([[5]]), 3, temperature=0, end_id=5)
+    assert written.tolist() == [[5, 3, 4, 4]]
+
+
+def test_eval_while_writing_and_the_mode_is_put_back():
+    model, ids = small(dropout=0.5).train(), some_ids()
+    model.encoder.layers[0].eval()
+    modes = [module.training for module in model.modules()]
+    first = generate(model, ids, 6, temperature=0)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(first, generate(model, ids, 6, temperature=0)), "no dropout"
+    assert not first.requires_grad
+
+
+def test_as_long_as_the_positions_reach():
+    """The last token is written and never read, so a text may be one token longer."""
+    model = small()
+    assert generate(model, some_ids(2, 12), 1, seed=0).shape == (2, 13)
+    assert generate(model, some_ids(2, 1), 12, seed=0).shape == (2, 13)
+    for cache in (True, False):
+        text = error_of(lambda cache=cache: generate(model, some_ids(2, 4), 10, cache=cache))
+        assert "positions for 12 tokens" in text and "write 9 steps" in text
+    assert "positions for 12" in error_of(lambda: generate(model, some_ids(2, 14), 1))
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: generate(small(), some_ids(), 0), "generate: steps must be"),
+        (lambda: generate(small(), some_ids()[0], 2), "generate: ids must have shape (b, n)"),
+        (lambda: generate(small(), some_ids()[:, :0], 2), "needs a beginning"),
+        (lambda: generate(small(causal=False), some_ids(), 2), "fills blanks"),
+        (lambda: generate(small(), some_ids(), 2, temperature=-1), "temperature must be"),
+        (lambda: generate(small(), some_ids(), 2, temperature=float("nan")), "temperature must be"),
+        (lambda: generate(small(), some_ids(), 2, top_k=0), "top_k must be"),
+        (lambda: generate(small(), some_ids(), 2, top_p=0.0), "top_p must be"),
+        (lambda: generate(small(), some_ids(), 2, top_p=90), "top_p must be"),
+        (lambda: next_probabilities(random(V), top_p=2), "next_probabilities: top_p"),
+    ],
+)
+def test_bad_input(call, said):
+    assert said in error_of(call)
+
+
+# --- next_probabilities
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(0.1, 3), st.integers(1, V + 2), st.floats(0.05, 1), st.integers(0, 1000))
+def test_cuts_as_the_library_does(temperature, top_k, top_p, seed):
+    from transformers.generation.logits_process import (
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
+    scores = random(4, V, seed=seed) * 3
+    expected = scores
+    for warp in (
+        TemperatureLogitsWarper(temperature),
+        TopKLogitsWarper(min(top_k, V)),
+        TopPLogitsWarper(top_p),
+    ):
+        expected = warp(None, expected)
+    result = next_probabilities(scores, temperature, top_k, top_p)
+    torch.testing.assert_close(result, expected.softmax(dim=-1), **CLOSE)
+    torch.testing.assert_close(result.sum(dim=-1), torch.ones(4), **CLOSE)
+
+
+def test_nothing_cut_is_a_softmax():
+    scores = random(2, 3, V)
+    torch.testing.assert_close(next_probabilities(scores), scores.softmax(dim=-1), **CLOSE)
+    hot = next_probabilities(scores, temperature=0)
+    assert torch.equal(hot.argmax(dim=-1), scores.argmax(dim=-1)) and (hot.sum(dim=-1) == 1).all()
+
+
+def test_equal_scores_are_cut_to_exactly_k():
+    scores = torch.zeros(V)
+    assert (next_probabilities(scores, top_k=4) > 0).sum() == 4
+    assert (next_probabilities(scores, top_p=4.5 / V) > 0).sum() == 5
+
+
+def test_top_p_keeps_no_more_than_reach_it():
+    # four times 1/4, exactly: the first two reach one half, and a third is one too many
+    assert (next_probabilities(torch.zeros(4), top_p=0.5) > 0).sum() == 2
+    assert next_probabilities(torch.tensor([0.0, 0.0, -1.0]), temperature=0).tolist() == [1, 0, 0]
+
+
+# --- KeyValueCache
+
+
+def test_a_cache_joins_in_order_and_keeps_layers_apart():
+    cache = KeyValueCache()
+    assert cache.length == 0
+    first, second = nn.Identity(), nn.Identity()
+    k, v = random(2, 3, 4, 5), random(2, 3, 4, 5, seed=1)
+    assert cache.extend(first, k[:, :, :3], v[:, :, :3])[0].shape == (2, 3, 3, 5)
+    all_k, all_v = cache.extend(first, k[:, :, 3:], v[:, :, 3:])
+    assert torch.equal(all_k, k) and torch.equal(all_v, v) and cache.length == 4
+    assert cache.extend(second, k, v)[0].shape == k.shape
+
+
+def test_a_cache_of_another_batch_is_refused():
+    cache, layer = KeyValueCache(), nn.Identity()
+    cache.extend(layer, *2 * [torch.zeros(2, 3, 4, 5)])
+    text = error_of(lambda: cache.extend(layer, *2 * [torch.zeros(1, 3, 1, 5)]))
+    assert "(1, 3, 5) after (2, 3, 5)" in text
+    assert cache.length == 4
+
+
+# --- padding on the left
+
+
+def modern(**changes):
+    return randomise(ModernDecoder(**{**SIZES, "num_kv_heads": 1, **changes}))
+
+
+MODELS = pytest.mark.parametrize("make", [small, modern], ids=["table", "rotary"])
+TEXTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 0, 3]]  # id 0 is padding only in front of a text
+
+
+@MODELS
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_padded_text_is_written_on_as_if_alone(make, cache):
+    model = make()
+    ids = pad(TEXTS, 0, left=True)
+    written = generate(model, ids, 6, temperature=0, padding_id=0, cache=cache)
+    assert torch.equal(written[:, :5], ids)
+    for text, row in zip(TEXTS, written, strict=True):
+        alone = generate(model, torch.tensor([text]), 6, temperature=0)
+        assert torch.equal(row[-6 - len(text) :], alone[0])
+
+
+@MODELS
+def test_scores_of_a_padded_text_are_those_of_the_text_alone(make):
+    model = make().eval()
+    ids = pad(TEXTS, 0, left=True)
+    real = (ids != 0).cumsum(dim=1) > 0
+    places = (real.cumsum(dim=1) - 1).clamp(min=0)
+    for cuts in ([5], [3, 2], [1, 1, 1, 1, 1]):
+        cache, parts, start = KeyValueCache(), [], 0
+        for n in cuts:
+            end = start + n
+            mask = real[:, None, None, :end]
+            parts.append(model(ids[:, start:end], mask, cache, places[:, start:end]))
+            start = end
+        scores = torch.cat(parts, dim=1)
+        assert scores.isfinite().all(), "padding looks at nothing and stays finite"
+        for text, row in zip(TEXTS, scores, strict=True):
+            alone = model(torch.tensor([text]))[0]
+            torch.testing.assert_close(row[-len(text) :], alone, **CLOSE)
+
+
+@MODELS
+def test_without_padding_the_id_of_padding_changes_nothing(make):
+    model, ids = make(), some_ids() % 5 + 1
+    expected = generate(model, ids, 5, seed=3)
+    assert torch.equal(generate(model, ids, 5, seed=3, padding_id=0), expected)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 5))
+def test_texts_of_any_lengths(lengths, steps):
+    model = small()
+    texts = [random(n, seed=n).mul(50).long().abs().remainder(12).add(1).tolist() for n in lengths]
+    written = generate(model, pad(texts, 0, left=True), steps, temperature=0, padding_id=0)
+    for text, row in zip(texts, written, strict=True):
+        alone = generate(model, torch.tensor([text]), steps, temperature=0)
+        assert torch.equal(row[-steps - len(text) :], alone[0])
+
+
+def test_padding_that_is_no_padding_on_the_left_is_refused():
+    text = error_of(lambda: generate(small(), pad(TEXTS, 0), 3, padding_id=0))
+    assert "got row 1 that ends with padding_id=0" in text and "left=True" in text
+    generate(small(), pad(TEXTS, 0, left=True), 3, padding_id=0)  # as it says
+
+
+# --- drafts
+
+
+def watched(model):
+    """Return a list that grows by the number of tokens with each call of the model."""
+    read = []
+    model.register_forward_pre_hook(lambda _, args: read.append(args[0].shape[1]))
+    return read
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 20])
+@MODELS
+def test_greedy_drafts_give_the_greedy_text(make, ahead):
+    model, draft, ids = make(), randomise(make(num_layers=1), seed=5), some_ids()
+    expected = generate(model, ids, 8, temperature=0)
+    assert torch.equal(speculate(model, draft, ids, 8, ahead=ahead, temperature=0), expected)
+
+
+def exact(model, ids, steps):
+    """Return the probability of every text of `steps` tokens, by asking for each of them."""
+    vocabulary = model(ids).shape[-1]
+    texts = torch.cartesian_prod(*steps * [torch.arange(vocabulary)]).reshape(-1, steps)
+    whole = torch.cat([ids.expand(len(texts), -1), texts], dim=1)
+    with torch.no_grad():
+        logs = model(whole[:, :-1])[:, -steps:].log_softmax(dim=-1)
+    return logs.gather(-1, texts[..., None]).sum(dim=(1, 2)).exp()
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5])
+def test_drafted_texts_are_as_probable_as_the_model_says(ahead):
+    """4,000 texts of three tokens, counted, against the probability of each of the 64."""
+    model, draft = Table(random(4, 4)), Table(random(4, 4, seed=5))
+    start = torch.tensor([[2, 1]])
+    expected = exact(model, start, 3)
+    assert (expected - exact(draft, start, 3)).abs().sum() > 0.3, "the draft alone is far off"
+    drawn = [
+        speculate(model, draft, start.expand(8, 2), 3, ahead=ahead, seed=seed)[:, 2:]
+        for seed in range(500)
+    ]
+    numbers = torch.cat(drawn) @ torch.tensor([16, 4, 1])
+    shares = torch.bincount(numbers, minlength=64) / len(numbers)
+    far = (shares - expected).abs().sum()
+    assert far < 0.1, "4,000 draws from the truth are 0.08 away, on average"
+
+
+def test_a_draft_that_agrees_saves_calls_and_one_that_does_not_costs_none():
+    model = small()
+    same, other = small(), randomise(small(), seed=9)
+    ids, calls = some_ids(1), watched(model)
+    speculate(model, same, ids, 8, ahead=3, seed=0)
+    assert calls == [4 + 3, 4], "4 tokens a call, and only what was not read yet"
+    calls.clear()
+    speculate(model, other, ids, 8, ahead=3, seed=0)
+    assert 2 < len(calls) <= 8
+
+
+def test_a_draft_is_cut_as_generate_cuts():
+    model, draft, ids = small(), randomise(small(), seed=5), some_ids(200, 2)
+    drawn = speculate(model, draft, ids, 1, seed=0, top_k=1)
+    assert torch.equal(drawn, generate(model, ids, 1, temperature=0))
+    first = speculate(model, draft, ids, 6, seed=4, temperature=0.7, top_p=0.8)
+    torch.manual_seed(1)
+    assert torch.equal(first, speculate(model, draft, ids, 6, seed=4, temperature=0.7, top_p=0.8))
+    assert first.shape == (200, 8) and torch.equal(first[:, :2], ids)
+
+
+def test_modes_of_both_models_are_put_back():
+    model, draft = small(dropout=0.5).train(), small(dropout=0.5).eval()
+    speculate(model, draft, some_ids(), 3, seed=0)
+    assert model.training and not draft.training
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: speculate(small(), small(), some_ids(), 0), "speculate: steps must be"),
+        (lambda: speculate(small(), small(), some_ids(), 2, ahead=0), "speculate: ahead must be"),
+        (lambda: speculate(small(), small(), some_ids(), 20), "speculate: the model has positions"),
+        (
+            lambda: speculate(small(), small(max_length=8), some_ids(), 9),
+            "positions for 8 tokens",
+        ),
+        (lambda: speculate(small(), small(causal=False), some_ids(), 2), "fills blanks"),
+        (lambda: speculate(small(), small(), some_ids(), 2, top_p=0.0), "speculate: top_p"),
+        (lambda: speculate(small(), small(vocab_size=20), some_ids(), 2), "one vocabulary"),
+    ],
+)
+def test_bad_drafts(call, said):
+    assert said in error_of(call)
+
+
+# --- what a cache keeps and forgets
+
+
+@MODELS
+def test_what_was_cut_was_never_read(make):
+    model, ids = make().eval(), some_ids(2, 8)
+    cache = KeyValueCache()
+    model(ids[:, :6], cache=cache)
+    cache.cut(3)
+    assert cache.length == 3
+    late = model(ids[:, 3:], cache=cache)
+    torch.testing.assert_close(late, model(ids)[:, 3:], **CLOSE)
+    cache.cut(0)
+    torch.testing.assert_close(model(ids, cache=cache), model(ids), **CLOSE)
+
+
+@MODELS
+def test_rows_take_their_keys_along(make):
+    model, ids, rows = make().eval(), some_ids(3, 6), torch.tensor([2, 0, 0, 1])
+    cache = KeyValueCache()
+    model(ids[:, :4], cache=cache)
+    cache.keep(rows)
+    late = model(ids[rows][:, 4:], cache=cache)
+    torch.testing.assert_close(late, model(ids[rows])[:, 4:], **CLOSE)
+
+
+def test_bytes_are_those_of_keys_and_values():
+    """8 wide in 2 heads, 2 layers, 3 texts of 4 tokens; grouped queries keep half of it."""
+    for model, heads in ((small(), 2), (modern(), 1)):
+        for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
+            cache = KeyValueCache()
+            assert cache.nbytes == 0
+            model.to(dtype)(some_ids(), cache=cache)
+            assert cache.nbytes == 2 * 2 * 3 * 4 * heads * 4 * size
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda cache: cache.cut(5), "from 0 to 4, got length=5"),
+        (lambda cache: cache.cut(-1), "from 0 to 4, got length=-1"),
+        (lambda cache: cache.cut(2.0), "got length=2.0"),
+        (lambda cache: cache.keep(torch.tensor([3])), "from 0 to 2, got [3]"),
+        (lambda cache: cache.keep(torch.tensor([-1])), "from 0 to 2, got [-1]"),
+        (lambda cache: cache.keep(torch.tensor([True, False, True])), "of torch.bool"),
+        (lambda cache: cache.keep(torch.tensor(1)), "rows must have shape (w)"),
+    ],
+)
+def test_what_a_cache_refuses(call, said):
+    cache = KeyValueCache()
+    small()(some_ids(), cache=cache)
+    assert said in error_of(lambda: call(cache))
+    assert cache.length == 4
+
+
+# --- beam search
 
 tried = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 START, END = 0, 1
