@@ -9,6 +9,7 @@ from attention_clinic.engine.report import Bug, Explanation, Report, Variant
 from attention_clinic.examine.attention import diagnose
 from attention_clinic.examine.cache import diagnose_cache
 from attention_clinic.examine.embedding import diagnose_embedding
+from attention_clinic.examine.loading import diagnose_loading
 from attention_clinic.examine.loss import diagnose_loss
 from attention_clinic.examine.positions import diagnose_positions
 from attention_clinic.examine.whole_block import diagnose_block
@@ -26,6 +27,7 @@ __all__ = [
     "diagnose_block",
     "diagnose_cache",
     "diagnose_embedding",
+    "diagnose_loading",
     "diagnose_loss",
     "diagnose_positions",
 ]

@@ -38,7 +38,7 @@ from attention_clinic import (
     diagnose_loss,
     diagnose_positions,
 )
-from attention_clinic.bugs import ATTENTION, BLOCK, CACHE, EMBEDDING, LOSS, POSITIONS
+from attention_clinic.bugs import ATTENTION, BLOCK, CACHE, EMBEDDING, LOADING, LOSS, POSITIONS
 from attention_clinic.bugs.softmax import SOFTMAX
 from attention_clinic.engine.forms import bug
 from checks.engine.private import TorchDispatchMode
@@ -89,7 +89,7 @@ def test_every_bug_has_two_patients_and_every_pair_one() -> None:
 def test_the_catalogue_is_complete() -> None:
     for stage in ATTENTION:
         assert stage.reference.ids == ()
-    for part in (ATTENTION, BLOCK, CACHE, EMBEDDING, LOSS, POSITIONS):
+    for part in (ATTENTION, BLOCK, CACHE, EMBEDDING, LOADING, LOSS, POSITIONS):
         assert len({stage.name for stage in part}) == len(part)
         assert all(id in BUGS for stage in part for form in stage.forms for id in form.ids)
     for entry in BUGS.values():

@@ -29,6 +29,7 @@ from attention_clinic.bugs.stacks import STACK
 from attention_clinic.bugs.models import MODELS
 from attention_clinic.bugs.losses import LOSS
 from attention_clinic.bugs.caching import CACHE
+from attention_clinic.bugs.loading import LOADING
 from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (
@@ -42,6 +43,7 @@ __all__ = [
     "BUGS",
     "CACHE",
     "EMBEDDING",
+    "LOADING",
     "LOSS",
     "MODELS",
     "POSITIONS",

@@ -64,6 +64,7 @@ bug(
     "13",
     "linkedin/Liger-Kernel#74",
     "vllm-project/vllm#3653",
+    "ml-explore/mlx-lm#1623",
 )
 
 

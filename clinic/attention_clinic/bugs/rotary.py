@@ -169,6 +169,9 @@ bug(
     "13",
     "EleutherAI/gpt-neox#834",
     "Dao-AILab/flash-attention#288",
+    "karpathy/llama2.c#286",
+    "jzhang38/TinyLlama#24",
+    "ggml-org/llama.cpp#2376",
 )
 bug(
     "rotary-mixed",

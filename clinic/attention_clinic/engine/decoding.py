@@ -49,7 +49,7 @@ class Decoder:
                     vars(part)[name] = value.double()
                 elif isinstance(value, list | tuple) and value and _floats(value):
                     vars(part)[name] = type(value)(t.double() for t in value)
-        self.vocab = vocab_size or _vocabulary(self.module)
+        self.vocab = vocab_size or vocabulary(self.module)
         self.table: Tensor | None = None  # for modules that take tokens, not ids
         self.parameters = inspect.signature(self.module.forward).parameters
         self.name = next((n for n in self.parameters if n in HELD), None)
@@ -200,7 +200,7 @@ def _floats(values: Iterable[Any]) -> bool:
     return all(isinstance(v, Tensor) and v.dtype == torch.float32 for v in values)
 
 
-def _vocabulary(module: nn.Module) -> int:
+def vocabulary(module: nn.Module) -> int:
     """Return a number below which every id is known."""
     for part in (module, *(getattr(module, n, None) for n in ("config", "cfg", "args", "params"))):
         value = getattr(part, "vocab_size", None)

@@ -11,6 +11,7 @@ from patients import (  # noqa: F401, each adds its patients
     decoders,
     embedding,
     healthy,
+    loading,
     losses,
     masks,
     modern,
