@@ -28,6 +28,9 @@ from PIL import Image
 
 from warm_kernels import CAN_FORK, WarmKernels
 
+# What took how long, with --times.
+pytest_plugins = ["how_long"]
+
 # Exercises are a student's own; what an update put beside a changed file is nobody's yet.
 collect_ignore_glob = ["notebooks/exercises/*", "*.new.*"]
 

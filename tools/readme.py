@@ -1,4 +1,4 @@
-"""Write the table of the chapters in README.md from course.toml.
+"""Write the tables in README.md: of the chapters from course.toml, of times from a measurement.
 
 make readme
 make readme ARGS=--check        write nothing, complain when the table is old
@@ -7,6 +7,7 @@ make readme ARGS=--check        write nothing, complain when the table is old
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from course.cards import sections
@@ -16,7 +17,13 @@ from course.registry import ROOT, Chapter, Course
 
 BEGIN = "<!-- The table of the chapters: make readme writes it from course.toml. -->\n"
 END = "<!-- The end of the table. -->\n"
+BEGIN_TIMES = "<!-- The table of times: make readme writes it from resources/times.json. -->\n"
 HEAD = "| | chapter | minutes | exercises | what you can do at the end |\n|---|---|---|---|---|\n"
+
+
+HEAD_OF_TIMES = (
+    "| | the chapter | its exercises, solved | tests of its exercises |\n|---|---|---|---|\n"
+)
 
 
 def count(chapter: Chapter) -> int:
@@ -38,19 +45,52 @@ def row(chapter: Chapter) -> str:
 
 
 def with_table(text: str, here: Course) -> str:
-    """Returns a README with the table between the two marks.
+    """Returns a README with the table of the chapters between its two marks.
 
     Raises:
         ValueError: the marks are not there.
     """
-    before, first, rest = text.partition(BEGIN)
+    return _between(text, BEGIN, HEAD + "".join(map(row, here.chapters)))
+
+
+def _between(text: str, begin: str, table: str) -> str:
+    before, first, rest = text.partition(begin)
     _, last, after = rest.partition(END)
     if not (first and last):
         raise ValueError(
-            f"README.md: its table stands between two marks, got none. Add {BEGIN}{END}"
+            f"README.md: its table stands between two marks, got none. Add {begin}{END}"
         )
-    table = HEAD + "".join(map(row, here.chapters))
     return before + first + table + last + after
+
+
+def in_words(seconds: float | None) -> str:
+    """Returns a time as a table says it: in steps of 5 seconds, from two minutes on in minutes."""
+    if seconds is None:
+        return "not measured"
+    if seconds < 5:
+        return "below 5 s"
+    return f"{5 * round(seconds / 5)} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def with_times(text: str, here: Course) -> str:
+    """Returns a README with the table of times between its two marks.
+
+    Raises:
+        ValueError: the marks are not there.
+    """
+    times = json.loads((here.root / "resources" / "times.json").read_text(encoding="utf-8"))
+    kinds = ("chapter", "exercises", "tests")
+    lines = []
+    for chapter in here.chapters:
+        measured = times["chapters"].get(chapter.number, {})
+        cells = [in_words(measured.get(kind)) for kind in kinds]
+        lines.append((f"{chapter.number} {chapter.title}", *cells))
+    sums = [sum(found.get(kind, 0) for found in times["chapters"].values()) for kind in kinds]
+    lines.append(("all of them", *map(in_words, sums)))
+    lines.append(("the tests of the rest", "", "", in_words(times["rest"])))
+    lines.append(("`make test`, in two processes", "", "", in_words(times["elapsed"])))
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return _between(text, BEGIN_TIMES, HEAD_OF_TIMES + table)
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
@@ -59,9 +99,13 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     check = parser.parse_args(arguments).check
     path = root / "README.md"
     text = path.read_text(encoding="utf-8")
-    new = with_table(text, Course.read(root))
+    here = Course.read(root)
+    new = with_times(with_table(text, here), here)
     if check and new != text:
-        raise SystemExit("readme: the table is that of course.toml, got an old one: make readme")
+        raise SystemExit(
+            "readme: the tables are those of course.toml and resources/times.json, got an old one: "
+            "make readme"
+        )
     if not check:
         print("written" if write(path, new.encode()) else "unchanged", "README.md")
 

@@ -35,6 +35,7 @@ from packaging.requirements import Requirement
 import readme
 from course.registry import Chapter as Listed
 from course.registry import course
+from how_long import collected
 from ledger import (
     Row,
     counts_inside_the_encoder,
@@ -284,6 +285,12 @@ def chapters_in(words: str) -> list[str]:
     return found
 
 
+FOR_INSTRUCTORS = pytest.mark.skipif(
+    not (ROOT / "INSTRUCTORS.md").exists(), reason="a student's README says nothing to instructors"
+)
+
+
+@FOR_INSTRUCTORS
 def test_the_minutes_for_instructors_add_up() -> None:
     text = README.read_text(encoding="utf-8")
     (table,) = [table for table in rows(text) if "students' minutes" in table[0]]
@@ -296,9 +303,64 @@ def test_the_minutes_for_instructors_add_up() -> None:
             assert sum(listed[number] for number in numbers) == int(row[-1]), row
 
 
+HOURS = {"three hours": 3, "four hours": 4, "five and a half hours of work": 5.5}
+
+
+def plans(text: str) -> Iterator[tuple[str, str, list[list[str]]]]:
+    """Gives (name, length, parts) of each plan for a class; a part is a list of chapters."""
+    plan = re.compile(r"\*\*([\w ]+)\*\*(?: \(([^)]+)\))?: ([\w ·,*]*\b\d\d\b[\w ·,*]*)")
+    for name, length, told in plan.findall(text):
+        parts = [re.findall(r"\b\d\d\b", part) for part in told.split(" · ")]
+        yield name, length, [part for part in parts if part]
+
+
+@FOR_INSTRUCTORS
+def test_the_plans_for_instructors_fit_into_their_hours() -> None:
+    text = README.read_text(encoding="utf-8")
+    listed = {chapter.number: chapter.minutes for chapter in course().chapters}
+    found = {name: (length, parts) for name, length, parts in plans(text)}
+    days = [name for name in found if name.endswith("day")]
+    evenings = [name for name in found if name in ("Four evenings", "Five more")]
+    assert len(days) == 3 and len(evenings) == 2
+    for names in (days, evenings):
+        told = [number for name in names for part in found[name][1] for number in part]
+        assert told == sorted(told), "in their order, and none twice"
+        # "the clinic of 08 to take home"
+        assert listed.keys() - set(told) <= {"08"}, "Add the chapter to the plans"
+    for name in days:
+        length, parts = found[name]
+        hours = HOURS[length.split(", ")[0]]
+        numbers = [number for part in parts for number in part]
+        if listed.keys() >= set(numbers):
+            assert hours - 1 < sum(map(listed.get, numbers)) / 60 <= hours, name
+    for name in evenings:
+        for part in found[name][1]:
+            assert sum(listed.get(number, 0) for number in part) <= 90, (name, part)
+
+
+def test_times_are_said_in_words() -> None:
+    said = [readme.in_words(seconds) for seconds in (None, 0.2, 4.9, 7.6, 58, 119, 125, 700)]
+    words = ["not measured", "below 5 s", "below 5 s", "10 s", "60 s", "120 s", "2 min", "12 min"]
+    assert said == words
+
+
+def test_seconds_are_added_up_where_they_belong() -> None:
+    spans = {
+        "notebooks/07_encoder.ipynb::Cell 3": 1.0,
+        "notebooks/07_encoder.ipynb::Cell 4": 2.0,
+        "notebooks/solutions/07_solutions.ipynb::Cell 0": 4.0,
+        "tests/test_checks/test_exercises.py::test_the_answers[07.6-wrong]": 8.0,
+        "tests/test_course/test_notebooks.py::test_chapter[07_encoder-form]": 16.0,
+        "tests/test_utils/test_encoder.py::test_equal[7-2]": 32.0,
+    }
+    chapter = {"chapter": 3.0, "exercises": 4.0, "tests": 24.0}
+    assert collected(spans.items()) == {"chapters": {"07": chapter}, "rest": 32.0}
+
+
 def test_the_table_of_the_readme_is_made_from_the_list() -> None:
     text = README.read_text(encoding="utf-8")
     assert readme.with_table(text, course()) == text, "Run: make readme"
+    assert readme.with_times(text, course()) == text, "Run: make readme"
     with pytest.raises(ValueError, match="stands between two marks, got none"):
         readme.with_table("# Course", course())
 
