@@ -161,7 +161,9 @@ class Decoder:
                 named[name] = cached
             elif name in ("return_dict", "return_intermediates"):
                 continue
-            elif name in STARTS | PLACES and (needed or (cached and self.keeps_its_own)):
+            elif name in STARTS | PLACES and (
+                needed or (cached and (self.keeps_its_own or name in STARTS))
+            ):
                 named[name] = place_value(name, x, start)
             elif needed:
                 named[name] = None

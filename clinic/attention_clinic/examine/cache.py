@@ -94,18 +94,19 @@ def diagnose_cache(
     if vocab_size is not None:
         check_positive("diagnose_cache", vocab_size=vocab_size)
     with undisturbed():
-        first: Exception | None = None
-        for single in (False, True):
+        failed: Exception | None = None
+        for single in (False, True):  # some compute in single precision only
             patient = Patient("diagnose_cache", model)
             if single:
                 patient.single()
             decoder = Decoder(patient, call, cache, vocab_size, single)
+            _can_be_called(decoder)
             try:
-                _can_be_called(decoder)
                 return Examination(decoder, reorder).report()
             except Exception as error:
-                first = first or error
-        raise first
+                failed = error
+        assert failed is not None, "a second attempt has failed"
+        raise failed
 
 
 def _can_be_called(decoder: Decoder) -> None:
@@ -199,7 +200,7 @@ class Examination:
             tuple(explanations),
             tuple(failing),
             tuple(self.checked),
-            tuple(self.untried),
+            tuple(dict.fromkeys(self.untried)),
             tolerance=self.limit,
         )
 

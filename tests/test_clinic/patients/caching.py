@@ -478,6 +478,18 @@ class Halves(nn.Module):
 caching(cache=Store)(Halves)
 
 
+@caching(cache=Store)
+class HalvesTold(Halves):
+    """The place of the first token is an argument of its own, 0 unless it is told."""
+
+    def forward(self, ids, *, kv_cache=None, start_pos=0):
+        self.told = start_pos
+        return super().forward(ids, kv_cache=kv_cache)
+
+    def start(self, cache, number):
+        return self.told
+
+
 @caching("cache-offset", cache=Store)
 class HalvesLonger(Halves):
     """The length of the first layer, which is ahead of the others."""
