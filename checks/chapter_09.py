@@ -369,6 +369,13 @@ def averaged(mean: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tens
     return lambda tokens, ids: mean(tokens, (ids != 0)[:, :, None].to(tokens.dtype))
 
 
+def of_the_real(value: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Something else than a mean, made of the real tokens (n, e) of each sentence."""
+    return lambda tokens, ids: torch.stack(
+        [value(text[row != 0]) for text, row in zip(tokens, ids, strict=True)]
+    )
+
+
 MEAN_MISTAKES = {
     "padding-still-counted": averaged(lambda tokens, real: tokens.mean(dim=1)),
     "text-divided-by-all-places": averaged(lambda tokens, real: (tokens * real).mean(dim=1)),
@@ -394,6 +401,10 @@ MEAN_MISTAKES = {
     "text-largest-not-mean": averaged(
         lambda tokens, real: tokens.masked_fill(real == 0, -torch.inf).amax(dim=1)
     ),
+    "text-median-not-mean": [
+        of_the_real(lambda real: real.median(dim=0).values),
+        of_the_real(lambda real: real.quantile(0.5, dim=0)),
+    ],
     "only-the-first-token": averaged(lambda tokens, real: tokens[:, 0]),
     "mean-of-the-ends": averaged(lambda tokens, real: (tokens[:, 0] + tokens[:, -1]) / 2),
     "small-ids-as-padding": lambda tokens, ids: averaged(
@@ -479,6 +490,12 @@ def stretched(rows: int, columns: int, e: int) -> Tensor:
     return torch.cat([down, across], dim=1)
 
 
+def back_and_forth(rows: int, columns: int, e: int) -> Tensor:
+    codes = grid()(rows, columns, e).view(rows, columns, e)
+    codes[1::2, :, e // 2 :] = codes[1::2, :, e // 2 :].flip(1)
+    return codes.flatten(0, 1)
+
+
 GRID_MISTAKES = {
     "column-before-row": exchanged,
     "column-by-column": [
@@ -499,6 +516,7 @@ GRID_MISTAKES = {
     "grid-from-below": lambda rows, columns, e: (
         grid()(rows, columns, e).view(rows, columns, e).flip(0).flatten(0, 1)
     ),
+    "every-second-row-turned": back_and_forth,
     "column-says-all": lambda rows, columns, e: sinusoidal_positions(columns, e).repeat(rows, 1),
 }
 
@@ -574,8 +592,25 @@ SHIFT_MISTAKES = {
 }
 
 
+def is_fitted(shift_matrix: Callable) -> bool:
+    """Say whether a matrix moves the first codes as it should, and yet does not turn."""
+    codes = sinusoidal_positions(13, 12)
+    matrix = run(shift_matrix, (12, 3), ["e", "steps"])
+    if not isinstance(matrix, Tensor) or matrix.shape != (12, 12):
+        return False
+    matrix = matrix.detach().float()
+    moved, wanted = (codes @ matrix)[:10], codes[3:]
+    turned = matrix @ matrix.mT
+    return torch.allclose(moved, wanted, atol=0.01) and not torch.allclose(
+        turned, torch.eye(12), atol=0.01
+    )
+
+
 @exercise("09.7", "One matrix for a step")
 def matrix_for_a_step(shift_matrix) -> Message:
+    written(shift_matrix)
+    if callable(shift_matrix) and is_fitted(shift_matrix):
+        raise Wrong("matrix-is-fitted")
     same_function(
         shift_matrix,
         turning(of_the_paper, forward),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -135,6 +136,10 @@ def one_head(heads: Callable[[int], int]) -> Callable[..., Tensor]:
     return cross_attention
 
 
+def filled_softmax(low: float, scores: Tensor, real: Tensor) -> Tensor:
+    return scores.masked_fill(~real[:, None, None, :], low).softmax(dim=-1)
+
+
 CROSS_MISTAKES = {
     "scores-not-divided": crossing(root=lambda h, d: 1.0),
     "scaled-by-token-width": crossing(root=lambda h, d: (h * d) ** 0.5),
@@ -158,6 +163,13 @@ CROSS_MISTAKES = {
     "masked-score-is-zero": crossing(
         weigh=lambda scores, real: (scores * real[:, None, None, :]).softmax(dim=-1)
     ),
+    "masked-score-is-only-low": [
+        crossing(weigh=partial(filled_softmax, low)) for low in (-1.0, -5.0, -10.0, -20.0)
+    ],
+    "sigmoid-not-softmax": [
+        crossing(weigh=lambda scores, real: masked(scores, real).sigmoid()),
+        crossing(weigh=lambda scores, real: scores.sigmoid()),
+    ],
     "masked-after-softmax": crossing(
         weigh=lambda scores, real: scores.softmax(dim=-1) * real[:, None, None, :]
     ),
@@ -761,6 +773,9 @@ NEXT_MISTAKES = {
     "place-before-last": of_other_beginnings(lambda ids: ids[:, :-1]),
     "only-last-token-read": of_other_beginnings(lambda ids: ids[:, -1:]),
     "begin-put-in-front": of_other_beginnings(lambda ids: F.pad(ids, (1, 0), value=BEGIN)),
+    "source-is-turned": lambda model, source, beginnings: next_log_probabilities(
+        model, source.flip(0), beginnings
+    ),
     "begin-is-cut-off": of_other_beginnings(lambda ids: ids[:, 1:]),
     "whole-beginning-scored": lambda model, source, beginnings: with_the_beginning(
         scores_of(model, model.encode(source[None]), beginnings).log_softmax(dim=-1), beginnings

@@ -302,9 +302,9 @@ def share_right(
 
 FACTORS = (1, 2, 4, 8, 16, 32, 64)
 READ = {
-    "as trained": (32, (4, 16)),
-    "longer text": (128, (4, 16)),
-    "longer pieces": (128, (40, 60)),
+    "32 letters, pieces of 4 to 16": (32, (4, 16)),
+    "128 letters, pieces of 4 to 16": (128, (4, 16)),
+    "128 letters, pieces of 40 to 60": (128, (40, 60)),
 }
 
 

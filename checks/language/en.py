@@ -1509,6 +1509,7 @@ CHAPTER_09 = {
     "first-places-taken": "it takes the first places, as many as are real: the padding may stand "
     "in front",
     "text-largest-not-mean": "it takes the largest number of each column, not the mean",
+    "text-median-not-mean": "it takes the median of each column, not the mean",
     "only-the-first-token": "it takes the first token alone",
     "mean-of-the-ends": "it takes the first and the last place only",
     "column-before-row": "the column stands in the first half: that one is for the row",
@@ -1524,6 +1525,7 @@ CHAPTER_09 = {
     "row's: they follow each other, rows times",
     "row-says-all": "the code says the row alone",
     "column-says-all": "the code says the column alone",
+    "every-second-row-turned": "every second row runs from right to left: each begins at column 0",
     "shifts-back": "it turns backwards: it is the transpose of what is asked for, since the codes "
     "stand on the left",
     "all-pairs-turn-alike": "all pairs turn by the same angle: pair k has its own speed, 1 / 10000 "
@@ -1544,6 +1546,9 @@ CHAPTER_09 = {
     "one-step-too-many": "it makes one step too many",
     "codes-not-rotations": "the code itself stands on the diagonal: a pair turns, it is not "
     "multiplied",
+    "matrix-is-fitted": "it moves the codes of the first places, but it is no rotation, as if it "
+    "had been fitted to a table: pair k turns by the angle steps / 10000 ** (2k / e), and the "
+    "matrix is made of the sines and cosines of these angles",
     "shift-wrong-for-steps": "right for other steps, but not for steps={steps}",
     "shift-agrees": "the values agree for 6 random widths and steps, and 0 and 40 steps lead where "
     "they should",
@@ -1563,6 +1568,11 @@ CHAPTER_10 = {
     "numbers of several tokens: split the width, then move the axis",
     "queries-split-otherwise": "the queries are split into heads otherwise than the keys: each "
     "head takes neighbouring columns, (h d)",
+    "sigmoid-not-softmax": "each score becomes its sigmoid: the weights of a row do not "
+    "compete, and do not sum to 1",
+    "masked-score-is-only-low": "a masked score becomes some low number, such as -10, of which "
+    "softmax leaves a little: -torch.inf leaves nothing",
+    "source-is-turned": "the source is read from its end",
     "source-not-masked": "the padding of the context is open: where real is False, no weight may "
     "fall",
     "keys-from-w-v": "keys and values are exchanged: w_k makes what is compared, w_v what is mixed",

@@ -532,6 +532,10 @@ BANK = {
             mean("tokens[range(len(ids)), (ids != 0).sum(dim=1) - 1]", says="last token alone"),
             mean("(tokens * real).mean(dim=1)", says="divided by all places"),
             mean("tokens.sum(dim=1) / real.sum(dim=1)", says="still has the padding in it"),
+            mean(
+                "torch.stack([t[i != 0].median(dim=0).values for t, i in zip(tokens, ids)])",
+                says="the median of each column",
+            ),
             mean("(tokens * real).sum(dim=1)", says="it is the sum"),
             mean("(tokens * real).sum(dim=1) / real.sum()", says="of the whole batch"),
             mean("(tokens * real).sum(dim=1) / real.sum(dim=1).max()", says="longest sentence"),
@@ -588,6 +592,12 @@ BANK = {
                 says="counted from 1",
             ),
             grid(DOWN.replace("// 2)", "// 2).flip(0)"), ACROSS, says="counted from below"),
+            grid(
+                DOWN,
+                "torch.cat([sinusoidal_positions(columns, e // 2).flip([0] * (row % 2)) "
+                "for row in range(rows)])",
+                says="every second row runs from right to left",
+            ),
             grid(DOWN, ACROSS, "torch.cat([across, down], dim=1)", says="stands in the first half"),
             grid(
                 "sinusoidal_positions(rows, e // 2).repeat(columns, 1)",
@@ -679,6 +689,15 @@ BANK = {
     ),
     "09.7": Bank(
         wrong=[
+            code(
+                """
+                def shift_matrix(e, steps):
+                    codes, n = sinusoidal_positions(20 + abs(steps), e), abs(steps)
+                    here, there = (codes[:20], codes[n:]) if steps > 0 else (codes[n:], codes[:20])
+                    return torch.linalg.lstsq(here, there).solution
+                """,
+                says="no rotation, as if it had been fitted",
+            ),
             swap("= steps / 10_000", "= abs(steps) / 10_000", says="whatever the sign"),
             code(
                 """

@@ -74,6 +74,8 @@ BANK = {
             ),
             swap("~real[", "real[", says="upside down"),
             swap("-torch.inf", "0.0", says="a masked score becomes 0"),
+            swap("-torch.inf", "-10.0", says="some low number, such as -10"),
+            swap("softmax(dim=-1)", "sigmoid()", says="each score becomes its sigmoid"),
             swap("context @ w_k", "context @ w_v", says="the numbers in w_k change nothing"),
             swap("(h d) -> b h i d", "(d h) -> b h i d", says="split into heads otherwise"),
             swap("b h i d -> b i (h d)", "b h i d -> b i (d h)", says="shuffled into each other"),
@@ -547,6 +549,7 @@ BANK = {
     "10.7": Bank(
         wrong=[
             swap(".log_softmax(dim=-1)", "", says="these are the scores"),
+            swap("source[None]", "source.flip(0)[None]", says="read from its end"),
             swap("log_softmax", "softmax", says="these are the probabilities"),
             swap("log_softmax(dim=-1)", "log_softmax(dim=0)", says="over the beginnings"),
             swap("log_softmax(dim=-1)", "log()", says="the logarithm of the scores themselves"),
