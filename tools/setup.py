@@ -271,7 +271,7 @@ def calls(command):
     if command == "browser":
         return [["-m", "pytest", "tests/browser", "-n", "2", "--dist", "loadfile", "-rs"]]
     if command == "weights":
-        return [["resources/make_digits_model.py"], ["resources/make_drawing_model.py"]]
+        return [[f"resources/make_{name}_model.py"] for name in ("digits", "drawing", "detection")]
     return [[dict(COMMANDS, **INSTRUCTORS)[command][1]]]
 
 

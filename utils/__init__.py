@@ -1,9 +1,9 @@
 """Finished code of the course: each file holds what one or two chapters build.
 
 Read the files in this order; none knows a file that comes later:
-shapes, images, modes, checkpoints, text, embedding, positions, masking, attention, grammar,
-encoder, decoder, modern_decoder, vision_transformer, language_model, training, generation,
-pretrained, draw.
+shapes, images, modes, checkpoints, text, embedding, positions, masking, scenes, attention, grammar,
+boxes, encoder, decoder, modern_decoder, vision_transformer, language_model, detection, training,
+generation, pretrained, draw.
 
 All of it, and every chapter, computes on one thread. The models are small, and threads that wait
 for each other cost more than they help: the measurement of chapter 06 took 3.5 s on one thread and

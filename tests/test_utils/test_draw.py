@@ -81,6 +81,9 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         (draw.show_bars, (["a", "b"], torch.tensor([-1.0, 2.0]), "y"), {}, ["-1.00", "2.00"]),
         (draw.show_attention, (PHOTOS, torch.rand(2, 2, 3), ["p", "q"], 4), {}, ["p", "q"]),
         (draw.show_attention, (DIGITS, torch.rand(7, 4, 4)), {"query": (3, 3)}, []),
+        (draw.show_boxes, (DIGITS[:2], [torch.rand(3, 4), torch.rand(0, 4)]),
+         {"words": [["7", "1 ?", ""], []], "truth": [torch.rand(1, 4)] * 2, "titles": ["p", "q"]},
+         ["7", "1 ?", "p", "q"]),
     ],
 )  # fmt: skip
 def test_draws_one_picture_and_closes_it(function, args, kwargs, words, shown, capsys) -> None:
@@ -123,6 +126,11 @@ def test_no_warning_and_no_figure_left_with_infinities(recwarn: pytest.WarningsR
         (lambda: draw.show_bars(["a"], [1], "y", errors=[1, 2]), "errors of shape (2,)"),
         (lambda: draw.show_attention(PHOTOS, torch.rand(2, 6)), "got maps=(2, 6)"),
         (lambda: draw.show_attention(PHOTOS, torch.rand(2, 2, 3), query=6), "query=(2, 0)"),
+        (lambda: draw.show_boxes(DIGITS[:2], [torch.rand(3, 4)]), "boxes must hold one (t, 4)"),
+        (lambda: draw.show_boxes(DIGITS[:1], [torch.rand(4)]), "got shapes [(4,)]"),
+        (lambda: draw.show_boxes(DIGITS[:1], [torch.rand(1, 4)], truth=[]), "truth must hold one"),
+        (lambda: draw.show_boxes(DIGITS[:1], [torch.rand(2, 4)], [["7"]]), "got [1] for [2] boxes"),
+        (lambda: draw.show_boxes(DIGITS[:1], [torch.rand(1, 4)], columns=0), "got columns=0"),
         (lambda: digit(name="Two words"), "name='Two words'"),
         (lambda: digit(select="column"), "select='column'"),
         (lambda: digit(start=5), "start=(5,)"),
@@ -300,6 +308,8 @@ WORDS = [
     (lambda: draw.show_attention(PHOTOS[:1], torch.eye(2)[None], ["cat"]),
      "Pictures, and below each a heat map of where the class token looks. "
      "cat: most, 100%, at row 0, column 0."),
+    (lambda: draw.show_boxes(DIGITS[:1], [torch.tensor([[0.5, 0.25, 0.25, 0.5]])], [["7"]]),
+     "Pictures with boxes, by column and row of their middles. picture 0: 7 at (4, 2)."),
     (lambda: draw.show_images(PHOTOS, alt='A "cat" & a cup.'), 'A "cat" & a cup.'),
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from utils.draw.curves import show_bars, show_lines
 from utils.draw.explorer import Frame, explorer
 from utils.draw.matrices import show_matrices, show_tensor
 from utils.draw.measured import measured_here, show_measured, show_texts
-from utils.draw.pictures import show_attention, show_images, show_patches
+from utils.draw.pictures import show_attention, show_boxes, show_images, show_patches
 from utils.draw.pieces import show_pieces
 from utils.draw.product import explore_product
 from utils.draw.style import COLORS, HEAT, LINES, MARKERS, WIDTH, show_figure, use_course_style
@@ -26,6 +26,7 @@ __all__ = [
     "measured_here",
     "show_attention",
     "show_bars",
+    "show_boxes",
     "show_figure",
     "show_images",
     "show_lines",

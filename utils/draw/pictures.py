@@ -189,6 +189,114 @@ def show_attention(
     show_figure(alt or _looks(titles, heats, query))
 
 
+def show_boxes(
+    images: Tensor,
+    boxes: Sequence[Tensor],
+    words: Sequence[Sequence[str]] | None = None,
+    truth: Sequence[Tensor] | None = None,
+    titles: Sequence[str] | None = None,
+    columns: int = 4,
+    alt: str | None = None,
+) -> None:
+    """Show pictures with boxes around what was found in them, and dashed around what stands there.
+
+    Args:
+        images: pictures with values from 0 to 1.
+        boxes: the boxes of each picture.
+        words: a few letters for each box, written at its upper left corner.
+        truth: boxes to compare with, drawn dashed.
+        titles: one text above each picture.
+        columns: pictures in one row.
+        alt: words for who cannot see the picture; by default what stands at each box, and where.
+
+    Shape:
+        images  (k, c, H, W), c = 1 or 3
+        boxes   (t, 4) for each picture: x and y of the middle, width and height, from 0 to 1
+        truth   as boxes
+
+    Raises:
+        ValueError: pictures of another shape or range; boxes, words or titles that do not fit.
+    """
+    name = "show_boxes"
+    pictures = as_pictures(name, images)
+    titles = as_texts(name, "titles", titles, len(pictures), "pictures")
+    if columns < 1:
+        raise ValueError(f"{name}: columns must be at least 1, got columns={columns}. Use 4.")
+    solid = _edges(name, "boxes", boxes, pictures)
+    dashed = _edges(name, "truth", truth, pictures) if truth is not None else [[]] * len(pictures)
+    words = [[""] * len(own) for own in solid] if words is None else [list(own) for own in words]
+    if [len(own) for own in words] != [len(own) for own in solid]:
+        raise ValueError(
+            f"{name}: words must have one text for each box, got {[len(own) for own in words]} for "
+            f"{[len(own) for own in solid]} boxes. Add or remove some."
+        )
+    high, wide = pictures.shape[1:3]
+    panels = _panels(len(pictures), min(columns, len(pictures)), high / wide)
+    for n, (ax, picture) in enumerate(zip(panels, pictures, strict=True)):
+        _picture(ax, picture, None)
+        ax.set_title(titles[n])
+        for edges in dashed[n]:
+            _box(ax, edges, "--")
+        for edges, word in zip(solid[n], words[n], strict=True):
+            _box(ax, edges, "-")
+            ax.annotate(
+                word, edges[:2], xytext=(2, 2), textcoords="offset points", color="white",
+                fontsize=10, fontweight="bold", annotation_clip=False,
+                path_effects=[patheffects.withStroke(linewidth=2.5, foreground="black")],
+            )  # fmt: skip
+    show_figure(alt or _boxes_said(titles, solid, dashed, words))
+
+
+def _edges(
+    where: str, name: str, boxes: Sequence[Tensor], pictures: np.ndarray
+) -> list[list[tuple[float, ...]]]:
+    """Turn the boxes of each picture into left, top, width and height in pixels."""
+    arrays = [as_array(own) for own in boxes]
+    if len(arrays) != len(pictures) or any(a.ndim != 2 or a.shape[1] != 4 for a in arrays):
+        raise ValueError(
+            f"{where}: {name} must hold one (t, 4) for each of {len(pictures)} pictures, "
+            f"got shapes {[a.shape for a in arrays]}. For a picture without boxes pass (0, 4)."
+        )
+    high, wide = pictures.shape[1:3]
+    return [
+        [
+            ((x - w / 2) * wide - 0.5, (y - h / 2) * high - 0.5, w * wide, h * high)
+            for x, y, w, h in own.tolist()
+        ]
+        for own in arrays
+    ]
+
+
+def _box(ax: Axes, edges: tuple[float, ...], style: str) -> None:
+    """Draw a box; white on black is seen on ink and beside it."""
+    left, top, width, height = edges
+    lines = (
+        ((3.6, "black", "-"), (1.6, "white", style)) if style == "-" else ((1.2, "white", style),)
+    )
+    for thickness, color, kind in lines:
+        ax.add_patch(
+            Rectangle((left, top), width, height, fill=False, ec=color, lw=thickness, ls=kind)
+        )
+
+
+def _boxes_said(
+    titles: Sequence[str],
+    boxes: Sequence[Sequence[tuple[float, ...]]],
+    truth: Sequence[Sequence[tuple[float, ...]]],
+    words: Sequence[Sequence[str]],
+) -> str:
+    """Say for each picture which boxes are drawn, by their middles."""
+    said = []
+    for n, (title, own, dashed, texts) in enumerate(zip(titles, boxes, truth, words, strict=True)):
+        middles = [
+            f"{text + ' ' if text else ''}at ({left + w / 2:.0f}, {top + h / 2:.0f})"
+            for (left, top, w, h), text in zip(own, texts, strict=True)
+        ]
+        also = f"; dashed: {len(dashed)}" if dashed else ""
+        said.append(f"{title or f'picture {n}'}: {', '.join(middles) or 'no box'}{also}")
+    return f"Pictures with boxes, by column and row of their middles. {'. '.join(said)}."
+
+
 def _looks(titles: Sequence[str], heats: np.ndarray, query: tuple[int, int] | None) -> str:
     """Say where each map is brightest."""
     who = "the class token looks" if query is None else f"row {query[0]}, column {query[1]} looks"

@@ -1,0 +1,403 @@
+"""Find objects: learned queries that ask for them, a matching, and a loss on sets (chapter 17)."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange, repeat
+from safetensors.torch import load_file
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor, nn
+
+from utils.boxes import Found, generalized_overlap
+from utils.decoder import Decoder
+from utils.embedding import Size, as_pair
+from utils.encoder import Encoder
+from utils.images import resource
+from utils.positions import sinusoidal_positions
+from utils.scenes import Targets
+from utils.shapes import check_positive, check_shape
+
+STRIDE = 4  # the stem turns 4 x 4 pixels into one token
+
+# what a class, the distance of two boxes, and their missing overlap count, in matching and in loss
+# (Zhu et al. 2021, Deformable DETR; the first paper has 1 for the class)
+WEIGHTS = {"class": 2.0, "distance": 5.0, "overlap": 2.0}
+# how much "nothing" counts among the classes: most queries find nothing, and would drown the rest
+NOTHING = 0.1
+
+# what load_detection_model() and resources/make_detection_model.py build
+DETECTION_MODEL = {
+    "image_size": 32,
+    "in_channels": 1,
+    "num_classes": 10,
+    "num_queries": 6,
+    "embed_dim": 64,
+    "num_heads": 4,
+    "mlp_dim": 128,
+    "num_encoder_layers": 2,
+    "num_decoder_layers": 2,
+}
+
+
+def grid_positions(gh: int, gw: int, embed_dim: int, base: float = 100.0) -> Tensor:
+    """Return a code for each place of a grid: half of it says the row, half the column.
+
+    Args:
+        gh: rows of the grid.
+        gw: columns of the grid.
+        embed_dim: width of a token, e; even.
+        base: the longest wave is nearly 2π times as long; a grid needs no long ones.
+
+    Shape:
+        result  (gh * gw, e), row by row
+
+    Raises:
+        ValueError: sizes below 1, or an odd width.
+
+    Source: Carion et al. 2020, section 3.2; Parmar et al. 2018; chapter 17.
+    """
+    check_positive("grid_positions", gh=gh, gw=gw, embed_dim=embed_dim)
+    if embed_dim % 2:
+        raise ValueError(
+            "grid_positions: embed_dim must be even, half for the row and half for the column, "
+            f"got embed_dim={embed_dim}. Take {embed_dim + 1}."
+        )
+    rows = repeat(sinusoidal_positions(gh, embed_dim // 2, base), "gh e -> gh gw e", gw=gw)
+    columns = repeat(sinusoidal_positions(gw, embed_dim // 2, base), "gw e -> gh gw e", gh=gh)
+    return rearrange(torch.cat([rows, columns], dim=-1), "gh gw e -> (gh gw) e")
+
+
+class DetectionTransformer(nn.Module):
+    """Give, for each of a few learned queries, a class (or "nothing") and a box.
+
+    Args:
+        image_size: side of the images in pixels, or (height, width): multiples of 4.
+        in_channels: channels of the images, c.
+        num_classes: number of classes, k; the score after the last one is for "nothing".
+        num_queries: number of object queries, i: no picture can have more objects found.
+        embed_dim: width of a token, e.
+        num_heads: number of heads, h.
+        mlp_dim: inner width of the feed-forward, m.
+        num_encoder_layers: number of encoder blocks.
+        num_decoder_layers: number of decoder blocks, l.
+        dropout: see `DecoderBlock`.
+
+    Shape:
+        images   (b, c, H, W)
+        memory   (b, n, e), n = H / 4 * W / 4   what `encode` returns
+        queries  (i, e)                         parameters: the decoder's input, for every picture
+        scores   (l, b, i, k + 1)               after each decoder block; the last one counts
+        boxes    (l, b, i, 4)                   middle and size, from 0 to 1
+
+    Raises:
+        ValueError: as `Encoder` and `Decoder`; images that are no multiple of 4, or do not fit.
+
+    Source: Carion et al. 2020 (DETR), sections 3.2 and A.4; chapter 17.
+    """
+
+    def __init__(
+        self,
+        *,
+        image_size: Size,
+        in_channels: int,
+        num_classes: int,
+        num_queries: int,
+        embed_dim: int,
+        num_heads: int,
+        mlp_dim: int,
+        num_encoder_layers: int,
+        num_decoder_layers: int,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        check_positive(
+            "DetectionTransformer",
+            in_channels=in_channels,
+            num_classes=num_classes,
+            num_queries=num_queries,
+            embed_dim=embed_dim,
+        )
+        self.image_size = as_pair("DetectionTransformer", "image_size", image_size)
+        self.in_channels = in_channels
+        if any(side % STRIDE for side in self.image_size):
+            raise ValueError(
+                "DetectionTransformer: image_size must be a multiple of 4, which is how far two "
+                f"tokens stand apart, got image_size={image_size}. Pad the images."
+            )
+        gh, gw = (side // STRIDE for side in self.image_size)
+        # small objects need more than one look: three convolutions that overlap; BatchNorm makes
+        # what they see as large as the positions, and was what let the classes be learned in time
+        self.stem = nn.Sequential(
+            nn.Conv2d(in_channels, embed_dim // 2, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(embed_dim // 2),
+            nn.ReLU(),
+            nn.Conv2d(embed_dim // 2, embed_dim, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(embed_dim),
+            nn.ReLU(),
+            nn.Conv2d(embed_dim, embed_dim, 3, padding=1, bias=False),
+            nn.BatchNorm2d(embed_dim),
+        )
+        self.register_buffer("positions", grid_positions(gh, gw, embed_dim), persistent=False)
+        self.encoder = Encoder(num_encoder_layers, embed_dim, num_heads, mlp_dim, dropout)
+        self.queries = nn.Parameter(torch.randn(num_queries, embed_dim))
+        self.decoder = Decoder(num_decoder_layers, embed_dim, num_heads, mlp_dim, dropout)
+        self.class_head = nn.Linear(embed_dim, num_classes + 1)
+        self.box_head = nn.Sequential(
+            nn.Linear(embed_dim, embed_dim), nn.GELU(), nn.Linear(embed_dim, 4)
+        )
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        memory = self.encode(images)
+        x = repeat(self.queries, "i e -> b i e", b=len(images))
+        layers = []
+        for layer in self.decoder.layers:
+            x = layer(x, memory)
+            layers.append(self.decoder.norm(x))
+        x = torch.stack(layers)  # (l, b, i, e)
+        return self.class_head(x), self.box_head(x).sigmoid()
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Return the encoded tokens (b, n, e) of images (b, c, H, W)."""
+        check_shape(
+            "DetectionTransformer",
+            "images",
+            images,
+            "b c H W",
+            "One image alone is images[None].",
+            c=self.in_channels,
+            H=self.image_size[0],
+            W=self.image_size[1],
+        )
+        tokens = rearrange(self.stem(images), "b e gh gw -> b (gh gw) e")
+        return self.encoder(tokens + self.positions)
+
+
+def match_costs(
+    scores: Tensor, boxes: Tensor, target: Targets, weights: Mapping[str, float] = WEIGHTS
+) -> Tensor:
+    """Return what it costs to make each query responsible for each object.
+
+    Args:
+        scores: class scores of the queries.
+        boxes: their boxes.
+        target: the objects.
+        weights: what "class", "distance" and "overlap" count.
+
+    Shape:
+        scores  (i, k + 1)
+        boxes   (i, 4)
+        result  (i, t)
+
+    Raises:
+        ValueError: shapes that do not fit, or labels that are no class.
+
+    Source: Carion et al. 2020, section 3.1; chapter 17.
+    """
+    _check_said("match_costs", scores, boxes, "i")
+    _check_targets("match_costs", [target], scores.shape[-1] - 1)
+    right = scores.softmax(dim=-1)[:, target.labels]  # (i, t)
+    distance = torch.cdist(boxes, target.boxes, p=1)
+    shared = generalized_overlap(boxes[:, None], target.boxes)
+    return weights["distance"] * distance - weights["class"] * right - weights["overlap"] * shared
+
+
+@torch.no_grad()
+def match(
+    scores: Tensor,
+    boxes: Tensor,
+    targets: Sequence[Targets],
+    weights: Mapping[str, float] = WEIGHTS,
+) -> list[tuple[Tensor, Tensor]]:
+    """Give each object of each picture a query of its own, so that the costs sum to the least.
+
+    With more objects than queries, the objects that would cost most stay without one.
+
+    Args:
+        scores: class scores of the queries.
+        boxes: their boxes.
+        targets: the objects of each picture.
+        weights: what "class", "distance" and "overlap" count.
+
+    Shape:
+        scores  (b, i, k + 1)
+        boxes   (b, i, 4)
+        result  for each picture the numbers of the matched queries, rising, and of their objects:
+            two (min(i, t),)
+
+    Raises:
+        ValueError: shapes that do not fit, labels that are no class, or costs that are not finite.
+
+    Source: Carion et al. 2020, section 3.1; Kuhn 1955 (the Hungarian method); chapter 17.
+    """
+    _check_said("match", scores, boxes, "b i")
+    _check_targets("match", targets, scores.shape[-1] - 1, len(scores))
+    # the costs of all queries with all objects at once: one picture alone is too little work
+    costs = match_costs(scores.flatten(0, 1), boxes.flatten(0, 1), _together(targets), weights)
+    if not costs.isfinite().all():
+        raise ValueError(
+            "match: all costs must be finite, got a NaN or an infinity in scores or boxes. "
+            "Lower the learning rate, or look for a division by 0."
+        )
+    counts = [len(target.labels) for target in targets]
+    parts = rearrange(costs, "(b i) t -> b i t", b=len(targets)).cpu().split(counts, dim=2)
+    pairs = [linear_sum_assignment(part[n].numpy()) for n, part in enumerate(parts)]
+    return [
+        (torch.as_tensor(i).to(scores.device), torch.as_tensor(t).to(scores.device))
+        for i, t in pairs
+    ]
+
+
+def set_loss(
+    scores: Tensor,
+    boxes: Tensor,
+    targets: Sequence[Targets],
+    weights: Mapping[str, float] = WEIGHTS,
+    nothing: float = NOTHING,
+) -> Tensor:
+    """Compare a set of answers with a set of objects: match them, then ask for class and box.
+
+    A matched query should say its object's class and box, every other one "nothing".
+
+    Args:
+        scores: class scores of the queries.
+        boxes: their boxes.
+        targets: the objects of each picture.
+        weights: what "class", "distance" and "overlap" count.
+        nothing: how much a query that should say "nothing" counts in the cross-entropy.
+
+    Shape:
+        scores  (b, i, k + 1)
+        boxes   (b, i, 4)
+        result  ()
+
+    Raises:
+        ValueError: as `match`.
+
+    Source: Carion et al. 2020, sections 3.1 and A.2; chapter 17.
+    """
+    pairs = match(scores, boxes, targets, weights)
+    matched = [Targets(t.labels[j], t.boxes[j]) for t, (_, j) in zip(targets, pairs, strict=True)]
+    labels, true_boxes = _together(matched)
+    picture = torch.cat([torch.full_like(i, n) for n, (i, _) in enumerate(pairs)])
+    query = torch.cat([i for i, _ in pairs])
+    last = scores.shape[-1] - 1
+    wanted = torch.full(scores.shape[:2], last, device=scores.device)
+    wanted[picture, query] = labels
+    counted = scores.new_ones(last + 1)
+    counted[last] = nothing
+    chosen, count = boxes[picture, query], max(1, sum(len(t.labels) for t in targets))
+    return (
+        weights["class"] * F.cross_entropy(scores.flatten(0, 1), wanted.flatten(), counted)
+        + weights["distance"] * (chosen - true_boxes).abs().sum() / count
+        + weights["overlap"] * (1 - generalized_overlap(chosen, true_boxes)).sum() / count
+    )
+
+
+def detection_loss(
+    scores: Tensor,
+    boxes: Tensor,
+    targets: Sequence[Targets],
+    weights: Mapping[str, float] = WEIGHTS,
+    nothing: float = NOTHING,
+) -> Tensor:
+    """Add up the set loss of every decoder block, each with a matching of its own.
+
+    Args:
+        scores: class scores after each decoder block.
+        boxes: boxes after each decoder block.
+        targets: the objects of each picture.
+        weights: what "class", "distance" and "overlap" count.
+        nothing: see `set_loss`.
+
+    Shape:
+        scores  (l, b, i, k + 1)
+        boxes   (l, b, i, 4)
+        result  ()
+
+    Raises:
+        ValueError: as `match`.
+
+    Source: Carion et al. 2020, section 3.2 (auxiliary decoding losses); chapter 17.
+    """
+    _check_said("detection_loss", scores, boxes, "l b i")
+    losses = [
+        set_loss(*pair, targets, weights, nothing) for pair in zip(scores, boxes, strict=True)
+    ]
+    return torch.stack(losses).sum()
+
+
+def detections(scores: Tensor, boxes: Tensor) -> list[Found]:
+    """Read what each query says: its likeliest class, "nothing" left aside, and how sure it is.
+
+    Args:
+        scores: class scores of the queries, those after the last decoder block.
+        boxes: their boxes.
+
+    Shape:
+        scores  (b, i, k + 1)
+        boxes   (b, i, 4)
+        result  for each picture a `Found` with all i queries
+
+    Raises:
+        ValueError: shapes that do not fit.
+
+    Source: Carion et al. 2020, section A.4; chapter 17.
+    """
+    _check_said("detections", scores, boxes, "b i")
+    sure, labels = scores.softmax(dim=-1)[..., :-1].max(dim=-1)
+    return [Found(*one) for one in zip(labels, boxes, sure, strict=True)]
+
+
+def load_detection_model() -> DetectionTransformer:
+    """Load the trained detector that ships with the course, in eval mode.
+
+    Shape:
+        images  (b, 1, 32, 32)
+        scores  (2, b, 6, 11)
+        boxes   (2, b, 6, 4)
+
+    Raises:
+        ValueError: the file of weights is missing.
+
+    Source: resources/make_detection_model.py; chapter 17.
+    """
+    model = DetectionTransformer(**DETECTION_MODEL)
+    model.load_state_dict(load_file(resource("detection_model.safetensors")))
+    return model.eval()
+
+
+def _together(targets: Sequence[Targets]) -> Targets:
+    """Join the objects of all pictures."""
+    return Targets(torch.cat([t.labels for t in targets]), torch.cat([t.boxes for t in targets]))
+
+
+def _check_said(where: str, scores: Tensor, boxes: Tensor, axes: str) -> None:
+    """Raise a `ValueError` unless scores (axes, k + 1) and boxes (axes, 4) belong together."""
+    sizes = dict(zip(axes.split(), scores.shape, strict=False))
+    check_shape(where, "scores", scores, f"{axes} k", "The last layer alone is scores[-1].")
+    check_shape(where, "boxes", boxes, f"{axes} four", "One box for each query.", four=4, **sizes)
+
+
+def _check_targets(
+    where: str, targets: Sequence[Targets], classes: int, pictures: int | None = None
+) -> None:
+    """Raise a `ValueError` unless targets fit the pictures and the classes."""
+    if pictures is not None and len(targets) != pictures:
+        raise ValueError(
+            f"{where}: targets must hold one Targets for each picture, got {len(targets)} targets "
+            f"and {pictures} pictures. For a picture without objects pass empty tensors."
+        )
+    for labels, boxes in targets:
+        fits = labels.ndim == 1 and boxes.shape == (len(labels), 4)
+        if not fits or labels.dtype.is_floating_point:
+            raise ValueError(
+                f"{where}: targets must be integer labels (t,) and boxes (t, 4), "
+                f"got labels.shape={tuple(labels.shape)} and boxes.shape={tuple(boxes.shape)}. "
+                "Pass one label and one box for each object."
+            )
+        if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+            raise ValueError(
+                f"{where}: labels must be classes from 0 to {classes - 1}, "
+                f'got labels={labels.tolist()}. The number {classes} is "nothing", no object.'
+            )
