@@ -50,6 +50,8 @@ UTILS = sorted(path for path in ROOT.glob("utils/*.py") if path.stem != "__init_
 ALL_OF_UTILS = [*UTILS, *sorted(ROOT.glob("utils/*/*.py"))]
 CHAPTERS = course().notebooks()
 README = ROOT / "README.md"
+# Whether this is the project, and not a student's copy of it.
+WHOLE = (ROOT / "INSTRUCTORS.md").exists()
 
 SPEAK = ("shapes",)
 
@@ -228,8 +230,11 @@ def test_the_drawings_are_what_the_script_draws() -> None:
     drawn.pop("house.svg")
     drawn["README.md"] = script.readme(pictures)
     for name, content in drawn.items():
-        stored = (ROOT / "img" / name).read_bytes()
-        assert stored == content.encode(), f"img/{name} is old. Run: make drawings"
+        stored = (ROOT / "img" / name).read_bytes().decode()
+        if not WHOLE:  # a student's house lacks some rooms
+            house = re.compile(r"\| \[house\.svg.*\n")
+            content, stored = house.sub("", content), house.sub("", stored)
+        assert stored == content, f"img/{name} is old. Run: make drawings"
 
 
 def counted(text: str) -> set[int]:
@@ -286,7 +291,7 @@ def chapters_in(words: str) -> list[str]:
 
 
 FOR_INSTRUCTORS = pytest.mark.skipif(
-    not (ROOT / "INSTRUCTORS.md").exists(), reason="a student's README says nothing to instructors"
+    not WHOLE, reason="a student's README says nothing to instructors"
 )
 
 
