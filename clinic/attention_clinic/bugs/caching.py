@@ -261,6 +261,7 @@ bug(
     "pytorch/executorch#21749",
     "pytorch/executorch#22443",
     "gittensor-ai-lab/sparkinfer#3",
+    "wenyuchen96/transformer",
 )
 bug(
     "cache-mask-open",

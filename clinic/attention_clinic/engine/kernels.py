@@ -45,6 +45,8 @@ class Call:
         open: whether each new token also sees the new ones after it.
         empty: how many slots there are that hold zeros and are seen.
         later: whether only the layers after the first do all this.
+        key_rows: the samples whose old keys each sample reads, () for its own.
+        value_rows: those whose old values it reads.
     """
 
     start: int
@@ -57,6 +59,8 @@ class Call:
     open: bool = False
     empty: int = 0
     later: bool = False
+    key_rows: tuple[int, ...] = ()
+    value_rows: tuple[int, ...] = ()
 
 
 def right_call(start: int, end: int) -> Call:
@@ -176,14 +180,26 @@ class Kernels(TorchFunctionMode):
                 return seen.movedim((0, 1), (number, axis))
         return seen.movedim(1, axis + 1).flatten(0, 1)
 
-    def _moved(self, t: Tensor, axis: int, slots: Sequence[int], at: Sequence[Place]) -> Tensor:
-        """Return t with what lies at the places `at` put into the slots of the text itself."""
+    def _moved(
+        self,
+        t: Tensor,
+        axis: int,
+        slots: Sequence[int],
+        at: Sequence[Place],
+        rows_of_old: tuple[Sequence[int], int] = ((), 0),
+    ) -> Tensor:
+        """Return t with what lies at the places `at` put into the slots of the text itself.
+
+        The first slots may come from other samples: `rows_of_old` holds these and how many.
+        """
         seen = self._seen(t, axis)
-        rows = torch.arange(self.b)[:, None]
+        own, (others, count) = torch.arange(self.b), rows_of_old
+        old = torch.tensor(others) if others else own
         text = torch.tensor([number for number, _ in at])
         place = torch.tensor([place for _, place in at])
+        rows = torch.stack([old if i < count else own for i in range(len(at))], dim=1)
         made = seen.clone()
-        made[rows, torch.tensor(slots)] = seen[text * self.b + rows, place]
+        made[own[:, None], torch.tensor(slots)] = seen[text * self.b + rows, place]
         return self._back(made, t, axis)
 
     def _given(self, into: Tensor, new: Tensor, call: Call, axis: int) -> Tensor:
@@ -209,7 +225,8 @@ class Kernels(TorchFunctionMode):
             else:
                 slots = call.key_slots
             asked = self._moved(q, axes[0], range(call.start, call.end), queries)
-            held = self._moved(k, axes[1], range(len(slots)), [keys[t] for t in slots])
+            old = (call.key_rows, call.start)
+            held = self._moved(k, axes[1], range(len(slots)), [keys[t] for t in slots], old)
             made = self._given(made, func(asked, held), call, axes[2])
         self.raw = made
         return made
@@ -266,7 +283,8 @@ class Kernels(TorchFunctionMode):
         made = func(w, v)
         for call in self.plan:
             slots = call.value_slots if self._active(call) else range(call.end)
-            held = self._moved(v, axes[0], range(len(slots)), [self.home[t] for t in slots])
+            old = (call.value_rows, call.start)
+            held = self._moved(v, axes[0], range(len(slots)), [self.home[t] for t in slots], old)
             made = self._given(made, func(w, held), call, axes[1])
         seen = self._seen(made, axes[1]).clone()
         for number, text in enumerate(self.texts.held):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -14,29 +14,13 @@ from attention_clinic.bugs import BUGS
 from attention_clinic.bugs.caching import BEAMS, CACHE, EMPTIED
 from attention_clinic.engine.decoding import Decoder, lengths_of
 from attention_clinic.engine.forms import State, simplest
-from attention_clinic.engine.kernels import Plan, right_call
 from attention_clinic.engine.modes import Precision
 from attention_clinic.engine.patient import Patient, check_positive, undisturbed
 from attention_clinic.engine.report import Explanation, Report, explain
-from attention_clinic.examine.emulator import Emulator
+from attention_clinic.examine.emulator import Emulator, Schedule, plan_of
 
 FIRST, MORE = 4, 3  # tokens of the first call, and after it
 ORDER = [1, 2, 0]  # of the beams: going on from beam 1, 2 and 0
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """One way to give a text in several calls, and what the model said.
-
-    Args:
-        words: what it is called in a report.
-        plan: what a right cache does.
-        observed: the scores of each call, (b, rows, vocabulary).
-    """
-
-    words: str
-    plan: Plan
-    observed: tuple[Tensor, ...]
 
 
 def diagnose_cache(
@@ -179,8 +163,6 @@ class Examination:
         explanations: list[Explanation] = []
         if wrong:
             explanations = self._explained(schedules)
-            if not explanations and len(wrong) < len(schedules):
-                explanations = self._explained(wrong)
             failing = [f"{s.words}, the scores are those of the whole text" for s in wrong]
         else:
             for found, said in (self._next_text(), self._beams()):
@@ -229,7 +211,7 @@ class Examination:
         singly = [self.c, *(self.c + i + 1 for i in range(MORE))]
         observed = self._decoded(self.ids, singly)
         words = f"{self.c} tokens and then one at a time"
-        yield Schedule(f"with a cache, {words}", self._plan(singly), observed)
+        yield Schedule(f"with a cache, {words}", plan_of(singly), observed)
         self.checked.append(f"{words}, with a cache, against the whole text at once")
         try:
             observed = self._decoded(self.ids, [self.c, self.n])
@@ -237,11 +219,8 @@ class Examination:
             self.untried.append("several new tokens in one call: it refuses them")
             return
         words = f"{self.c} tokens and then {MORE} at once"
-        yield Schedule(f"with a cache, {words}", self._plan([self.c, self.n]), observed)
+        yield Schedule(f"with a cache, {words}", plan_of([self.c, self.n]), observed)
         self.checked[-1] += f"; {words}"
-
-    def _plan(self, ends: list[int]) -> Plan:
-        return tuple(right_call(a, b) for a, b in zip([0, *ends], ends, strict=False))
 
     def _decoded(
         self,
@@ -290,7 +269,7 @@ class Examination:
     def _explained(self, schedules: list[Schedule]) -> list[Explanation]:
         """Return the mistakes that give what the model gives in all schedules."""
         whole = torch.stack(self.whole, dim=1)
-        right = self._plan([self.c, self.n])
+        right = plan_of([self.c, self.n])
         emulator = Emulator(self.decoder, self.ids, right, lambda rows: self.equal(rows, whole))
         if not emulator.trusted:
             self.untried.append("names of mistakes: its attention is not found from outside")
@@ -311,8 +290,8 @@ class Examination:
         made = []
         for ids, way in found.items():
             detail = way.path.detail
-            if len(schedules) == 1:
-                detail = "; ".join(filter(None, (detail, f"seen {schedules[0].words}")))
+            if self._right(schedules[0]):
+                detail = "; ".join(filter(None, (detail, "one token at a time it is right")))
             made.append(explain([BUGS[id] for id in ids], way.difference, detail))
         return made
 
@@ -329,7 +308,7 @@ class Examination:
             observed = self._decoded(ids, ends, (model, self.decoder.empty(model)))
         except Exception as error:
             return None, f"a second text runs after the first: {type(error).__name__}"
-        schedule = Schedule("", self._plan(ends), observed)
+        schedule = Schedule("", plan_of(ends), observed)
         if self._difference(schedule, torch.stack(self._truth(ids, self.n), dim=1)) is not None:
             self.checked.append("a second text after the first")
             return None, ""
@@ -356,7 +335,7 @@ class Examination:
                 "beams that change their places: reorder=lambda cache, order: ... tries them"
             )
             return None, ""
-        plan = self._plan(ends)
+        plan = plan_of(ends)
         after = Schedule("", plan[1:], observed[1:])
         followed = ids[order]
         if self._difference(after, torch.stack(self._truth(followed, n), dim=1)) is not None:
@@ -370,7 +349,27 @@ class Examination:
             gap = self._difference(after, torch.stack(self._truth(stale, n), dim=1))
             if gap is not None:
                 return explain([BUGS[BEAMS]], gap, detail), ""
+        found = self._half_stale(followed, order, after)
+        if found is not None:
+            return found, ""
         return None, "with a cache, beams that change their places keep their own past"
+
+    def _half_stale(self, followed: Tensor, order: Tensor, after: Schedule) -> Explanation | None:
+        """Look whether keys follow the beams and values do not, or the reverse."""
+        n = followed.shape[1]
+        whole = torch.stack(self._truth(followed, n), dim=1)
+        plan = plan_of([self.c, n])
+        emulator = Emulator(self.decoder, followed, plan, lambda rows: self.equal(rows, whole))
+        others = tuple(order.argsort().tolist())
+        for stale, words in (
+            ("value", "keys follow, values do not"),
+            ("key", "values follow, keys do not"),
+        ):
+            call = replace(plan[1], **{f"{stale}_rows": others})
+            rows = emulator.rows((plan[0], call)) if emulator.trusted else None
+            if rows is not None and (gap := self._difference(after, rows)) is not None:
+                return explain([BUGS[BEAMS]], gap, words)
+        return None
 
     def _reordered(self, model: nn.Module, cache: Any, order: Tensor) -> Any:
         """Return the cache after the beams changed their places."""

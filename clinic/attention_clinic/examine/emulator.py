@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attention_clinic.engine.decoding import Decoder
-from attention_clinic.engine.kernels import Kernels, Plan
+from attention_clinic.engine.kernels import Kernels, Plan, right_call
 
 LENGTHS = (17, 19, 13, 11, 23, 10, 9, 8)  # of the texts
 BATCHES = (13, 11, 17, 19, 23, 29, 31, 37, 41, 43)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One way to give a text in several calls, and what the model said.
+
+    Args:
+        words: what it is called in a report.
+        plan: what a right cache does.
+        observed: the scores of each call, (b, rows, vocabulary).
+    """
+
+    words: str
+    plan: Plan
+    observed: tuple[Tensor, ...]
+
+
+def plan_of(ends: list[int]) -> Plan:
+    """Return what a right cache does in calls that end after so many tokens."""
+    return tuple(right_call(a, b) for a, b in zip([0, *ends], ends, strict=False))
 
 
 class Emulator:

@@ -224,6 +224,16 @@ class WordsStale(Words):
     pass
 
 
+@caching("cache-stale-beams", reorder=lambda cache, order: [(k[order], v) for k, v in cache])
+class WordsHalfStale(Words):
+    """The keys follow the beams, the values do not."""
+
+
+@caching("cache-stale-beams", reorder=lambda cache, order: [(k, v[order]) for k, v in cache])
+class WordsOtherHalfStale(Words):
+    """The values follow, the keys do not."""
+
+
 @caching("cache-stale-beams")
 class WordsBackwards(Words):
     def _reorder_cache(self, past, order):
