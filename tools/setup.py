@@ -271,7 +271,8 @@ def calls(command):
     if command == "browser":
         return [["-m", "pytest", "tests/browser", "-n", "2", "--dist", "loadfile", "-rs"]]
     if command == "weights":
-        return [[f"resources/make_{name}_model.py"] for name in ("digits", "drawing", "detection")]
+        models = "digits_model", "drawing_model", "detection_model", "small_models"
+        return [[f"resources/make_{name}.py"] for name in models]
     return [[dict(COMMANDS, **INSTRUCTORS)[command][1]]]
 
 

@@ -2,8 +2,8 @@
 
 Read the files in this order; none knows a file that comes later:
 shapes, images, modes, checkpoints, text, embedding, positions, masking, scenes, attention, grammar,
-boxes, encoder, decoder, modern_decoder, vision_transformer, language_model, detection, training,
-generation, pretrained, draw.
+boxes, encoder, seeing, decoder, modern_decoder, vision_transformer, language_model, detection,
+training, generation, pretrained, small_models, draw.
 
 All of it, and every chapter, computes on one thread. The models are small, and threads that wait
 for each other cost more than they help: the measurement of chapter 06 took 3.5 s on one thread and

@@ -126,7 +126,7 @@ class MultiHeadAttention(nn.Module):
         self.k_proj = nn.Linear(embed_dim, embed_dim)
         self.v_proj = nn.Linear(embed_dim, embed_dim)
         self.out_proj = nn.Linear(embed_dim, embed_dim)
-        self.recorded: list[Tensor] | None = None  # set by record_attention
+        self.recorded: AttentionMaps | None = None  # set by record_attention
 
     def forward(
         self,
@@ -149,7 +149,7 @@ class MultiHeadAttention(nn.Module):
             )
         else:
             mixed, weights = scaled_dot_product_attention(q, k, v, attn_mask)
-            self.recorded.append(weights.detach())
+            self.recorded.add(q, k, weights)
             if self.training and self.dropout:
                 mixed = F.dropout(weights, self.dropout) @ v
         return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
@@ -162,36 +162,65 @@ class MultiHeadAttention(nn.Module):
         check_shape("MultiHeadAttention", "context", context, "b j e", fix, b=x.shape[0], **sizes)
 
 
+class AttentionMaps(list[Tensor]):
+    """List attention weights, and beside them the queries and keys that they were made of.
+
+    Args:
+        gradients: keep the tensors in the graph, for `torch.autograd.grad`.
+
+    Shape:
+        maps[l]          (b, h, i, j)
+        maps.queries[l]  (b, h, i, d)
+        maps.keys[l]     (b, h, j, d)
+
+    Source: chapter 14.
+    """
+
+    def __init__(self, gradients: bool = False):
+        super().__init__()
+        self.gradients = gradients
+        self.queries: list[Tensor] = []
+        self.keys: list[Tensor] = []
+
+    def add(self, q: Tensor, k: Tensor, weights: Tensor) -> None:
+        """Append what one call of an attention layer computed."""
+        for where, tensor in ((self.queries, q), (self.keys, k), (self, weights)):
+            where.append(tensor if self.gradients else tensor.detach())
+
+
 @contextmanager
-def record_attention(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect the attention weights of every `MultiHeadAttention` in `model`, in running order.
+def record_attention(model: nn.Module, gradients: bool = False) -> Iterator[AttentionMaps]:
+    """Collect the attention weights of every attention layer in `model`, in running order.
 
     >>> with record_attention(model) as maps:
     ...     model(x)
     >>> maps[0].shape  # the first attention layer: (b, h, i, j)
+    >>> maps.queries[0].shape, maps.keys[0].shape  # what its scores are made of
 
-    The weights are detached, and taken before dropout.
+    The weights are taken before dropout; queries and keys as they meet (turned, where they are
+    turned), before the division by the root of d.
 
     Args:
-        model: any module that holds `MultiHeadAttention` layers.
+        model: any module that holds `MultiHeadAttention` or `GroupedQueryAttention` layers.
+        gradients: False detaches all of it; True keeps the graph, for `torch.autograd.grad`.
 
     Shape:
         maps  one (b, h, i, j) for each call of an attention layer
 
     Raises:
-        ValueError: no `MultiHeadAttention` in the model.
+        ValueError: no such layer in the model.
 
-    Source: chapter 04.
+    Source: chapter 04; queries, keys and gradients chapter 14.
     """
-    layers = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
+    layers = [module for module in model.modules() if hasattr(module, "recorded")]
     if not layers:
         raise ValueError(
-            "record_attention: the model must hold a MultiHeadAttention of utils.attention, "
-            f"got model={type(model).__name__} without one. "
+            "record_attention: the model must hold a MultiHeadAttention of utils.attention or a "
+            f"GroupedQueryAttention, got model={type(model).__name__} without one. "
             "nn.MultiheadAttention returns its weights itself: need_weights=True."
         )
     before = [layer.recorded for layer in layers]
-    maps: list[Tensor] = []
+    maps = AttentionMaps(gradients)
     try:
         for layer in layers:
             layer.recorded = maps

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from utils.attention import Cache
+from utils.attention import AttentionMaps, Cache, scaled_dot_product_attention
 from utils.masking import causal_mask, check_mask
 from utils.positions import TokenEmbedding
 from utils.shapes import check_positive, check_shape
@@ -196,6 +196,7 @@ class GroupedQueryAttention(nn.Module):
         self.q_norm = RMSNorm(head_dim, norm_eps) if qk_norm else nn.Identity()
         self.k_norm = RMSNorm(head_dim, norm_eps) if qk_norm else nn.Identity()
         self.out_proj = nn.Linear(num_heads * head_dim, embed_dim, bias=False)
+        self.recorded: AttentionMaps | None = None  # set by record_attention
 
     def forward(
         self,
@@ -223,8 +224,13 @@ class GroupedQueryAttention(nn.Module):
             k, v = cache.extend(self, k, v)  # earlier keys come first, turned already
         shape = (x.shape[0], self.num_heads, x.shape[1], k.shape[2])
         check_mask("GroupedQueryAttention", attn_mask, shape)
-        # enable_gqa: query head number a meets key head number a // (h / g)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, enable_gqa=True)
+        # query head number a meets key head number a // (h / g)
+        if self.recorded is None:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, enable_gqa=True)
+        else:
+            k, v = (x.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1) for x in (k, v))
+            mixed, weights = scaled_dot_product_attention(q, k, v, attn_mask)
+            self.recorded.add(q, k, weights)
         return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
 
 

@@ -1968,6 +1968,95 @@ CHAPTER_13 = {
 }
 
 # ---- 14 begins
+CHAPTER_14 = {
+    "parts-not-divided": "the parts sum to query times key; a score is divided by the root of d",
+    "parts-divided-by-d": "this divides by d; a score is divided by the root of d",
+    "parts-divided-by-whole-width": "this divides by the root of the width of all heads together; "
+    "a score is divided by the root of d, the width of one",
+    "parts-divided-by-tokens": "this divides by the root of the number of tokens; the width of a "
+    "head is the last axis",
+    "parts-summed": "this is the score itself; the d numbers that it is the sum of are asked for",
+    "parts-summed-kept": "this is the score itself; the d numbers that it is the sum of are asked "
+    "for",
+    "parts-sides-exchanged": "token j asks and token i is asked: it is the other way round",
+    "parts-of-query-with-query": "both factors are queries; the token that is asked has a key",
+    "parts-of-key-with-key": "both factors are keys; the token that asks has a query",
+    "parts-softmax": "a softmax runs over the features; the parts of the score itself are asked "
+    "for, before any softmax",
+    "parts-added": "query and key are added; they are multiplied, feature by feature",
+    "parts-multiplied-by-root": "this multiplies by the root of d; divide",
+    "parts-mean-of-heads": "this is the mean of the heads; each has its own parts",
+    "spread-zeros-not-safe": "0 times the log of 0 gave nan; a place that is hidden adds nothing",
+    "spread-in-nats": "these are nats: divide by log 2 for bits",
+    "spread-sign": "the sign is wrong: a surprise is minus the log of a probability",
+    "spread-over-queries": "the sum runs over the queries, the columns of the map; a row is what "
+    "one query spreads over the keys",
+    "spread-of-the-mean-map": "the texts are averaged first, and the mean of maps is wider than "
+    "each of them: measure each, then average",
+    "spread-of-the-mean-row": "the rows are averaged first, and the mean of rows is wider than "
+    "each of them: measure each, then average",
+    "spread-one-number": "all heads are averaged; each has its own number",
+    "spread-heads-averaged": "the heads are averaged, and each text has a number; it is the other "
+    "way round",
+    "spread-heads-and-texts-averaged": "texts and heads are averaged, and each place has a number; "
+    "each head should",
+    "spread-summed-over-rows": "the rows are summed; their mean is asked for",
+    "spread-summed": "texts and rows are summed; their mean is asked for",
+    "spread-of-each-text": "each text has its own number; their mean is asked for",
+    "spread-mean-over-keys": "it is divided by the number of keys as well: over the keys there is "
+    "a sum",
+    "spread-as-a-count": "these are numbers of tokens, 2 to the bits; the bits are asked for",
+    "rollout-of-the-mean": "this is the mean of the heads; the strongest is asked for",
+    "rollout-of-the-least": "this is the weakest head; the strongest is asked for",
+    "rollout-without-residual": "the residual is missing: add the identity in every layer",
+    "rollout-rows-not-divided": "the rows do not sum to 1: divide each by its sum",
+    "rollout-halved-only": "half of this and half of that: but the rows of the strongest sum to "
+    "more than 1; divide each row by its sum",
+    "rollout-divided-at-the-end": "the rows are divided once, at the end; in every layer they "
+    "should be",
+    "rollout-divided-first": "the rows are divided before the identity is added; add it first",
+    "rollout-columns-divided": "the columns sum to 1, and the rows should",
+    "rollout-keepdim-missing": "the sums of the rows divide the columns: keepdim=True is missing",
+    "rollout-backwards": "the layers are taken in the wrong order: the last one stands on the left",
+    "rollout-last-layer-only": "this is the last layer alone",
+    "rollout-first-layer-only": "this is the first layer alone",
+    "rollout-layers-averaged": "the layers are averaged; follow one after the other, as matrices",
+    "rollout-number-by-number": "the layers are multiplied number by number; it is a product of "
+    "matrices",
+    "rollout-turned": "rows and columns are exchanged",
+    "rollout-of-texts": "this takes the strongest of the texts; the heads are axis 1",
+    "head-after-the-projection": "numbers are set to 0 behind the output projection; there all "
+    "heads are mixed, and no block of numbers belongs to one of them",
+    "head-interleaved": "every h-th number is set to 0; the numbers of one head stand side by side",
+    "head-and-bias-gone": "the bias of the output projection is gone, too; it belongs to no head",
+    "head-averaged": "the head is replaced by its mean over the tokens; it should bring 0",
+    "head-looks-evenly": "the head looks at all tokens alike; it should bring 0",
+    "head-alone-is-left": "it is the other way round: only this head is left",
+    "head-others-scaled-up": "the other heads are scaled up; they should stay as they are",
+    "head-next-one-gone": "the head after it is gone: count from 0",
+    "head-counted-from-the-end": "the heads are counted from the end",
+    "head-nothing-gone": "nothing is taken away: this is the layer's own result",
+    "head-not-projected": "the output projection is missing",
+    "importance-absolute-too-early": "each weight's gain is made positive before they are added; "
+    "what one weight gains and another loses cancels within a head",
+    "importance-absolute-too-late": "the texts are averaged before the sign is dropped: what helps "
+    "one text and harms another cancels",
+    "importance-keeps-its-sign": "the signs stay; a head matters when it harms, too",
+    "importance-of-what-helps": "only weights that help count; that is relevance, and here all do",
+    "importance-clamped": "texts that a head harms count as 0; drop the sign instead",
+    "importance-without-weights": "the gradients alone are summed; multiply with the weights",
+    "importance-without-gradients": "the gradients are not used",
+    "importance-summed-over-texts": "the texts are summed; their mean is asked for",
+    "importance-mean-of-weights": "the weights of a head are averaged; they are added up",
+    "importance-of-texts": "the heads are averaged, and each text has a number; it is the other "
+    "way round",
+    "importance-turned": "rows are layers and columns are heads; here it is the other way round",
+    "importance-of-layers": "the heads are averaged; each has its own number",
+    "importance-layers-averaged": "the layers are averaged; each has its own numbers",
+    "importance-of-rows": "the sign is dropped row by row; add up the whole map first",
+    "importance-each-text": "each text has its own number; their mean is asked for",
+}
+
 # ---- 14 ends
 # ---- 15 begins
 # ---- 15 ends

@@ -7,6 +7,7 @@ worked out again in Python; so a new explorer is tried as soon as a notebook sto
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from playwright.sync_api import Locator, Page, expect
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LONG = 60_000  # milliseconds: no verdict depends on the speed of a machine
-CALL = re.compile(r'start\("(explorer-[a-z0-9-]+)", "(\w+)", (\{.*\})\);\n\}\)\(\);')
+CALL = re.compile(r'(?:start|look)\("(explorer-[a-z0-9-]+)", "(\w+)", (\{.*\})\);\n\}\)\(\);')
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def try_all(page: Page, explorers: list[Explorer]) -> None:
     for explorer in explorers:
         root = page.locator(f"#{explorer.name}")
         root.scroll_into_view_if_needed(timeout=LONG)
-        {"pictures": try_pictures, "product": try_product}[explorer.kind](root, explorer)
+        kinds = {"pictures": try_pictures, "product": try_product, "attention": try_attention}
+        kinds[explorer.kind](root, explorer)
         assert not strange_classes(root), "class names without the prefix sbs- meet other styles"
 
 
@@ -322,3 +324,170 @@ def expect_focus_is_seen(node: Locator) -> None:
     )
     assert style != "none", "the focus is not seen"
     assert float(width.removesuffix("px")) >= 2, "the focus is hardly seen"
+
+
+# ------------------------------------------------------------------------------------- attention
+
+
+def try_attention(root: Locator, explorer: Explorer) -> None:
+    """Choose every text, every head, every token; the numbers must be those of the maps."""
+    chosen = dict(explorer.data["start"])
+    for place, look in enumerate(explorer.data["looks"]):
+        if len(explorer.data["looks"]) > 1:
+            label = explorer.data["label"]
+            box = root.get_by_role("combobox", name=label, exact=True)
+            box.select_option(str(place), timeout=LONG)
+        chosen["look"] = place
+        chosen["row"] = min(chosen["row"], len(look["layers"][chosen["layer"]]["rows"]) - 1)
+        chosen["column"] = min(
+            chosen["column"], len(look["layers"][chosen["layer"]]["columns"]) - 1
+        )
+        expect_attention(root, explorer, chosen)
+        (try_picture_tokens if look["grid"] else try_list_tokens)(root, explorer, chosen)
+        try_heads(root, explorer, chosen)
+    expect_focus_is_seen(root.locator('.sbs-heads [aria-selected="true"]'))
+
+
+def layer_of(explorer: Explorer, chosen: dict[str, int]) -> dict[str, Any]:
+    return explorer.data["looks"][chosen["look"]]["layers"][chosen["layer"]]
+
+
+def expect_attention(root: Locator, explorer: Explorer, chosen: dict[str, int]) -> None:
+    """Sentence, shares, and the sum of products are those of the chosen head and tokens."""
+    layer = layer_of(explorer, chosen)
+    wide = len(layer["columns"])
+    row = layer["heat"][chosen["head"]][chosen["row"] * wide : (chosen["row"] + 1) * wide]
+    shares = ["hidden" if level < 0 else f"{level / 10:.1f} %" for level in row]
+    who, whom = layer["rows"][chosen["row"]], layer["columns"][chosen["column"]]
+    said = root.locator(".sbs-said")
+    beginning = f"{layer['name']}, head {chosen['head']}: {who} gives {whom} "
+    most = row.index(max(row))
+    expect(said).to_have_text(
+        f"{beginning}{shares[chosen['column']]} of its attention; "
+        f"most, {shares[most]}, goes to {layer['columns'][most]}.",
+        timeout=LONG,
+    )
+    expect(said).to_have_attribute("aria-live", "polite")
+    expect(root.locator('.sbs-heads [aria-selected="true"]')).to_have_count(1)
+    expect(root.locator('.sbs-heads [tabindex="0"]')).to_have_count(1)
+    if explorer.data["looks"][chosen["look"]]["grid"] is None:
+        assert root.locator(".sbs-tokens output").all_inner_texts() == shares
+        assert root.locator('.sbs-tokens li[aria-selected="true"]').count() == 2
+    if layer["q"]:
+        expect_products(root, layer, row, chosen)
+
+
+def expect_products(
+    root: Locator, layer: dict[str, Any], row: list[int], chosen: dict[str, int]
+) -> None:
+    """Query times key is the product, they sum to the score, and scores make the shares."""
+    lines = root.locator(".sbs-numbers tbody tr").evaluate_all(
+        "rows => rows.map((row) => [...row.querySelectorAll('td')].map((c) => +c.textContent))"
+    )
+    width = layer["width"]
+    for line, name, at in ((lines[0], "q", "row"), (lines[1], "k", "column")):
+        start = chosen[at] * width
+        numbers = layer[name][chosen["head"]][start : start + width]
+        assert all(abs(a - b / 1000) < 0.0051 for a, b in zip(line, numbers, strict=True))
+    for q, k, product_ in zip(*lines, strict=True):
+        assert abs(q * k - product_) <= 0.006 * (1.02 + abs(q) + abs(k))
+    total, score = map(
+        float, re.findall(r"(?:to|score,) (-?[\d.]+\d)", root.locator(".sbs-sum").inner_text())
+    )
+    assert abs(sum(lines[2]) - total) <= 0.006 * (width + 1)
+    assert abs(total / width**0.5 - score) <= 0.01
+    scores = root.locator("details tbody td:nth-of-type(2)").evaluate_all(
+        "cells => cells.map((cell) => Number(cell.textContent))"
+    )
+    powers = [math.exp(s) if level >= 0 else 0.0 for s, level in zip(scores, row, strict=True)]
+    for power, level in zip(powers, row, strict=True):
+        assert abs(power / sum(powers) - max(level, 0) / 1000) < 0.02, "not the softmax"
+
+
+def try_list_tokens(root: Locator, explorer: Explorer, chosen: dict[str, int]) -> None:
+    """Click every token on both sides, and walk down both lists with the keys."""
+    layer = layer_of(explorer, chosen)
+    for part, words, title in (
+        ("row", layer["rows"], "who looks"),
+        ("column", layer["columns"], "who is looked at"),
+    ):
+        items = root.get_by_role("listbox", name=title, exact=True).get_by_role("option")
+        expect(items).to_have_count(len(words))
+        for at in range(len(words)):
+            items.nth(at).click(timeout=LONG)
+            chosen[part] = at
+            expect_attention(root, explorer, chosen)
+            expect(items.nth(at)).to_be_focused()
+        for key, to in (("ArrowUp", len(words) - 2), ("ArrowDown", -1), ("ArrowDown", -1)):
+            items.nth(chosen[part]).press(key, timeout=LONG)
+            chosen[part] = range(len(words))[to] if len(words) > 1 else 0
+            expect_attention(root, explorer, chosen)
+    button = root.get_by_role("button", name="all rows", exact=True)
+    few = root.locator(".sbs-panels svg path").count()
+    button.click(timeout=LONG)
+    expect(button).to_have_attribute("aria-pressed", "true")
+    assert root.locator(".sbs-panels svg path").count() >= few
+    button.click(timeout=LONG)
+
+
+def try_picture_tokens(root: Locator, explorer: Explorer, chosen: dict[str, int]) -> None:
+    """Choose the tokens in front and some patches, by click and by key, on both sides."""
+    look = explorer.data["looks"][chosen["look"]]
+    (gh, gw), front = look["grid"], look["front"]
+    for side, part in enumerate(("row", "column")):
+        title = explorer.data["titles"][1 + side]
+        svg = root.locator('svg[role="application"]').nth(side)
+        for cell in {0, gw - 1, gh * gw // 2, gh * gw - 1}:
+            size = svg.evaluate("svg => svg.getBoundingClientRect().width")
+            scale = size / svg.evaluate("svg => svg.viewBox.baseVal.width")
+            wide, tall = svg.evaluate("svg => [svg.wide, svg.tall]")
+            x, y = (cell % gw + 0.5) * wide / gw + 4, (cell // gw + 0.5) * tall / gh + 4
+            svg.click(position={"x": x * scale, "y": y * scale}, timeout=LONG)
+            chosen[part] = front + cell
+            expect_attention(root, explorer, chosen)
+        for at in range(front):
+            word = layer_of(explorer, chosen)["rows"][at]
+            button = root.get_by_role("button", name=f"{title}: {word}", exact=True)
+            button.click(timeout=LONG)
+            expect(button).to_have_attribute("aria-pressed", "true")
+            chosen[part] = at
+            expect_attention(root, explorer, chosen)
+        for key, cell in (("ArrowDown", 0), ("ArrowRight", 1), ("ArrowDown", gw + 1)):
+            svg.press(key, timeout=LONG)
+            chosen[part] = front + cell
+            expect_attention(root, explorer, chosen)
+        expect_focus_is_seen(svg)
+
+
+def try_heads(root: Locator, explorer: Explorer, chosen: dict[str, int]) -> None:
+    """Walk through the small maps of all heads, there by click and back with the keys."""
+    look = explorer.data["looks"][chosen["look"]]
+    cells = root.locator('.sbs-heads [role="gridcell"]')
+    places = [(at, h) for at, one in enumerate(look["layers"]) for h in range(len(one["heat"]))]
+    expect(cells).to_have_count(len(places))
+    for place, (layer, head) in enumerate(places):
+        cells.nth(place).click(timeout=LONG)
+        expect_head(root, explorer, chosen, layer, head)
+        expect(cells.nth(place)).to_be_focused()
+        drawn = cells.nth(place).locator("canvas").evaluate("map => [map.height, map.width]")
+        one = look["layers"][layer]
+        assert drawn == (look["grid"] or [len(one["rows"]), len(one["columns"])])
+    layer, head = places[-1]
+    for key, (down, right) in {
+        "ArrowRight": (0, 1), "ArrowUp": (-1, 0), "ArrowLeft": (0, -1), "ArrowDown": (1, 0),
+    }.items():  # fmt: skip
+        root.locator('.sbs-heads [tabindex="0"]').press(key, timeout=LONG)
+        layer = min(max(layer + down, 0), len(look["layers"]) - 1)
+        head = min(max(head + right, 0), len(look["layers"][layer]["heat"]) - 1)
+        expect_head(root, explorer, chosen, layer, head)
+
+
+def expect_head(
+    root: Locator, explorer: Explorer, chosen: dict[str, int], layer: int, head: int
+) -> None:
+    """Another layer may have fewer tokens: the last ones are chosen then."""
+    chosen |= {"layer": layer, "head": head}
+    one = layer_of(explorer, chosen)
+    chosen["row"] = min(chosen["row"], len(one["rows"]) - 1)
+    chosen["column"] = min(chosen["column"], len(one["columns"]) - 1)
+    expect_attention(root, explorer, chosen)

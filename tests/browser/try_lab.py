@@ -155,5 +155,5 @@ def test_a_notebook_that_nobody_trusts_is_legible(lab: Lab, context: BrowserCont
         expect(boxes).to_have_count(len(stored(path)), timeout=LONG)
         for explorer, box in zip(stored(path), boxes.all(), strict=True):
             assert box.is_visible()
-            assert ("still picture" if explorer.kind == "pictures" else " = ") in box.inner_text()
+            assert (" = " if explorer.kind == "product" else "still picture") in box.inner_text()
         page.close()

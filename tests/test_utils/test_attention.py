@@ -9,6 +9,7 @@ from torch import nn
 
 from helpers import CLOSE, attention_grads, error_of, random, randomise, torch_attention
 from utils.attention import (
+    AttentionMaps,
     MultiHeadAttention,
     check_dropout,
     record_attention,
@@ -255,7 +256,7 @@ def test_both_paths_agree_in_values_and_gradients(cross, name):
     for recording in (False, True):
         layer.zero_grad()
         inputs = [t.clone().requires_grad_() for t in (x, context) if t is not None]
-        layer.recorded = [] if recording else None
+        layer.recorded = AttentionMaps() if recording else None
         result = layer(inputs[0], inputs[1] if cross else None, mask)
         (result * random(*result.shape, seed=3)).sum().backward()
         grads = {key: p.grad.clone() for key, p in layer.named_parameters()}
@@ -266,7 +267,7 @@ def test_both_paths_agree_in_values_and_gradients(cross, name):
 def test_a_token_that_may_attend_to_nothing_gets_the_output_bias():
     layer, x, _ = layer_and_inputs()
     mask = padding_mask(torch.tensor([0, NI]), NI)
-    for recorded in (None, []):
+    for recorded in (None, AttentionMaps()):
         layer.recorded = recorded
         result = layer(x, attn_mask=mask)
         torch.testing.assert_close(result[0], layer.out_proj.bias.expand(NI, 12))
@@ -337,7 +338,7 @@ def test_dropout_is_off_in_eval(recording):
     plain = MultiHeadAttention(12, 3)
     plain.load_state_dict(layer.state_dict())
     layer.eval()
-    layer.recorded = [] if recording else None
+    layer.recorded = AttentionMaps() if recording else None
     torch.testing.assert_close(layer(x), plain(x), **CLOSE)
     torch.testing.assert_close(layer(x), layer(x), rtol=0, atol=0)
 
@@ -351,7 +352,7 @@ def test_dropout_in_training_drops_the_stated_share_and_keeps_the_mean(recording
         nn.init.zeros_(part.weight), nn.init.zeros_(part.bias)  # all weights are 1 / n
     nn.init.zeros_(layer.v_proj.weight), nn.init.ones_(layer.v_proj.bias)
     nn.init.eye_(layer.out_proj.weight), nn.init.zeros_(layer.out_proj.bias)
-    layer.recorded = [] if recording else None
+    layer.recorded = AttentionMaps() if recording else None
     torch.manual_seed(0)
     sums = layer(torch.zeros(b, n, e)).detach()  # each is (number kept) / n / (1 - share)
     kept = sums * n * (1 - share)
@@ -468,7 +469,7 @@ def test_a_recorded_map_is_not_changed_by_what_follows():
 def test_odd_sizes(b, i, j, e, h, recording):
     layer = randomise(MultiHeadAttention(e, h))
     x, context = random(b, i, e), random(b, j, e, seed=1)
-    layer.recorded = [] if recording else None
+    layer.recorded = AttentionMaps() if recording else None
     result = layer(x, context)
     assert result.shape == (b, i, e)
     result.sum().backward()
@@ -481,7 +482,7 @@ def test_odd_sizes(b, i, j, e, h, recording):
 @pytest.mark.parametrize("recording", [False, True], ids=["fused", "open"])
 def test_any_memory_layout_and_nothing_in_place(recording):
     layer, x, context = layer_and_inputs(cross=True)
-    layer.recorded = [] if recording else None
+    layer.recorded = AttentionMaps() if recording else None
     strided = x.transpose(0, 1).contiguous().transpose(0, 1)
     mask = mask_named("causal").T.contiguous().T
     assert not strided.is_contiguous() and not mask.is_contiguous()
@@ -498,7 +499,7 @@ def test_other_types(dtype):
     layer, x, _ = layer_and_inputs()
     expected = layer(x, attn_mask=causal_mask(NI))
     layer.to(dtype)
-    for recorded in (None, []):
+    for recorded in (None, AttentionMaps()):
         layer.recorded = recorded
         result = layer(x.to(dtype), attn_mask=causal_mask(NI))
         assert result.dtype == dtype

@@ -2,11 +2,12 @@
 
 Every picture brings words for who cannot see it; what can be clicked needs no network and no
 kernel. The files: style, matrices, pictures, curves, explorer (with its script and its look),
-product, measured, pieces.
+product, looks (with attention.js and attention.css), measured, pieces.
 """
 
 from utils.draw.curves import show_bars, show_lines
 from utils.draw.explorer import Frame, explorer
+from utils.draw.looks import Look, explore_attention
 from utils.draw.matrices import show_matrices, show_tensor
 from utils.draw.measured import measured_here, show_measured, show_texts
 from utils.draw.pictures import show_attention, show_boxes, show_images, show_patches
@@ -21,6 +22,8 @@ __all__ = [
     "MARKERS",
     "WIDTH",
     "Frame",
+    "Look",
+    "explore_attention",
     "explore_product",
     "explorer",
     "measured_here",

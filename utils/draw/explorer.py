@@ -172,9 +172,10 @@ def page(name: str, kind: str, body: str, data: Mapping[str, Any]) -> HTML:
 
     Args:
         name: of the explorer; its element is called explorer-NAME.
-        kind: the function of explorer.js that brings it to life.
+        kind: what brings it to life: "pictures" and "product" stand in explorer.js, "attention" in
+            a file of its own behind it.
         body: HTML that is shown until then.
-        data: what that function gets.
+        data: what the script gets.
     """
     from IPython.display import HTML
 
@@ -182,16 +183,22 @@ def page(name: str, kind: str, body: str, data: Mapping[str, Any]) -> HTML:
         def __repr__(self) -> str:  # the words where HTML is not shown
             return f"An explorer to click, called {name}. It needs a page that shows HTML."
 
-    here = Path(__file__)
-    script = here.with_name("explorer.js").read_text(encoding="utf-8").strip()
-    style = here.with_name("explorer.css").read_text(encoding="utf-8").strip()
+    parts = ["explorer", "attention"] if kind == "attention" else ["explorer"]
+    script, style = (
+        "\n\n".join(
+            Path(__file__).with_name(f"{part}.{ending}").read_text(encoding="utf-8").strip()
+            for part in parts
+        )
+        for ending in ("js", "css")
+    )
+    start = "look" if kind == "attention" else "start"
     # Escaped, no text can end the script early; plain ASCII, whatever the encoding of the page.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     body = body.encode("ascii", "xmlcharrefreplace").decode("ascii")
     return Explorer(
         f'<style>\n{style}\n</style>\n<div id="explorer-{name}" class="sbs-explorer">{body}</div>\n'
         f'<script>\n(function () {{\n"use strict";\n{script}\n'
-        f'start("explorer-{name}", "{kind}", {text});\n}})();\n</script>'
+        f'{start}("explorer-{name}", "{kind}", {text});\n}})();\n</script>'
     )
 
 
@@ -255,15 +262,33 @@ def _image(
     where: str, frame: Frame, grid: tuple[int, int], images: list[dict[str, Any]]
 ) -> int | None:
     """Return the place of a frame's picture in images; add it unless it is there."""
-    image = frame.image
-    if image is None:
+    if frame.image is None:
         return None
-    picture = as_pictures(where, image[None] if image.ndim == 3 else image)[0]
-    if frame.heat is None and (picture.shape[0] % grid[0] or picture.shape[1] % grid[1]):
+    place = packed_image(where, frame.image, images)
+    picture = images[place]
+    if frame.heat is None and (picture["height"] % grid[0] or picture["width"] % grid[1]):
         raise ValueError(
             f"{where}: the grid must tile the picture, got grid={tuple(grid)} and "
-            f"image={tuple(image.shape)}. Use divisors of its height and width."
+            f"image={tuple(frame.image.shape)}. Use divisors of its height and width."
         )
+    return place
+
+
+def packed_image(where: str, image: Tensor, images: list[dict[str, Any]]) -> int:
+    """Return the place of a picture in images; add it, as bytes in text, unless it is there.
+
+    Args:
+        where: the public name that an error begins with.
+        image: values from 0 to 1.
+        images: all pictures of an explorer, for the page.
+
+    Shape:
+        image  (c, H, W), c = 1 or 3
+
+    Raises:
+        ValueError: a picture of another shape or range.
+    """
+    picture = as_pictures(where, image[None] if image.ndim == 3 else image)[0]
     pixels = np.round(picture * 255).astype(np.uint8)
     height, width, channels = pixels.shape
     entry = {
