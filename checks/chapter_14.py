@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from checks.engine.answer import written
+from checks.engine.calls import naming
 from checks.engine.cases import Case
 from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
@@ -16,7 +18,7 @@ from checks.engine.message import Message, message
 from checks.engine.modules import randomise
 from checks.engine.verdict import exercise, open_exercise
 from utils.attention import MultiHeadAttention, record_attention
-from utils.seeing import class_shares, rollout
+from utils.seeing import attention_rollout, class_shares
 from utils.vision_transformer import VisionTransformer
 
 
@@ -31,7 +33,7 @@ def weights_queries_shares(weights_shape, queries_shape, shares_shape) -> Messag
         model(torch.zeros(5, 1, 32, 32))
     same_shape(weights_shape, maps[0].shape, "b h i j")
     same_shape(queries_shape, maps.queries[0].shape, "b h i d")
-    same_shape(shares_shape, class_shares(rollout(maps)).shape, "b n")
+    same_shape(shares_shape, class_shares(attention_rollout(maps)).shape, "b n")
     return message("gives-all-three-shapes")
 
 
@@ -57,7 +59,7 @@ PARTS_MISTAKES: dict[str, Callable] = {
     ),
     "parts-divided-by-tokens": lambda q, k, i, j: q[:, :, i] * k[:, :, j] / math.sqrt(q.shape[-2]),
     "parts-summed": lambda q, k, i, j: score_parts(q, k, i, j).sum(dim=-1),
-    "parts-summed-kept": lambda q, k, i, j: score_parts(q, k, i, j).sum(dim=-1, keepdim=True),
+    "parts-summed-with-axis": lambda q, k, i, j: score_parts(q, k, i, j).sum(dim=-1, keepdim=True),
     "parts-sides-exchanged": lambda q, k, i, j: score_parts(q, k, j, i),
     "parts-of-query-with-query": lambda q, k, i, j: score_parts(q, q, i, j),
     "parts-of-key-with-key": lambda q, k, i, j: score_parts(k, k, i, j),
@@ -98,19 +100,16 @@ def open_bits(weights: Tensor) -> Tensor:
 
 SPREAD_MISTAKES: dict[str, Callable] = {
     "spread-zeros-not-safe": lambda w: open_bits(w).mean(dim=(0, 2)),
-    "spread-in-nats": lambda w: spread(w) * math.log(2),
-    "spread-sign": lambda w: -spread(w),
-    "spread-over-queries": lambda w: (-torch.special.xlogy(w, w).sum(dim=-2) / math.log(2)).mean(
-        dim=(0, 2)
-    ),
+    "given-in-nats": lambda w: spread(w) * math.log(2),
+    "sign-missing": lambda w: -spread(w),
     "spread-of-the-mean-map": lambda w: row_bits(w.mean(dim=0, keepdim=True)).mean(dim=(0, 2)),
     "spread-of-the-mean-row": lambda w: row_bits(w.mean(dim=2, keepdim=True)).mean(dim=(0, 2)),
     "spread-one-number": lambda w: row_bits(w).mean(),
-    "spread-heads-averaged": lambda w: row_bits(w).mean(dim=(1, 2)),
+    "heads-averaged-texts-left": lambda w: row_bits(w).mean(dim=(1, 2)),
     "spread-heads-and-texts-averaged": lambda w: row_bits(w).mean(dim=(0, 1)),
     "spread-summed-over-rows": lambda w: row_bits(w).sum(dim=2).mean(dim=0),
     "spread-summed": lambda w: row_bits(w).sum(dim=(0, 2)),
-    "spread-of-each-text": lambda w: row_bits(w).mean(dim=2),
+    "each-text-has-a-number": lambda w: row_bits(w).mean(dim=2),
     "spread-mean-over-keys": lambda w: spread(w) / w.shape[-1],
     "spread-as-a-count": lambda w: 2 ** spread(w),
 }
@@ -292,12 +291,43 @@ def some_layer(case: Case) -> tuple[MultiHeadAttention, Tensor, int]:
     return layer.to(case.dtype).eval(), case.randn("b n (h d)"), head
 
 
+def and_then_whole(version: Callable) -> Callable:
+    """A version's result, and after it what the layer gives with all of its heads."""
+
+    def run_both(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
+        layer = copy.deepcopy(layer)  # a hook that stays must not reach the right version
+        with torch.no_grad():
+            result = version(layer, x, head)
+            whole = layer(x)
+        if not isinstance(result, Tensor) or result.shape != whole.shape:
+            return result
+        return torch.stack([result, whole])
+
+    return run_both
+
+
+def stays_gone(layer: MultiHeadAttention, x: Tensor, head: int) -> Tensor:
+    return torch.stack(2 * [attend_without(layer, x, head)])
+
+
+@naming
+def _same_without(answer: Callable) -> Message:
+    wrong = {cause: and_then_whole(version) for cause, version in HEAD_MISTAKES.items()}
+    return same_function(
+        and_then_whole(answer),
+        and_then_whole(attend_without),
+        some_layer,
+        mistakes={**wrong, "head-stays-gone": stays_gone},
+        gradients=False,
+        trials=Trials(number=5),
+    )
+
+
 @exercise("14.5", "Find the bug")
 def find_the_bug(answer) -> Message:
-    return same_function(
-        answer, attend_without, some_layer, mistakes=HEAD_MISTAKES, gradients=False,
-        trials=Trials(number=5),
-    )  # fmt: skip
+    written(answer)
+    _same_without(answer)
+    return message("head-is-gone-and-back")
 
 
 # ------------------------------------------------------------------------------ importance of heads
@@ -330,12 +360,12 @@ IMPORTANCE_MISTAKES: dict[str, Callable] = {
     "importance-without-gradients": lambda m, g: torch.stack(list(m)).sum(dim=(3, 4)).mean(dim=1),
     "importance-summed-over-texts": lambda m, g: gains(m, g).abs().sum(dim=1),
     "importance-mean-of-weights": lambda m, g: _each(m, g).mean(dim=(3, 4)).abs().mean(dim=1),
-    "importance-of-texts": lambda m, g: gains(m, g).abs().mean(dim=2),
+    "heads-averaged-texts-left": lambda m, g: gains(m, g).abs().mean(dim=2),
     "importance-turned": lambda m, g: importance(m, g).mT,
     "importance-of-layers": lambda m, g: importance(m, g).mean(dim=1),
     "importance-layers-averaged": lambda m, g: importance(m, g).mean(dim=0),
     "importance-of-rows": lambda m, g: _each(m, g).sum(dim=4).abs().sum(dim=3).mean(dim=1),
-    "importance-each-text": lambda m, g: gains(m, g).abs(),
+    "each-text-has-a-number": lambda m, g: gains(m, g).abs(),
 }
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from utils.shapes import check_shape
 
 
-def rollout(maps: Sequence[Tensor]) -> Tensor:
+def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
     """Follow attention through all layers: row i says from which tokens token i has its numbers.
 
     It counts half of what a token holds as its own (the residual) and half as gathered, with the
@@ -27,7 +27,7 @@ def rollout(maps: Sequence[Tensor]) -> Tensor:
 
     Source: Abnar and Zuidema 2020; chapters 07 and 14.
     """
-    itself = _identity("rollout", maps)
+    itself = _identity("attention_rollout", maps)
     path = itself
     for weights in maps:
         path = (weights.mean(dim=1) + itself) / 2 @ path
@@ -70,7 +70,7 @@ def class_shares(paths: Tensor) -> Tensor:
     """Return what the class token has from each patch, as shares of all that it has from patches.
 
     Args:
-        paths: as `rollout` and `relevance` return them; the class token comes first.
+        paths: as `attention_rollout` and `relevance` return them; the class token comes first.
 
     Shape:
         paths   (b, n, n)

@@ -3,8 +3,6 @@
 import json
 from datetime import date, timedelta
 from functools import cache
-from itertools import accumulate, pairwise
-from string import ascii_lowercase
 from typing import Any
 
 import torch
@@ -19,8 +17,7 @@ from utils.text import BEGIN, END, Vocabulary
 from utils.vision_transformer import VisionTransformer
 
 DIGIT = 8  # pixels of a digit's side
-LETTERS = ascii_lowercase
-WORDS = 4  # made-up words of a text
+RULE_SYMBOLS = "abcdef123456"
 
 # what the four load_...() and resources/make_small_models.py build
 CANVAS_MODEL = {
@@ -51,13 +48,13 @@ DATE_MODEL = {
     "positions": "learned",
     "scale": True,
 }
-WORDS_MODEL = {
-    "vocab_size": len(LETTERS),
-    "embed_dim": 64,
-    "num_heads": 4,
-    "mlp_dim": 64,
+RULES_MODEL = {
+    "vocab_size": len(RULE_SYMBOLS),
+    "embed_dim": 32,
+    "num_heads": 2,
+    "mlp_dim": 128,
     "num_layers": 2,
-    "max_length": 24,
+    "max_length": 20,
 }
 
 
@@ -155,59 +152,46 @@ def load_sentence_model() -> LanguageModel:
     return _language_model(SENTENCE_MODEL, "sentence_model")
 
 
-def made_up_words(
-    count: int, generator: torch.Generator, length: int = 24
-) -> tuple[Tensor, Tensor]:
-    """Draw texts of made-up words: each has four of its own, and says them in random order.
+def rule_texts(count: int, generator: torch.Generator, examples: int = 10) -> Tensor:
+    """Draw texts that each have a rule of their own: it gives every letter a digit.
 
-    A word has two to four letters, and no letter stands in two words of a text. So once a word was
-    said, its first letter tells the rest.
+    A text says a letter, its digit, a letter, its digit, and so on: examples of its rule. Only an
+    earlier example tells a digit.
 
     Args:
         count: how many texts.
         generator: of torch, on the CPU.
-        length: letters of a text.
+        examples: pairs of letter and digit in a text.
 
     Shape:
-        ids      (count, length), from 0 to 25
-        follows  bool (count, length), True where the letters before say which one must come
+        result  (count, 2 * examples), ids that stand for `RULE_SYMBOLS`
 
     Raises:
-        ValueError: a count or a length below 1.
+        ValueError: a count below 1, or no examples.
 
-    Source: chapter 14.
+    Source: chapters 12 and 14.
     """
-    check_positive("made_up_words", count=count, length=length)
-    letters = torch.rand(count, len(LETTERS), generator=generator).argsort(dim=1).tolist()
-    sizes = torch.randint(2, 5, (count, WORDS), generator=generator).tolist()
-    said = torch.randint(WORDS, (count, length), generator=generator).tolist()
-    ids, follows = [], []
-    for alphabet, cuts, order in zip(letters, sizes, said, strict=True):
-        ends = list(accumulate(cuts, initial=0))
-        words = [alphabet[start:end] for start, end in pairwise(ends)]
-        text = [
-            (letter, place > 0 and word in order[:turn])
-            for turn, word in enumerate(order)
-            for place, letter in enumerate(words[word])
-        ]
-        ids.append([letter for letter, _ in text[:length]])
-        follows.append([known for _, known in text[:length]])
-    return torch.tensor(ids), torch.tensor(follows)
+    check_positive("rule_texts", count=count, examples=examples)
+    half = len(RULE_SYMBOLS) // 2
+    rules = torch.randint(half, (count, half), generator=generator)
+    letters = torch.randint(half, (count, examples), generator=generator)
+    digits = half + rules.gather(1, letters)
+    return torch.stack([letters, digits], dim=2).flatten(1)
 
 
-def load_words_model() -> LanguageModel:
-    """Load a GPT that was trained on `made_up_words`, two blocks of four heads, in eval mode.
+def load_rules_model() -> LanguageModel:
+    """Load a GPT that was trained on `rule_texts`, two blocks of two heads, in eval mode.
 
     Shape:
-        ids     (b, n), n up to 24
-        result  (b, n, 26)
+        ids     (b, n), n up to 20
+        result  (b, n, 12)
 
     Raises:
         ValueError: the file of weights is missing.
 
     Source: resources/make_small_models.py; chapter 14.
     """
-    return _language_model(WORDS_MODEL, "words_model")
+    return _language_model(RULES_MODEL, "rules_model")
 
 
 def _language_model(sizes: dict[str, Any], name: str) -> LanguageModel:

@@ -1967,7 +1967,6 @@ CHAPTER_13 = {
     "returns-wavelengths": "it returns wavelengths; speeds are asked for",
 }
 
-# ---- 14 begins
 CHAPTER_14 = {
     "parts-not-divided": "the parts sum to query times key; a score is divided by the root of d",
     "parts-divided-by-d": "this divides by d; a score is divided by the root of d",
@@ -1976,8 +1975,8 @@ CHAPTER_14 = {
     "parts-divided-by-tokens": "this divides by the root of the number of tokens; the width of a "
     "head is the last axis",
     "parts-summed": "this is the score itself; the d numbers that it is the sum of are asked for",
-    "parts-summed-kept": "this is the score itself; the d numbers that it is the sum of are asked "
-    "for",
+    "parts-summed-with-axis": "this is the score itself, with an axis of size 1; the d "
+    "numbers that it is the sum of are asked for",
     "parts-sides-exchanged": "token j asks and token i is asked: it is the other way round",
     "parts-of-query-with-query": "both factors are queries; the token that is asked has a key",
     "parts-of-key-with-key": "both factors are keys; the token that asks has a query",
@@ -1987,22 +1986,18 @@ CHAPTER_14 = {
     "parts-multiplied-by-root": "this multiplies by the root of d; divide",
     "parts-mean-of-heads": "this is the mean of the heads; each has its own parts",
     "spread-zeros-not-safe": "0 times the log of 0 gave nan; a place that is hidden adds nothing",
-    "spread-in-nats": "these are nats: divide by log 2 for bits",
-    "spread-sign": "the sign is wrong: a surprise is minus the log of a probability",
-    "spread-over-queries": "the sum runs over the queries, the columns of the map; a row is what "
-    "one query spreads over the keys",
     "spread-of-the-mean-map": "the texts are averaged first, and the mean of maps is wider than "
     "each of them: measure each, then average",
     "spread-of-the-mean-row": "the rows are averaged first, and the mean of rows is wider than "
     "each of them: measure each, then average",
     "spread-one-number": "all heads are averaged; each has its own number",
-    "spread-heads-averaged": "the heads are averaged, and each text has a number; it is the other "
-    "way round",
+    "heads-averaged-texts-left": "the heads are averaged, and each text has a number; it is the "
+    "other way round",
     "spread-heads-and-texts-averaged": "texts and heads are averaged, and each place has a number; "
     "each head should",
     "spread-summed-over-rows": "the rows are summed; their mean is asked for",
     "spread-summed": "texts and rows are summed; their mean is asked for",
-    "spread-of-each-text": "each text has its own number; their mean is asked for",
+    "each-text-has-a-number": "each text has its own number; their mean is asked for",
     "spread-mean-over-keys": "it is divided by the number of keys as well: over the keys there is "
     "a sum",
     "spread-as-a-count": "these are numbers of tokens, 2 to the bits; the bits are asked for",
@@ -2036,6 +2031,10 @@ CHAPTER_14 = {
     "head-next-one-gone": "the head after it is gone: count from 0",
     "head-counted-from-the-end": "the heads are counted from the end",
     "head-nothing-gone": "nothing is taken away: this is the layer's own result",
+    "head-stays-gone": "the layer gives this afterwards, too: it must be as it was; take the "
+    "hook off",
+    "head-is-gone-and-back": "the result without each head, on 5 random sizes, and the layer is as "
+    "before afterwards",
     "head-not-projected": "the output projection is missing",
     "importance-absolute-too-early": "each weight's gain is made positive before they are added; "
     "what one weight gains and another loses cancels within a head",
@@ -2048,16 +2047,12 @@ CHAPTER_14 = {
     "importance-without-gradients": "the gradients are not used",
     "importance-summed-over-texts": "the texts are summed; their mean is asked for",
     "importance-mean-of-weights": "the weights of a head are averaged; they are added up",
-    "importance-of-texts": "the heads are averaged, and each text has a number; it is the other "
-    "way round",
     "importance-turned": "rows are layers and columns are heads; here it is the other way round",
     "importance-of-layers": "the heads are averaged; each has its own number",
     "importance-layers-averaged": "the layers are averaged; each has its own numbers",
     "importance-of-rows": "the sign is dropped row by row; add up the whole map first",
-    "importance-each-text": "each text has its own number; their mean is asked for",
 }
 
-# ---- 14 ends
 # ---- 15 begins
 # ---- 15 ends
 # ---- 16 begins

@@ -358,19 +358,24 @@ def expect_attention(root: Locator, explorer: Explorer, chosen: dict[str, int]) 
     wide = len(layer["columns"])
     row = layer["heat"][chosen["head"]][chosen["row"] * wide : (chosen["row"] + 1) * wide]
     shares = ["hidden" if level < 0 else f"{level / 10:.1f} %" for level in row]
-    who, whom = layer["rows"][chosen["row"]], layer["columns"][chosen["column"]]
+    text = explorer.data["looks"][chosen["look"]]["grid"] is None
+    who, whom, favourite = (
+        f"{layer[words][at]} (place {at})" if text else layer[words][at]
+        for words, at in (
+            ("rows", chosen["row"]), ("columns", chosen["column"]), ("columns", row.index(max(row)))
+        )
+    )  # fmt: skip
     said = root.locator(".sbs-said")
     beginning = f"{layer['name']}, head {chosen['head']}: {who} gives {whom} "
-    most = row.index(max(row))
     expect(said).to_have_text(
         f"{beginning}{shares[chosen['column']]} of its attention; "
-        f"most, {shares[most]}, goes to {layer['columns'][most]}.",
+        f"most, {shares[row.index(max(row))]}, goes to {favourite}.",
         timeout=LONG,
     )
     expect(said).to_have_attribute("aria-live", "polite")
     expect(root.locator('.sbs-heads [aria-selected="true"]')).to_have_count(1)
     expect(root.locator('.sbs-heads [tabindex="0"]')).to_have_count(1)
-    if explorer.data["looks"][chosen["look"]]["grid"] is None:
+    if text:
         assert root.locator(".sbs-tokens output").all_inner_texts() == shares
         assert root.locator('.sbs-tokens li[aria-selected="true"]').count() == 2
     if layer["q"]:

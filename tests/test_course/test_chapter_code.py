@@ -74,6 +74,11 @@ def translated() -> tuple[Tensor, ...]:
     return sources, targets, torch.arange(7) < lengths, torch.arange(6) < lengths - 1
 
 
+def weighed(seed: int) -> list[Tensor]:
+    """Something like the maps of three layers with four heads."""
+    return [normal(2, 4, 5, 5).roll(seed + layer, 1).softmax(dim=-1) for layer in range(3)]
+
+
 GROUPED = {"embed_dim": 30, "num_heads": 6, "num_kv_heads": 3, "head_dim": 8}
 
 
@@ -168,6 +173,8 @@ PAIRS = [
         lambda: (torch.arange(14).view(2, 7),),
         {**GROUPED, "mlp_dim": 44, "vocab_size": 17, "num_layers": 3, "qk_norm": True},
     ),
+    Pair(14, "seeing", "relevance", lambda: (weighed(0), weighed(3))),
+    Pair(14, "seeing", "class_shares", lambda: (normal(2, 5, 5).softmax(dim=-1),)),
 ]
 # Training and pictures are tools; a chapter may write its own loop.
 FILES = [name for group in course().utils for name in group if name not in ("training", "draw")]

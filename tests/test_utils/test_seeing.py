@@ -10,7 +10,7 @@ from utils.attention import record_attention
 from utils.decoder import Transformer
 from utils.encoder import Encoder
 from utils.modern_decoder import ModernDecoder
-from utils.seeing import class_shares, relevance, rollout, without_heads
+from utils.seeing import attention_rollout, class_shares, relevance, without_heads
 
 tried = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
@@ -29,7 +29,7 @@ def test_rollout_is_a_walk(size, seed):
     """Sum over all ways from i to j: stay or look, layer by layer."""
     b, h, n, layers = size
     maps = some_maps(b, h, n, layers, seed)
-    path = rollout(maps)
+    path = attention_rollout(maps)
     for picture in range(b):
         chances = [[float(i == j) for j in range(n)] for i in range(n)]
         for weights in maps:
@@ -157,10 +157,10 @@ def test_hooks_go_after_an_exception_and_nobody_gone_changes_nothing():
 def test_bad_input():
     maps = some_maps()
     for call, said in [
-        (lambda: rollout([]), "rollout: maps must be one"),
-        (lambda: rollout([maps[0], maps[1][:, :2]]), "all alike"),
-        (lambda: rollout([maps[0][:, :, :2]]), "self-attention"),
-        (lambda: rollout([maps[0].mean(dim=1)]), "(b, h, n, n)"),
+        (lambda: attention_rollout([]), "attention_rollout: maps must be one"),
+        (lambda: attention_rollout([maps[0], maps[1][:, :2]]), "all alike"),
+        (lambda: attention_rollout([maps[0][:, :, :2]]), "self-attention"),
+        (lambda: attention_rollout([maps[0].mean(dim=1)]), "(b, h, n, n)"),
         (lambda: relevance(maps, maps[:2]), "gradients=True"),
         (lambda: relevance([], []), "relevance: maps"),
         (lambda: class_shares(maps[0]), "class_shares: paths"),

@@ -5,20 +5,21 @@ from datetime import date
 import pytest
 import torch
 
-from helpers import error_of, load
+from helpers import error_of
 from utils.grammar import load_grammar
 from utils.images import RESOURCES, load_digits
 from utils.small_models import (
+    RULE_SYMBOLS,
     date_forms,
     date_ids,
     date_vocabularies,
     load_canvas_model,
     load_date_model,
+    load_rules_model,
     load_sentence_model,
-    load_words_model,
-    made_up_words,
     on_canvas,
     random_corners,
+    rule_texts,
     write_date,
 )
 from utils.text import PADDING, pad, padding_mask_of_ids
@@ -50,10 +51,12 @@ def test_the_sentence_model_knows_the_probabilities():
 
 
 @torch.no_grad()
-def test_the_words_model_spells_what_it_was_told():
-    ids, follows = made_up_words(300, seeded(5))
-    right = load_words_model()(ids[:, :-1]).argmax(dim=-1) == ids[:, 1:]
-    assert right[follows[:, 1:]].double().mean() > 0.95
+def test_the_rules_model_reads_a_rule_from_its_prompt():
+    ids = rule_texts(300, seeded(5))
+    right = load_rules_model()(ids[:, :-1])[:, ::2].argmax(dim=-1) == ids[:, 1::2]
+    letters = ids[:, ::2]
+    told = (letters[:, :, None] == letters[:, None]).tril(-1).any(dim=-1)
+    assert right[told].double().mean() > 0.98 and right[~told].double().mean() < 0.3
 
 
 @torch.no_grad()
@@ -66,10 +69,10 @@ def test_the_date_model_translates():
     assert right.double().mean() > 0.9
 
 
-def test_all_models_come_from_the_script_and_are_small():
-    script = load(RESOURCES / "make_small_models.py")
-    files = [RESOURCES / f"{name}_model.safetensors" for name in script.MODELS]
-    assert len(files) == 4 and sum(file.stat().st_size for file in files) < 2_000_000
+def test_all_models_are_small():
+    names = ("canvas", "date", "rules", "sentence")
+    files = [RESOURCES / f"{name}_model.safetensors" for name in names]
+    assert sum(file.stat().st_size for file in files) < 2_000_000
 
 
 # --- what they read
@@ -91,17 +94,16 @@ def test_corners_reach_every_place_and_no_further():
     assert corners.min() == 0 and corners.max() == 4 and len(corners.unique(dim=0)) == 25
 
 
-def test_made_up_words_follow_once_they_were_said():
-    """A letter is marked exactly where the letter before it was followed by it earlier, always."""
-    ids, follows = made_up_words(50, seeded(), length=30)
-    assert ids.shape == follows.shape == (50, 30) and 0 <= ids.min() <= ids.max() < 26
-    for text, known in zip(ids.tolist(), follows.tolist(), strict=True):
-        for place in range(1, 30):
-            earlier = [at for at in range(1, place) if text[at - 1] == text[place - 1]]
-            if known[place]:
-                assert earlier and {text[at] for at in earlier} == {text[place]}
-        assert not known[0]
-    assert 0.3 < follows.double().mean() < 0.6
+def test_every_text_has_one_digit_for_a_letter_and_texts_differ():
+    ids = rule_texts(60, seeded(), examples=12)
+    assert ids.shape == (60, 24)
+    assert ids[:, ::2].max() < 6 <= ids[:, 1::2].min() and ids.max() < len(RULE_SYMBOLS)
+    rules = [dict(zip(text[::2], text[1::2], strict=True)) for text in ids.tolist()]
+    for text, rule in zip(ids.tolist(), rules, strict=True):
+        assert all(
+            rule[letter] == digit for letter, digit in zip(text[::2], text[1::2], strict=True)
+        )
+    assert {rule[0] for rule in rules if 0 in rule} == set(range(6, 12))
 
 
 def test_dates_are_written_and_read_as_in_chapter_11():
@@ -123,7 +125,8 @@ def test_bad_input():
         (lambda: on_canvas(digits, corners + 17), "from 0 to 16 on a canvas of 24"),
         (lambda: on_canvas(digits, corners - 1), "got -1 to -1"),
         (lambda: random_corners(2, seeded(), size=7), "got size=7"),
-        (lambda: made_up_words(0, seeded()), "made_up_words: count"),
+        (lambda: rule_texts(0, seeded()), "rule_texts: count"),
+        (lambda: rule_texts(2, seeded(), examples=0), "rule_texts: examples"),
         (lambda: write_date(date(2000, 1, 1), "xx", "full"), "got language='xx'"),
         (lambda: write_date(date(2000, 1, 1), "en", "tiny"), "form='tiny'"),
     ]:
@@ -132,5 +135,5 @@ def test_bad_input():
 
 def test_a_missing_file_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr("utils.images.RESOURCES", tmp_path)
-    for call in (load_canvas_model, load_sentence_model, load_words_model):
+    for call in (load_canvas_model, load_sentence_model, load_rules_model):
         assert "safetensors" in error_of(call)

@@ -33,6 +33,8 @@ const layerOf = (view) => lookOf(view).layers[view.layer];
 const heatOf = (view) => layerOf(view).heat[view.head];
 const levelAt = (view, row, column) => heatOf(view)[row * layerOf(view).columns.length + column];
 const rowOf = (view) => layerOf(view).columns.map((_, column) => levelAt(view, view.row, column));
+const named = (view, words, at) => (lookOf(view).grid ? words[at] : `${words[at]} (place ${at})`);
+const digits = (number) => (Math.abs(number) < 0.005 ? 0 : number).toFixed(2);
 const share = (level) => (level < 0 ? "hidden" : `${(level / 10).toFixed(1)} %`);
 
 function furnish(view) { // another text or picture, or another layer: other tokens
@@ -62,8 +64,9 @@ function refresh(view) {
   }
   view.redraw();
   const { rows, columns, name } = layerOf(view), levels = rowOf(view), most = levels.indexOf(Math.max(...levels));
-  view.said.textContent = `${name}, head ${view.head}: ${rows[view.row]} gives ${columns[view.column]} `
-    + `${share(levels[view.column])} of its attention; most, ${share(levels[most])}, goes to ${columns[most]}.`;
+  view.said.textContent = `${name}, head ${view.head}: ${named(view, rows, view.row)} gives `
+    + `${named(view, columns, view.column)} ${share(levels[view.column])} of its attention; `
+    + `most, ${share(levels[most])}, goes to ${named(view, columns, most)}.`;
   drawNeurons(view);
 }
 
@@ -249,12 +252,12 @@ function drawNeurons(view) {
     make(line, "th", { scope: "row" }, name);
     for (const number of numbers) {
       const rgb = color((number / most + 1) / 2);
-      make(line, "td", { style: `background-color: rgb(${rgb}); color: ${inkOn(rgb)}` }, number.toFixed(2));
+      make(line, "td", { style: `background-color: rgb(${rgb}); color: ${inkOn(rgb)}` }, digits(number));
     }
   }
   const score = scores[view.column];
-  make(neurons, "p", { class: "sbs-sum" }, `The ${width} products sum to ${(score * Math.sqrt(width)).toFixed(2)}; divided by `
-    + `√${width} that is the score, ${score.toFixed(2)}. After the softmax over all keys: ${share(levelAt(view, view.row, view.column))}.`);
+  make(neurons, "p", { class: "sbs-sum" }, `The ${width} products sum to ${digits(score * Math.sqrt(width))}; divided by `
+    + `√${width} that is the score, ${digits(score)}. After the softmax over all keys: ${share(levelAt(view, view.row, view.column))}.`);
   const fold = make(neurons, "details"), all = (make(fold, "summary", {}, "all keys of this query"), make(fold, "table", { class: "sbs-table" }));
   fold.open = Boolean(open);
   const top = make(make(all, "thead"), "tr"), rest = make(all, "tbody");
@@ -264,7 +267,7 @@ function drawNeurons(view) {
     const line = make(rest, "tr");
     make(line, "th", { scope: "row" }, word);
     paintLevels(make(make(line, "td", { class: "sbs-band" }), "canvas"), products[at].map((part) => (part / most + 1) / 2), width, 1);
-    make(line, "td", { class: "sbs-score" }, scores[at].toFixed(2));
+    make(line, "td", { class: "sbs-score" }, digits(scores[at]));
     make(line, "td", { class: "sbs-score" }, share(levelAt(view, view.row, at)));
   });
 }

@@ -60,6 +60,9 @@ def matter(*lines, says=""):
 ROWS = "row = -torch.special.xlogy(weights, weights).sum(dim=-1) / math.log(2)"
 GAINS = "each = torch.stack([w * g for w, g in zip(maps, gradients)])"
 
+PARTS = 'parts = rearrange(inputs[0], "b n (h d) -> b n h d", h=layer.num_heads).clone()'
+BROUGHT = "nobody else reads what the heads bring"
+
 BANK = {
     "14.1": Bank(
         wrong=[
@@ -79,11 +82,11 @@ BANK = {
     ),
     "14.2": Bank(
         wrong=[
-            swap(" / q.shape[-1] ** 0.5", "", says="divided by the root of d"),
-            swap(" ** 0.5", "", says="this divides by d"),
+            swap(" / math.sqrt(q.shape[-1])", "", says="divided by the root of d"),
+            swap("math.sqrt(q.shape[-1])", "q.shape[-1]", says="this divides by d"),
             swap(
-                "q.shape[-1] ** 0.5",
-                "(q.shape[-1] * q.shape[1]) ** 0.5",
+                "q.shape[-1]",
+                "q.shape[-1] * q.shape[1]",
                 says="the width of all heads together",
             ),
             swap("q.shape[-1]", "q.shape[-2]", says="the number of tokens"),
@@ -109,7 +112,7 @@ BANK = {
                 "(q[:, :, i] + k[:, :, j])",
                 says="multiplied, feature by feature",
             ),
-            swap("/ q.shape", "* q.shape", says="multiplies by the root"),
+            swap("/ math", "* math", says="multiplies by the root"),
             parts(
                 "return (q[:, :, i] * k[:, :, j] / q.shape[-1] ** 0.5).mean(dim=1)",
                 says="each has its own parts",
@@ -128,7 +131,6 @@ BANK = {
             ),
             swap("log2()", "log()", says="these are nats"),
             swap("return -(", "return (", says="the sign is wrong"),
-            swap("sum(dim=-1)", "sum(dim=-2)", says="the columns of the map"),
             swap("mean(dim=(0, 2))", "mean()", says="all heads are averaged"),
             swap("mean(dim=(0, 2))", "mean(dim=(1, 2))", says="each text has a number"),
             swap("mean(dim=(0, 2))", "mean(dim=(0, 1))", says="each place has a number"),
@@ -157,6 +159,13 @@ BANK = {
                 'return -torch.einsum("bhij,bhij->h", weights, logs) / weights[:, 0, :, 0].numel()',
             ),
         ],
+        equivalent={
+            "logs = weights.clamp(min=1e-30).log2() => "
+            "logs = weights.clamp(min=2e-30).log2()": "no weight lies between",
+            "return -(weights * logs).sum(dim=-1).mean(dim=(0, 2)) => "
+            "return -(weights * logs).sum(dim=-2).mean(dim=(0, 2))": "a map is square: the mean "
+            "of its rows' sums is the mean of its columns'",
+        },
     ),
     "14.4": Bank(
         wrong=[
@@ -197,13 +206,29 @@ BANK = {
         ],
         right=[
             follow(
-                "step = most + itself; "
-                'path = torch.einsum("bij,...jk->bik", step / step.sum(-1)[..., None], path)'
+                "step = most + itself; path = torch.matmul(step / step.sum(-1)[..., None], path)"
             ),
             follow(
                 "path = torch.nn.functional.normalize(most + itself, p=1, dim=-1) @ path",
             ),
         ],
+        equivalent={
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)"
+            " => "
+            "itself = torch.eye(maps[0].shape[-2], dtype=maps[0].dtype)": "maps are alike",
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)"
+            " => "
+            "itself = torch.eye(maps[1].shape[-1], dtype=maps[0].dtype)": "maps are alike",
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)"
+            " => "
+            "itself = torch.eye(maps[-1].shape[-1], dtype=maps[0].dtype)": "maps are alike",
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)"
+            " => "
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[1].dtype)": "maps are alike",
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)"
+            " => "
+            "itself = torch.eye(maps[0].shape[-1], dtype=maps[-1].dtype)": "maps are alike",
+        },
     ),
     "14.5": Bank(
         wrong=[
@@ -233,6 +258,7 @@ BANK = {
                 "parts[:, :, head] = 0; parts = parts * layer.num_heads / (layer.num_heads - 1)",
                 says="scaled up",
             ),
+            swap("    hook.remove()\n", "", says="take the hook off"),
             swap("return result", "return result - layer.out_proj.bias", says="belongs to no head"),
         ],
         right=[
@@ -247,6 +273,11 @@ BANK = {
                 "return layer.out_proj(mixed)",
             ),
         ],
+        equivalent={
+            PARTS + " => "
+            "parts = (rearrange(inputs[0], 'b n (h d) -> b n h d', h=layer.num_heads))": BROUGHT,
+            PARTS + " => " + PARTS.replace("inputs[0]", "inputs[-1]"): "there is one input",
+        },
     ),
     "14.6": Bank(
         wrong=[
@@ -290,5 +321,10 @@ BANK = {
                 "return torch.stack([pair.abs().mean(dim=-1) for pair in pairs])",
             ),
         ],
+        equivalent={
+            "for weights, gradient in zip(maps, gradients):"
+            " => "
+            "for weights, gradient in zip(gradients, maps):": "a product has no order",
+        },
     ),
 }
