@@ -95,12 +95,15 @@ def on_canvas(digits: Tensor, corners: Tensor, size: int = 24) -> Tensor:
 
 
 def random_corners(count: int, generator: torch.Generator, size: int = 24) -> Tensor:
-    """Draw a place for each of `count` digits, anywhere where a digit fits: (count, 2).
+    """Draw a place for each of `count` digits, anywhere where a digit fits.
 
     Args:
         count: how many.
         generator: of torch, on the CPU.
         size: side of the canvases in pixels.
+
+    Shape:
+        result  (count, 2), integers from 0 to size - 8
 
     Raises:
         ValueError: a canvas smaller than a digit.
