@@ -14,9 +14,10 @@ from grading.pristine import alike
 TEXT = """
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 TABLE = {"a": 1, "b": (2, [3.0, None])}
 PATTERN = re.compile("x")
+ROUNDED = {"to 2": partial(round, ndigits=2)}
 
 def plain(x, y=2, *, z="z"):
     return x + y
@@ -62,7 +63,7 @@ def test_what_is_loaded_anew_is_alike(path):
     module = loaded(path)
     before = dict(vars(module))
     module.__spec__.loader.exec_module(module)
-    for name in ("TABLE", "PATTERN", "plain", "Base", "Record", "kept"):
+    for name in ("TABLE", "PATTERN", "ROUNDED", "plain", "Base", "Record", "kept"):
         assert getattr(module, name) is not before[name] or name == "PATTERN"
         assert alike(before[name], getattr(module, name)), name
     assert alike(loaded(path), loaded(path))
@@ -77,6 +78,9 @@ def test_what_is_loaded_anew_is_alike(path):
         ("TABLE", "TABLE = {'a': 1, 'b': (2, [3.5, None])}"),
         ("TABLE", "TABLE = {'a': 1}"),
         ("TABLE", "TABLE = {'a': 1, 'b': (2, [print, None])}"),
+        ("ROUNDED", "ROUNDED = {'to 2': partial(round, ndigits=3)}"),
+        ("ROUNDED", "ROUNDED = {'to 2': partial(max, ndigits=2)}"),
+        ("ROUNDED", "ROUNDED = {'to 2': round}"),
         ("Base", "class Base:\n    one = two = 1\n    def __init__(self): pass"),
         ("Base", "Base = type('Base', (), dict(vars(Base), two=staticmethod(lambda: 3)))"),
     ],

@@ -322,7 +322,8 @@ def _autograde(
         OverwriteCells,
         CheckCellMetadata,
     ]
-    converter.autograde_preprocessors = [run, SaveAutoGrades, CheckCellMetadata]
+    # The metadata were checked above; since then only outputs have changed.
+    converter.autograde_preprocessors = [run, SaveAutoGrades]
     converter.start()
     text = (root / "autograded" / STUDENT / stem / f"{stem}.ipynb").read_text("utf-8")
     with Gradebook(f"sqlite:///{root / 'gradebook.db'}") as gradebook:

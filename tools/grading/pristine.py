@@ -14,6 +14,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -99,6 +100,9 @@ def alike(old: Any, new: Any) -> bool:
         return len(old) == len(new) and all(map(alike, old, new))
     if isinstance(old, set | frozenset):
         return old == new and all(isinstance(each, PLAIN) for each in old)
+    if isinstance(old, partial):
+        parts = ((each.func, each.args, each.keywords) for each in (old, new))
+        return alike(*parts)
     if hasattr(old, "__wrapped__"):  # functools.cache
         return alike(old.__wrapped__, getattr(new, "__wrapped__", None))
     return isinstance(old, PLAIN) and old == new

@@ -137,14 +137,14 @@ def suspicions(handed_in: Notebook, given: set[str]) -> list[Suspicion]:
 
 def _tree(text: str) -> ast.Module | None:
     """Parses a cell as IPython does; None for one that is not Python."""
-    from IPython.core.inputtransformer2 import TransformerManager
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 return ast.parse(text)
-            except SyntaxError:  # there may be magics in it
+            except SyntaxError:  # there may be magics in it; to import IPython takes a while
+                from IPython.core.inputtransformer2 import TransformerManager
+
                 return ast.parse(TransformerManager().transform_cell(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
