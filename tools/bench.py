@@ -1,4 +1,4 @@
-"""Time and weigh the course's Vision Transformer beside PyTorch's and HuggingFace's: `make bench`.
+"""Time and weigh the course's models beside PyTorch's and HuggingFace's: `make bench`.
 
 All models of a row have the same sizes and the same weights, checked before they are timed. They
 run in turn, again and again, so a slow moment of the machine meets all of them; a ratio is the
@@ -8,6 +8,7 @@ median over the rounds of (ours / theirs), so below 1 ours is faster or smaller.
 import argparse
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +19,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
-from transformers import ViTConfig, ViTModel
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    ViTConfig,
+    ViTModel,
+)
+from transformers.utils.logging import disable_progress_bar
 
 from utils.attention import MultiHeadAttention, record_attention
+from utils.generation import generate
+from utils.pretrained import load_gpt2, load_llama
 from utils.vision_transformer import VisionTransformer
 
 SIZES = {
@@ -36,6 +48,10 @@ SIZES = {
 BATCH = {"digits": 64, "ViT-B/16": 2}
 ROUNDS = {"digits": 300, "ViT-B/16": 9}
 TOKENS = (512, 1024, 2048, 4096)
+# what writes on: sizes of a small GPT-2 and a small Llama, and how much it writes
+WRITERS = {"vocab_size": 1000, "layers": 4, "heads": 8, "kv_heads": 2, "width": 256}
+PROMPT, STEPS = 32, 64
+TEXTS_AT_ONCE = (1, 16)
 
 # our names of the weights -> theirs, replaced in this order
 TORCH_NAMES = {
@@ -255,6 +271,66 @@ def attention_memory() -> None:
         print(f"{n:6} {per_token[0]:15.1f} {per_token[1]:31.1f}", flush=True)
 
 
+def writers() -> Iterator[tuple[str, nn.Module, PreTrainedModel]]:
+    """Give the name of a family, a model of ours, and HuggingFace's with the same weights."""
+    v, n, h, g, e = WRITERS.values()
+    none = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    gpt2 = GPT2Config(
+        vocab_size=v, n_positions=PROMPT + STEPS, n_embd=e, n_layer=n, n_head=h, **none
+    )
+    llama = LlamaConfig(
+        vocab_size=v, hidden_size=e, intermediate_size=3 * e, num_hidden_layers=n,
+        num_attention_heads=h, num_key_value_heads=g, **none,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    for family, theirs, load in (
+        ("GPT-2", GPT2LMHeadModel(gpt2), load_gpt2),
+        ("Llama", LlamaForCausalLM(llama), load_llama),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            theirs.save_pretrained(folder)
+            yield family, load(folder), theirs.eval()
+
+
+def generation(rounds: int) -> None:
+    """Print how many tokens a second are written, with and without a cache, and by HuggingFace."""
+    print("\nwriting 64 tokens behind 32, greedily, 1 thread: tokens a second")
+    print("model    texts at once    no cache       cache    HuggingFace    time ours / theirs")
+    torch.set_num_threads(1)
+    disable_progress_bar()
+    results: dict[object, Tensor] = {}
+    for family, ours, theirs in writers():
+        for b in TEXTS_AT_ONCE:
+            generator = torch.Generator().manual_seed(0)
+            ids = torch.randint(WRITERS["vocab_size"], (b, PROMPT), generator=generator)
+            results.clear()
+
+            def write(cache: bool, ids: Tensor = ids, ours: nn.Module = ours) -> None:
+                results[cache] = generate(ours, ids, STEPS, temperature=0, cache=cache)
+
+            def theirs_writes(ids: Tensor = ids, theirs: PreTrainedModel = theirs) -> None:
+                results["theirs"] = theirs.generate(
+                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=STEPS, do_sample=False
+                )
+
+            steps = {
+                "no cache": lambda: write(cache=False),
+                "cache": lambda: write(cache=True),
+                "HuggingFace": theirs_writes,
+            }
+            seconds = times(steps, rounds)
+            same = all(torch.equal(text, results[True]) for text in results.values())
+            assert same, f"{family}: the three wrote different texts"
+            speed = [b * STEPS / statistics.median(seconds[name]) for name in steps]
+            pairs = zip(seconds["cache"], seconds["HuggingFace"], strict=True)
+            ratio = statistics.median(a / c for a, c in pairs)
+            print(
+                f"{family:6} {b:15} {speed[0]:11,.0f} {speed[1]:11,.0f} {speed[2]:14,.0f}"
+                f" {ratio:21.2f}",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -273,6 +349,7 @@ def main() -> None:
         for threads in (1, 2):
             compare(name, threads, chosen.rounds or ROUNDS[name])
     attention_memory()
+    generation(chosen.rounds or 3)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,11 @@ def join(device: str | None = None) -> torch.device:
     return torch.device(device, local_rank) if device == "cuda" else torch.device(device)
 
 
-def together(model: VisionTransformer, fsdp: bool, device: torch.device) -> nn.Module:
+def together(
+    model: VisionTransformer,
+    fsdp: bool,
+    device: torch.device,
+) -> nn.Module:
     """Return the model as all processes train it together; alone, as it is."""
     if dist.get_world_size() == 1:
         return model

@@ -105,8 +105,9 @@ class LanguageModel(nn.Module):
         end = start + ids.shape[1]
         check_mask("LanguageModel", attn_mask, (ids.shape[0], self.num_heads, ids.shape[1], end))
         if self.causal:
-            causal = causal_mask(end, ids.device, start)  # (n, end): the rows of these tokens
-            attn_mask = causal if attn_mask is None else attn_mask & causal
+            if ids.shape[1] > 1:  # one new token alone may see all that came before it
+                causal = causal_mask(end, ids.device, start)  # (n, end): the rows of these tokens
+                attn_mask = causal if attn_mask is None else attn_mask & causal
         elif cache is not None:
             raise ValueError(
                 "LanguageModel: a cache needs causal=True, got causal=False. "

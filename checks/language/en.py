@@ -2055,8 +2055,93 @@ CHAPTER_14 = {
 
 # ---- 15 begins
 # ---- 15 ends
-# ---- 16 begins
-# ---- 16 ends
+CHAPTER_16 = {
+    "bytes-of-the-cache": "the bytes of the cache",
+    "cache-of-every-layer": "that is one layer, and each of the 6 keeps its own",
+    "cache-of-every-layer-both": "that is the keys of one layer; each of the 6 keeps keys and "
+    "values",
+    "cache-of-every-text": "that is one text, and there are 5",
+    "cache-of-every-token": "that is one token of each text, and each text has 33",
+    "cache-of-later-tokens": "these are the first 20 tokens; the 13 that came later are kept, too",
+    "cache-of-earlier-tokens": "these are the 13 later tokens; the first 20 are kept, too",
+    "cache-of-last-token": "that is one token too few: the last one that was read is kept, too",
+    "cache-in-bytes": "that is how many numbers it holds; each has 4 bytes",
+    "cache-keeps-no-queries": "queries are not kept: the 4 heads of keys and values count, not the "
+    "12 of queries",
+    "cache-shapes-right": "the layer gives these shapes, and 6 caches of it so many bytes",
+    "halves-not-shrunk": "the two halves are added as they are, but their sums are relative to two "
+    "different maxima",
+    "only-total-shrinks": "total is brought to the common maximum, mixed is not",
+    "only-mixed-shrinks": "mixed is brought to the common maximum, total is not",
+    "halves-grow": "the factors have the wrong sign: a half with a smaller maximum shrinks, by "
+    "exp(its top - top)",
+    "factors-exchanged": "the factors of the two halves are exchanged",
+    "factors-without-exp": "the factor is exp(its top - top), not the difference itself",
+    "relative-to-nothing": "the sums are brought to scores as they are, but top says that they are "
+    "relative to top",
+    "mixed-is-divided": "mixed is divided by total already; then the next half could not be joined "
+    "to it",
+    "halves-are-divided": "each half is divided by its own total before it is joined: then a half "
+    "counts as much, whatever its scores say",
+    "relative-to-smaller": "all is relative to the smaller maximum: with far scores exp overflows",
+    "relative-to-first": "all is relative to the maximum of the first half; the second's may be "
+    "larger, and exp overflows",
+    "relative-to-second": "all is relative to the maximum of the second half; the first's may be "
+    "larger, and exp overflows",
+    "relative-to-mean": "all is relative to the mean of the two maxima; top is the larger one",
+    "relative-to-all-queries": "all is relative to one maximum of all queries; each query has its "
+    "own",
+    "corner-at-top-left": "query number r sees the keys 0 to r, as if the queries were the first "
+    "tokens: they are the last i of j, so it stands at j - i + r",
+    "no-causal-mask": "every query sees all keys; those behind its own place are hidden",
+    "no-causal-mask-in-tiles": "later tiles are left out, but in the last one a query still sees "
+    "the keys behind its own place",
+    "not-its-own-key": "a query does not see the key at its own place",
+    "sees-one-key-too-many": "a query sees one key too many: its own place is the last one",
+    "sees-one-key-too-many-in-tiles": "inside a tile a query sees one key too many: its own place "
+    "is the last one",
+    "tiles-mixed-not-shrunk": "mixed does not shrink when a larger score comes, total does",
+    "tiles-total-not-shrunk": "total does not shrink when a larger score comes, mixed does",
+    "tiles-not-divided": "mixed is never divided by total",
+    "tiles-scores-not-divided": "the scores are not divided by the root of d",
+    "scores-divided-twice": "the scores are divided by d; it is the root of d",
+    "tiles-not-joined": "each tile has a softmax of its own, and the results are added: earlier "
+    "tiles must shrink when a larger score comes, and the sum divides once, at the end",
+    "holds-a-table": "the values are right, but with tiles of 8, 24 queries and 40 keys it makes a "
+    "table of {rows} times {columns}: scores and masks are made tile by tile",
+    "rows-overwritten": "the rows are still written one after the other, over rows that are read "
+    "later: beam 0 changes before the others go on from it",
+    "values-stay": "the keys follow, the values stay with the old beams",
+    "keys-stay": "the values follow, the keys stay with the old beams",
+    "later-layers-stay": "the first layer follows, the later ones stay with the old beams",
+    "nothing-follows": "all stays with the old beams",
+    "beams-go-to-parents": "it is the other way round: new beam r gets what beam parents[r] has",
+    "heads-follow": "the heads are put in order; beams are the first axis",
+    "one-scale-for-all-tokens": "all tokens share one scale; each has its own largest value",
+    "one-scale-for-each-text": "all tokens of a text share one scale; each has its own",
+    "scale-of-columns-of-x": "the scale is that of a column of x; each token has one, over its e "
+    "numbers",
+    "one-scale-for-all-rows": "all rows of the weight share one scale; each has its own",
+    "scale-without-abs": "the scale comes from the largest value; it is the largest absolute one",
+    "not-rounded": "nothing is rounded: what is multiplied are no whole numbers",
+    "cut-off-not-rounded": "the numbers are cut off behind the point; they are rounded",
+    "rounded-down": "the numbers are rounded down; they are rounded to the nearest",
+    "up-to-128": "the whole numbers go up to 128; int8 ends at 127, and so do they",
+    "up-to-255": "the whole numbers go up to 255; they go from -127 to 127",
+    "scale-of-x-is-missing": "the scale of the tokens is not put back",
+    "scale-of-weight-is-missing": "the scale of the rows is not put back",
+    "scales-are-missing": "the scales are not put back",
+    "sums-in-eight-bits": "the sums do not fit into 8 bits and wrap around: keep them in int32",
+    "only-weight-is-whole": "only the weight was made whole; x is, too",
+    "only-x-is-whole": "only x was made whole; the weight is, too",
+    "division-by-processes-forgotten": "DDP still divides by the number of processes: the gradient "
+    "comes out too small",
+    "shares-count-alike": "a small share counts as much as a large one",
+    "factor-upside-down": "it is upside down: a larger share gets the larger number",
+    "sizes-not-divided": "the sizes are not divided by anything: of equal shares all are 1",
+    "divided-by-largest-share": "it divides by the largest share; of equal shares that is 1, of "
+    "others the gradient becomes too small",
+}
 # ---- 17 begins
 # ---- 17 ends
 
