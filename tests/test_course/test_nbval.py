@@ -123,7 +123,8 @@ DOCTORED: dict[Callable[[Cell], None], bool] = {
 
 def copy_settings(folder: Path) -> None:
     """Puts what `make test` reads before it collects into another folder."""
-    for name in ("conftest.py", "pyproject.toml", "tests/warm_kernels.py"):
+    tests = ("tests/how_long.py", "tests/warm_kernels.py")
+    for name in ("conftest.py", "pyproject.toml", *tests):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
 
