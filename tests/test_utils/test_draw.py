@@ -24,7 +24,7 @@ from torch import Tensor
 
 import conftest
 from utils import draw
-from utils.draw import Frame, explorer
+from utils.draw import Click, Frame, explorer
 from utils.draw.style import MEASURED, heat_colors, ink_on
 
 pytestmark = pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
@@ -132,9 +132,9 @@ def test_no_warning_and_no_figure_left_with_infinities(recwarn: pytest.WarningsR
         (lambda: draw.show_boxes(DIGITS[:1], [torch.rand(2, 4)], [["7"]]), "got [1] for [2] boxes"),
         (lambda: draw.show_boxes(DIGITS[:1], [torch.rand(1, 4)], columns=0), "got columns=0"),
         (lambda: digit(name="Two words"), "name='Two words'"),
-        (lambda: digit(select="column"), "select='column'"),
+        (lambda: digit(chooses="column"), "chooses='column'"),
         (lambda: digit(start=5), "start=(5,)"),
-        (lambda: digit(query=5), "got query=5"),
+        (lambda: digit(first=5), "got first=5"),
         (lambda: digit(peak=0.1), "peak=0.1"),
         (lambda: digit(buttons=["a", "b"]), "6 queries"),
         (lambda: explorer("x", {1: Frame(heat=MASK)}, {"c": [1, 2]}), "odd ones=['(2,)']"),
@@ -163,8 +163,9 @@ def digit(name: str = "digit", **changes: object) -> HTML:
     heat = torch.arange(20, dtype=torch.float64).view(5, 2, 2) / 40
     captions = [f"query {i} < </script> & 'é'" for i in range(5)]
     frames = {head: Frame(image=DIGITS[1], heat=heat / head, caption=captions) for head in (1, 2)}
-    options: dict = {"buttons": ["class token"], "query": 1, **changes}
-    return explorer(name, frames, {"head": [1, 2]}, **options)
+    options = {"buttons": ["class token"], "first": 1, **changes}
+    rest = {option: options.pop(option) for option in ("start", "peak") if option in options}
+    return explorer(name, frames, {"head": [1, 2]}, click=Click(**options), **rest)
 
 
 def decode(page: str) -> dict:
@@ -205,7 +206,8 @@ def test_explorer_shows_photographs_and_masks() -> None:
     photo = {
         p: Frame(image=PHOTOS[0], grid=(8 // p, 12 // p), caption="{token}") for p in (1, 2, 4)
     }
-    data = decode(explorer("photo", photo, {"patch size": [1, 2, 4]}, start=2, query=23).data)
+    click = Click(first=23)
+    data = decode(explorer("photo", photo, {"patch size": [1, 2, 4]}, start=2, click=click).data)
     assert data["controls"][0]["start"] == 1
     pixels = np.frombuffer(base64.b64decode(data["images"][0]["pixels"]), np.uint8).reshape(
         8, 12, 3
@@ -213,7 +215,8 @@ def test_explorer_shows_photographs_and_masks() -> None:
     assert (pixels == np.round(PHOTOS[0].permute(1, 2, 0).double().numpy() * 255)).all()
 
     masks = {("causal", 3): Frame(heat=MASK, caption=list("abc"))}
-    data = decode(explorer("m", masks, {"rule": ["causal"], "n": [3]}, select="row", query=2).data)
+    click = Click(chooses="row", first=2)
+    data = decode(explorer("m", masks, {"rule": ["causal"], "n": [3]}, click=click).data)
     assert data["frames"][0]["heat"] == [[1, 0, 0, 1, 1, 0, 1, 1, 1]]
     assert [control["slider"] for control in data["controls"]] == [False, True]
 

@@ -6,7 +6,7 @@ product, looks (with attention.js and attention.css), measured, pieces.
 """
 
 from utils.draw.curves import show_bars, show_lines
-from utils.draw.explorer import Frame, explorer
+from utils.draw.explorer import Click, Frame, Labels, explorer
 from utils.draw.looks import Look, explore_attention
 from utils.draw.matrices import show_matrices, show_tensor
 from utils.draw.measured import measured_here, show_measured, show_texts
@@ -21,7 +21,9 @@ __all__ = [
     "LINES",
     "MARKERS",
     "WIDTH",
+    "Click",
     "Frame",
+    "Labels",
     "Look",
     "explore_attention",
     "explore_product",

@@ -27,8 +27,7 @@ Key = tuple[Any, ...]
 class Frame:
     """Hold what an explorer shows for one choice of its controls.
 
-    A query is what can be chosen with a click: first the explorer's buttons (such as a class
-    token), then the cells of the grid, row by row; with select="row" the rows of the grid.
+    A query is what can be chosen with a click, see `Click`.
 
     Args:
         image: the picture beside the heat, values from 0 to 1; None shows the heat alone.
@@ -49,20 +48,47 @@ class Frame:
     caption: str | Sequence[str] = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Click:
+    """Say what can be chosen with a click: the queries of an explorer.
+
+    Args:
+        chooses: "cell": the cells of the grid, row by row; "row": its rows.
+        buttons: queries outside the grid, such as ["class token"]; they come first.
+        first: the number of the query that is chosen before any click.
+    """
+
+    chooses: str = "cell"
+    buttons: Sequence[str] = ()
+    first: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """Hold the words around the pictures of an explorer.
+
+    Args:
+        titles: above the picture and above the heat (or the enlarged patch).
+        rows: what the rows are; numbers them.
+        columns: what the columns are; numbers them.
+        scale: what the heat means.
+    """
+
+    titles: tuple[str, str] = ("", "")
+    rows: str = ""
+    columns: str = ""
+    scale: str = ""
+
+
 def explorer(
     name: str,
     frames: Mapping[Any, Frame],
     controls: Mapping[str, Sequence[Any]],
     *,
-    titles: tuple[str, str] = ("", ""),
-    select: str | None = "cell",
-    buttons: Sequence[str] = (),
-    rows: str = "",
-    columns: str = "",
-    scale_label: str = "",
-    peak: float | None = None,
+    click: Click | None = Click(),
+    labels: Labels = Labels(),
     start: Any = None,
-    query: int = 0,
+    peak: float | None = None,
 ) -> HTML:
     """Make a clickable picture: controls choose a frame, a click in its grid chooses a query.
 
@@ -75,24 +101,21 @@ def explorer(
         frames: a frame for each combination of options, keyed by their tuple (or by the option
             itself if there is one control).
         controls: label -> options. Numbers make a slider, texts a list.
-        titles: texts above the picture and above the heat (or the enlarged patch).
-        select: what a click chooses: a "cell", a "row", or None for nothing.
-        buttons: queries outside the grid, such as ["class token"]; they come first.
-        rows: what the rows are; numbers them.
-        columns: what the columns are; numbers them.
-        scale_label: what the heat means.
+        click: what can be chosen with a click, or None for nothing.
+        labels: the words around the pictures.
+        start: the key of the frame that is shown first.
         peak: the brightest value; by default the largest of the map that is shown. The scale below
             the map says it.
-        start: the key of the frame that is shown first.
-        query: the query that is chosen first.
 
     Raises:
         ValueError: a bad name, missing frames, values out of range, or captions that do not fit.
     """
     check_name("explorer", name)
+    select, buttons, query = (click.chooses, click.buttons, click.first) if click else (None, (), 0)
     if select not in ("cell", "row", None):
         raise ValueError(
-            f"explorer: select must be 'cell', 'row' or None, got select={select!r}. Pick one."
+            f"explorer: a click chooses 'cell' or 'row', got chooses={select!r}. Pick one, "
+            "or pass click=None."
         )
     keys, found = _keyed(frames, controls)
     start = _start(start, keys, found)
@@ -116,8 +139,9 @@ def explorer(
     _check_query(query, start, _queries(packed[keys.index(start)]["grid"], select, buttons))
     data = {
         "controls": _controls(controls, start), "frames": packed, "images": images,
-        "titles": list(titles), "select": select, "buttons": list(buttons), "rows": rows,
-        "columns": columns, "label": scale_label or ("may attend" if unit == 1 else ""),
+        "titles": list(labels.titles), "select": select, "buttons": list(buttons),
+        "rows": labels.rows, "columns": labels.columns,
+        "label": labels.scale or ("may attend" if unit == 1 else ""),
         "unit": unit, "peak": peak, "query": query,
     }  # fmt: skip
     return page(name, "pictures", UNSEEN, data)
@@ -146,8 +170,8 @@ def _check_query(query: int, start: Key, count: int) -> None:
     """Check that the query chosen first is one of those of the first frame."""
     if not 0 <= query < count:
         raise ValueError(
-            f"explorer: query must be one of the {count} queries of the frame {start}, "
-            f"got query={query}. Pick a number from 0 to {count - 1}."
+            f"explorer: the first query must be one of the {count} of the frame {start}, "
+            f"got first={query}. Pick a number from 0 to {count - 1}."
         )
 
 
