@@ -218,8 +218,9 @@ class GroupedQueryAttention(nn.Module):
         q = rearrange(self.q_proj(x), "b i (h d) -> b h i d", h=self.num_heads)
         k = rearrange(self.k_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
         v = rearrange(self.v_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
-        q = rotate(self.q_norm(q), positions, self.base)
-        k = rotate(self.k_norm(k), positions, self.base)
+        both = torch.cat([self.q_norm(q), self.k_norm(k)], dim=1)  # the same angles for all heads
+        both = rotate(both, positions, self.base)
+        q, k = both.split([self.num_heads, self.num_kv_heads], dim=1)
         if cache is not None:
             k, v = cache.extend(self, k, v)  # earlier keys come first, turned already
         shape = (x.shape[0], self.num_heads, x.shape[1], k.shape[2])
@@ -393,13 +394,15 @@ class ModernDecoder(nn.Module):
             )
         start = 0 if cache is None else cache.length
         end = start + ids.shape[1]
-        mask = causal_mask(end, ids.device, start)  # (n, j): row i is the token at start + i
+        mask = None  # one new token alone may see all that came before it
+        if ids.shape[1] > 1 or self.window is not None:
+            mask = causal_mask(end, ids.device, start)  # (n, j): row i is the token at start + i
         if self.window is not None:
             mask = mask.triu(start + 1 - self.window)  # keys fewer than `window` places back
         if attn_mask is not None:
-            shape = (ids.shape[0], self.layers[0].attn.num_heads, *mask.shape)
+            shape = (ids.shape[0], self.layers[0].attn.num_heads, ids.shape[1], end)
             check_mask("ModernDecoder", attn_mask, shape)
-            mask = mask & attn_mask
+            mask = attn_mask if mask is None else mask & attn_mask
         if positions is None:
             positions = torch.arange(start, end, device=ids.device)
         x = self.embedding(ids)  # (b, n, e)
