@@ -1,9 +1,14 @@
 """Train the four small models that chapter 14 looks into.
 
 Run it with `make weights`, or name some of them: `make_small_models.py canvas rules`. Each trains
-with `utils.training.fit_batches` on one thread, from seed 0, the first one tried unless it says
-otherwise, and must reach what `REQUIRED` says. A second run on the same machine with the same torch
-writes the same bytes; on another processor the last digits differ, and they grow.
+with `utils.training.fit_batches` on one thread, from seed 0, the only one tried, and must reach
+what `REQUIRED` says. A second run on the same machine with the same torch writes the same bytes; on
+another processor the last digits differ, and they grow. Reached, and what else was tried:
+
+    canvas    0.950  of the test digits right; 0.933 with 0.98 for the second beta of AdamW
+    date      0.999  of dates on unseen days right, short forms left out
+    rules     1.000  of the digits that were told; 0.80 with four heads of 16 after 600 steps
+    sentence  0.994  1 minus the bits that a token costs more than it must
 """
 
 import os
@@ -161,7 +166,7 @@ MODELS: dict[str, Callable[[], Trained]] = {
     "rules": rules,
     "sentence": sentence,
 }
-REQUIRED = {"canvas": 0.92, "date": 0.97, "rules": 0.98, "sentence": 0.98}
+REQUIRED = {"canvas": 0.94, "date": 0.99, "rules": 0.99, "sentence": 0.99}
 
 
 def write(target: Path, content: bytes) -> None:
