@@ -26,13 +26,14 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedModel,
     ViTConfig,
+    ViTForImageClassification,
     ViTModel,
 )
 from transformers.utils.logging import disable_progress_bar
 
 from utils.attention import MultiHeadAttention, record_attention
 from utils.generation import generate
-from utils.pretrained import load_gpt2, load_llama
+from utils.pretrained import load_gpt2, load_llama, load_vit
 from utils.vision_transformer import VisionTransformer
 
 SIZES = {
@@ -331,6 +332,52 @@ def generation(rounds: int) -> None:
             )
 
 
+def loaded(load: Callable[[str], nn.Module], folder: str, inputs: Tensor) -> Callable[[], None]:
+    """Return a function that loads a model and runs it once."""
+
+    def step() -> None:
+        with torch.inference_mode():
+            load(folder)(inputs)
+
+    return step
+
+
+def loading(rounds: int) -> None:
+    """Print how long it takes from a file of weights to a first result, ours and HuggingFace's."""
+    torch.set_num_threads(1)
+    disable_progress_bar()
+    print("\nloading: from safetensors on disk to the first result")
+    print("checkpoint        numbers     ours    ours / HuggingFace")
+    pixels = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    ids = torch.arange(64)[None]
+    kinds: list[tuple[str, PreTrainedModel, Callable[[str], nn.Module], Tensor]] = [
+        ("ViT-B/16", ViTForImageClassification(ViTConfig()), load_vit, pixels),
+        ("GPT-2", GPT2LMHeadModel(GPT2Config()), load_gpt2, ids),
+    ]
+    for name, model, load, inputs in kinds:
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            theirs = type(model)
+            with torch.no_grad():
+                ours, wanted = load(folder)(inputs), theirs.from_pretrained(folder)(inputs).logits
+                torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=1e-4)
+            seconds = times(
+                {
+                    "ours": loaded(load, folder, inputs),
+                    "HuggingFace": loaded(theirs.from_pretrained, folder, inputs),
+                },
+                rounds,
+            )
+        ratio = statistics.median(
+            a / b for a, b in zip(seconds["ours"], seconds["HuggingFace"], strict=True)
+        )
+        print(
+            f"{name:9} {model.num_parameters():15,} {statistics.median(seconds['ours']):7.2f} s"
+            f" {ratio:21.2f}",
+            flush=True,
+        )
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -350,6 +397,7 @@ def main() -> None:
             compare(name, threads, chosen.rounds or ROUNDS[name])
     attention_memory()
     generation(chosen.rounds or 3)
+    loading(chosen.rounds or 9)
 
 
 if __name__ == "__main__":

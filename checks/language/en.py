@@ -2053,8 +2053,93 @@ CHAPTER_14 = {
     "importance-of-rows": "the sign is dropped row by row; add up the whole map first",
 }
 
-# ---- 15 begins
-# ---- 15 ends
+CHAPTER_15 = {
+    "numbers-to-train": "the number of numbers to train",
+    "feed-forward-has-products-too": "those are the products beside q, k, v and out; fc1 and fc2 "
+    "have theirs, too",
+    "attention-has-products-too": "those are the products beside fc1 and fc2; q, k, v and out have "
+    "theirs, too",
+    "rank-is-left-out": "that is for rank 1; the rank is 4",
+    "one-of-two-matrices": "that is one of the two matrices on average; each product has two, "
+    "(out, r) and (r, in)",
+    "whole-weights-counted": "that is the weights themselves, and these stay frozen",
+    "biases-stay-frozen": "the biases stay frozen: a product has none",
+    "one-linear-of-the-feed-forward": "the feed-forward has two Linears, fc1 and fc2",
+    "packed-as-one-linear": "in our model q, k and v are three Linears, each with a product of its "
+    "own",
+    "shapes-and-numbers-right": "the file and our Linear have these shapes, and so many numbers "
+    "are trained in a block",
+    "channels-lie-last": "the channels run fastest, as in the kernel; patchify has them outside: "
+    "(c ph pw)",
+    "patch-goes-by-columns": "the patch is laid out column by column; patchify goes row by row",
+    "channels-last-column-by-column": "the channels run fastest, and the patch goes column by "
+    "column; it is (c ph pw)",
+    "channels-in-the-middle": "the channels lie between rows and columns; they go outside, "
+    "(c ph pw)",
+    "channels-in-the-middle-of-columns": "columns, channels, rows; it is (c ph pw)",
+    "kernel-not-sorted": "the numbers lie as they lay in the kernel, and only the shape is new: "
+    "axes have to be moved",
+    "kernel-upside-down": "the kernel is turned upside down; a convolution of these libraries does "
+    "not turn it",
+    "c-proj-not-turned": "c_proj is used as it lies in the file, (in, out); it is square, so "
+    "nothing complains",
+    "packed-head-by-head": "queries, keys and values are cut out head by head; GPT-2 has all "
+    "queries first, then all keys, then all values",
+    "heads-run-fastest": "the heads run fastest; each head has d numbers in a row: (three h d)",
+    "keys-before-queries": "queries and keys are exchanged: the first third are the queries",
+    "values-exchanged-with-keys": "keys and values are exchanged: the second third are the keys",
+    "values-before-all": "queries and values are exchanged: the first third are the queries",
+    "sees-later-tokens": "every token sees the later ones, too: GPT-2 is causal",
+    "proj-bias-left-out": "the bias of c_proj is left out",
+    "attn-bias-left-out": "the bias of c_attn is left out",
+    "cut-as-three-blocks": "it is cut into three blocks, as if all queries came first; they lie "
+    "group by group",
+    "keys-exchanged-with-values": "keys and values are exchanged: the head of values is the last "
+    "of a group",
+    "keys-and-values-lie-first": "keys and values are taken from the front of each group; the "
+    "queries lie there",
+    "queries-lie-last": "the queries are taken from the end of each group; they lie in front",
+    "queries-by-place-in-the-group": "the heads of queries are sorted by their place in the group; "
+    "groups go outside: head a reads keys a // r",
+    "groups-run-inside": "the rows are read as (heads g d); the group goes outside: (g heads d)",
+    "rows-run-outside": "the rows are read as (d g heads); the d rows of a head lie together: "
+    "(g heads d)",
+    "stretched-bilinearly": 'it is stretched with mode="bilinear"; asked for is "bicubic"',
+    "nearest-taken": 'it is stretched with mode="nearest", F.interpolate\'s own choice; asked for '
+    'is "bicubic"',
+    "corners-aligned": "it is stretched with align_corners=True; asked for is False",
+    "bilinear-corners-aligned": 'it is stretched with mode="bilinear" and align_corners=True',
+    "class-token-is-lost": "the row of the class token is missing: put it back in front",
+    "class-token-set-to-0": "the row of the class token is 0; it stays as it was",
+    "class-token-put-last": "the row of the class token stands at the end; it is row 0",
+    "class-token-taken-from-the-end": "the last row is kept as that of the class token; it is row "
+    "0",
+    "grid-read-by-columns": "the patches are read column by column; they lie row by row: (gh gw)",
+    "grid-written-by-columns": "the stretched grid is written column by column; row by row is "
+    "(gh gw)",
+    "numbers-mixed-by-a-view": "a view makes channels of the table without moving its axes, so "
+    "numbers of different patches are mixed: rearrange first",
+    "numbers-mixed-by-a-view-at-the-end": "a view makes rows of the stretched grid without moving "
+    "its axes back, so numbers of different patches are mixed",
+    "stretched-as-one-row": "the patches are stretched as one long row; they are a picture of "
+    "gh x gw",
+    "after-is-compressed": "it compresses `after` itself; what changed is to be of low rank",
+    "after-is-compressed-and-added": "it adds the best product for `after`; the product for what "
+    "changed is asked for",
+    "only-the-product": "that is the product alone; `before` is missing",
+    "change-has-the-wrong-sign": "it adds the best product for before - after; what changed is "
+    "after - before",
+    "added-to-after": "the product is added to `after`, which has the change already",
+    "singular-values-left-out": "the singular values are left out: each column of U is weighted "
+    "by its own",
+    "singular-values-twice": "the singular values come in twice; once is enough, on one side",
+    "smallest-kept": "it keeps the r smallest singular values; the largest come first",
+    "largest-left-out": "it leaves the r largest singular values out and keeps the rest",
+    "one-too-many": "it keeps r + 1 singular values",
+    "one-too-few": "it keeps r - 1 singular values",
+    "nothing-is-compressed": "that is `after` as it was: nothing is of low rank",
+}
+
 CHAPTER_16 = {
     "bytes-of-the-cache": "the bytes of the cache",
     "cache-of-every-layer": "that is one layer, and each of the 6 keeps its own",
