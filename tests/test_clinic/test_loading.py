@@ -139,6 +139,19 @@ def doubled(theirs: nn.Module) -> nn.Module:
     return mine
 
 
+def test_models_of_single_precision() -> None:
+    class Theirs(TheirGpt):
+        def forward(self, ids):
+            assert self.wte.weight.dtype == torch.float32
+            return super().forward(ids)
+
+    torch.manual_seed(0)
+    theirs, mine = Theirs(24, 4), MyGpt(24, 4)
+    mine.load_state_dict(gpt(dict(theirs.state_dict()), 24, 4))
+    report = diagnose_loading(mine, theirs)
+    assert report.healthy and any("less than 2e-05" in line for line in report.untried)
+
+
 @pytest.mark.parametrize("make", [shuffled, rounded, doubled])
 def test_what_is_not_known_gets_no_name(make) -> None:
     report = diagnose_loading(make, TheirGpt(24, 4))

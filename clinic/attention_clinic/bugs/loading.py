@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from attention_clinic.bugs.packing import PACKED, TURNING, Change, changed, each, listed
+from attention_clinic.bugs.packing import PACKED, TURNING, Change, changed, each, if_wrong, listed
 from attention_clinic.engine.forms import Form, Stage, State, bug
 from attention_clinic.engine.loaded import (
     Values,
@@ -37,6 +37,9 @@ bug(
 )
 
 
+MANY = 40  # matrices that are still tried one by one
+
+
 def _squares(state: State) -> Iterator[Form]:
     found = {}
     for name, leaves in parts(state["values"]).items():
@@ -51,9 +54,14 @@ def _squares(state: State) -> Iterator[Form]:
         for chosen in combinations(groups, size):
             names = [n for group in chosen for n in found[group]]
             yield Form(each(names, lambda t: t.T), ("loading-transposed",), listed(names))
+    every = [name for names in found.values() for name in names]
+    for name in (
+        every if state.get("total") == 1 and len(every) <= MANY else ()
+    ):  # of one layer only
+        yield Form(each([name], lambda t: t.T), ("loading-transposed",), name)
 
 
-TURNED = Stage("turned", changed, found=_squares, forms=[Form(None)])
+TURNED = Stage("turned", changed, found=if_wrong(_squares), forms=[Form(None)])
 
 # --------------------------------------------------------------------------- exchanged
 
@@ -99,7 +107,7 @@ def _exchanges(state: State) -> Iterator[Form]:
                 yield Form(moved(order), ("loading-exchanged",), ", ".join(three))
 
 
-EXCHANGED = Stage("exchanged", changed, found=_exchanges, forms=[Form(None)])
+EXCHANGED = Stage("exchanged", changed, found=if_wrong(_exchanges), forms=[Form(None)])
 
 # -------------------------------------------------------------------------- missing
 
@@ -118,7 +126,7 @@ bug(
 
 
 def _gaps(state: State) -> Iterator[Form]:
-    values, theirs, owned = state["values"], state["theirs"], state["owners"]
+    values, theirs, owned = state["first"], state["theirs"], state["owners"]
     if not theirs:
         return
     claims: dict[str, int] = {}
@@ -166,7 +174,14 @@ def _gaps(state: State) -> Iterator[Form]:
         yield Form(lambda values: together, ("loading-missing",), said)
 
 
-GAPS = Stage("gaps", changed, found=_gaps, forms=[Form(None)])
+def _remembered(state: State) -> Iterator[Form]:
+    """Find them once: they depend on what both models hold at first."""
+    if "gaps" not in state["memory"]:
+        state["memory"]["gaps"] = list(_gaps(state))
+    return iter(state["memory"]["gaps"])
+
+
+GAPS = Stage("gaps", changed, found=if_wrong(_remembered), forms=[Form(None)])
 
 # ---------------------------------------------------------------- shifted by one, or by rows
 
@@ -196,7 +211,7 @@ def _shifts(state: State) -> Iterator[Form]:
                     yield Form(each(names, rolled), ("loading-rows",), f"by {abs(step)}")
 
 
-SHIFTED = Stage("shifted", changed, found=_shifts, forms=[Form(None)])
+SHIFTED = Stage("shifted", changed, found=if_wrong(_shifts), forms=[Form(None)])
 
 # ------------------------------------------------------------------------- order of layers
 
@@ -238,7 +253,7 @@ def _orders(state: State) -> Iterator[Form]:
                 yield Form(run, ("loading-layers",), f"{name}*: {said}")
 
 
-LAYERS = Stage("layers", changed, found=_orders, forms=[Form(None)])
+LAYERS = Stage("layers", changed, found=if_wrong(_orders), forms=[Form(None)])
 
 # --------------------------------------------------------- beside the weights: eps, activation
 
@@ -257,6 +272,6 @@ def _settings(state: State) -> Iterator[Form]:
         yield Form({"bend": bend}, ("activation-other",), f"theirs is {bend}")
 
 
-SETTINGS = Stage("settings", _beside_weights, found=_settings, forms=[Form(None)])
+SETTINGS = Stage("settings", _beside_weights, found=if_wrong(_settings), forms=[Form(None)])
 
 LOADING: tuple[Any, ...] = (*(TURNED, EXCHANGED, PACKED, TURNING, GAPS, SHIFTED, LAYERS, SETTINGS),)

@@ -27,6 +27,11 @@ def changed(form: Form, state: State) -> State | None:
     return {"values": {**values, **made}}
 
 
+def if_wrong(find: Callable[[State], Iterator[Form]]) -> Callable[[State], Iterator[Form]]:
+    """Find mistakes only where one more is asked for."""
+    return lambda state: find(state) if state["left"] else iter(())
+
+
 def each(names: list[str], change: Callable[[Tensor], Tensor]) -> Change:
     return lambda values: {name: change(values[name]) for name in names}
 
@@ -179,7 +184,7 @@ def _beside(values: Values, roles: str) -> Iterator[list[list[list[str]]]]:
             yield [[held[r][leaf] for r in roles] for leaf in shared]
 
 
-PACKED = Stage("packed", changed, found=_packs, forms=[Form(None)])
+PACKED = Stage("packed", changed, found=if_wrong(_packs), forms=[Form(None)])
 
 # ------------------------------------------------------------- rotary: halves or neighbours
 
@@ -226,4 +231,4 @@ def _rotaries(state: State) -> Iterator[Form]:
                 yield Form(each(names, run), ("rotary-convention",), said)
 
 
-TURNING = Stage("rotary", changed, found=_rotaries, forms=[Form(None)])
+TURNING = Stage("rotary", changed, found=if_wrong(_rotaries), forms=[Form(None)])

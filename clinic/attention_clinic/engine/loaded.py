@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attention_clinic.engine.calls import first_tensor
-from attention_clinic.engine.patient import copied
 
 EPS = re.compile(r"(\w*_)?(eps|epsilon)")
 HEADS = re.compile(r"(num_|n_?)?((attention|attn|kv|key_value|query)_?)?heads?(_kv)?|n_kv_heads?")
@@ -120,11 +119,6 @@ def ran(call: Callable[[Any, Any], Any], model: Any, inputs: Any) -> Tensor:
     given = copy.deepcopy(inputs)
     with torch.no_grad():
         return first_tensor(call(model, given)).cpu().double()
-
-
-def doubled(where: str, model: nn.Module) -> nn.Module:
-    """Return a copy in double precision."""
-    return copied(where, model).double()
 
 
 def numbers(module: Any, pattern: re.Pattern[str]) -> list[Any]:

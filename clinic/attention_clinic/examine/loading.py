@@ -17,7 +17,6 @@ from attention_clinic.engine.loaded import (
     EPS,
     HEADS,
     Loaded,
-    doubled,
     fitted,
     kind,
     numbers,
@@ -27,7 +26,7 @@ from attention_clinic.engine.loaded import (
     ran,
 )
 from attention_clinic.engine.modes import Precision
-from attention_clinic.engine.patient import place, possible_widths, randomise, undisturbed
+from attention_clinic.engine.patient import copied, place, possible_widths, randomise, undisturbed
 from attention_clinic.engine.report import Report, explain
 
 SIDES = re.compile(r"(image|img|input)_size")
@@ -90,7 +89,18 @@ def diagnose_loading(
         made_random = not isinstance(mine, nn.Module)
         if made_random:
             theirs, mine = _made(mine, theirs)
-        return Comparison(mine, theirs, inputs, call, their_call, made_random).report()
+        given = (mine, theirs, inputs, call, their_call, made_random)
+        try:
+            return Comparison(*given).report()
+        except Refused as error:  # some compute in single precision only
+            try:
+                return Comparison(*given, torch.float32).report()
+            except Refused:
+                raise ValueError(str(error)) from error
+
+
+class Refused(ValueError):
+    """A model that does not run on what it is given."""
 
 
 def _made(make: Callable, theirs: Any) -> tuple[nn.Module, nn.Module]:
@@ -100,7 +110,7 @@ def _made(make: Callable, theirs: Any) -> tuple[nn.Module, nn.Module]:
             "diagnose_loading: theirs must be an nn.Module when mine is made from it, got "
             f"{type(theirs).__name__}. Pass the model itself."
         )
-    theirs = doubled("diagnose_loading", theirs).float()
+    theirs = copied("diagnose_loading", theirs).float()
     randomise(theirs)
     try:
         mine = make(theirs)
@@ -140,6 +150,7 @@ class Comparison:
     Args:
         mine, theirs, inputs, call, their_call: as in `diagnose_loading`.
         made_random: whether all weights are random.
+        dtype: in which both compute.
     """
 
     def __init__(
@@ -150,22 +161,24 @@ class Comparison:
         call: Callable | None,
         their_call: Callable | None,
         made_random: bool,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         self.name, self.made_random = type(mine).__name__, made_random
-        self.mine = doubled("diagnose_loading", mine)
+        self.dtype = dtype
+        self.mine = copied("diagnose_loading", mine).to(dtype)
         self.theirs = theirs
         if isinstance(theirs, nn.Module):
-            self.theirs = doubled("diagnose_loading", theirs)
+            self.theirs = copied("diagnose_loading", theirs).to(dtype)
         self.call, self.their_call = call or _plain, their_call or _plain
         tried = [inputs] if inputs is not None else list(self._inputs())
         first: tuple[str, Exception, Any] | None = None
         for given in tried:
             with Precision() as precision:
-                result = self._tried("mine", self.call, self.mine, _double(given))
+                result = self._tried("mine", self.call, self.mine, _as(given, dtype))
                 wanted = (
                     self.theirs.double()
                     if isinstance(self.theirs, Tensor)
-                    else self._tried("theirs", self.their_call, self.theirs, _double(given))
+                    else self._tried("theirs", self.their_call, self.theirs, _as(given, dtype))
                 )
             failed = [one for one in (result, wanted) if isinstance(one, tuple)]
             if not failed:
@@ -179,9 +192,9 @@ class Comparison:
                 f"{tuple(result.shape)} and {tuple(wanted.shape)}. Say what to compare: "
                 "their_call=lambda theirs, x: theirs(x).last_hidden_state."
             )
-        self.loaded = Loaded(self.mine, self.call, _double(given))
+        self.loaded = Loaded(self.mine, self.call, _as(given, dtype))
         self.given, self.result, self.wanted = given, result, wanted.detach()
-        self.limit = 1e-5 if precision.single or result.dtype == torch.float32 else 1e-9
+        self.limit = 2e-5 if dtype == torch.float32 else 3e-6 if precision.single else 1e-9
 
     def _tried(self, whose: str, call: Callable, model: Any, inputs: Any) -> Any:
         try:
@@ -189,16 +202,16 @@ class Comparison:
         except Exception as error:
             return whose, error, inputs
 
-    def _refused(self, failed: tuple[str, Exception, Any] | None) -> ValueError:
+    def _refused(self, failed: tuple[str, Exception, Any] | None) -> Refused:
         if failed is None:
-            return ValueError(
+            return Refused(
                 "diagnose_loading: inputs must be given, got None, and nothing says what "
                 "the models take. Pass inputs=ids, tokens or pictures."
             )
         whose, error, inputs = failed
         shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
         name = "call" if whose == "mine" else "their_call"
-        return ValueError(
+        return Refused(
             f"diagnose_loading: {whose} must run on inputs {shape}, got {type(error).__name__}: "
             f"{_line(error)}{place(error)}. Pass inputs= that both take, or {name}=lambda model, "
             "x: ..."
@@ -231,9 +244,11 @@ class Comparison:
         checked = [f"the results of both, inputs {shape}"]
         checked += ["all weights of theirs made random before they were loaded"] * self.made_random
         untried = ["other inputs, rows of tables that these do not use, training"]
+        if self.limit > 1e-9:
+            untried.append(f"what changes the result by less than {self.limit:.0e}, as an eps may")
         values = self.loaded.values
         flat = [name for name, value in values.items() if one_number(value)]
-        if flat:
+        if flat and not self.made_random:
             untried.append(
                 f"{len(flat)} tensors of mine that hold one number only ({flat[0]}, ...): a "
                 "mistake among them does not show; mine=lambda theirs: ... makes it show"
@@ -269,7 +284,7 @@ class Comparison:
                 more = f" and {len(alone) - 4} more" if len(alone) > 4 else ""
                 names = ", ".join(alone[:4]) + more
                 yield f"every tensor of mine holds numbers of theirs as they lie: not {names}"
-            if self._rounded(values, theirs):
+            if alone and self._rounded(values, theirs):
                 yield "both hold their weights in one precision: those of mine are rounded"
 
     def _rounded(self, values: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
@@ -294,6 +309,8 @@ class Comparison:
         eps = [*numbers(self.theirs, EPS), *USUAL_EPS]
         state: State = {
             "values": values,
+            "first": values,
+            "memory": {},
             "theirs": theirs,
             "owners": owners(values, theirs),
             "heads": list(dict.fromkeys(heads)),
@@ -318,10 +335,10 @@ class Comparison:
             yield replace(found, evidence="undone, yours gives exactly what theirs gives")
 
 
-def _double(inputs: Any) -> Any:
-    """Return inputs with all real numbers in double precision."""
+def _as(inputs: Any, dtype: torch.dtype) -> Any:
+    """Return inputs with all real numbers in one precision."""
     if isinstance(inputs, Tensor):
-        return inputs.double() if inputs.is_floating_point() else inputs
+        return inputs.to(dtype) if inputs.is_floating_point() else inputs
     if isinstance(inputs, dict):
-        return {name: _double(value) for name, value in inputs.items()}
+        return {name: _as(value, dtype) for name, value in inputs.items()}
     return inputs

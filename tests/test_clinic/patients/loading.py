@@ -195,6 +195,13 @@ def gpt_all_squares(theirs, e, h):
     }
 
 
+@loading("loading-transposed", **GPT)
+def gpt_one_square(theirs, e, h):
+    mine = gpt(theirs, e, h)
+    name = "layers.1.k_proj.weight"
+    return {**mine, name: mine[name].T.contiguous()}
+
+
 @loading("loading-exchanged", **GPT)
 def gpt_query_and_key(theirs, e, h):
     return swapped(gpt(theirs, e, h), "q_proj", "k_proj")
