@@ -198,7 +198,8 @@ import torch
 from torch import nn
 
 from attention_clinic import BUGS, Bug, Explanation, Report, assert_healthy, diagnose
-from attention_clinic import diagnose_block, diagnose_embedding, diagnose_loss, diagnose_positions
+from attention_clinic import diagnose_block, diagnose_cache, diagnose_embedding
+from attention_clinic import diagnose_loading, diagnose_loss, diagnose_positions
 
 module = nn.MultiheadAttention(24, 4, batch_first=True)
 report: Report = diagnose(module, num_heads=4, mask=torch.ones(5, 5).bool(), causal=None)
@@ -213,6 +214,8 @@ others: list[Report] = [
     diagnose_embedding(nn.Identity(), image_size=(8, 8), patch_size=4),
     diagnose_positions(lambda n, e: torch.zeros(n, e)),
     diagnose_loss(nn.functional.cross_entropy, next_token=True),
+    diagnose_cache(module, cache=dict, call=lambda model, ids, cache, start: ids),
+    diagnose_loading(lambda theirs: theirs, module, torch.ones(2, 5, 24)),
 ]
 """
 
