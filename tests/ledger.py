@@ -1,7 +1,8 @@
-"""The two shape ledgers, computed: what the code of `utils` gives for the running examples.
+"""The shape ledgers, computed: what the code of `utils` gives for the running examples.
 
 Six photographs go through the first half of the course, three sentences and their translations
-through the second. README and chapters print the rows as tables; the tests compare them with these.
+through the second; at the end a detector asks what stands in the photographs. README and chapters
+print the rows as tables; the tests compare them with these.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from utils import attention as attention_file
 from utils.attention import MultiHeadAttention, record_attention
-from utils.decoder import Transformer
+from utils.decoder import DecoderBlock, Transformer
 from utils.embedding import PatchEmbedding, patchify
 from utils.encoder import Encoder, EncoderBlock, FeedForward
 from utils.images import load_photos
@@ -24,6 +25,9 @@ from utils.masking import causal_mask
 from utils.text import BEGIN, load_sentences, pad, padding_mask_of_ids, train_pieces
 
 EMBED_DIM, NUM_HEADS, MLP_DIM, NUM_LAYERS = 768, 8, 3072, 12
+
+# As many as the first detector with object queries has.
+QUERIES = 100
 
 # The base model of the paper of 2017, with the pieces of the course's own sentences.
 PAIRS, PIECES = 3, 2000
@@ -201,8 +205,26 @@ def text_ledger() -> dict[str, Row]:
 
 
 @cache
+def detection_ledger() -> dict[str, Row]:
+    """Returns the rows that a detector adds to the first ledger, behind its encoder."""
+    (encoded,), _ = ledger()[f"encoder of {NUM_LAYERS} blocks"]
+    queries = nn.Parameter(torch.zeros(QUERIES, EMBED_DIM))
+    block, box = DecoderBlock(EMBED_DIM, NUM_HEADS, MLP_DIM).eval(), nn.Linear(EMBED_DIM, 4)
+    asking = queries.expand(encoded[0], -1, -1)
+    with torch.no_grad(), _watched() as calls, record_attention(block):
+        boxes = box(block(asking, torch.zeros(encoded)))
+    _, across = calls
+    return {
+        "100 object queries": ([tuple(asking.shape)], [_count(queries)]),
+        "scores of queries across": ([across["weights"]], []),
+        "a box for each query": ([tuple(boxes.shape)], [_count(box)]),
+    }
+
+
+@cache
 def ledgers() -> dict[str, Row]:
-    """Returns the rows of both ledgers; no step has the name of another."""
-    both = ledger(), text_ledger()
-    assert not both[0].keys() & both[1].keys()
-    return both[0] | both[1]
+    """Returns the rows of all ledgers; no step has the name of another."""
+    each = ledger(), text_ledger(), detection_ledger()
+    rows = each[0] | each[1] | each[2]
+    assert len(rows) == sum(map(len, each))
+    return rows

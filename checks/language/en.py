@@ -2227,8 +2227,82 @@ CHAPTER_16 = {
     "divided-by-largest-share": "it divides by the largest share; of equal shares that is 1, of "
     "others the gradient becomes too small",
 }
-# ---- 17 begins
-# ---- 17 ends
+CHAPTER_17 = {
+    "queries-that-say-nothing": "the number of queries that should say nothing",
+    "nobody-lends-queries": "a query answers for its own picture only: 9 objects take none "
+    "from the others",
+    "counted-in-every-block": "that is all 3 blocks; after the last one is asked for",
+    "more-objects-than-queries": "where 9 objects stand, all 7 queries have one; none says nothing",
+    "objects-counted": "that is the number of objects",
+    "all-queries-counted": "that is all queries of the five pictures",
+    "detector-shapes-right": "these are the shapes, and so many queries should say nothing",
+    "apart-is-not-cut-off": "sides below 0 are not cut off: boxes that are apart share nothing",
+    "area-is-cut-off-late": "the area is cut off at 0, but each side must be: two negative sides "
+    "have a positive product",
+    "shared-counted-twice": "what is shared counts twice in what is covered: subtract it once",
+    "shared-alone": "it returns the shared area; divide it by what both cover",
+    "divided-by-frame": "it divides by the frame around both boxes; divide by what they cover",
+    "divided-by-smaller": "it divides by the smaller of the two boxes; divide by what they cover",
+    "frame-for-shared": "smaller and larger are exchanged: that is the frame around both boxes",
+    "edges-read-as-sizes": "the last two numbers are right and bottom, not width and height",
+    "edges-read-as-middles": "the four numbers are left, top, right, bottom, not middle and size",
+    "one-pixel-more": "it adds 1 to the sides; these edges are no pixel numbers",
+    "second-against-first": "rows and columns are exchanged: (i, t), the first boxes are the rows",
+    "each-for-itself": "each object takes the query that is cheapest for it, and some queries are "
+    "taken twice",
+    "objects-one-by-one": "the objects choose one after the other, so the first ones spoil it for "
+    "the last",
+    "cheapest-pair-first": "the cheapest pair is taken first, and that can spoil the rest",
+    "dearest": "it finds the largest sum; the least is asked for",
+    "first-queries-only": "only the first t queries are tried, and any of the i may answer",
+    "a-query-used-twice": "a query answers for two objects",
+    "objects-of-queries": "it returns the object of each query; the query of each object is asked "
+    "for",
+    "queries-are-sorted": "the queries are right, but sorted: number t belongs to object t",
+    "returns-the-sum": "it returns the sum of the costs; the queries are asked for",
+    "labels-in-their-own-order": "the labels come in their own order: the m-th pair is about "
+    "object objects[m]",
+    "queries-in-their-own-order": "the first queries are taken; the matched ones are in queries",
+    "nothing-counts-fully": "a query that should say nothing counts 1; it counts nothing",
+    "nothing-does-not-count": "queries without an object do not count at all; they count nothing",
+    "nothing-is-class-0": "class 0 stands for nothing; the last column does",
+    "mean-over-queries": "the sum is divided by the number of queries; divide it by the sum of the "
+    "weights",
+    "mean-over-objects": "the sum is divided by the number of matched queries; divide it by the "
+    "sum of the weights",
+    "sum-not-mean-of-answers": "it is the sum; divide it by the sum of the weights",
+    "weights-exchanged": "the weights are exchanged: matched queries count 1",
+    "scores-are-not-probabilities": "the scores themselves are taken: softmax over the classes, "
+    "then the logarithm",
+    "softmax-over-queries-of-scores": "the softmax runs over the queries; it runs over the classes",
+    "logarithm-is-missing": "it takes probabilities; their logarithms are asked for",
+    "softmax-twice-of-answers": "the softmax is applied twice",
+    "sign-of-the-loss": "the sign is missing: surprise is minus the logarithm",
+    "twice-is-still-right": "an object that is taken already still makes a box right",
+    "taken-place-not-left-aside": "a box whose best object is taken may still take another "
+    "one that it overlaps",
+    "least-sure-takes-first": "the boxes are gone through from the last to the first; the surest "
+    "chooses first",
+    "first-place-that-fits": "a box takes the first object that fits; it takes the one that it "
+    "overlaps most",
+    "twice-is-left-out": "a second box on one object is left out; it is wrong, and stays there",
+    "all-after-one-are-wrong": "only one box is right; each object can be found once",
+    "threshold-turned-around": "a box is right from the threshold on, not below it",
+    "threshold-is-half": "the threshold is 0.5, whatever was given",
+    "suppressed-ones-suppress": "a box that was thrown away throws others out: compare with the "
+    "kept ones alone",
+    "only-last-kept-suppresses": "it compares with the box that was kept last; compare with all "
+    "kept ones",
+    "only-one-before-suppresses": "it compares with the box before; compare with all kept ones",
+    "least-sure-first": "it begins with the least sure box; the surest comes first",
+    "not-sorted-by-sureness": "it takes the boxes in the order in which they come; the surest "
+    "comes first",
+    "suppress-turned-around": "it keeps the boxes that overlap a kept one and throws out the "
+    "others",
+    "kept-are-sorted": "the boxes are right, but sorted by number; the surest comes first",
+    "truths-for-numbers": "it returns truth values; the numbers of the kept boxes are asked for",
+    "boxes-for-numbers": "it returns the boxes; their numbers are asked for",
+}
 
 
 def _joined(*parts: dict[str, str]) -> dict[str, str]:

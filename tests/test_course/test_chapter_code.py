@@ -18,6 +18,8 @@ from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 
 from course.registry import course
+from utils.boxes import Found
+from utils.scenes import Targets
 
 CHAPTERS = course().notebooks()
 Inputs = Callable[[], tuple[Any, ...]]
@@ -85,6 +87,30 @@ GROUPED = {"embed_dim": 30, "num_heads": 6, "num_kv_heads": 3, "head_dim": 8}
 def turned_tokens() -> tuple[Any, ...]:
     """Tokens, a causal mask and positions that do not begin at 0."""
     return normal(2, 7, 30), torch.ones(7, 7, dtype=torch.bool).tril(), torch.arange(3, 10)
+
+
+DETECTOR = {
+    **{"image_size": 32, "in_channels": 1, "num_classes": 7, "num_queries": 5},
+    **{**BLOCK, "num_encoder_layers": 3, "num_decoder_layers": 3},
+}
+
+
+def two_boxes() -> tuple[Tensor, Tensor]:
+    """Boxes of five answers and of three objects, each with an axis of its own."""
+    return normal(5, 1, 4).sigmoid(), normal(3, 4).sigmoid()
+
+
+def said() -> tuple[Tensor, Tensor]:
+    """Scores of 7 classes and boxes of 5 queries, for two pictures."""
+    return normal(2, 5, 8), normal(2, 5, 4).sigmoid()
+
+
+def stands() -> list[Targets]:
+    """What stands in the two pictures: three objects, and one."""
+    return [
+        Targets(torch.tensor([6, 0, 2]), normal(3, 4).sigmoid()),
+        Targets(torch.tensor([3]), normal(1, 4).sigmoid()),
+    ]
 
 
 # Sizes are all different, so that swapped axes cannot agree by accident. Every name here must be
@@ -175,6 +201,41 @@ PAIRS = [
     ),
     Pair(14, "seeing", "relevance", lambda: (weighed(0), weighed(3))),
     Pair(14, "seeing", "class_shares", lambda: (normal(2, 5, 5).softmax(dim=-1),)),
+]
+PAIRS += [
+    Pair(17, "boxes", "corners", lambda: (normal(2, 3, 4),)),
+    Pair(17, "boxes", "overlap", two_boxes),
+    Pair(17, "boxes", "generalized_overlap", two_boxes),
+    Pair(
+        17,
+        "boxes",
+        "average_precision",
+        lambda: ([Found(t.labels, t.boxes * 1.1, t.boxes[:, 0]) for t in stands()], stands()),
+    ),
+    Pair(17, "detection", "grid_positions", lambda: (3, 5, 12)),
+    Pair(
+        17,
+        "detection",
+        "DetectionTransformer",
+        lambda: (normal(2, 1, 32, 32),),
+        DETECTOR,
+        (7, 5, 30, 5, 44, 3),
+    ),
+    Pair(
+        17,
+        "detection",
+        "match_costs",
+        lambda: (said()[0][0], said()[1][0], stands()[0]),
+    ),
+    Pair(17, "detection", "match", lambda: (*said(), stands())),
+    Pair(17, "detection", "set_loss", lambda: (*said(), stands())),
+    Pair(
+        17,
+        "detection",
+        "detection_loss",
+        lambda: (torch.stack([said()[0]] * 3), torch.stack([said()[1]] * 3), stands()),
+    ),
+    Pair(17, "detection", "detections", said),
 ]
 # Training and pictures are tools; a chapter may write its own loop.
 FILES = [name for group in course().utils for name in group if name not in ("training", "draw")]
