@@ -10,7 +10,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -378,12 +378,8 @@ def loading(rounds: int) -> None:
         )
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", choices=SIZES, action="append", help="default: all")
-    parser.add_argument("--rounds", type=int, help="rounds of each row")
-    chosen = parser.parse_args()
+def models(sizes: Iterable[str], rounds: int | None) -> None:
+    """Print training and inference of the Vision Transformers, on one thread and on two."""
     print(
         "                                            time ours / theirs      peak memory"
         "       memory ours / theirs"
@@ -392,12 +388,26 @@ def main() -> None:
         "size      threads   step           ours      torch    HuggingFace        ours"
         "       torch    HuggingFace"
     )
-    for name in chosen.size or SIZES:
+    for name in sizes:
         for threads in (1, 2):
-            compare(name, threads, chosen.rounds or ROUNDS[name])
-    attention_memory()
-    generation(chosen.rounds or 3)
-    loading(chosen.rounds or 9)
+            compare(name, threads, rounds or ROUNDS[name])
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    tables: dict[str, Callable[[], None]] = {
+        "models": lambda: models(chosen.size or SIZES, chosen.rounds),
+        "memory": attention_memory,
+        "generation": lambda: generation(chosen.rounds or 3),
+        "loading": lambda: loading(chosen.rounds or 9),
+    }
+    parser.add_argument("--table", choices=tables, action="append", help="default: all")
+    parser.add_argument("--size", choices=SIZES, action="append", help="of models; default: all")
+    parser.add_argument("--rounds", type=int, help="rounds of each row")
+    chosen = parser.parse_args()
+    for name in chosen.table or tables:
+        tables[name]()
 
 
 if __name__ == "__main__":
