@@ -26,6 +26,8 @@ from patients.attention import (
 )
 from patients.blocks import PreNorm
 from patients.masks import ViewsMaskMultiply
+from patients.modern import Llama
+from patients.needed import BlockedAfterHeads, Needs
 from patients.pairs import Pair1, Pair3
 from patients.unknown import Noisy, Rotary, Sigmoid
 from torch import Tensor, nn
@@ -361,6 +363,28 @@ def test_heads_that_do_not_divide() -> None:
         assert "num_heads" in str(error)
     else:
         assert not report_or_error.healthy and not report_or_error.explanations
+
+
+def test_a_wrong_number_of_heads_is_told_the_right_one() -> None:
+    for make, h, told in ((Views, 8, 4), (Loops, 4, 2), (Llama, 4, 2)):
+        report = diagnose(make(24, h), told)
+        assert not report.healthy and not report.explanations
+        assert report.failing[0] == f"num_heads is {told}: with num_heads={h} it is right"
+    assert "num_heads" not in str(diagnose(Sigmoid(24, 4), 4))
+
+
+def test_a_mask_that_must_be_given_is_tried_open() -> None:
+    report = diagnose(BlockedAfterHeads(24, 4), 4)
+    assert report.healthy and "with a mask (b, 1, j) of False" in report.checked[0]
+    assert report.untried[0] == "a mask that blocks something: mask=... tries one"
+    mask = (torch.arange(5) < torch.tensor([[3], [5]]))[:, None]
+    told = diagnose(BlockedAfterHeads(24, 4), 4, mask=~mask, true_means="block")
+    assert told.healthy and not any("mask" in words for words in told.untried)
+    assert diagnose(BlockedAfterHeads(24, 4), 4, mask=mask).ids == ("mask-inverted",)
+    report = diagnose_block(Needs(24, 4), 4)
+    assert report.healthy and "a mask that blocks something" in report.untried[0]
+    assert "NoneType" in error_of(lambda: diagnose(BlockedAfterHeads(24, 4), 4, call=lambda m, x:
+                                                   m(x, x, x, None)))  # fmt: skip
 
 
 # --------------------------------------------------------------------------- unusual modules

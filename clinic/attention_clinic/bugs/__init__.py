@@ -17,6 +17,7 @@ from attention_clinic.bugs.query_norms import QUERY_NORM, QueryNorms, Scale
 from attention_clinic.bugs.rotary import EARLY, TURN, Turning
 from attention_clinic.bugs.groups import SHARE
 from attention_clinic.bugs.scores import SCALE, SCORES
+from attention_clinic.bugs.caps import CAP, Caps
 from attention_clinic.bugs.biases import BIAS
 from attention_clinic.bugs.masks import RULE, USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
@@ -34,7 +35,7 @@ from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (
     *(SIDES, TOKENS, EARLY, SPLIT, QUERY_NORM, TURN, SHARE, SCORES, SCALE),
-    *(BIAS, RULE, USE, SOFTMAX, MIX, MERGE),
+    *(CAP, BIAS, RULE, USE, SOFTMAX, MIX, MERGE),
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "POSITIONS",
     "STACK",
     "VARIANTS",
+    "Caps",
     "QueryNorms",
     "Scale",
     "Setting",

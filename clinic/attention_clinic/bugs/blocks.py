@@ -13,7 +13,7 @@ from torch import Tensor
 from attention_clinic.bugs.feeds import Feed, feed, feeds
 from attention_clinic.bugs.models import Model
 from attention_clinic.bugs.norms import RMS_FORMS, rms_norm, scaled
-from attention_clinic.bugs.scores import SCALE, other_scales
+from attention_clinic.bugs.scores import SCALE, all_scales
 from attention_clinic.engine.forms import Form, Stage, State, bug, replay, walk
 from attention_clinic.engine.readings import Reader, Reading
 
@@ -239,7 +239,7 @@ def _attentions(state: State) -> Iterator[Form]:
     begin, chosen = {**state, "mask": None}, {}
     most = int(state["reading"] is state["parts"].readings[0] and state["total"] > 0)
     if most:
-        chosen[SCALE.name] = [*SCALE.forms, *other_scales(state["setting"], False)]
+        chosen[SCALE.name] = all_scales(state)
     for mistakes in range(most + 1):
         for path, _ in walk(state["stages"], begin, mistakes, chosen):
             yield Form(path.forms, path.ids, path.detail, variants=path.variants)

@@ -24,7 +24,7 @@ from attention_clinic.bugs.blocks import (
 )
 from attention_clinic.bugs.feeds import feed, feeds
 from attention_clinic.bugs.projections import Setting
-from attention_clinic.bugs.scores import SCALE, other_scales
+from attention_clinic.bugs.scores import SCALE, all_scales
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant, walk
 from attention_clinic.engine.readings import Reader, Reading
 
@@ -258,8 +258,7 @@ def _attended(
     """Yield what an attention returns, right or with mistakes as long as any are left."""
     begins = _inside(kind, reading, read, state)
     if chosen is None:
-        scales = [*SCALE.forms, *other_scales(begins["setting"], False)] if state["left"] else None
-        chosen = {} if scales is None else {SCALE.name: scales}
+        chosen = {SCALE.name: all_scales(begins)} if state["left"] else {}
         most = min(state["left"], 1)
     else:
         most = state["left"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -38,7 +38,24 @@ def _ruled(form: Form, state: State) -> State | None:
     return {"allow": allow}
 
 
-RULE = Stage("rule", _ruled)
+def _other_samples(state: State) -> Iterator[Form]:
+    """Find the masks of other samples, where heads are laid out among them in another order."""
+    mask, (b, h) = state["mask"], state["scores"].shape[1:3]
+    if mask is None or mask.shape[0] != b or mask.shape[1] != 1 or 1 in (b, h):
+        return
+    numbers = torch.arange(b * h)
+    for said, picked in (
+        ("it repeats the whole batch: samples 0, 1, 0, 1", (numbers % b).view(b, h)),
+        ("it repeats each sample: 0, 0, 1, 1", (numbers // h).view(h, b).T),
+    ):
+
+        def run(mask: Tensor, causal: Tensor | None, picked: Tensor = picked) -> Tensor | None:
+            return both(mask[picked, 0], causal)
+
+        yield Form(run, ("mask-other-sample",), said)
+
+
+RULE = Stage("rule", _ruled, found=_other_samples)
 
 
 # A rule gets the mask that was given and the causal mask; either may be None.
@@ -96,6 +113,8 @@ bug(
     "NVIDIA/TransformerEngine#614",
     "InseeFrLab/torchTextClassifiers#92",
     "cnzzx/GeMap#1",
+    "rasbt/LLMs-from-scratch#1061",
+    "huggingface/transformers#38094",
 )
 
 
@@ -118,6 +137,18 @@ def rule_query_axis(mask: Tensor | None, causal: Tensor | None) -> Tensor | None
     return both(mask.mT, causal) if mask is not None else causal.mT if causal is not None else None
 
 
+bug(
+    "mask-other-sample",
+    "gives heads the masks of other samples: batch and heads share an axis, and the mask is "
+    "repeated in another order",
+    "where rows are b * h, write mask.repeat_interleave(num_heads, dim=0); where they are h * b, "
+    "mask.repeat(num_heads, 1, 1).",
+    "05",
+    "ArrowLuo/CLIP4Clip#22",
+    "line/lighthouse#77",
+    "lsdefine/attention-is-all-you-need-keras#28",
+    "lsdefine/attention-is-all-you-need-keras#36",
+)
 bug(
     "mask-off-by-one",
     "draws the causal mask without, or one past, the diagonal",

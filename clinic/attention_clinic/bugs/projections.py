@@ -17,6 +17,14 @@ bug(
     "yflyzhang/AnnotatedTransformer#1",
 )
 bug(
+    "projection-shared",
+    "projects queries with the layer of the keys or the values",
+    "project queries, keys and values with a layer of their own each.",
+    "02",
+    "stevezheng23/sequence_labeling_tf#81",
+    "stevezheng23/reading_comprehension_tf#284",
+)
+bug(
     "head-shared-projection",
     "splits first, then projects all heads with one (head_dim, head_dim) layer",
     "project with a (embed_dim, embed_dim) layer first, then split into heads.",
@@ -31,6 +39,8 @@ bug(
     "04",
     "Kyubyong/transformer#17",
     "stevezheng23/sequence_labeling_tf#83",
+    "dome272/VQGAN-pytorch#23",
+    "ethen8181/machine-learning#13",
 )
 
 # --------------------------------------------------------------- tokens: (r, b, n, f), f free
@@ -124,5 +134,5 @@ bug(
 
 @SPLIT.wrong("split-no-transpose")
 def split_no_transpose(t: Tensor, s: Setting) -> Tensor:
-    r, b, n, _ = t.shape
-    return t.reshape(r, b, s.num_heads, n, s.head_dim)
+    r, b, n, width = t.shape
+    return t.reshape(r, b, s.num_heads, n, width // s.num_heads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from einops import rearrange
@@ -37,12 +37,16 @@ class QueryNorms:
         q, k: their parameters.
         kind: "rms" or "layer" when their class says so, else "".
         eps: what they add, () when they do not say.
+        heard: for norms without weights, their kinds ("rms", "layer" or "length") and eps.
+        sure: whether the module says that there are norms.
     """
 
     q: Scale
     k: Scale
     kind: str
     eps: tuple[float, ...]
+    heard: tuple[tuple[str, float], ...] = ()
+    sure: bool = True
 
 
 variant(
@@ -70,12 +74,26 @@ variant(
     "13",
 )
 
+variant(
+    "cosine",
+    "compares by the angle alone: queries and keys are divided by their length",
+    "Swin V2, ViT-22B's relatives",
+    "13",
+)
+
 bug(
     "qk-norm-missing",
     "has norms of queries and keys and does not use them, or uses only one",
     "write q = self.q_norm(q) and k = self.k_norm(k) after the split into heads.",
     "13",
     "vllm-project/vllm-metal#659",
+)
+bug(
+    "qk-norm-exchanged",
+    "normalises the keys with the norm of the queries, or the reverse",
+    "write q = self.q_norm(q) and k = self.k_norm(k): each has weights of its own.",
+    "13",
+    "huggingface/diffusers#13533",
 )
 bug(
     "qk-norm-values",
@@ -119,8 +137,13 @@ QUERY_NORM = Stage(
     "query norm",
     _normed,
     found=lambda state: _plans(state) if state.get("query_norms") else (),
-    forms=[Form(None, applies=lambda state: state.get("query_norms") is None)],
+    forms=[Form(None, applies=lambda state: not _has_norms(state))],
 )
+
+
+def _has_norms(state: State) -> bool:
+    norms: QueryNorms | None = state.get("query_norms")
+    return norms is not None and norms.sure
 
 
 def over_heads(run: Run) -> Run:
@@ -155,6 +178,9 @@ def _apply(norms: QueryNorms, run: Run, eps: float, which: str = "qk") -> Plan:
 def _plans(state: State) -> Iterator[Form]:
     """Find how the module may normalise: right, in several ways, and wrong."""
     norms: QueryNorms = state.get("query_norms")
+    if norms.heard:
+        yield from _plain(norms, state)
+        return
     model, d, h = state.get("model"), state["q"].shape[-1], state["q"].shape[2]
     told = norms.q.weight if norms.q.weight is not None else norms.k.weight
     flat = told is not None and told.ndim == 1 and told.numel() != d
@@ -191,6 +217,30 @@ def _plans(state: State) -> Iterator[Form]:
             yield from _wrong(norms, eps, flat, h)
 
 
+def _by_length(t: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    return t / t.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+
+
+def _plain(norms: QueryNorms, state: State) -> Iterator[Form]:
+    """Find norms that have no weight: but for a mean that is taken away, a turn changes nothing."""
+    runs = {"rms": rms_norm, "layer": centred, "length": _by_length}
+    names = {
+        "rms": ("qk-norm",),
+        "layer": ("qk-norm", "qk-norm-layer"),
+        "length": ("cosine",),
+    }
+    for kind, eps in norms.heard[: None if state.get("total", 0) < 2 else 1]:
+        plan = _apply(norms, runs[kind], eps)
+
+        def run(state: State, plan: Plan = plan, cosine: bool = kind == "length") -> State:
+            return {**plan(state), "cosine": cosine}
+
+        whens = ("before", "after") if kind == "layer" and state.get("turning") else ("before",)
+        for when in whens:
+            after = ("qk-norm-after",) * (when == "after")
+            yield Form((run, when), variants=(*names[kind], *after))
+
+
 def _misplaced(model: Model | None, flat: bool, when: str) -> tuple[str, ...]:
     """Return the bug of a norm that stands elsewhere than in the model it is meant to be."""
     if model is None or not model.qk_norm:
@@ -204,6 +254,15 @@ def _misplaced(model: Model | None, flat: bool, when: str) -> tuple[str, ...]:
 def _wrong(norms: QueryNorms, eps: float, flat: bool, heads: int) -> Iterator[Form]:
     plain: Run = centred if norms.kind == "layer" else rms_norm
     run = over_heads(plain) if flat else plain
+    if norms.q.weight is not None and norms.k.weight is not None:
+        for q, k, said in (
+            (norms.q, norms.q, "both with that of the queries"),
+            (norms.k, norms.k, "both with that of the keys"),
+            (norms.k, norms.q, "each with that of the other"),
+        ):
+            if norms.q.weight.shape == norms.k.weight.shape:
+                plan = _apply(replace(norms, q=q, k=k), run, eps)
+                yield Form((plan, "before"), ("qk-norm-exchanged",), said)
     yield Form((lambda state: {}, "before"), ("qk-norm-missing",))
     for which, other in (("q", "keys"), ("k", "queries")):
         said = f"the {other} are not normalised"

@@ -310,7 +310,8 @@ def _wrong(turning: Turning, layout: str, width: int, base: float, state: State)
     def all_three(q: Tensor, k: Tensor, v: Tensor, place: Tensor) -> tuple:
         return tuple(turn(t, place * right) for t in (q, k, v))
 
-    yield made("rotary-values", "", all_three)
+    if state["v"].shape[-1] >= width:
+        yield made("rotary-values", "", all_three)
     for which in ("qk", "q") if turning.cut else ():
 
         def again(q: Tensor, k: Tensor, v: Tensor, place: Tensor, which: str = which) -> tuple:

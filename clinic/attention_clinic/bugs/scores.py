@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from torch import Tensor
 
 from attention_clinic.bugs.projections import Setting
-from attention_clinic.engine.forms import Form, Stage, State, bug
+from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 
 WIDTHS_SEEN = (4, 8, 16, 32, 64, 100, 128, 256, 512, 768, 1024)
 
@@ -50,12 +51,47 @@ def _scaled(form: Form, state: State) -> State:
     return {"scores": scores, "factor": factor}
 
 
-SCALE = Stage("scale", _scaled)
+variant(
+    "scale-set",
+    "multiplies the scores by the number that its configuration sets for them",
+    "Granite, Gemma 2",
+    "03",
+)
+variant(
+    "scale-in-weights",
+    "does not scale the scores: the weights of its queries start smaller instead",
+    "T5",
+    "03",
+)
 
 
-@SCALE.right
+def _set(state: State) -> Iterator[Form]:
+    """Find the factors that the configuration of the module sets."""
+    usual = state["setting"].head_dim ** -0.5
+    if state.get("unscaled"):
+        yield Form(lambda scores, s: scores, variants=("scale-in-weights",))
+    for factor in state.get("factors", ()):
+        if not math.isclose(factor, usual):
+            yield Form(lambda scores, s, by=factor: scores * by, variants=("scale-set",))
+    for by in state.get("temperatures", ()):
+        yield Form(lambda scores, s, by=by: scores * by, applies=_cosine)
+
+
+def _cosine(state: State) -> bool:
+    """Say whether the scores are cosines: then the factor is a temperature, which is free."""
+    return bool(state.get("cosine"))
+
+
+SCALE = Stage("scale", _scaled, found=_set)
+
+
 def scale(scores: Tensor, s: Setting) -> Tensor:
+    """Divide by the root of the width of one head."""
     return scores / s.head_dim**0.5
+
+
+# the cosine of two vectors does not grow with their width: what is divided so is too small
+SCALE.forms.append(Form(scale, applies=lambda state: not _cosine(state)))
 
 
 bug(
@@ -85,6 +121,7 @@ bug(
     "divide the scores by head_dim ** 0.5.",
     "03",
     "PAIR-code/tiny-transformers#71",
+    "ethen8181/machine-learning#13",
 )
 
 
@@ -123,6 +160,11 @@ bug(
     "03",
     "paul-hyun/transformer-evolution, tutorial/transformer-01.ipynb",
 )
+
+
+def all_scales(state: State, many: bool = False) -> list[Form]:
+    """Return all forms of the scale, and those of wrong factors; `many` adds fixed widths."""
+    return [*SCALE.forms, *_set(state), *other_scales(state["setting"], many)]
 
 
 def other_scales(s: Setting, many: bool) -> list[Form]:

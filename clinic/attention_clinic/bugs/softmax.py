@@ -11,10 +11,12 @@ from attention_clinic.engine.forms import Form, Stage, State, bug
 
 
 def _weighed(form: Form, state: State) -> State:
+    late = state.get("late")  # what bends scores that are masked already
+    run = form.run if late is None else lambda scores: form.run(late(scores))
     if state["allow"] is None:
-        weights = form.run(state["scores"])
+        weights = run(state["scores"])
     else:
-        weights = state["use"](state["scores"], state["allow"][None], form.run)
+        weights = state["use"](state["scores"], state["allow"][None], run)
     return {"weights": weights * state["factor"]}
 
 

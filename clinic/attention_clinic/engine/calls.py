@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.arguments import CACHES, PLACES, TABLES, Tables, place_value
+from attention_clinic.engine.openings import Opening, mask_names
 
+NOTHING = re.compile(r"mask|alibi|(^|_)bias$|past|cache")  # needed, and may be None
 LAYERS = (
     nn.TransformerEncoderLayer,
     nn.TransformerEncoder,
@@ -80,6 +82,7 @@ def standard_call(
     mask: Tensor | None,
     tables: Tables | None = None,
     beside: tuple[Any, int] | None = None,
+    opening: Opening | None = None,
 ) -> object:
     """Call a module on tokens as its signature suggests: x for all of query, key and value."""
     if isinstance(module, nn.MultiheadAttention):
@@ -95,20 +98,24 @@ def standard_call(
     arguments, named = [], {}
     where_mask = mask_argument(module)
     cache, start = beside or (None, 0)
+    opened = [] if opening is None or mask is not None else mask_names(module)
     handed = set() if tables is None else TABLES if tables.width else PLACES
     for name, parameter in inspect.signature(function).parameters.items():
         needed = parameter.default is inspect.Parameter.empty
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if name == where_mask and (mask is not None or needed):
+        if name in opened:
+            named[name] = opening.made(name, x)
+        elif name == where_mask and (mask is not None or needed):
             named[name] = mask
         elif cache is not None and name in CACHES:
             named[name] = cache
         elif name in handed and (needed or parameter.default is None):
             named[name] = tables.value(name, x.shape[1], x.dtype, start)
         elif needed:
-            value = None if "mask" in name.lower() else place_value(name, x, start)
-            value = x if value is None and "mask" not in name.lower() else value
+            empty = NOTHING.search(name.lower())
+            value = None if empty else place_value(name, x, start)
+            value = x if value is None and not empty else value
             if parameter.kind == parameter.KEYWORD_ONLY or named or value is not x:
                 named[name] = value
             else:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.openings import Opening, mask_names
+
 ASKS = re.compile(
     r"q|q_?in|que\w*|qry|x|x_?[1q]|x_in|tgt\w*|trg\w*|target\w*|dec\w*|hidden_states?|latents?"
     r"|tokens|stream|inputs?"
@@ -109,6 +111,7 @@ def crossed_call(
     context: Tensor,
     mask: Tensor | None = None,
     sides: Sides | None = None,
+    opening: Opening | None = None,
 ) -> object:
     """Call a module on tokens and a context as its signature suggests.
 
@@ -118,6 +121,7 @@ def crossed_call(
         context: tokens that are asked.
         mask: of the context, or None.
         sides: which arguments are which; None finds out.
+        opening: a mask that blocks nothing, for a module that does not run without one.
 
     Raises:
         TypeError: a module that takes no context.
@@ -137,6 +141,8 @@ def crossed_call(
     given: dict[str, Tensor | None] = dict.fromkeys(sides.asks, x)
     given |= dict.fromkeys(sides.asked, context)
     given |= dict.fromkeys(sides.empty)
+    if opening is not None and mask is None:
+        given |= {n: opening.made(n, x, context.shape[1]) for n in mask_names(module)}
     where = context_mask_argument(module)
     if where is not None and mask is not None:
         given[where] = mask

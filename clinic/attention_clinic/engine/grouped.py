@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, product
 
 import torch
 from einops import rearrange
@@ -131,6 +131,74 @@ class GroupedReader(Reader):
         return tuple(
             self.number(Rows(source, form, layout, part, 3, rows=tuple(t.flatten().tolist())))
             for part, t in enumerate((q, k, v))
+        )
+
+
+class WideValueReader(GroupedReader):
+    """All ways to read the weights where a head of values has another width than one of keys.
+
+    Args:
+        sources: the weights.
+        embed_dim: e.
+        num_heads: h.
+        keys: h times the width of a key.
+        values: h times the width of a value.
+        out_dim: width of the output.
+        needs_out: as in `Reader`.
+        context_dim: as in `Reader`.
+    """
+
+    def __init__(
+        self,
+        sources: list[Source],
+        embed_dim: int,
+        num_heads: int,
+        keys: int,
+        values: int,
+        out_dim: int,
+        needs_out: bool,
+        context_dim: int | None = None,
+    ) -> None:
+        super().__init__(sources, embed_dim, num_heads, num_heads, values, out_dim, needs_out)
+        self.c = context_dim or embed_dim
+        self.keys, self.d = keys, keys // num_heads
+
+    def _triples(
+        self, ins: dict, asked: dict
+    ) -> Iterator[tuple[tuple[int, int, int], set, tuple, int]]:
+        """Yield (q, k, v), the sources used, the ids implied and the rank."""
+        for form in ("oi", "io"):
+            made = [
+                (number, *(s.weight.shape if form == "oi" else s.weight.shape[::-1]))
+                for number, s in enumerate(self.sources)
+                if s.weight.ndim == 2 and form in s.forms
+            ]
+            queries = [number for number, o, i in made if (o, i) == (self.keys, self.e)]
+            keys = [number for number, o, i in made if (o, i) == (self.keys, self.c)]
+            values = [number for number, o, i in made if (o, i) == (self.f, self.c)]
+            for q, k, v in product(queries, keys, values):
+                if q == k:
+                    continue
+                triple = tuple(self.number(Rows(s, form, "k h d", 0, 1)) for s in (q, k, v))
+                wanted = ((q, "q"), (k, "k"), (v, "v"))
+                rank = int(form == "io") + sum(self._mismatch(s, role) for s, role in wanted)
+                yield triple, {q, k, v}, (), rank
+
+
+def wide_value_readers(
+    sources: list[Source],
+    embed_dim: int,
+    num_heads: int,
+    out_dim: int,
+    needs_out: bool,
+    context_dim: int | None,
+) -> Iterator[WideValueReader]:
+    """Yield a reader for each pair of widths, of keys and of values, that the weights allow."""
+    sizes = {size for s in sources if s.weight.ndim == 2 for size in s.weight.shape}
+    fitting = sorted(size for size in sizes if size % num_heads == 0)
+    for keys, values in permutations(fitting, 2):
+        yield WideValueReader(
+            sources, embed_dim, num_heads, keys, values, out_dim, needs_out, context_dim
         )
 
 

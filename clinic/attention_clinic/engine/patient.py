@@ -28,6 +28,7 @@ from attention_clinic.engine.calls import (
 )
 from attention_clinic.engine.crossing import Sides, crossed_call, sides_of
 from attention_clinic.engine.modes import Precision
+from attention_clinic.engine.openings import Opening
 
 HERE = str(Path(__file__).parents[1])
 WIDTHS = "embed_dim hidden_size d_model n_embd dim embed_size emb_size emb_dim model_dim width"
@@ -163,6 +164,7 @@ class Patient:
         self.original = module
         self.call = call
         self.tables: Tables | None = None  # for arguments that take cosines and sines
+        self.opening: Opening | None = None  # for masks that are needed
         self.beside: tuple[Any, int] | None = None  # a cache, and how many tokens it holds
         self.dtype = torch.float32
         self.rough: bool | None = None  # whether it computes something in single precision
@@ -260,10 +262,13 @@ class Patient:
         if context is not None:
             return self._crossed(x, mask, context)
         if self.time_first:
-            result = first_tensor(standard_call(self.module, x.transpose(0, 1), mask))
+            turned = x.transpose(0, 1)
+            result = first_tensor(standard_call(self.module, turned, mask, opening=self.opening))
             return result.transpose(0, 1)
         if self.call is None:
-            return standard_call(self.module, x, mask, self.tables, self.beside)
+            return standard_call(
+                self.module, x, mask, self.tables, self.beside, opening=self.opening
+            )
         if self.beside is not None:
             return self.call(self.module, x, self.beside[0])
         if mask is None and takes(self.call) == 2:
@@ -276,9 +281,10 @@ class Patient:
             return self.call(self.module, *given)
         if self.time_first:
             turned = x.transpose(0, 1), context.transpose(0, 1)
-            result = first_tensor(crossed_call(self.module, *turned, mask, self.sides))
+            result = crossed_call(self.module, *turned, mask, self.sides, self.opening)
+            result = first_tensor(result)
             return result.transpose(0, 1)
-        return crossed_call(self.module, x, context, mask, self.sides)
+        return crossed_call(self.module, x, context, mask, self.sides, self.opening)
 
     def complain(self, error: Exception, shape: tuple[int, ...]) -> ValueError:
         """Turn an exception inside the module into one line that names the module's own line."""

@@ -64,6 +64,7 @@ class Reading:
         out: (number of the source, orientation, layout), None when there is no such layer.
         ids: the bugs that this way to read implies.
         rank: 0 when it follows all names and orders, more the less it does.
+        detail: what it says beyond the words of its bugs.
     """
 
     q: int
@@ -72,6 +73,10 @@ class Reading:
     out: tuple[int, str, str] | None
     ids: tuple[str, ...]
     rank: int
+    detail: str = ""
+
+
+SHARED = {(0, 0, 1): "queries and keys", (0, 1, 0): "queries and values", (0, 0, 0): "all three"}
 
 
 class Reader:
@@ -255,7 +260,9 @@ class Reader:
                     extra += 2 * (forms == {"oi", "io"})
                 key = (*triple, option)
                 if key not in found or found[key].rank > extra:
-                    found[key] = Reading(*triple, option, all_ids, extra)
+                    alike = tuple(triple.index(number) for number in triple)
+                    said = f"{SHARED[alike]} have one layer" if alike in SHARED else ""
+                    found[key] = Reading(*triple, option, all_ids, extra, said)
         return sorted(found.values(), key=lambda reading: (len(reading.ids), reading.rank))
 
     def _ins(self, width: int) -> dict[tuple[str, int, bool], list[tuple[int, str]]]:
@@ -301,6 +308,9 @@ class Reader:
                         both = ("value-from-key", *ids)
                         rank = order + (0 if (a, b) == usual[:2] else 3)
                         yield (packed[a], packed[b], packed[b]), {source}, both, rank
+                        both = ("projection-shared", *ids)
+                        yield (packed[a], packed[a], packed[b]), {source}, both, rank + 1
+                        yield (packed[a], packed[b], packed[a]), {source}, both, rank + 1
             elif parts == 1:
                 for same in dict.fromkeys(form for _, form in options):
                     alike = [source for source, form in options if form == same]
@@ -324,6 +334,8 @@ class Reader:
                         rank = base + self._mismatch(q, "q") + self._mismatch(k, "k")
                         triple = (piece[q], piece[k], piece[k])
                         yield triple, {q, k}, ("value-from-key", *ids), rank
+                        if asked is ins:
+                            yield from self._shared(q, k, piece, ids, base)
                     for (pair_layout, two, _), pairs in asked.items():
                         if two != 2 or (pair_layout == "k d h") != (layout == "k d h"):
                             continue
@@ -332,6 +344,20 @@ class Reader:
                                 yield from self._with_pair(
                                     q, piece[q], source, form, pair_layout, base, ids
                                 )
+                                if asked is ins:
+                                    yield from self._pair_and_values(
+                                        q, piece[q], source, form, pair_layout, base, ids
+                                    )
+
+    def _shared(
+        self, a: int, b: int, piece: dict[int, int], ids: tuple, base: int
+    ) -> Iterator[tuple[tuple[int, int, int], set, tuple, int]]:
+        """Yield readings in which queries have the layer of keys, of values, or of both."""
+        base, ids = base + 1, ("projection-shared", *ids)
+        for used in ((a, a, b), (a, b, a), (a, a, a)):
+            first = dict(reversed(tuple(zip(used, "qkv", strict=True))))
+            rank = base + sum(self._mismatch(source, role) for source, role in first.items())
+            yield tuple(piece[source] for source in used), set(used), ids, rank
 
     def _with_pair(
         self, q: int, piece: int, source: int, form: str, layout: str, base: int, ids: tuple
@@ -342,3 +368,14 @@ class Reader:
         yield (piece, first, second), {q, source}, ids, rank
         yield (piece, second, first), {q, source}, ids, rank + 3
         yield (piece, first, first), {q, source}, ("value-from-key", *ids), rank
+
+    def _pair_and_values(
+        self, v: int, piece: int, source: int, form: str, layout: str, base: int, ids: tuple
+    ) -> Iterator[tuple[tuple[int, int, int], set, tuple, int]]:
+        """Yield readings with values on their own and queries and keys packed."""
+        said = self.sources[source].role.rstrip("?")
+        rank = base + self._mismatch(v, "v") + LAYOUTS[2].index(layout)
+        rank += 3 * (said not in ("", "qk"))
+        first, second = (self.number(Piece(source, form, layout, part, 2)) for part in (0, 1))
+        yield (first, second, piece), {v, source}, ids, rank
+        yield (second, first, piece), {v, source}, ids, rank + 3

@@ -29,6 +29,7 @@ ROLES = {
         "concat",
     },
     "kv": {"kv"},
+    "qk": {"qk"},
     "qkv": {"qkv", "in", "cattn", "querykeyvalue"},
     "kqv": {"kqv"},
 }
@@ -117,12 +118,18 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
 def _raw(tensors: dict[str, Tensor], prefix: str = "") -> list[Source]:
     """Return sources of bare tensors; a bias belongs to the weight whose name fits."""
     biases = {name: t for name, t in tensors.items() if t.ndim == 1 or "bias" in name.lower()}
+    weights = {_bare(name) for name, t in tensors.items() if t.ndim > 2}
+    for name, t in tensors.items():  # b_Q (h, d) beside W_Q (h, e, d)
+        if t.ndim == 2 and re.match(r"b(?![a-z])", name.lower()) and _bare(name) in weights:
+            biases[name] = t
     found = []
     for name, weight in tensors.items():
         if weight.ndim < 2 or name in biases or not weight.is_floating_point():
             continue
         if weight.ndim == 3 and weight.shape[0] == 1:
             weight = weight[0]
+        if weight.ndim == 4 and 1 in weight.shape[:2]:  # (1, h, e, d), or (h, 1, e, d)
+            weight = weight.squeeze(weight.shape.index(1))
         key, bias = _bare(name), None
         for other, value in biases.items():
             fits = value.numel() in weight.shape or value.ndim > 1

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.arguments import TABLES, Tables
 from attention_clinic.engine.crossing import Sides
+from attention_clinic.engine.openings import Opening, mask_names
 
 CROSS = re.compile(r"cross|enc|src|source|mem|context|ctx|inter|multihead_attn|co_?att")
 
@@ -50,6 +51,7 @@ def called(
     around: Around,
     sides: Sides | None,
     tables: Tables | None = None,
+    opening: Opening | None = None,
 ) -> object:
     """Call a block on tokens and on what stands around them, as its signature suggests."""
     context = around.context
@@ -78,6 +80,9 @@ def called(
     if tables is not None:
         named = {n for n, p in parameters.items() if p.default in (p.empty, None)}
         given |= {n: tables.value(n, x.shape[1], x.dtype) for n in named & TABLES}
+    for name in [] if opening is None else mask_names(module):
+        crossed = name == where_context and context is not None
+        given.setdefault(name, opening.made(name, x, context.shape[1] if crossed else None))
     for name, parameter in parameters.items():
         needed = parameter.default is parameter.empty and name not in given
         if needed and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

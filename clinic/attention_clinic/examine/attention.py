@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from attention_clinic.bugs import BUGS, VARIANTS, globals_read
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.modes import JoinHeads, NoDropout
+from attention_clinic.engine.openings import mask_names, openings
 from attention_clinic.engine.patient import same, undisturbed
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain, likelier
@@ -31,6 +32,8 @@ from attention_clinic.examine.verdict import (
     variants_of,
     what,
 )
+
+MOST_HEADS = 64  # that are tried when the number given explains nothing
 
 
 def diagnose(
@@ -108,7 +111,7 @@ def diagnose(
         cache=cache,
     ).checked()
     with undisturbed():
-        return with_tables(module, options, embed_dim)
+        return opened(module, options, embed_dim)
 
 
 def both_ways(subject: Subject, embed_dim: int | None) -> Report:
@@ -173,6 +176,30 @@ def with_tables(
     return min(reports, key=lambda report: (not report.explanations, len(report.ids)))
 
 
+def opened(
+    module: nn.Module | Callable[..., Any], options: Options, embed_dim: int | None
+) -> Report:
+    """Examine a module, and hand over a mask that blocks nothing where it does not run without."""
+    try:
+        return with_tables(module, options, embed_dim)
+    except ValueError:
+        free = options.mask is None and options.call is None and options.cache is None
+        if not free or not mask_names(module):
+            raise
+        best: Report | None = None
+        for opening in openings():
+            try:
+                report = with_tables(module, replace(options, opening=opening), embed_dim)
+            except ValueError:
+                continue
+            if report.healthy or report.explanations:
+                return report
+            best = report if best is None else best
+        if best is None:
+            raise
+        return best
+
+
 def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
     """Say whether the module runs, and is explained, once its heads are joined for it."""
     for axis in (1, 2):
@@ -232,7 +259,7 @@ def examined(subject: Subject) -> Report:
         said = "no weights that could be the projections of queries, keys and values"
         return Report(name, False, checked=(said,), untried=untried(subject))
     if not matches:
-        return unexplained(subject)
+        return with_other_heads(subject, unexplained(subject))
     checked = [what(subject, matches[0][1])]
     blocks_nothing = remarked = False
     if subject.mask is not None:
@@ -267,6 +294,26 @@ def examined(subject: Subject) -> Report:
         variants=(*variants_of(matches), *(VARIANTS[name] for name in subject.bias_names)),
         tolerance=subject.patient.tolerance,
     )
+
+
+def with_other_heads(subject: Subject, report: Report) -> Report:
+    """Say with which numbers of heads the module would be right."""
+    fitting = []
+    for h in range(1, min(subject.e, MOST_HEADS) + 1):
+        kept = subject.options.num_kv_heads
+        if h == subject.h or subject.e % h or (kept is not None and h % kept):
+            continue
+        other = Subject(subject.original, replace(subject.options, num_heads=h))
+        try:
+            other.find_width(subject.e, lambda *_: False)
+            fitting += [h] * bool(Explaining(other).explained(most=0))
+        except (Unreadable, ValueError):
+            continue
+    if not fitting:
+        return report
+    listed = " or ".join(map(str, fitting))
+    said = f"num_heads is {subject.h}: with num_heads={listed} it is right"
+    return replace(report, failing=(said, *report.failing))
 
 
 def ignores(subject: Subject, y: Tensor) -> bool:

@@ -32,7 +32,9 @@ class Bias:
     names: tuple[str, ...]
 
 
-def bias_of(patient: Patient, b: int, n: int, e: int, num_heads: int) -> Bias | None:
+def bias_of(
+    patient: Patient, b: int, n: int, e: int, num_heads: int, turns: bool = False
+) -> Bias | None:
     """Return what a module adds to its scores, None when that is nothing or has no name.
 
     Args:
@@ -41,6 +43,7 @@ def bias_of(patient: Patient, b: int, n: int, e: int, num_heads: int) -> Bias | 
         n: number of tokens.
         e: their width.
         num_heads: h.
+        turns: whether queries and keys are turned by their places.
     """
     found = []
     for seed in (31, 32):
@@ -61,9 +64,11 @@ def bias_of(patient: Patient, b: int, n: int, e: int, num_heads: int) -> Bias | 
     # one number for each head may be anything: a softmax does not see it
     first, second = (t - t.masked_fill(~seen, -torch.inf).flatten(1).amax(1).view(-1, 1, 1)
                      for t in (first, second))  # fmt: skip
-    if (first - second)[seen].abs().max() > ALIKE:
-        return None
-    names = names_of(first, seen, patient.module)
+    alike = bool((first - second)[seen].abs().max() <= ALIKE)
+    names = names_of(first, seen, patient.module) if alike else None
+    if not names and turns and window_of(seen):
+        # the scores of tokens that are turned depend on their places, too: what is left is who sees
+        names, first = ("window",), torch.zeros_like(first).masked_fill(~seen, -torch.inf)
     return Bias(first.to(patient.dtype), names) if names else None
 
 

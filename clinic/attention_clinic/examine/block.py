@@ -19,8 +19,9 @@ from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.readings import Reader, Reading
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.weights import Source, joined_heads, sources_of
+from attention_clinic.examine.declared import known_of
 from attention_clinic.examine.matching import UNKNOWN, Probe
-from attention_clinic.examine.modern import query_norms, turning
+from attention_clinic.examine.modern import turning
 
 
 class Block:
@@ -161,7 +162,8 @@ class Block:
         turns = turning(module, self.patient.tables, sees, model is not None)
         if turns is not None and turns.declared and not sees:
             self.extra.append("rotary-no-effect")
-        return {"turning": turns, "query_norms": query_norms(module), "model": model}
+        known = known_of(module, self.run, self.x, self.h)
+        return {**UNKNOWN, **known, "turning": turns, "model": model}
 
     def check_heads(self) -> None:
         """Raise unless the heads divide the width of a token."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attention_clinic.bugs import ATTENTION
-from attention_clinic.bugs.scores import SCALE, other_scales
-from attention_clinic.engine.grouped import grouped_readers
+from attention_clinic.bugs.scores import SCALE, all_scales
+from attention_clinic.engine.grouped import grouped_readers, wide_value_readers
 from attention_clinic.engine.readings import Reader, Reading
 from attention_clinic.engine.weights import joined_heads, sources_of
 from attention_clinic.examine.matching import Match, Probe, Search, Shell, shells_of
@@ -59,16 +59,22 @@ class Explaining:
             read = [(reader, readings) for reader in grouped if (readings := reader.readings())]
             named = [(reader, rs) for reader, rs in read if any(r.rank == 0 for r in rs)]
             found += named or read
+        if not any(r.rank == 0 and not r.ids for _, readings in found for r in readings):
+            wide = wide_value_readers(sources, e, h, out_dim, needs_out, self.subject.c)
+            found += [(reader, readings) for reader in wide if (readings := reader.readings())]
         return found
 
     def explained(self, most: int = 2) -> list[tuple[Reader, Match]]:
         """Return what explains the module without a mask, with as few mistakes as possible."""
         probe = self.subject.probe(0)
-        turning = probe.known["turning"]
-        if turning is None or turning.declared:
+        turning, norms = probe.known["turning"], probe.known["query_norms"]
+        # only the order of the tokens says that it turns, and tokens that are mixed say the same;
+        # norms without weights may be those of something else
+        unsure = {"turning"} if turning is not None and not turning.declared else set()
+        unsure |= {"query_norms"} if norms is not None and not norms.sure else set()
+        if not unsure:
             return self.explaining(probe, most)
-        # only the order of the tokens says that it turns, and tokens that are mixed say the same
-        plain = replace(probe, known={**probe.known, "turning": None})
+        plain = replace(probe, known={**probe.known, **dict.fromkeys(unsure)})
         found = self.explaining(plain, min(most, 1))
         return found if found or not most else self.explaining(probe, most)
 
@@ -162,8 +168,7 @@ class Explaining:
                 search.forms = {stage.name: [stage.reference] for stage in ATTENTION}
                 search.forms[SCALE.name] = [SCALE.reference, *search.fitted_scales()]
             elif mistakes:
-                others = other_scales(search.setting, mistakes == 1)
-                search.forms = {SCALE.name: [*SCALE.forms, *others]}
+                search.forms = {SCALE.name: all_scales(search.state(), mistakes == 1)}
             found += [(reader, match) for match in search.matches(mistakes)]
         return found
 

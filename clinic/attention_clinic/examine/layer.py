@@ -10,10 +10,14 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs import ATTENTION
 from attention_clinic.bugs.blocks import Meant, Parts
+from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.decoder import LAYER, PLACES, RIGHT, Attending
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.bugs.masks import RULE, USE, has_empty
+from attention_clinic.engine.arguments import Tables
+from attention_clinic.engine.crossing import Sides
 from attention_clinic.engine.forms import Form, Found, State, simplest, walk
+from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.weights import Source, sources_of
@@ -67,12 +71,14 @@ class Layer(Block):
         if self.time_first:
             context = None if now.context is None else now.context.transpose(0, 1)
             turned = Around(context, now.mask, now.context_mask)
-            result = called(
-                module, x.transpose(0, 1), turned, self.patient.sides, self.patient.tables
-            )
+            result = called(module, x.transpose(0, 1), turned, *self.beside())
             result = result if isinstance(result, Tensor) else result[0]
             return result.transpose(0, 1)
-        return called(module, x, now, self.patient.sides, self.patient.tables)
+        return called(module, x, now, *self.beside())
+
+    def beside(self) -> tuple[Sides | None, Tables | None, Opening | None]:
+        """What a call needs to know of the patient."""
+        return self.patient.sides, self.patient.tables, self.patient.opening
 
     def parts(self, heard: set[str]) -> Parts | str:
         """Find feed-forward, norms and both attentions; return the name of what is missing."""
@@ -233,7 +239,7 @@ class Layer(Block):
         """Return the ways with so many more mistakes, of the masks, that give the output."""
         made = {**way.state, "forms": way.path.forms}
         state = self.state(x, context, self.found_parts, silence=False)
-        state |= fixed(made, free=(RULE.name, USE.name))
+        state |= fixed(made, free=(CAP.name, RULE.name, USE.name))
         rules = {}
         for kind, rule in state["rules"].items():
             right = RULE.reference.run(masks[kind], rule["causal"])
@@ -288,7 +294,7 @@ def fixed(made: State, free: tuple[str, ...] = ()) -> State:
     ways = {}
     for kind, (reading, forms) in made["attentions"].items():
         pairs = zip(ATTENTION, forms, strict=True)
-        own = {s.name: s.forms if s.name in free else [form] for s, form in pairs}
+        own = {s.name: [form] for s, form in pairs if s.name not in free}
         ways[kind] = (reading, own)
     total = sum(len(form.mistakes(made)) for form in made["forms"])
     return {"fixed": {**ways, "feed": made["activation"]}, "total": total}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.masks import RULE, USE, same_rule
 from attention_clinic.engine.readings import Reader
 from attention_clinic.examine.mask_argument import names_what_it_blocks
@@ -76,7 +77,7 @@ def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) 
                     match.shell,
                     subject.patient.tolerance,
                     looks=None,
-                    forms=match.forms(RULE, USE),
+                    forms=match.forms(CAP, RULE, USE),
                 )
                 ways = search.matches(len(match.path.ids) + total)
                 sets.append({way.ids: way for way in ways})

@@ -17,8 +17,13 @@ from attention_clinic.engine.forms import Form, Path, Stage, State, replay, walk
 from attention_clinic.engine.grouped import GroupedReader
 from attention_clinic.engine.readings import Reader, Reading
 
-# what a stage may know: how the module turns, its norms of queries and keys, what it should be
-UNKNOWN: State = {"turning": None, "query_norms": None, "model": None, "total": 0}
+# what a stage may know: how the module turns, its norms of queries and keys, what it should be,
+# the factors and caps that it sets, the numbers that may be a temperature
+UNKNOWN: State = {
+    **{"turning": None, "query_norms": None, "model": None, "total": 0},
+    **{"factors": (), "caps": None, "temperatures": (), "cosine": False},
+    "unscaled": False,
+}
 LOOKS = 6  # numbers looked at of each output token, each a random mix of all; survivors are checked
 
 
@@ -101,9 +106,9 @@ class Match:
         return (*self.reading.ids, *self.path.ids)
 
     def forms(self, *free: Stage) -> dict[str, list[Form]]:
-        """Return the forms of the match alone, but all forms of the stages in `free`."""
+        """Return the forms of the match alone; stages in `free` keep all of theirs."""
         pairs = zip(ATTENTION, self.path.forms, strict=True)
-        return {s.name: s.forms if s in free else [form] for s, form in pairs}
+        return {s.name: [form] for s, form in pairs if s not in free}
 
 
 class Search:

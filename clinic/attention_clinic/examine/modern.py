@@ -41,10 +41,9 @@ def turning(
     return Turning(tuple(dict.fromkeys(bases)), tuple(_widths(module)), "", sees, declared)
 
 
-def _holders(module: nn.Module) -> Iterator[Any]:
-    """Yield the parts of a module and their configs."""
+def configs(module: nn.Module) -> Iterator[Any]:
+    """Yield the configurations that the parts of a module hold."""
     for part in module.modules():
-        yield part
         for name in ("config", "cfg", "args", "params"):
             held = getattr(part, name, None)
             if held is not None and not isinstance(held, Tensor | nn.Module):
@@ -54,14 +53,21 @@ def _holders(module: nn.Module) -> Iterator[Any]:
                     yield parameters
 
 
-def _named(holder: Any) -> dict[str, Any]:
+def holders(module: nn.Module) -> Iterator[Any]:
+    """Yield the parts of a module and their configurations."""
+    yield from module.modules()
+    yield from configs(module)
+
+
+def named(holder: Any) -> dict[str, Any]:
+    """Return what a part or a configuration holds, by name."""
     if isinstance(holder, dict):
         return holder
-    named: dict[str, Any] = {}
+    held: dict[str, Any] = {}
     for kind in reversed(type(holder).__mro__):
         if not kind.__module__.startswith(("torch.", "builtins")):
-            named |= vars(kind)
-    return named | getattr(holder, "__dict__", {})
+            held |= vars(kind)
+    return held | getattr(holder, "__dict__", {})
 
 
 def _declares(module: nn.Module) -> bool:
@@ -77,8 +83,8 @@ def _declares(module: nn.Module) -> bool:
 def _said_bases(module: nn.Module) -> list[float]:
     """Return what the base may be by the numbers that the module and its configs hold."""
     found = []
-    for holder in _holders(module):
-        for name, value in _named(holder).items():
+    for holder in holders(module):
+        for name, value in named(holder).items():
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if number and value > 1 and BASE_NAMES.fullmatch(name):
                 found.append(float(value))
@@ -122,11 +128,11 @@ def _base_of(name: str, value: Tensor) -> float | None:
 
 def _widths(module: nn.Module) -> Iterator[int]:
     """Yield how many numbers of a head may be turned, where fewer than all may be."""
-    for holder in _holders(module):
-        named = _named(holder)
+    for holder in holders(module):
+        held = named(holder)
         for name in WIDTH_NAMES:
-            if isinstance(named.get(name), int) and named[name] > 0:
-                yield named[name]
+            if isinstance(held.get(name), int) and held[name] > 0:
+                yield held[name]
 
 
 def query_norms(module: nn.Module) -> QueryNorms | None:
@@ -159,6 +165,9 @@ def query_norms(module: nn.Module) -> QueryNorms | None:
 def _scale(part: nn.Module) -> Scale:
     """Return the weight and the bias of a norm."""
     held = {name.rsplit(".", 1)[-1]: p for name, p in part.named_parameters()}
+    alike = [p for name, p in part.named_parameters() if name.endswith("weight")]
+    if len(alike) > 1 and len({p.shape for p in alike}) == 1:  # a norm of its own for each head
+        return Scale(torch.stack(alike), None) if set(held) == {"weight"} else Scale(None, None)
     bias = held.get("bias", held.get("beta"))
     weights = [p for p in held.values() if p is not bias and p.ndim in (1, 2)]
     return Scale(weights[0] if weights else None, bias)

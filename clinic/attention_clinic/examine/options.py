@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attention_clinic.bugs import MODELS
 from attention_clinic.engine.arguments import Tables
+from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.patient import check_positive
 
 
@@ -70,6 +71,7 @@ class Options:
     like: str | None = None
     tables: Tables | None = None
     cache: Callable[[], Any] | None = None
+    opening: Opening | None = None
 
     def checked(self) -> Options:
         """Return the options as they are.

@@ -18,9 +18,10 @@ from attention_clinic.engine.forms import State
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.biases import Bias, bias_of
+from attention_clinic.examine.declared import known_of
 from attention_clinic.examine.mask_argument import adds, allowed
-from attention_clinic.examine.matching import Probe
-from attention_clinic.examine.modern import query_norms, turning
+from attention_clinic.examine.matching import UNKNOWN, Probe
+from attention_clinic.examine.modern import turning
 from attention_clinic.examine.options import Options
 
 
@@ -59,7 +60,7 @@ class Subject:
             self.__dict__.pop(name, None)
         self.own_weights = own_weights
         self.patient = Patient("diagnose", self.original, self.call, own_weights)
-        self.patient.tables = self.options.tables
+        self.patient.tables, self.patient.opening = self.options.tables, self.options.opening
         if not self.patient.is_module and self.weights is None:
             raise ValueError(
                 "diagnose: a function must come with its weights, got weights=None. "
@@ -251,7 +252,8 @@ class Subject:
         if not self.biased:
             return None
         if (b, n) not in self.biases:
-            self.biases[b, n] = bias_of(self.patient, b, n, self.e, self.h)
+            turns = self.known["turning"] is not None
+            self.biases[b, n] = bias_of(self.patient, b, n, self.e, self.h, turns)
         found = self.biases[b, n]
         return None if found is None else found.added
 
@@ -282,18 +284,16 @@ class Subject:
     def known(self) -> State:
         """What the stages may know of the module beside its projections."""
         model = None if self.options.like is None else MODELS[self.options.like]
-        norms = query_norms(self.patient.module) if self.patient.is_module else None
         turns = turning(
             self.patient.module, self.options.tables, self.sees_order, model is not None
         )
         if turns is not None and self.options.cache is not None:
             turns = replace(turns, cut=True)
-        return {
-            "turning": turns,
-            "query_norms": norms,
-            "model": model,
-            "total": 0,
-        }
+        known: State = {"turning": turns, "model": model, "total": 0}
+        if self.patient.is_module:
+            x = self.patient.tokens(self.b, self.n, self.e, seed=33)
+            known |= known_of(self.patient.module, self.open_run, x, self.h)
+        return {**UNKNOWN, **known}
 
     @cached_property
     def sees_order(self) -> bool:

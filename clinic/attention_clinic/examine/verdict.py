@@ -26,6 +26,7 @@ def what(subject: Subject, match: Match) -> str:
         words.append(f"keys and values of a context{name} {subject.c} wide")
         every = every.replace("all tokens", "all of the context")
     every = "without the mask" if subject.mask is not None else every
+    every = every if subject.options.opening is None else subject.options.opening.words
     bias = subject.bias(subject.b, subject.n)
     hides = bias is not None and not bool(bias.isfinite().triu(1).any())
     words.append("causal" if match.causal or hides else every)
@@ -47,6 +48,8 @@ def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
     said = list(subject.patient.untried(mask=True))
     if blocks_nothing:
         said.append("a mask that blocks something: the one given leaves everything as it is")
+    if subject.options.opening is not None:
+        said.append("a mask that blocks something: mask=... tries one")
     if subject.size is None and subject.mask is None and subject.limited:
         said.append("another number of tokens, which it does not take")
     if subject.square:
@@ -96,7 +99,8 @@ def explanations_of(
     for ids, match in best.items():
         if likeliest == 0 < match.reading.rank:
             continue  # names break ties, where all of them fit
-        detail = "; ".join(filter(None, (match.path.detail, declared)))
+        said = (match.reading.detail, match.path.detail, declared)
+        detail = "; ".join(filter(None, said))
         found.append(explain([BUGS[id] for id in ids], match.difference, detail))
     return sorted(found, key=lambda explanation: len(explanation.ids))
 

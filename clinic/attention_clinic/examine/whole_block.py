@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from inspect import signature
 from itertools import product
 from typing import Any
@@ -13,6 +14,7 @@ from attention_clinic.bugs import BUGS, MODELS
 from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
+from attention_clinic.engine.openings import Opening, mask_names, openings
 from attention_clinic.engine.patient import (
     Patient,
     check_positive,
@@ -115,13 +117,12 @@ def diagnose_block(
         try:
             report = examined(patient)
         except ValueError:
-            if names:
-                report = _with_tables(block, names, num_heads, examined)
-            elif by_itself:
-                return examined(Patient("diagnose_block", block), None)
-            else:
+            free = call is None and mask is None and context_mask is None
+            handed = _handed(block, names, num_heads, examined, free)
+            if handed is None and not by_itself:
                 raise
-        if call is not None or report.healthy or names:
+            return examined(Patient("diagnose_block", block), None) if handed is None else handed
+        if call is not None or report.healthy:
             return report
         if by_itself and not report.explanations:
             report = likelier(report, examined(Patient("diagnose_block", block), None))
@@ -143,30 +144,60 @@ def diagnose_block(
         return report
 
 
+def _handed(
+    block: nn.Module,
+    names: dict[str, bool],
+    num_heads: int,
+    examined: Callable[[Patient], Report],
+    free: bool,
+) -> Report | None:
+    """Examine a block that does not run on tokens alone, None when nothing helps it.
+
+    Args:
+        block: what `diagnose_block` was given.
+        names: the arguments that take cosines and sines.
+        num_heads: h.
+        examined: examines a copy of it.
+        free: whether masks that block nothing may be handed over.
+    """
+    best: Report | None = None
+    for opening in (None, *(openings() if free and mask_names(block) else ())):
+        if opening is None and not names:
+            continue
+        report = _with_tables(block, names, num_heads, examined, opening)
+        if report is None:
+            continue
+        if opening is not None:
+            said = ("a mask that blocks something: mask=... tries one", *report.untried)
+            report = replace(report, untried=said, checked=(*report.checked, opening.words))
+        if report.healthy or report.explanations:
+            return report
+        best = report if best is None else best
+    return best
+
+
 def _with_tables(
     block: nn.Module,
     names: dict[str, bool],
     num_heads: int,
     examined: Callable[[Patient], Report],
-) -> Report:
-    """Examine a block that does not run without cosines and sines, as `diagnose` does."""
-    patient = Patient("diagnose_block", block)
+    opening: Opening | None,
+) -> Report | None:
+    """Examine a block with a mask, and with cosines and sines, as `diagnose` does."""
+    widths = head_widths(block, num_heads)
     reports: list[Report] = []
-    failed: ValueError | None = None
-    for tables in tables_for(names, head_widths(patient.module, num_heads)):
+    for tables in tables_for(names, widths) if names else (None,):
         patient = Patient("diagnose_block", block)
-        patient.tables = tables
+        patient.tables, patient.opening = tables, opening
         try:
             reports.append(examined(patient))
-        except ValueError as error:
-            failed = failed or error
+        except ValueError:
             continue
         if reports[-1].healthy or reports[-1].explanations:
             break
-    if not reports:
-        assert failed is not None, "there is a way to hand tables over"
-        raise failed
-    return min(reports, key=lambda report: (not report.healthy, not report.explanations))
+    return min(
+        reports, key=lambda report: (not report.healthy, not report.explanations), default=None
+    )
 
 
 def _first_run(

@@ -325,6 +325,27 @@ class LoopsUnjoined(Loops):
 # ----------------------------------------------------------------------------------- projections
 
 
+@attention("projection-shared")
+class ViewsKeysFromQueries(Views):
+    def heads(self, x):
+        q, _, v = super().heads(x)
+        return q, q, v
+
+
+@attention("projection-shared")
+class LoopsQueriesFromValues(Loops):
+    def projected(self, tokens):
+        _, k, v = super().projected(tokens)
+        return v, k, v
+
+
+@attention("projection-shared", sizes=SIZES[:3])
+class LoopsAllFromOne(Loops):
+    def projected(self, tokens):
+        q, _, _ = super().projected(tokens)
+        return q, q, q
+
+
 @attention("value-from-key")
 class ViewsValueFromKey(Views):
     def heads(self, x):

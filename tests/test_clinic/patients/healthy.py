@@ -215,6 +215,110 @@ class WiderInside(nn.Module):
 
 
 @attention()
+class QueriesAndKeysPacked(nn.Module):
+    """TNT, EfficientFormer: qk together, v apart."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.qk, self.v, self.proj = (
+            nn.Linear(e, 2 * e, bias=False),
+            nn.Linear(e, e),
+            nn.Linear(e, e),
+        )
+
+    def forward(self, x):
+        q, k = rearrange(self.qk(x), "b n (k h d) -> k b h n d", k=2, h=self.h)
+        v = rearrange(self.v(x), "b n (h d) -> b h n d", h=self.h)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+@attention()
+class WiderValues(nn.Module):
+    """Values two numbers wider than keys: d_k and d_v, as in many a first Transformer."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.d_k, self.d_v = h, e // h, e // h + 2
+        self.w_qs, self.w_ks = (nn.Linear(e, h * self.d_k, bias=False) for _ in range(2))
+        self.w_vs, self.fc = nn.Linear(e, h * self.d_v, bias=False), nn.Linear(h * self.d_v, e)
+
+    def factor(self):
+        return self.d_k**-0.5
+
+    def joined(self, mixed):
+        return mixed.transpose(1, 2).flatten(2)
+
+    def forward(self, q, k, v, mask=None):
+        b = len(q)
+        q, k, v = (
+            layer(t).view(b, t.shape[1], self.h, width).transpose(1, 2)
+            for layer, t, width in (
+                (self.w_qs, q, self.d_k),
+                (self.w_ks, k, self.d_k),
+                (self.w_vs, v, self.d_v),
+            )
+        )
+        weights = (q @ k.transpose(2, 3) * self.factor()).softmax(-1)
+        return self.fc(self.joined(weights @ v)), weights
+
+
+attention(context=True, sizes=SIZES[:2])(type("WiderValuesCrossed", (WiderValues,), {}))
+
+
+@attention("scale-other", sizes=SIZES[:2])
+class WiderValuesScaledByThem(WiderValues):
+    """Divided by the root of the values' width."""
+
+    def factor(self):
+        return self.d_v**-0.5
+
+
+@attention("merge-no-transpose", sizes=SIZES[:2])
+class WiderValuesMerged(WiderValues):
+    def joined(self, mixed):
+        return mixed.reshape(mixed.shape[0], mixed.shape[2], -1)
+
+
+@attention()
+class WeightsAndBiasesByHead(nn.Module):
+    """TransformerLens: an axis for the heads everywhere, (h, d) biases too."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        d = e // h
+        self.W_Q, self.W_K, self.W_V = (nn.Parameter(torch.randn(h, e, d)) for _ in range(3))
+        self.b_Q, self.b_K, self.b_V = (nn.Parameter(torch.zeros(h, d)) for _ in range(3))
+        self.W_O, self.b_O = nn.Parameter(torch.randn(h, d, e)), nn.Parameter(torch.zeros(e))
+
+    def forward(self, x):
+        q, k, v = (
+            einsum(x, w, "b n e, h e d -> b n h d") + bias
+            for w, bias in ((self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V))
+        )
+        scores = einsum(q, k, "b i h d, b j h d -> b h i j") * q.shape[-1] ** -0.5
+        mixed = einsum(scores.softmax(-1), v, "b h i j, b j h d -> b i h d")
+        return einsum(mixed, self.W_O, "b i h d, h d e -> b i e") + self.b_O
+
+
+@attention(sizes=SIZES[:3])
+class WeightsWithAnAxisOfOne(nn.Module):
+    """(h, 1, e, d), so that a batch fits beside."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        d = e // h
+        self.wq, self.wk, self.wv = (nn.Parameter(torch.randn(h, 1, e, d)) for _ in range(3))
+        self.out = nn.Linear(e, e)
+
+    def forward(self, x):
+        q, k, v = (x @ w for w in (self.wq, self.wk, self.wv))  # (h, b, n, d)
+        weights = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
+        return self.out(rearrange(weights @ v, "h b n d -> b n (h d)"))
+
+
+@attention()
 class SeveralTensors(Views):
     """Returns weights too; scales both sides by the fourth root."""
 

@@ -152,6 +152,32 @@ class LoopsMaskHalf(Loops):
         )
 
 
+SEVERAL = ((24, 4), (64, 8), (15, 3), (30, 10))
+
+
+@attention("mask-other-sample", mask=padding, sizes=SEVERAL)
+class ViewsOtherSample(Views):
+    """Rows are b * h, and the whole batch of masks is repeated."""
+
+    def weigh(self, scores, mask):
+        if mask is None:
+            return scores.softmax(-1)
+        flat = scores.flatten(0, 1).masked_fill(~mask[:, 0].repeat(self.h, 1, 1), -math.inf)
+        return flat.softmax(-1).view_as(scores)
+
+
+@attention("mask-other-sample", mask=ragged, sizes=SEVERAL[:2])
+class LoopsOtherSample(Loops):
+    """Rows are h * b, and each mask is repeated where it stands."""
+
+    def block(self, scores, allow, head):
+        if allow is None:
+            return scores
+        rows = self.flat(allow).repeat_interleave(self.num_heads, dim=0)
+        mine = rows[head * len(scores) : (head + 1) * len(scores)]
+        return scores.masked_fill(~mine, -math.inf)
+
+
 class Causal(Views):
     """Draws its own mask."""
 

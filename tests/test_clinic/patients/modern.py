@@ -549,6 +549,18 @@ class MetaForgotKeys(MetaNormed):
         return self.turn(self.norm_q(xq), turns), self.turn(xk, turns), xv
 
 
+@modern("qk-norm-exchanged")
+class LlamaNormsKeysWithQueries(LlamaNormed):
+    def normalised(self, q, k, v):
+        return self.q_norm(q), self.q_norm(k), v
+
+
+@modern("qk-norm-exchanged")
+class MetaNormsExchanged(MetaNormed):
+    def prepared(self, xq, xk, xv, turns):
+        return self.turn(self.norm_k(xq), turns), self.turn(self.norm_q(xk), turns), xv
+
+
 @modern("qk-norm-values")
 class LlamaNormsValues(LlamaNormed):
     def normalised(self, q, k, v):

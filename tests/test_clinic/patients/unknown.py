@@ -71,19 +71,6 @@ class NearlyRight(Views):
 
 
 @unknown
-class Capped(Llama):
-    """Gemma 2: scores are bent before the softmax."""
-
-    def forward(self, x, mask=None):
-        b, n, _ = x.shape
-        q, k, v = (t.view(b, n, -1, self.d).transpose(1, 2) for t in self.project(x))
-        q, k, v = self.prepared(q, k, v)
-        scores = torch.tanh(q @ self.repeated(k).mT * self.d**-0.5)
-        mixed = scores.softmax(dim=-1) @ self.repeated(v)
-        return self.o_proj(mixed.transpose(1, 2).reshape(b, n, -1))
-
-
-@unknown
 class SharpRotary(Llama):
     """No rotation: both halves get the same sign."""
 

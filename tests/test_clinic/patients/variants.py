@@ -173,7 +173,7 @@ def _t5(e, h):
     return T5Attention(config, has_relative_attention_bias=True)
 
 
-variant("relative-bias")(_t5)
+variant("scale-in-weights", "relative-bias")(_t5)
 
 
 # ------------------------------------------------------------------- what only looks like one

@@ -1,0 +1,72 @@
+"""What a module is heard to do while it runs: norms without weights, and how far scores go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from attention_clinic.engine.modes import Scores
+
+EPS = (1e-6, 1e-5, 1e-8, 0.0)
+FAR, FURTHER = 1e6, 1e7  # tokens so long that a cap is reached
+
+
+class Heard(TorchFunctionMode):
+    """Write down which norms are computed without a weight, and whether anything is bent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms: list[tuple[str, float]] = []
+        self.bends = False
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in ("rms_norm", "layer_norm"):
+            given = dict(zip(("input", "shape", "weight"), args, strict=False)) | kwargs
+            last = args[-1] if args and isinstance(args[-1], float) else None
+            eps = kwargs.get("eps", last)
+            eps = eps if isinstance(eps, float) else 0.0 if name == "rms_norm" else 1e-5
+            if given.get("weight") is None:
+                self.norms.append(("rms" if name == "rms_norm" else "layer", eps))
+        elif name in ("normalize", "norm", "vector_norm", "linalg_vector_norm"):
+            self.norms.append(("length", 0.0))
+        elif name in ("rsqrt", "rsqrt_"):
+            self.norms += [("rms", eps) for eps in EPS]
+        self.bends |= name in ("tanh", "tanh_")
+        return func(*args, **kwargs)
+
+
+def heard(run: Callable[[Tensor], Tensor], x: Tensor) -> tuple[tuple[tuple[str, float], ...], bool]:
+    """Return the norms without weights, and whether anything is bent by a tanh.
+
+    Args:
+        run: calls the module on tokens.
+        x: tokens.
+    """
+    with Heard() as found:
+        run(x)
+    return tuple(dict.fromkeys(found.norms)), found.bends
+
+
+def reached(run: Callable[[Tensor], Tensor], x: Tensor) -> float | None:
+    """Return the score that none exceeds, however long the tokens are; None when there is none."""
+    tops = []
+    for far in (FAR, FURTHER):
+        with Scores() as scores:
+            run(far * x)
+        tops.append([float(t.max()) for t in scores.heard if bool(t.isfinite().any())])
+    if not tops[0] or len(tops[0]) != len(tops[1]):
+        return None
+    first, second = tops[0][0], tops[1][0]
+    near = abs(first - second) <= 1e-6 * abs(first)
+    return first if near and 0 < first < FAR else None

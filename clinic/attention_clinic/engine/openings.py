@@ -1,0 +1,68 @@
+"""Masks that block nothing, for modules that do not run without a mask."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+SHAPES = ("b 1 1 j", "b 1 j", "b i j", "i j", "b 1 i j", "b j")
+VALUES: tuple[bool | float, ...] = (False, True, 1.0, 0.0)
+FACTORS = re.compile(r"non_?pad")  # a mask that the result is multiplied by, (b, n, 1)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """One mask that may block nothing.
+
+    Args:
+        shape: by the letters b (samples), i (tokens that ask), j (tokens that are asked) and 1.
+        value: what it is filled with.
+    """
+
+    shape: str
+    value: bool | float
+
+    def made(self, name: str, x: Tensor, keys: int | None = None) -> Tensor:
+        """Return the mask for an argument of this name.
+
+        Args:
+            name: of the argument.
+            x: tokens (b, n, e) that the module is called with.
+            keys: number of tokens of a context; None when the tokens themselves are asked.
+        """
+        b, n = x.shape[:2]
+        if FACTORS.search(name):
+            return x.new_ones(b, n, 1)
+        sizes = {"b": b, "i": n, "j": n if keys is None else keys, "1": 1}
+        dtype = torch.bool if isinstance(self.value, bool) else x.dtype
+        return torch.full([sizes[letter] for letter in self.shape.split()], self.value, dtype=dtype)
+
+    @property
+    def words(self) -> str:
+        """What it is, for a report."""
+        return f"with a mask ({', '.join(self.shape.split())}) of {self.value}"
+
+
+def mask_names(module: nn.Module | Callable[..., Any]) -> list[str]:
+    """Return the arguments that a mask may be needed for: those without a default first."""
+    function = module.forward if isinstance(module, nn.Module) else module
+    names = {
+        name: parameter.default is inspect.Parameter.empty
+        for name, parameter in inspect.signature(function).parameters.items()
+        if "mask" in name.lower() and parameter.default in (inspect.Parameter.empty, None)
+    }
+    needed = [name for name, required in names.items() if required or FACTORS.search(name)]
+    return needed or list(names)[:1]
+
+
+def openings() -> Iterator[Opening]:
+    """Yield the masks to try, the usual ones first."""
+    for value in VALUES:
+        for shape in SHAPES:
+            yield Opening(shape, value)

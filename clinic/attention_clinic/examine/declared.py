@@ -1,0 +1,117 @@
+"""What a module says of its scores by its numbers: factors, caps, temperatures."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from attention_clinic.bugs import Caps, QueryNorms, Scale
+from attention_clinic.engine.heard import heard, reached
+from attention_clinic.examine.modern import configs, holders, named, query_norms
+
+FACTORS = ("attention_multiplier", "softmax_scale")
+CAP_NAMES = re.compile(r"(attn|attention)_?(logits?_?)?(soft_?)?cap(ping)?(_value)?")
+OWN_CAP_NAMES = re.compile(r"(logits?_?)?soft_?cap(ping)?|logit_?cap")
+TEMPERATURES = re.compile(r"scale|temperature|tau|gain")
+UNSCALED = ("relative_attention_num_buckets",)  # T5 and its relatives
+HOTTEST = math.log(100.0)
+
+
+def factors(module: nn.Module) -> tuple[float, ...]:
+    """Return the factors of the scores that the configuration of a module sets."""
+    found = []
+    for holder in configs(module):
+        held = named(holder)
+        found += [float(held[name]) for name in FACTORS if _number(held.get(name))]
+        width = held.get("query_pre_attn_scalar")
+        found += [float(width) ** -0.5] if _number(width) and width > 0 else []
+    return tuple(dict.fromkeys(found))
+
+
+def caps(module: nn.Module) -> Caps | None:
+    """Return the soft caps that a module and its configuration hold."""
+    said = [
+        float(value)
+        for holder in configs(module)
+        for name, value in named(holder).items()
+        if CAP_NAMES.fullmatch(name) and _number(value) and value > 0
+    ]
+    own = [
+        float(value)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if (CAP_NAMES.fullmatch(name) or OWN_CAP_NAMES.fullmatch(name))
+        and _number(value)
+        and value > 0
+    ]
+    found = tuple(dict.fromkeys([*said, *own]))
+    return Caps(found, bool(said)) if found else None
+
+
+def temperatures(module: nn.Module, num_heads: int) -> Iterator[float | Tensor]:
+    """Yield what cosines may be multiplied by: the module's own numbers, one or one for each head.
+
+    Args:
+        module: the copy.
+        num_heads: h.
+    """
+    yield 1.0
+    for holder in holders(module):
+        for name, value in named(holder).items():
+            if TEMPERATURES.search(name) and _number(value) and value > 0:
+                yield float(value)
+    for part in module.modules():
+        held = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+        for name, value in held:
+            if not TEMPERATURES.search(name) or value.numel() not in (1, num_heads):
+                continue
+            by_head = value.reshape(-1, 1, 1)
+            yield by_head
+            yield by_head.exp()
+            yield by_head.clamp(max=HOTTEST).exp()
+            yield 1 / by_head
+
+
+def is_unscaled(module: nn.Module) -> bool:
+    """Say whether a module is of a kind whose queries start smaller, and are not scaled."""
+    return any(name in named(holder) for holder in holders(module) for name in UNSCALED)
+
+
+def known_of(
+    module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor, num_heads: int
+) -> dict[str, Any]:
+    """Return what is known of norms, factors and caps before any form is tried.
+
+    Args:
+        module: the copy.
+        run: calls it on tokens.
+        x: tokens that it takes.
+        num_heads: h.
+    """
+    norms, capped = query_norms(module), caps(module)
+    without, bends = heard(run, x)
+    if norms is None and without:
+        nothing = Scale(None, None)
+        norms = QueryNorms(nothing, nothing, "", (), heard=without, sure=False)
+    elif norms is not None and norms.q.weight is norms.k.weight is None and without:
+        norms = replace(norms, heard=without)
+    if bends:
+        top = reached(run, x)
+        more = (*(capped.values if capped else ()), *(() if top is None else (top,)))
+        capped = Caps(tuple(dict.fromkeys(more)), capped is not None and capped.said)
+    return {
+        "query_norms": norms,
+        "factors": factors(module),
+        "caps": capped,
+        "unscaled": is_unscaled(module),
+        "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
+    }
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
