@@ -18,6 +18,7 @@ from attention_clinic.bugs.rotary import EARLY, TURN, Turning
 from attention_clinic.bugs.groups import SHARE
 from attention_clinic.bugs.scores import SCALE, SCORES
 from attention_clinic.bugs.caps import CAP, Caps
+from attention_clinic.bugs.relatives import LINEAR, TALK_AFTER, TALK_BEFORE, Mixer
 from attention_clinic.bugs.biases import BIAS
 from attention_clinic.bugs.masks import RULE, USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
@@ -34,8 +35,8 @@ from attention_clinic.bugs.loading import LOADING
 from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (
-    *(SIDES, TOKENS, EARLY, SPLIT, QUERY_NORM, TURN, SHARE, SCORES, SCALE),
-    *(CAP, BIAS, RULE, USE, SOFTMAX, MIX, MERGE),
+    *(SIDES, TOKENS, EARLY, SPLIT, QUERY_NORM, TURN, SHARE, LINEAR, SCORES, SCALE),
+    *(CAP, TALK_BEFORE, BIAS, RULE, USE, SOFTMAX, TALK_AFTER, MIX, MERGE),
 )
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "STACK",
     "VARIANTS",
     "Caps",
+    "Mixer",
     "QueryNorms",
     "Scale",
     "Setting",

@@ -5,12 +5,15 @@ from __future__ import annotations
 from einops import rearrange
 from torch import Tensor
 
+from attention_clinic.bugs.relatives import sinks
 from attention_clinic.engine.forms import Form, Stage, State, bug
 
 # -------------------------------------------------- softmax: scores (r, b, h, i, j)
 
 
 def _weighed(form: Form, state: State) -> State:
+    if state.get("linear") is not None:
+        return {"weights": state["linear"]}
     late = state.get("late")  # what bends scores that are masked already
     run = form.run if late is None else lambda scores: form.run(late(scores))
     if state["allow"] is None:
@@ -20,7 +23,7 @@ def _weighed(form: Form, state: State) -> State:
     return {"weights": weights * state["factor"]}
 
 
-SOFTMAX = Stage("softmax", _weighed)
+SOFTMAX = Stage("softmax", _weighed, found=sinks)
 
 
 @SOFTMAX.right

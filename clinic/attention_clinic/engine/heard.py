@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -15,12 +17,13 @@ FAR, FURTHER = 1e6, 1e7  # tokens so long that a cap is reached
 
 
 class Heard(TorchFunctionMode):
-    """Write down which norms are computed without a weight, and whether anything is bent."""
+    """Write down norms without a weight, what is bent, and what a softmax is taken of."""
 
     def __init__(self) -> None:
         super().__init__()
         self.norms: list[tuple[str, float]] = []
         self.bends = False
+        self.weighed: list[torch.Size] = []  # what a softmax gets
 
     def __torch_function__(
         self,
@@ -43,11 +46,16 @@ class Heard(TorchFunctionMode):
         elif name in ("rsqrt", "rsqrt_"):
             self.norms += [("rms", eps) for eps in EPS]
         self.bends |= name in ("tanh", "tanh_")
+        if func is F.scaled_dot_product_attention:
+            q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
+            self.weighed.append(torch.Size((*q.shape[:-1], k.shape[-2])))
+        elif name == "softmax" and args:
+            self.weighed.append(args[0].shape)
         return func(*args, **kwargs)
 
 
-def heard(run: Callable[[Tensor], Tensor], x: Tensor) -> tuple[tuple[tuple[str, float], ...], bool]:
-    """Return the norms without weights, and whether anything is bent by a tanh.
+def heard(run: Callable[[Tensor], Tensor], x: Tensor) -> Heard:
+    """Call a module once and return what was heard.
 
     Args:
         run: calls the module on tokens.
@@ -55,7 +63,7 @@ def heard(run: Callable[[Tensor], Tensor], x: Tensor) -> tuple[tuple[tuple[str, 
     """
     with Heard() as found:
         run(x)
-    return tuple(dict.fromkeys(found.norms)), found.bends
+    return found
 
 
 def reached(run: Callable[[Tensor], Tensor], x: Tensor) -> float | None:

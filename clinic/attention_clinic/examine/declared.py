@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attention_clinic.bugs import Caps, QueryNorms, Scale
+from attention_clinic.bugs import Caps, Mixer, QueryNorms, Scale
 from attention_clinic.engine.heard import heard, reached
 from attention_clinic.examine.modern import configs, holders, named, query_norms
 
@@ -82,6 +82,25 @@ def is_unscaled(module: nn.Module) -> bool:
     return any(name in named(holder) for holder in holders(module) for name in UNSCALED)
 
 
+def mixers(module: nn.Module, num_heads: int) -> Iterator[Mixer]:
+    """Yield the layers of a module that may mix its heads, in both directions."""
+    for part in module.modules():
+        bias = getattr(part, "bias", None)
+        bias = bias if isinstance(bias, Tensor) and bias.shape == (num_heads,) else None
+        for _, weight in part.named_parameters(recurse=False):
+            flat = weight.squeeze()
+            if num_heads > 1 and flat.shape == (num_heads, num_heads):
+                yield Mixer(flat, bias)
+                yield Mixer(flat.T, bias)
+
+
+def sinks(module: nn.Module, num_heads: int) -> Iterator[Tensor]:
+    """Yield the numbers, one for each head, that may be sinks."""
+    for name, parameter in module.named_parameters():
+        if "sink" in name.lower() and parameter.numel() == num_heads:
+            yield parameter.flatten()
+
+
 def known_of(
     module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor, num_heads: int
 ) -> dict[str, Any]:
@@ -94,13 +113,14 @@ def known_of(
         num_heads: h.
     """
     norms, capped = query_norms(module), caps(module)
-    without, bends = heard(run, x)
+    sounds = heard(run, x)
+    without, n = tuple(dict.fromkeys(sounds.norms)), x.shape[1]
     if norms is None and without:
         nothing = Scale(None, None)
         norms = QueryNorms(nothing, nothing, "", (), heard=without, sure=False)
     elif norms is not None and norms.q.weight is norms.k.weight is None and without:
         norms = replace(norms, heard=without)
-    if bends:
+    if sounds.bends:
         top = reached(run, x)
         more = (*(capped.values if capped else ()), *(() if top is None else (top,)))
         capped = Caps(tuple(dict.fromkeys(more)), capped is not None and capped.said)
@@ -109,6 +129,9 @@ def known_of(
         "factors": factors(module),
         "caps": capped,
         "unscaled": is_unscaled(module),
+        "mixers": tuple(mixers(module, num_heads)),
+        "sinks": tuple(sinks(module, num_heads)),
+        "is_linear": all(len(shape) < 2 or shape[-2:] != (n, n) for shape in sounds.weighed),
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
     }
 

@@ -18,11 +18,11 @@ from attention_clinic.engine.grouped import GroupedReader
 from attention_clinic.engine.readings import Reader, Reading
 
 # what a stage may know: how the module turns, its norms of queries and keys, what it should be,
-# the factors and caps that it sets, the numbers that may be a temperature
+# the factors and caps that it sets, the numbers that may be a temperature, layers that mix heads
 UNKNOWN: State = {
     **{"turning": None, "query_norms": None, "model": None, "total": 0},
     **{"factors": (), "caps": None, "temperatures": (), "cosine": False},
-    "unscaled": False,
+    **{"unscaled": False, "mixers": (), "sinks": (), "is_linear": False},
 }
 LOOKS = 6  # numbers looked at of each output token, each a random mix of all; survivors are checked
 

@@ -108,7 +108,7 @@ def explanations_of(
 def variants_of(matches: Iterable[tuple[Reader, Match]]) -> tuple[Variant, ...]:
     """Return the variants of the plainest match."""
     names = min((match.path.variants for _, match in matches), key=len)
-    return tuple(VARIANTS[name] for name in names)
+    return tuple(VARIANTS[name] for name in dict.fromkeys(names))
 
 
 def remarks_of(

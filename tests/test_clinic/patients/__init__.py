@@ -20,6 +20,7 @@ from patients import (  # noqa: F401, each adds its patients
     needed,
     pairs,
     positions,
+    relatives,
     strangers,
     variants,
 )

@@ -1,0 +1,122 @@
+"""Relatives of the attention of 2017: heads that talk, sinks, attention that is linear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attention_clinic.engine.forms import Form, Stage, State, variant
+
+
+@dataclass(frozen=True)
+class Mixer:
+    """A layer that mixes heads.
+
+    Args:
+        weight: (h, h), from the second axis to the first.
+        bias: (h,), or None.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def run(self, t: Tensor) -> Tensor:
+        """Mix the heads of scores or weights, (r, b, h, i, j)."""
+        mixed = torch.einsum("rbhij,gh->rbgij", t, self.weight)
+        return mixed if self.bias is None else mixed + self.bias[:, None, None]
+
+
+variant(
+    "talking-heads",
+    "mixes the scores, or the weights, of its heads with each other",
+    "CaiT, talking-heads attention",
+    "04",
+)
+variant(
+    "attention-sink",
+    "gives each softmax one more key, without a value: what nobody shall get goes there",
+    "gpt-oss, StreamingLLM",
+    "16",
+)
+variant(
+    "linear-attention",
+    "multiplies keys with values first: weights are products of what queries and keys are made "
+    "into one by one, without a softmax over the keys",
+    "linear Transformers, Efficient Attention",
+    "16",
+)
+
+# ----------------------- talking heads: scores (r, b, h, i, j) before, weights after the softmax
+
+
+def _talking(name: str) -> Stage:
+    def apply(form: Form, state: State) -> State:
+        return {} if form.run is None else {name: form.run(state[name])}
+
+    def found(state: State) -> Iterator[Form]:
+        for mixer in state.get("mixers", ()):
+            yield Form(mixer.run, variants=("talking-heads",))
+
+    return Stage(f"heads that mix {name}", apply, found, [Form(None)])
+
+
+TALK_BEFORE, TALK_AFTER = _talking("scores"), _talking("weights")
+
+# ----------------------------------------------------------- sinks: a softmax with one more column
+
+
+def sinking(sink: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the softmax that has a sink in each head.
+
+    Args:
+        sink: one number for each head, (h,).
+    """
+
+    def run(scores: Tensor) -> Tensor:
+        column = sink.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
+
+    return run
+
+
+def sinks(state: State) -> Iterator[Form]:
+    """Find the sinks that the module holds."""
+    for sink in state.get("sinks", ()):
+        yield Form(sinking(sink), variants=("attention-sink",))
+
+
+# ----- linear: q, k (r, b, h, n, d) -> weights (r, b, h, i, j), in the place of scale and softmax
+
+SMALL = (0.0, 1e-6, 1e-15, 1e-8, 1e-5)
+
+
+def _linear(state: State) -> Iterator[Form]:
+    if not state.get("is_linear") or state.get("total", 0) > 1:
+        return
+    width = state["q"].shape[-1]
+    for factor in (1.0, width**-0.5):
+
+        def softmaxes(q: Tensor, k: Tensor, by: float = factor) -> Tensor:
+            return by * q.softmax(dim=-1) @ k.softmax(dim=-2).mT
+
+        yield Form(softmaxes, variants=("linear-attention",))
+    for bent in (lambda t: F.elu(t) + 1, torch.relu):
+        for eps in SMALL:
+
+            def ratios(q: Tensor, k: Tensor, bent: Callable = bent, eps: float = eps) -> Tensor:
+                q, k = bent(q), bent(k)
+                return (q @ k.mT) / ((q * k.sum(-2, keepdim=True)).sum(-1, keepdim=True) + eps)
+
+            yield Form(ratios, variants=("linear-attention",))
+
+
+def _weighed(form: Form, state: State) -> State:
+    made = None if form.run is None else form.run(state["q"], state["k"])
+    return {"linear": made}
+
+
+LINEAR = Stage("linear", _weighed, _linear, [Form(None)])

@@ -1,0 +1,153 @@
+"""Relatives of attention: heads that talk, sinks, linear attention; and mistakes beside them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange
+from torch import Tensor, nn
+
+from patients.attention import Loops, Views, ViewsMerge, ViewsScaledByEmbed
+from patients.declared import Scored
+from patients.unknown import unknown
+from patients.variants import variant
+
+TWO = ((24, 4), (15, 3))
+
+
+@variant("talking-heads", sizes=TWO)
+class TalksTwice(Views):
+    """CaiT: a layer over the heads before the softmax, one after it."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.proj_l, self.proj_w = nn.Linear(h, h), nn.Linear(h, h)
+
+    def weigh(self, scores, mask):
+        scores = self.proj_l(scores.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        weights = super().weigh(scores, mask)
+        return self.proj_w(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+@variant("talking-heads", sizes=TWO)
+class TalksBefore(Views):
+    """A convolution one wide over the heads, and a mask after it."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.pre_softmax = nn.Conv2d(h, h, 1, bias=False)
+
+    def weigh(self, scores, mask):
+        return super().weigh(self.pre_softmax(scores), mask)
+
+
+@variant("talking-heads", sizes=TWO)
+class TalksAfter(Views):
+    """A bare matrix, multiplied from the other side."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.reattend = nn.Parameter(torch.randn(h, h))
+
+    def weigh(self, scores, mask):
+        return einsum(super().weigh(scores, mask), self.reattend, "b h i j, h g -> b g i j")
+
+
+@variant("talking-heads", ids=("scale-embed",), sizes=TWO[:1])
+class TalksScaledByEmbed(TalksBefore, ViewsScaledByEmbed):
+    pass
+
+
+@variant("rotary-halves", "grouped-queries", "attention-sink", sizes=((24, 4), (36, 6)))
+class Sinks(Scored):
+    """gpt-oss: one more column, thrown away after the softmax."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.sinks = nn.Parameter(torch.empty(h))
+
+    def weigh(self, q, k):
+        scores = q @ k.mT * self.factor()
+        column = self.sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
+
+
+@variant("attention-sink", sizes=TWO)
+class SinksByHand(Loops):
+    """One more term in the sum that the exponentials are divided by; the past only."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.sink_logit = nn.Parameter(torch.zeros(h, 1))
+
+    def normalise(self, all_scores, allow):
+        n = all_scores[0].shape[-1]
+        future = torch.ones(n, n, dtype=torch.bool).triu(1)
+        made = []
+        for scores, sink in zip(all_scores, self.sink_logit, strict=True):
+            powers = scores.masked_fill(future, -math.inf).exp()
+            made.append(powers / (powers.sum(-1, keepdim=True) + sink.exp()))
+        return made
+
+
+@variant("attention-sink", ids=("merge-no-transpose",), sizes=TWO[:1])
+class SinksMerged(ViewsMerge):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.sinks = nn.Parameter(torch.zeros(h))
+
+    def weigh(self, scores, mask):
+        column = self.sinks[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([column, scores], dim=-1).softmax(-1)[..., 1:]
+
+
+@variant("linear-attention", sizes=TWO)
+class LinearBySoftmax(nn.Module):
+    """Efficient Attention: queries over their numbers, keys over the tokens."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.scale = heads, (dim // heads) ** -0.5
+        self.to_qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.to_out = nn.Linear(dim, dim)
+
+    def heads_of(self, x: Tensor) -> Tensor:
+        return rearrange(self.to_qkv(x), "b n (k h d) -> k b h n d", k=3, h=self.heads)
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        q, k = q.softmax(dim=-1) * self.scale, k.softmax(dim=-2)
+        context = einsum(k, v, "b h n d, b h n m -> b h d m")
+        mixed = einsum(context, q, "b h d m, b h n d -> b h n m")
+        return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+@variant("linear-attention", sizes=TWO)
+class LinearByElu(LinearBySoftmax):
+    """Katharopoulos and others: a positive map, and a sum to divide by."""
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        mixed = q @ (k.mT @ v) / ((q @ k.sum(2)[..., None]) + 1e-6)
+        return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+@variant("linear-attention", ids=("merge-no-transpose",), sizes=TWO[:1])
+class LinearMerged(LinearBySoftmax):
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        mixed = q.softmax(dim=-1) @ (k.softmax(dim=-2).mT @ v)
+        return self.to_out(mixed.reshape(x.shape))
+
+
+@unknown
+class LinearOfAll(LinearBySoftmax):
+    """Keys are weighed over their numbers, too: nothing sums to 1."""
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        mixed = q.softmax(dim=-1) @ (k.softmax(dim=-1).mT @ v)
+        return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
