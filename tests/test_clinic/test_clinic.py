@@ -387,6 +387,31 @@ def test_a_mask_that_must_be_given_is_tried_open() -> None:
                                                    m(x, x, x, None)))  # fmt: skip
 
 
+def test_what_is_no_number_is_said_to_begin_somewhere() -> None:
+    class Root(nn.Module):
+        def forward(self, t: Tensor) -> Tensor:
+            return t.sqrt()
+
+    class Rooted(Views):
+        def __init__(self, e: int, h: int):
+            super().__init__(e, h)
+            self.root = Root()
+
+        def weigh(self, scores, mask):
+            return super().weigh(self.root(scores), mask)
+
+    (said,) = diagnose(Rooted(24, 4), 4).failing
+    assert said == "the output holds numbers: it has nothing but NaN, first in what root returns"
+
+    class Block(PreNorm):
+        def __init__(self):
+            super().__init__(24, 4)
+            self.attention = Rooted(24, 4)
+
+    (said,) = diagnose_block(Block(), 4).failing
+    assert said.endswith("NaN, first in what attention.root returns")
+
+
 # --------------------------------------------------------------------------- unusual modules
 
 

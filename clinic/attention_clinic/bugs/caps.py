@@ -80,4 +80,5 @@ def _bent(cap: float) -> Callable[[Tensor], Tensor]:
 
 
 CAP = Stage("cap", _capped, found=_found)
-CAP.forms.append(Form(None, ("cap-missing",), counts=_said))
+CAP.forms.append(Form(None, applies=lambda state: not _said(state)))
+CAP.forms.append(Form(None, ("cap-missing",), applies=_said))

@@ -113,8 +113,6 @@ bug(
     "NVIDIA/TransformerEngine#614",
     "InseeFrLab/torchTextClassifiers#92",
     "cnzzx/GeMap#1",
-    "rasbt/LLMs-from-scratch#1061",
-    "huggingface/transformers#38094",
 )
 
 

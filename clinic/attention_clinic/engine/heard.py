@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attention_clinic.engine.modes import Scores
@@ -24,6 +24,7 @@ class Heard(TorchFunctionMode):
         self.norms: list[tuple[str, float]] = []
         self.bends = False
         self.weighed: list[torch.Size] = []  # what a softmax gets
+        self.positive = False  # whether anything is made positive by another function
 
     def __torch_function__(
         self,
@@ -46,6 +47,7 @@ class Heard(TorchFunctionMode):
         elif name in ("rsqrt", "rsqrt_"):
             self.norms += [("rms", eps) for eps in EPS]
         self.bends |= name in ("tanh", "tanh_")
+        self.positive |= name in ("elu", "relu", "relu_")
         if func is F.scaled_dot_product_attention:
             q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
             self.weighed.append(torch.Size((*q.shape[:-1], k.shape[-2])))
@@ -78,3 +80,34 @@ def reached(run: Callable[[Tensor], Tensor], x: Tensor) -> float | None:
     first, second = tops[0][0], tops[1][0]
     near = abs(first - second) <= 1e-6 * abs(first)
     return first if near and 0 < first < FAR else None
+
+
+def no_numbers(module: object, run: Callable[[], Tensor], y: Tensor) -> str:
+    """Say what an output holds that are no numbers, and in which part of the module they begin.
+
+    Args:
+        module: the copy, or a function.
+        run: calls it.
+        y: the output.
+    """
+    many = "nothing but" if not y.isfinite().any() else "some"
+    words = f"it has {many} {'NaN' if y.isnan().any() else 'infinity'}"
+    if not isinstance(module, nn.Module):
+        return words
+    begins: list[str] = []
+
+    def listen(name: str) -> Callable[..., None]:
+        def hear(part: nn.Module, given: object, result: object) -> None:
+            values = result if isinstance(result, tuple) else (result,)
+            if any(isinstance(v, Tensor) and not v.isfinite().all() for v in values):
+                begins.append(name)
+
+        return hear
+
+    handles = [p.register_forward_hook(listen(name)) for name, p in module.named_modules() if name]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return words + (f", first in what {begins[0]} returns" if begins else "")

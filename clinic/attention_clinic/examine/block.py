@@ -14,6 +14,7 @@ from attention_clinic.bugs.feeds import ACTIVATIONS, Feed, Gate
 from attention_clinic.bugs.masks import has_empty
 from attention_clinic.engine.forms import Found, State, replay, simplest
 from attention_clinic.engine.grouped import grouped_readers
+from attention_clinic.engine.heard import no_numbers
 from attention_clinic.engine.modes import Listen, NoDropout
 from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.readings import Reader, Reading
@@ -42,6 +43,7 @@ class Block:
         self.e = x.shape[-1]
         self.extra: list[str] = []
         self.quiet = False
+        self.keys: int | None = None  # tokens of a context, where there is one
 
     def run(self, x: Tensor) -> Tensor:
         """Call the copy, without its dropout if that does not rest."""
@@ -54,7 +56,8 @@ class Block:
         name = self.patient.name
         self.y = self.run(self.x)
         if not self.y.isfinite().any():
-            failing = ("the output holds numbers: it has nothing but NaN",)
+            said = no_numbers(self.patient.module, lambda: self.run(self.x), self.y)
+            failing = (f"the output holds numbers: {said}",)
             return Report(name, False, failing=failing, untried=self.patient.untried(mask=False))
         if not same(self.y, self.run(self.x)):
             self.quiet = True
@@ -162,7 +165,7 @@ class Block:
         turns = turning(module, self.patient.tables, sees, model is not None)
         if turns is not None and turns.declared and not sees:
             self.extra.append("rotary-no-effect")
-        known = known_of(module, self.run, self.x, self.h)
+        known = known_of(module, self.run, self.x, self.h, self.keys)
         return {**UNKNOWN, **known, "turning": turns, "model": model}
 
     def check_heads(self) -> None:
@@ -287,7 +290,8 @@ class Block:
         """Yield the properties that do not hold."""
         b, n, _ = self.x.shape
         if not self.y.isfinite().all():
-            yield "the output holds numbers: it has some NaN or infinity"
+            said = no_numbers(self.patient.module, lambda: self.run(self.x), self.y)
+            yield f"the output holds numbers: {said}"
             return
         limit = 1e3 * self.patient.tolerance * (1 + self.y.abs().max().item())
         changed = self.x.clone()

@@ -102,7 +102,11 @@ def sinks(module: nn.Module, num_heads: int) -> Iterator[Tensor]:
 
 
 def known_of(
-    module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor, num_heads: int
+    module: nn.Module,
+    run: Callable[[Tensor], Tensor],
+    x: Tensor,
+    num_heads: int,
+    keys: int | None = None,
 ) -> dict[str, Any]:
     """Return what is known of norms, factors and caps before any form is tried.
 
@@ -111,10 +115,13 @@ def known_of(
         run: calls it on tokens.
         x: tokens that it takes.
         num_heads: h.
+        keys: number of tokens of a context, or None.
     """
     norms, capped = query_norms(module), caps(module)
     sounds = heard(run, x)
     without, n = tuple(dict.fromkeys(sounds.norms)), x.shape[1]
+    pairs = {(n, n), (n, keys)}
+    paired = any(shape[-2:] in pairs for shape in sounds.weighed if len(shape) > 1)
     if norms is None and without:
         nothing = Scale(None, None)
         norms = QueryNorms(nothing, nothing, "", (), heard=without, sure=False)
@@ -131,7 +138,7 @@ def known_of(
         "unscaled": is_unscaled(module),
         "mixers": tuple(mixers(module, num_heads)),
         "sinks": tuple(sinks(module, num_heads)),
-        "is_linear": all(len(shape) < 2 or shape[-2:] != (n, n) for shape in sounds.weighed),
+        "is_linear": not paired and (bool(sounds.weighed) or sounds.positive),
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
     }
 

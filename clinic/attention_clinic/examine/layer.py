@@ -54,6 +54,7 @@ class Layer(Block):
     ) -> None:
         super().__init__(patient, x, num_heads, meant, causal)
         self.around, self.now = around, Around(around.context)
+        self.keys = None if around.context is None else around.context.shape[1]
         self.time_first, patient.time_first = patient.time_first, False
         self.user_call, patient.call = call, self.call
         self.silences: dict[frozenset[str], Tensor] = {}

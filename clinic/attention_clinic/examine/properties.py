@@ -9,6 +9,7 @@ from einops import rearrange
 from torch import Tensor
 
 from attention_clinic.engine.grouped import GroupedReader
+from attention_clinic.engine.heard import no_numbers
 from attention_clinic.engine.readings import Piece, Reader
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.subject import Subject
@@ -21,10 +22,11 @@ def failing(subject: Subject, random: bool) -> Iterator[str]:
         subject: the module.
         random: True when two calls in eval mode differ; then nothing else can be asked.
     """
-    y = subject.open_run(subject.patient.tokens(subject.b, subject.n, subject.e))
+    blank = subject.patient.tokens(subject.b, subject.n, subject.e)
+    y = subject.open_run(blank)
     if not y.isfinite().all():
-        many = "nothing but" if not y.isfinite().any() else "some"
-        yield f"the output holds numbers: it has {many} {'NaN' if y.isnan().any() else 'infinity'}"
+        said = no_numbers(subject.patient.module, lambda: subject.open_run(blank), y)
+        yield f"the output holds numbers: {said}"
         return
     if random:
         yield "two calls in eval mode give the same output"
