@@ -184,7 +184,7 @@ def opened(
         return with_tables(module, options, embed_dim)
     except ValueError:
         free = options.mask is None and options.call is None and options.cache is None
-        if not free or not mask_names(module):
+        if not free or not isinstance(module, nn.Module) or not mask_names(module):
             raise
         best: Report | None = None
         for opening in openings():
@@ -306,7 +306,9 @@ def with_other_heads(subject: Subject, report: Report) -> Report:
         other = Subject(subject.original, replace(subject.options, num_heads=h))
         try:
             other.find_width(subject.e, lambda *_: False)
-            fitting += [h] * bool(Explaining(other).explained(most=0))
+            tried = Explaining(other)
+            right = tried.explained(most=0) or tried.explaining(other.probe(0), most=0)
+            fitting += [h] * bool(right)
         except (Unreadable, ValueError):
             continue
     if not fitting:

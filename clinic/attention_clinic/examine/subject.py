@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from attention_clinic.bugs import MODELS
 from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.forms import State
-from attention_clinic.engine.patient import Patient, check_positive, possible_widths
+from attention_clinic.engine.patient import Patient, check_positive, possible_widths, same
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.biases import Bias, bias_of
 from attention_clinic.examine.declared import known_of
@@ -212,8 +212,9 @@ class Subject:
             if self.true_means == "block":
                 return self.run(x, torch.zeros_like(self.mask), number)
             y = self.run(x, torch.ones_like(self.mask), number)
-            # nothing but NaN: this module takes masks upside down
-            return self.run(x, torch.zeros_like(self.mask), number) if y.isnan().all() else y
+            # nothing but NaN, or all tokens alike: this module takes masks upside down
+            closed = bool(y.isnan().all()) or (y.shape[1] > 1 and same(y[:, :1].expand_as(y), y))
+            return self.run(x, torch.zeros_like(self.mask), number) if closed else y
 
     def blank(self, shape: tuple[int, int, int]) -> Tensor:
         """Call the module on tokens of a shape, without a mask."""
