@@ -513,6 +513,7 @@ def test_bad_folders_and_indexes(tmp_path, write, copied):
     for bad in ("{", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 1}}'):
         index.write_text(bad)
         assert "damaged" in error_of(lambda: load_gpt2(folder))
+    shutil.copy(folder / files[0], tmp_path / "elsewhere.safetensors")  # it is there, and outside
     outside = {**content["weight_map"], "transformer.wte.weight": "../elsewhere.safetensors"}
     index.write_text(json.dumps({"weight_map": outside}))
     assert "must lie beside it" in error_of(lambda: load_gpt2(folder))
