@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from patients.attention import Views
 from patients.crossing import Apart, Packed
 from patients.decoders import CrossUnnormed, PostDecoder, PreDecoder
-from patients.variants import WindowOfThePast, _t5
+from patients.variants import ByDistance, WindowOfThePast, _t5
 from torch import nn
 
 from attention_clinic import diagnose, diagnose_block, diagnose_loss, diagnose_positions
@@ -142,8 +142,18 @@ def test_another_call_gets_the_context_and_the_masks() -> None:
     assert report.healthy and any("a mask that blocks 10" in line for line in report.checked)
 
 
-def test_t5_is_a_variant_with_a_remark() -> None:
+class UnscaledByDistance(ByDistance):
+    """As T5, and nothing says that it is meant."""
+
+    def factor(self, e):
+        return 1.0
+
+
+def test_t5_is_a_variant_and_who_only_looks_like_it_gets_a_remark() -> None:
     report = diagnose(_t5(24, 4), 4)
+    assert report.healthy and not report.remarks
+    assert [v.id for v in report.variants] == ["scale-in-weights", "relative-bias"]
+    report = diagnose(UnscaledByDistance(24, 4), 4)
     assert report.healthy and [v.id for v in report.variants] == ["relative-bias"]
     assert [remark.ids for remark in report.remarks] == [("scale-missing",)]
     assert "as in T5" in str(report)

@@ -118,6 +118,11 @@ def diagnose_block(
             report = examined(patient)
         except ValueError:
             free = call is None and mask is None and context_mask is None
+            try:  # who runs without a mask has another trouble
+                _first_run(Patient("diagnose_block", block), num_heads, size, said, None, None)
+                free = False
+            except ValueError:
+                pass
             handed = _handed(block, names, num_heads, examined, free)
             if handed is None and not by_itself:
                 raise
