@@ -203,6 +203,18 @@ PAIRS = [
     Pair(14, "seeing", "class_shares", lambda: (normal(2, 5, 5).softmax(dim=-1),)),
 ]
 PAIRS += [
+    Pair(
+        15,
+        "language_model",
+        "TextEncoder",
+        lambda: (torch.arange(14).view(2, 7),),
+        {
+            **{**BLOCK, "num_layers": 2, "vocab_size": 23, "max_length": 9},
+            **{"num_types": 3, "norm_eps": 1e-12},
+        },
+    ),
+]
+PAIRS += [
     Pair(17, "boxes", "corners", lambda: (normal(2, 3, 4),)),
     Pair(17, "boxes", "overlap", two_boxes),
     Pair(17, "boxes", "generalized_overlap", two_boxes),
