@@ -44,7 +44,7 @@ def test_every_table_has_its_rows(
     assert rows[:-1] == [(family, texts) for family in ("GPT-2", "Llama") for texts in "13"]
     loaded = {words[0]: words[1:] for words in printed[-2:]}
     assert loaded.keys() == {"ViT-B/16", "GPT-2"}
-    assert all(float(seconds) > 0 for _, seconds, *_ in loaded.values())
+    assert all(float(seconds) >= 0 for _, seconds, *_ in loaded.values())  # two digits are shown
 
 
 def test_one_table_alone(

@@ -186,6 +186,8 @@ def opened(
         free = options.mask is None and options.call is None and options.cache is None
         if not free or not isinstance(module, nn.Module) or not mask_names(module):
             raise
+        if runs(Subject(module, options), embed_dim):  # without a mask: it has another trouble
+            raise
         best: Report | None = None
         for opening in openings():
             try:
@@ -198,6 +200,15 @@ def opened(
         if best is None:
             raise
         return best
+
+
+def runs(subject: Subject, embed_dim: int | None) -> bool:
+    """Say whether a module runs as it is."""
+    try:
+        subject.find_width(embed_dim, lambda *_: False)
+    except ValueError:
+        return False
+    return True
 
 
 def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attention_clinic.bugs import Caps, Mixer, QueryNorms, Scale
-from attention_clinic.engine.heard import heard, reached
+from attention_clinic.engine.heard import Heard, heard, reached
 from attention_clinic.examine.modern import configs, holders, named, query_norms
 
 FACTORS = ("attention_multiplier", "softmax_scale")
@@ -118,7 +118,7 @@ def known_of(
         keys: number of tokens of a context, or None.
     """
     norms, capped = query_norms(module), caps(module)
-    sounds = heard(run, x)
+    sounds, x = _heard_apart(run, x, num_heads)
     without, n = tuple(dict.fromkeys(sounds.norms)), x.shape[1]
     pairs = {(n, n), (n, keys)}
     paired = any(shape[-2:] in pairs for shape in sounds.weighed if len(shape) > 1)
@@ -141,6 +141,21 @@ def known_of(
         "is_linear": not paired and (bool(sounds.weighed) or sounds.positive),
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
     }
+
+
+def _heard_apart(
+    run: Callable[[Tensor], Tensor], x: Tensor, num_heads: int
+) -> tuple[Heard, Tensor]:
+    """Listen to a module with tokens that are not as many as a head is wide, if it takes others.
+
+    Else the shape of what a softmax gets would not tell pairs of tokens from tokens.
+    """
+    if x.shape[1] * num_heads == x.shape[2]:
+        try:
+            return heard(run, x[:, 1:]), x[:, 1:]
+        except Exception:
+            pass
+    return heard(run, x), x
 
 
 def _number(value: Any) -> bool:

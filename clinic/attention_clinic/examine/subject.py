@@ -293,7 +293,8 @@ class Subject:
         known: State = {"turning": turns, "model": model, "total": 0}
         if self.patient.is_module:
             x = self.patient.tokens(self.b, self.n, self.e, seed=33)
-            known |= known_of(self.patient.module, self.open_run, x, self.h, self.j)
+            keys = self.j if self.crossed else None
+            known |= known_of(self.patient.module, self.open_run, x, self.h, keys)
         return {**UNKNOWN, **known}
 
     @cached_property
