@@ -15,6 +15,8 @@ from pathlib import Path
 from babel import Locale
 from babel.dates import format_date, get_date_format, get_day_names, get_month_names
 
+from utils.small_models import fill_form
+
 TARGET = Path(__file__).with_name("date_forms.json")
 LANGUAGES = ("en", "ko", "de", "fr", "es", "ja")
 FORMS = ("full", "long", "medium", "short")
@@ -42,19 +44,6 @@ def template(pattern: str) -> str:
     return found.sub(lambda m: FIELDS.get(m.group(), m.group(1)), pattern)
 
 
-def fill(day: date, table: dict, form: str) -> str:
-    """Write a day in one form of a language's table."""
-    return table["forms"][form].format(
-        year=day.year,
-        year_2=day.year % 100,
-        month=day.month,
-        day=day.day,
-        month_name=table["months"][day.month - 1],
-        month_short=table["short_months"][day.month - 1],
-        weekday=table["weekdays"][day.weekday()],
-    )
-
-
 def build() -> dict[str, dict]:
     """Return the forms and names of every language.
 
@@ -75,7 +64,7 @@ def build() -> dict[str, dict]:
         for form in FORMS:
             for number in range(4 * 366):
                 day = date(1998, 1, 1) + timedelta(days=number)
-                ours = fill(day, table[language], form)
+                ours = fill_form(day, table[language], form)
                 theirs = format_date(day, form, locale=language)
                 if ours != theirs:
                     raise ValueError(

@@ -235,8 +235,22 @@ def load_drawing_model() -> LanguageModel:
 
     Source: resources/make_drawing_model.py; chapter 12.
     """
-    model = LanguageModel(**DRAWING_MODEL)
-    weights = load_file(resource("drawing_model.safetensors"))
-    # one table for both ends, stored once
+    return load_shipped_model(DRAWING_MODEL, "drawing_model")
+
+
+def load_shipped_model(sizes: dict[str, int], name: str) -> LanguageModel:
+    """Load a language model with one table for both ends, which its file holds once, in eval mode.
+
+    Args:
+        sizes: what `LanguageModel` is built with.
+        name: of the file in resources/, without its ending.
+
+    Raises:
+        ValueError: the file of weights is missing.
+
+    Source: chapters 12 and 14.
+    """
+    model = LanguageModel(**sizes)
+    weights = load_file(resource(f"{name}.safetensors"))
     model.load_state_dict({**weights, "head.weight": weights["embedding.tokens.weight"]})
     return model.eval()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from utils.decoder import Transformer
 from utils.images import resource
-from utils.language_model import LanguageModel
+from utils.language_model import LanguageModel, load_shipped_model
 from utils.shapes import check_positive, check_shape
 from utils.text import BEGIN, END, Vocabulary
 from utils.vision_transformer import VisionTransformer
@@ -152,7 +152,7 @@ def load_sentence_model() -> LanguageModel:
 
     Source: resources/make_small_models.py; chapter 14.
     """
-    return _language_model(SENTENCE_MODEL, "sentence_model")
+    return load_shipped_model(SENTENCE_MODEL, "sentence_model")
 
 
 def rule_texts(count: int, generator: torch.Generator, examples: int = 10) -> Tensor:
@@ -194,15 +194,7 @@ def load_rules_model() -> LanguageModel:
 
     Source: resources/make_small_models.py; chapter 14.
     """
-    return _language_model(RULES_MODEL, "rules_model")
-
-
-def _language_model(sizes: dict[str, Any], name: str) -> LanguageModel:
-    """Return a language model with the weights of a file; its one table is stored once."""
-    model = LanguageModel(**sizes)
-    weights = load_file(resource(f"{name}.safetensors"))
-    model.load_state_dict({**weights, "head.weight": weights["embedding.tokens.weight"]})
-    return model.eval()
+    return load_shipped_model(RULES_MODEL, "rules_model")
 
 
 # ------------------------------------------------------------------------------------------- dates
@@ -240,6 +232,19 @@ def write_date(day: date, language: str, form: str) -> str:
             f"got language={language!r} and form={form!r}. Pick from {[*date_forms()]} and "
             f"{[*date_forms()['en']['forms']]}."
         )
+    return fill_form(day, table, form)
+
+
+def fill_form(day: date, table: dict[str, Any], form: str) -> str:
+    """Write a day in one form of a language's table.
+
+    Args:
+        day: a day.
+        table: the names and forms of a language, as `date_forms` has them.
+        form: one of "full", "long", "medium", "short".
+
+    Source: chapter 11.
+    """
     return table["forms"][form].format(
         year=day.year,
         year_2=day.year % 100,
