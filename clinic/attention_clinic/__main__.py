@@ -1,30 +1,40 @@
-"""Examine an attention from the command line.
+"""Examine an attention, or whole files, from the command line.
 
     python -m attention_clinic path/to/file.py:Class --num-heads 8
-    python -m attention_clinic package.module:Class --num-heads 8 --args 512 8 --causal
+    python -m attention_clinic package.module:Class --args 512 8 --causal
+    python -m attention_clinic check path/to/model.py "path/to/other.py:Net(64, 8)" --github
 
-The class is built with its arguments and examined as `diagnose` does; or it is a function that
-builds the module, or a module that is built already. The exit status is 0 for a healthy module, 1
-for a sick or an unexplained one, 2 for a call that does not work.
+The first two build one class with its arguments and examine it as `diagnose` does; it may be a
+function that builds the module, or a module that is built already. `check` examines every model of
+the places as `diagnose_model` does, and imports nothing else. The exit status is 0 for a healthy
+module, 1 for a sick or an unexplained one, 2 for a call that does not work.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib
-import importlib.util
 import inspect
+import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from attention_clinic.checking import (
+    BAD_CALL,
+    HEALTHY,
+    SICK,
+    as_annotations,
+    as_json,
+    as_text,
+    check,
+    imported,
+    named,
+    status,
+)
 from attention_clinic.examine.attention import diagnose
-
-HEALTHY, SICK, BAD_CALL = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,15 +43,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: what stands behind the command; None takes the process's own.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return checked(given[1:]) if given[:1] == ["check"] else examined(given)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return BAD_CALL
+
+
+def examined(arguments: Sequence[str]) -> int:
+    """Examine one attention and print its report.
+
+    Args:
+        arguments: PLACE:NAME and options.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m attention_clinic",
-        description="Name the bug of an attention module that passes every shape check.",
+        description="Name the bug of an attention module that passes every shape check. "
+        "`check PLACE ...` examines whole files.",
         epilog="exit status: 0 healthy, 1 sick or unexplained, 2 a call that does not work",
     )
     parser.add_argument(
         "target", metavar="PLACE:NAME", help="path/to/file.py:Class, or module:Class"
     )
-    parser.add_argument("--num-heads", type=int, required=True, metavar="H")
+    parser.add_argument("--num-heads", type=int, metavar="H", help="found if left out")
     parser.add_argument(
         "--args",
         nargs="*",
@@ -56,21 +81,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--size", type=int, nargs=2, metavar=("B", "N"), help="samples and tokens to try"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args(arguments)
-    try:
-        module = built(loaded(given.target), given.args, given.target)
-        report = diagnose(
-            module,
-            given.num_heads,
-            causal=True if given.causal else None,
-            embed_dim=given.embed_dim,
-            size=tuple(given.size) if given.size else None,
-        )
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return BAD_CALL
-    print(report)
+    module = built(loaded(given.target), given.args, given.target)
+    report = diagnose(
+        module,
+        given.num_heads,
+        causal=True if given.causal else None,
+        embed_dim=given.embed_dim,
+        size=tuple(given.size) if given.size else None,
+    )
+    print(json.dumps({"target": given.target, **report.data()}, indent=2) if given.json else report)
     return HEALTHY if report.healthy else SICK
+
+
+def checked(arguments: Sequence[str]) -> int:
+    """Examine every model of some places and print what was found.
+
+    Args:
+        arguments: the places, and options.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m attention_clinic check",
+        description="Examine every model of the places, and import nothing else. A class that "
+        'needs arguments is named with them: "model.py:Net(64, 8)".',
+        epilog="exit status: 0 healthy, 1 sick or unexplained, 2 a call that does not work",
+    )
+    parser.add_argument("places", nargs="+", metavar="PLACE", help="file.py, file.py:Name, module")
+    parser.add_argument("--num-heads", type=int, metavar="H", help="found if left out")
+    parser.add_argument("--causal", action="store_true", help="token i must see tokens 0 to i only")
+    parser.add_argument(
+        "--only-named", action="store_true", help="unexplained modules do not fail the check"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print a JSON list")
+    form.add_argument("--github", action="store_true", help="print annotations for GitHub Actions")
+    given = parser.parse_args(arguments)
+    found = check(given.places, given.num_heads, True if given.causal else None)
+    write = as_json if given.json else as_annotations if given.github else as_text
+    print(write(found))
+    return status(found, given.only_named)
 
 
 def loaded(target: str) -> Any:
@@ -88,37 +138,7 @@ def loaded(target: str) -> Any:
             f"attention_clinic: the target must be PLACE:NAME, got {target}. "
             "Write path/to/file.py:Class."
         )
-    sys.path.insert(0, str(Path(place).resolve().parent if place.endswith(".py") else Path.cwd()))
-    try:
-        found = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except (Exception, SystemExit) as error:
-        raise ValueError(
-            f"attention_clinic: {place} must be a Python file or module that can be imported, got "
-            f"{type(error).__name__}: {error}. Import it by itself first."
-        ) from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            classes = [
-                n for n, v in vars(found).items() if inspect.isclass(v) and issubclass(v, nn.Module)
-            ]
-            raise ValueError(
-                f"attention_clinic: {place} must hold {name}, got no such name. "
-                f"Its modules are {', '.join(classes) or 'none'}."
-            )
-        found = getattr(found, part)
-    return found
-
-
-def _from_file(path: Path) -> Any:
-    """Run a file as a module of its own."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None, "a .py file has a loader"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # pickle and dataclasses look for it there
-    spec.loader.exec_module(module)
-    return module
+    return named(place, imported(place), name)
 
 
 def built(found: Any, values: Sequence[str], target: str) -> nn.Module:
@@ -135,9 +155,9 @@ def built(found: Any, values: Sequence[str], target: str) -> nn.Module:
     if isinstance(found, nn.Module):
         return found
     positional = [_value(value) for value in values if not _name(value)]
-    named = {_name(value): _value(value.partition("=")[2]) for value in values if _name(value)}
+    by_name = {_name(value): _value(value.partition("=")[2]) for value in values if _name(value)}
     try:
-        module = found(*positional, **named)
+        module = found(*positional, **by_name)
     except Exception as error:
         try:
             wanted = f"{target.rpartition(':')[2]}{inspect.signature(found)}"

@@ -11,7 +11,9 @@ from attention_clinic.engine.report import Report
 from attention_clinic.examine.attention import diagnose
 
 
-def assert_healthy(module: nn.Module | Callable[..., Any], num_heads: int, **options: Any) -> None:
+def assert_healthy(
+    module: nn.Module | Callable[..., Any], num_heads: int | None = None, **options: Any
+) -> None:
     """Raise an `AssertionError` that prints the report unless `diagnose` calls a module healthy.
 
     >>> def test_attention():
@@ -19,7 +21,7 @@ def assert_healthy(module: nn.Module | Callable[..., Any], num_heads: int, **opt
 
     Args:
         module: maps tokens to tokens by attention; stays as it is.
-        num_heads: number of heads, h.
+        num_heads: number of heads, h; None reads it off the module.
         options: all others of `diagnose`: mask, causal, call, size, ...
 
     Raises:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from attention_clinic import assert_healthy
 from attention_clinic.__main__ import main
 
 CLINIC = Path(attention_clinic.__file__).parents[1]
+PLUGIN = "attention_clinic.pytest_plugin"
 SICK = """
 from torch import nn
 
@@ -89,6 +92,7 @@ def test_it_needs_torch_and_einops_only() -> None:
             for name in names:
                 top = name.split(".")[0]
                 own = top in {*needed, "attention_clinic", "__future__"}
+                own = own or (top == "pytest" and path.name == "pytest_plugin.py")  # it loads it
                 assert own or top in sys.stdlib_module_names, f"{path} imports {name}"
 
 
@@ -137,9 +141,14 @@ def test_a_failing_assertion_prints_the_fix(project: Path) -> None:
         "def test_by_hand(): assert diagnose(model.Sick(), 4)\n"
         "def test_attribute(): assert diagnose(model.Sick(), 4).healthy\n"
     )
-    done = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".")
+    # an installed distribution brings it, and then it must not be named a second time
+    brought = any(e.value == PLUGIN for e in entry_points(group="pytest11"))
+    plugin = () if brought else ("-p", PLUGIN)
+    # -rN: the summary of the failures says each once more, whole where CI is set
+    done = run(project, "-m", "pytest", "-qrN", "-p", "no:cacheprovider", "--rootdir", ".", *plugin)
     assert "3 failed, 1 passed" in done.stdout, done.stdout
     assert done.stdout.count("take the softmax over the keys, dim=-1.") >= 3
+    assert done.stdout.count("  Checked: projections, split") == 2, "the whole report, once"
     with pytest.raises(AssertionError) as caught:
         assert_healthy(ViewsScaledByEmbed(24, 4), num_heads=4)
     assert "Fix: divide by head_dim ** 0.5" in str(caught.value)
@@ -187,10 +196,53 @@ def test_the_command(
     assert not (said.out if status == 2 else said.err)
 
 
-def test_a_call_without_heads_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["model.py:Sick"])
-    assert caught.value.code == 2 and "--num-heads" in capsys.readouterr().err
+def test_heads_are_read_off_the_module_or_asked_for(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "model.py").write_text(SICK.replace("self.heads", "self.parts"))
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    assert main(["model.py:Healthy"]) == 0, "the softmax says it"
+    assert "4 heads of 24 wide" in capsys.readouterr().out
+    assert main(["torch.nn:Linear", "--args", "24", "24"]) == 2
+    assert "num_heads must be given" in capsys.readouterr().err
+
+
+def test_check_examines_whole_files(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every model of a file, none of what it imports; JSON and annotations for programs."""
+    (project / "model.py").write_text(SICK.replace("root=0.5", "root=0.5, odd=0"))
+    (project / "needs.py").write_text(
+        "from model import Healthy, nn\n\n\nclass Net(nn.Module):\n"
+        "    def __init__(self, wording, num_heads):\n        super().__init__()\n"
+        "        self.attend = Healthy(wording, num_heads)\n"
+        "    def forward(self, x): return self.attend(x)\n"
+    )
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("model", "needs"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def said(*arguments: str) -> tuple[int, str]:
+        return main(["check", *arguments]), capsys.readouterr().out
+
+    status, text = said("model.py", "--json")
+    found = {one["target"]: one for one in json.loads(text)}
+    assert status == 1 and list(found) == ["model.py:Sick", "model.py:Healthy", "model.py:ready"]
+    assert [one["healthy"] for one in found.values()] == [False, True, False]
+    assert found["model.py:Sick"]["rows"][0]["explanations"][0]["ids"] == ["softmax-query"]
+    assert found["model.py:Sick"]["file"] == "model.py" and found["model.py:Sick"]["line"] == 5
+    status, text = said("model.py:Sick", "--github")
+    assert status == 1 and text.startswith("::error file=model.py,line=5,title=")
+    assert "softmax-query::takes the softmax over the queries" in text and text.count("\n") == 1
+    status, text = said("needs.py", "model.py:Healthy")
+    assert status == 0 and "name it as needs.py:Net(...)" in text and "Healthy: healthy" in text
+    status, text = said("needs.py:Net(24, 4)", "--github")
+    assert (status, text) == (0, "\n")
+    assert main(["check", "gone.py"]) == 2 and "there is no file gone.py" in capsys.readouterr().err
+    assert main(["check", "needs.py:Net(1)"]) == 2
 
 
 USER = """
@@ -198,8 +250,8 @@ import torch
 from torch import nn
 
 from attention_clinic import BUGS, Bug, Explanation, Report, assert_healthy, diagnose
-from attention_clinic import diagnose_block, diagnose_cache, diagnose_embedding
-from attention_clinic import diagnose_loading, diagnose_loss, diagnose_positions
+from attention_clinic import ModelReport, diagnose_block, diagnose_cache, diagnose_embedding
+from attention_clinic import diagnose_loading, diagnose_loss, diagnose_model, diagnose_positions
 
 module = nn.MultiheadAttention(24, 4, batch_first=True)
 report: Report = diagnose(module, num_heads=4, mask=torch.ones(5, 5).bool(), causal=None)
@@ -208,7 +260,10 @@ ids: tuple[str, ...] = report.ids
 healthy: bool = report.healthy
 bug: Bug = BUGS["scale-embed"]
 assert_healthy(module, 4, size=(2, 5))
+whole: ModelReport = diagnose_model(module, torch.zeros(2, 5, 24), num_heads=4, causal=None)
+places: tuple[str, ...] = whole.rows[0].places
 others: list[Report] = [
+    diagnose(module),
     diagnose(module, 4, num_kv_heads=4, like="llama"),
     diagnose_block(nn.TransformerEncoderLayer(24, 4), 4, norm_first=False, like=None),
     diagnose_embedding(nn.Identity(), image_size=(8, 8), patch_size=4),

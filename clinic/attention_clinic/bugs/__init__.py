@@ -23,7 +23,8 @@ from attention_clinic.bugs.biases import BIAS
 from attention_clinic.bugs.masks import RULE, USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
 from attention_clinic.bugs.joining import MERGE
-from attention_clinic.bugs.behaviour import globals_read, unused_dropout
+from attention_clinic.bugs.gates import BENDS, GATE, Opener
+from attention_clinic.bugs.behaviour import Built, globals_read, unused_dropout
 from attention_clinic.bugs.patches import EMBEDDING
 from attention_clinic.bugs.positions import POSITIONS
 from attention_clinic.bugs.blocks import BLOCK
@@ -36,11 +37,12 @@ from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (
     *(SIDES, TOKENS, EARLY, SPLIT, QUERY_NORM, TURN, SHARE, LINEAR, SCORES, SCALE),
-    *(CAP, TALK_BEFORE, BIAS, RULE, USE, SOFTMAX, TALK_AFTER, MIX, MERGE),
+    *(CAP, TALK_BEFORE, BIAS, RULE, USE, SOFTMAX, TALK_AFTER, MIX, MERGE, GATE),
 )
 
 __all__ = [
     "ATTENTION",
+    "BENDS",
     "BLOCK",
     "BUGS",
     "CACHE",
@@ -51,8 +53,10 @@ __all__ = [
     "POSITIONS",
     "STACK",
     "VARIANTS",
+    "Built",
     "Caps",
     "Mixer",
+    "Opener",
     "QueryNorms",
     "Scale",
     "Setting",

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from attention_clinic.engine.forms import bug
 
@@ -29,6 +30,37 @@ def globals_read(module: nn.Module | Callable) -> list[str]:
         return []
     around = getattr(function, "__globals__", {})
     return [name for name in code.co_names if isinstance(around.get(name), Tensor)]
+
+
+bug(
+    "layers-in-forward",
+    "builds layers with weights in forward: they are new, and random, in every call, and no "
+    "optimizer knows them",
+    "build them in __init__, and call them in forward.",
+    "04",
+    "graykode/nlp-tutorial#29",
+    "gupta-abhay/setr-pytorch#4",
+    "leaderj1001/Stand-Alone-Self-Attention#2",
+    seen="parameters are registered while forward runs",
+)
+
+
+class Built:
+    """What modules register as parameters for a while: layers that are built in forward."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+
+    def __enter__(self) -> Built:
+        self.handle = register_module_parameter_registration_hook(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.handle.remove()
+
+    def _note(self, module: nn.Module, name: str, parameter: object) -> None:
+        if parameter is not None:
+            self.kinds.append(type(module).__name__)
 
 
 bug(

@@ -12,10 +12,13 @@ from torch import Tensor
 
 from attention_clinic.bugs.feeds import Feed, feed, feeds
 from attention_clinic.bugs.models import Model
-from attention_clinic.bugs.norms import RMS_FORMS, rms_norm, scaled
+from attention_clinic.bugs.norms import RMS_FORMS, rms_norm
+from attention_clinic.bugs.norms import scaled as affine
+from attention_clinic.bugs.scaled import SCALES, scaled
 from attention_clinic.bugs.scores import SCALE, all_scales
 from attention_clinic.engine.forms import Form, Stage, State, bug, replay, walk
-from attention_clinic.engine.readings import Reader, Reading
+from attention_clinic.engine.pieces import Reading
+from attention_clinic.engine.readings import Reader
 
 EPS = (1e-5, 1e-6, 1e-12, 1e-8, 1e-3)
 READINGS_WHEN_RIGHT = 24
@@ -51,6 +54,7 @@ class Parts:
         heard: the activations that were called.
         norm_kind: "rms" or "layer" when the class of the norms says so, else "".
         known: what the stages of attention may know beside.
+        scales: the factors of its parts, in their order.
     """
 
     norms: list[tuple[Tensor, Tensor | None, float | None]]
@@ -60,6 +64,7 @@ class Parts:
     heard: list[str]
     norm_kind: str
     known: State
+    scales: list[Tensor]
 
 
 # ------------------------------------------------------------- order: pre-norm or post-norm
@@ -126,7 +131,7 @@ def _by_hand(unbiased: bool, outside: bool) -> Callable:
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = x.var(dim=-1, keepdim=True, unbiased=unbiased)
         root = variance.sqrt() + eps if outside else (variance + eps).sqrt()
-        return scaled(centred / root, weight, bias)
+        return affine(centred / root, weight, bias)
 
     return norm
 
@@ -169,10 +174,23 @@ def normed(t: Tensor, number: int, state: State) -> Tensor:
     return state["norm"](t, weight, bias, state["eps"])
 
 
-def _begun(form: Form, state: State) -> State:
+def _begun(form: Form, state: State) -> State | None:
     state = {**state, "eps": form.run}
     read = normed(state["x"], 0, state) if state["first"] else state["x"]
-    return {"eps": form.run, "read": read}
+    made = {"eps": form.run, "read": read}
+    return made if _could_be({**state, **made}) else None
+
+
+def _could_be(state: State) -> bool:
+    """Say whether the module without its attention is what was chosen, with some residual."""
+    if state["deaf"] is None:
+        return True
+    silent = {**state, "attended": torch.zeros_like(state["read"]), "unfed": None}
+    return any(
+        state["near"](made["made"], state["deaf"])
+        for mistakes in range(state["total"] + 1)
+        for _, made in walk((RESIDUAL, ACTIVATION), silent, mistakes)
+    )
 
 
 def eps_values(state: State) -> Iterator[Form]:
@@ -227,17 +245,17 @@ READING = Stage("reading", _projected, found=_readings)
 
 def _attended(form: Form, state: State) -> State | None:
     reader = state["parts"].reader
-    made = replay(state["stages"], form.run, {**state, "mask": None})
+    made = replay(state["stages"], form.run, {**state, "mask": None, "inside": state["read"]})
     if made is None or made["joined"].shape[2] != state["read"].shape[1]:
         return None
     matrix, bias = reader.out(state["reading"].out, None)
-    return {"attended": made["joined"][0] @ matrix + bias}
+    return {"attended": scaled(made["joined"][0] @ matrix + bias, 0, state)}
 
 
 def _attentions(state: State) -> Iterator[Form]:
-    """Find the right attention, with all its variants, and each mistake of it alone."""
-    begin, chosen = {**state, "mask": None}, {}
-    most = int(state["reading"] is state["parts"].readings[0] and state["total"] > 0)
+    """Find the right attention, with all its variants, and the mistakes of it that are left."""
+    begin, chosen = {**state, "mask": None, "inside": state["read"]}, {}
+    most = state["left"] if state["reading"] is state["parts"].readings[0] else 0
     if most:
         chosen[SCALE.name] = all_scales(state)
     for mistakes in range(most + 1):
@@ -345,10 +363,10 @@ RESIDUAL.wrong("residual-from-input")((keep, from_input))
 
 
 def _fed(form: Form, state: State) -> State:
-    out = feed(state["read2"], state["parts"].fed, form.run)
+    out = scaled(feed(state["read2"], state["parts"].fed, form.run), 1, state)
     return {"activation": form.run, "made": ended(state["join"], out, state)}
 
 
 ACTIVATION = Stage("activation", _fed, found=feeds)
 
-BLOCK = (ORDER, NORM, EPSILON, READING, ATTEND, RESIDUAL, ACTIVATION)
+BLOCK = (SCALES, ORDER, NORM, EPSILON, READING, ATTEND, RESIDUAL, ACTIVATION)

@@ -24,9 +24,11 @@ from attention_clinic.bugs.blocks import (
 )
 from attention_clinic.bugs.feeds import feed, feeds
 from attention_clinic.bugs.projections import Setting
+from attention_clinic.bugs.scaled import SCALES, scaled
 from attention_clinic.bugs.scores import SCALE, all_scales
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant, walk
-from attention_clinic.engine.readings import Reader, Reading
+from attention_clinic.engine.pieces import Reading
+from attention_clinic.engine.readings import Reader
 
 WORDS = {"self": "self-attention", "cross": "cross-attention", "feed": "feed-forward"}
 RIGHT = {2: ("self", "feed"), 3: ("self", "cross", "feed")}
@@ -145,7 +147,19 @@ RESIDUALS = Stage("residuals", lambda form, state: {"joins": form.run}, found=_r
 
 # ------------------------------------------------------------------------- order of the parts
 
-SEQUENCE = Stage("sequence", lambda form, state: {"kinds": form.run})
+
+def _ordered(form: Form, state: State) -> State | None:
+    made = {"kinds": form.run}
+    if state["silenced"] is not None:  # with all parts silent, the module must agree already
+        silent = {**state, **made}
+        for place in range(len(form.run)):
+            silent["stream"] = _joined(place, torch.zeros_like(state["x"]), silent)
+        if not state["near"](silent["stream"], state["silenced"](frozenset(form.run))):
+            return None
+    return made
+
+
+SEQUENCE = Stage("sequence", _ordered)
 
 bug(
     "parts-order",
@@ -214,7 +228,7 @@ def _inside(kind: str, reading: Reading, read: Tensor, state: State) -> State:
     return {
         **state["parts"].known,
         **{"q": flat("q", read), "k": flat("k", asked), "v": flat("v", asked)},
-        **{"elsewhere": elsewhere, "total": state["left"], **rule},
+        **{"inside": read, "elsewhere": elsewhere, "total": state["left"], **rule},
         "setting": Setting(reader.h, reader.e, reader.d, getattr(reader, "g", None)),
         "must_be_causal": kind == "self" and state["must_be_causal"],
     }
@@ -232,6 +246,7 @@ def _ways(place: int, state: State) -> Iterator[Form]:
         for form in feeds(state):
             if known in (None, form.run):
                 out = feed(read, state["parts"].fed, form.run)
+                out = scaled(out, _number(kind, state), state)
                 yield Form((out, None, form.run), form.ids, variants=form.variants)
         return
     fixed = state["fixed"].get(kind)
@@ -259,7 +274,7 @@ def _attended(
     begins = _inside(kind, reading, read, state)
     if chosen is None:
         chosen = {SCALE.name: all_scales(begins)} if state["left"] else {}
-        most = min(state["left"], 1)
+        most = state["left"]
     else:
         most = state["left"]
     matrix, bias = state["attending"][kind].reader.out(reading.out, None)
@@ -267,10 +282,16 @@ def _attended(
         for path, made in walk(state["stages"], begins, mistakes, chosen):
             if made["joined"].shape[2] == read.shape[1]:
                 out = made["joined"][0] @ matrix + bias
+                out = scaled(out, _number(kind, state), state)
                 ids = (*reading.ids, *_of_the_context(kind, path.ids))
                 yield Form(
                     (out, (reading, path.forms), None), ids, path.detail, variants=path.variants
                 )
+
+
+def _number(kind: str, state: State) -> int:
+    """Return which part a kind is, in the order in which a right block holds them."""
+    return state["right_kinds"].index(kind)
 
 
 def _of_the_context(kind: str, ids: tuple[str, ...]) -> tuple[str, ...]:
@@ -320,6 +341,6 @@ def _place(number: int) -> Stage:
 
 
 PLACES = tuple(_place(number) for number in range(3))
-LAYER = (ORDERS, NORM, EPSILON, NORMS, RESIDUALS, SEQUENCE, *PLACES)
+LAYER = (SCALES, ORDERS, NORM, EPSILON, NORMS, RESIDUALS, SEQUENCE, *PLACES)
 
 __all__ = ["LAYER", "PLACES", "RIGHT", "WORDS", "Attending", "Parts"]

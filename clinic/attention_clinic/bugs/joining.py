@@ -10,8 +10,12 @@ from attention_clinic.engine.forms import Form, Stage, State, bug
 # ------------------------------------------- merge: (r, b, h, n, d) -> (r, b, n, h * d)
 
 
-def _merged(form: Form, state: State) -> State:
-    return {"joined": state["back"](form.run(state["mixed"]))}
+def _merged(form: Form, state: State) -> State | None:
+    mixed, undo = state["mixed"], state.get("undo")
+    mixed = mixed if undo is None else undo(mixed)
+    if mixed is None:
+        return None
+    return {"joined": state["back"](form.run(mixed))}
 
 
 MERGE = Stage("merge", _merged)
@@ -99,4 +103,14 @@ bug(
     "04",
     "found in a published notes notebook",
     once="the heads are joined",
+)
+
+# ----------------------------------------- what is added to the result: see examine/shells.py
+
+bug(
+    "residual-from-query",
+    "adds the projected queries to the result, where the residual is the input of the layer",
+    "keep the input under a name, residual = x, before it is projected, and add that.",
+    "06",
+    "juho-lee/set_transformer#8",
 )

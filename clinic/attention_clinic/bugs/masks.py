@@ -22,8 +22,7 @@ def same_rule(first: Tensor | None, second: Tensor | None) -> bool:
     """Say whether two rules allow the same; None allows everything."""
     if first is None or second is None:
         return all(rule is None or bool(rule.all()) for rule in (first, second))
-    wide = torch.broadcast_shapes(first.shape, second.shape)
-    return torch.equal(first.expand(wide), second.expand(wide))
+    return torch.equal(*torch.broadcast_tensors(first, second))
 
 
 def _ruled(form: Form, state: State) -> State | None:
@@ -113,6 +112,7 @@ bug(
     "NVIDIA/TransformerEngine#614",
     "InseeFrLab/torchTextClassifiers#92",
     "cnzzx/GeMap#1",
+    "rasbt/LLMs-from-scratch#1061",
 )
 
 
@@ -227,6 +227,35 @@ bug(
 def use_tiny(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
     return softmax(scores.masked_fill(~allow, -1e-12))
 
+
+bug(
+    "mask-weak",
+    "fills masked scores with a number such as -10, which leaves them some weight",
+    "write scores.masked_fill(~mask, -torch.inf) before the softmax.",
+    "05",
+    "karpathy/minGPT#75",
+)
+WEAK = (-1.0, -2.0, -3.0, -5.0, -8.0, -10.0, -15.0, -20.0)
+
+
+def _uncapped(state: State) -> bool:
+    """Say whether no soft cap is known: what is bent behind the mask is a mistake of its own."""
+    return state.get("caps") is None
+
+
+def _weak(value: float, added: bool) -> Callable[..., Tensor]:
+    def use(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+        if added:
+            return softmax(scores + value * (~allow))
+        return softmax(scores.masked_fill(~allow, value))
+
+    return use
+
+
+for _value in WEAK:
+    USE.wrong("mask-weak", f"it fills with {_value:g}", _uncapped)(_weak(_value, False))
+    if _value != -1.0:  # to add 1 where nothing is blocked is the same, and a name of its own
+        USE.wrong("mask-weak", f"it adds {_value:g}", _uncapped)(_weak(_value, True))
 
 bug(
     "mask-added",

@@ -50,6 +50,13 @@ variant(
     "16",
 )
 
+variant(
+    "spatial-reduction",
+    "makes keys and values of fewer tokens: those of the image made smaller",
+    "PVT, SegFormer, Twins",
+    "16",
+)
+
 # ----------------------- talking heads: scores (r, b, h, i, j) before, weights after the softmax
 
 

@@ -60,7 +60,7 @@ variant(
 variant(
     "scale-in-weights",
     "does not scale the scores: the weights of its queries start smaller instead",
-    "T5",
+    "T5, GPT-Neo",
     "03",
 )
 
@@ -122,12 +122,34 @@ bug(
     "03",
     "PAIR-code/tiny-transformers#71",
     "ethen8181/machine-learning#13",
+    "Project-MONAI/GenerativeModels#146",
+    "mlc-ai/mlc-llm#3426",
 )
 
 
-@SCALE.wrong("scale-missing")
+def _prepared(state: State) -> list[str]:
+    """Return the names of the numbers of the module that are the factor of the scores."""
+    d = state["setting"].head_dim
+    return [
+        name
+        for name, value in state.get("prepared", ())
+        if any(math.isclose(value, d**power, rel_tol=1e-6) for power in (0.5, -0.5))
+    ]
+
+
+@SCALE.wrong("scale-missing", applies=lambda state: not _prepared(state))
 def scale_missing(scores: Tensor, s: Setting) -> Tensor:
     return scores
+
+
+bug(
+    "scale-unused",
+    "prepares the factor of the scores and does not use it",
+    "multiply the scores by it before the softmax.",
+    "03",
+    "fla-org/flash-linear-attention#395",
+)
+SCALE.wrong("scale-unused", applies=lambda state: bool(_prepared(state)))(scale_missing)
 
 
 # This mistake moves the factor: a form of the scale may return one for the weights too.

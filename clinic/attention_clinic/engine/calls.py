@@ -12,9 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.arguments import CACHES, PLACES, TABLES, Tables, place_value
+from attention_clinic.engine.crossing import role
+from attention_clinic.engine.layouts import Layout, needed_names
 from attention_clinic.engine.openings import Opening, mask_names
 
 NOTHING = re.compile(r"mask|alibi|(^|_)bias$|past|cache")  # needed, and may be None
+ADDED = re.compile(r"(^|_)pos(ition)?s?(_|$)|pos_?emb|position_?(al_?)?emb")
 LAYERS = (
     nn.TransformerEncoderLayer,
     nn.TransformerEncoder,
@@ -31,6 +34,18 @@ def takes(function: Callable) -> int:
         return 2
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(parameter.kind in kinds for parameter in parameters)
+
+
+def unknown_names(module: nn.Module | Callable) -> list[str]:
+    """Return the needed arguments that are neither tokens by their name nor filled by themselves.
+
+    The first one holds the tokens, whatever it is called.
+    """
+    return [
+        name
+        for name in needed_names(module)[1:]
+        if role(name) not in ("asks", "asked") and not NOTHING.search(name.lower())
+    ]
 
 
 def mask_argument(module: nn.Module | Callable) -> str | None:
@@ -83,6 +98,7 @@ def standard_call(
     tables: Tables | None = None,
     beside: tuple[Any, int] | None = None,
     opening: Opening | None = None,
+    layout: tuple[Layout, Tensor] | None = None,
 ) -> object:
     """Call a module on tokens as its signature suggests: x for all of query, key and value."""
     if isinstance(module, nn.MultiheadAttention):
@@ -116,6 +132,11 @@ def standard_call(
             empty = NOTHING.search(name.lower())
             value = None if empty else place_value(name, x, start)
             value = x if value is None and not empty else value
+            if value is x and (arguments or named) and ADDED.search(name.lower()):
+                value = torch.zeros_like(x)  # what is added to tokens; `Patient.untried` says so
+            if value is x and layout is not None and (arguments or named):
+                made = layout[0].value(name, layout[1])
+                value = x if made is NotImplemented else made
             if parameter.kind == parameter.KEYWORD_ONLY or named or value is not x:
                 named[name] = value
             else:

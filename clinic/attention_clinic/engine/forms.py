@@ -251,6 +251,7 @@ def simplest(
     state: State,
     difference: Callable[[State], float | None],
     most: int = 2,
+    least: int = 0,
 ) -> dict[tuple[str, ...], Found]:
     """Return the ways with the fewest mistakes that give the output, by their ids.
 
@@ -259,9 +260,10 @@ def simplest(
         state: what they begin with.
         difference: how far what was made is from the output, None when it is not the same.
         most: how many mistakes to try.
+        least: how many to begin with.
     """
     found: dict[tuple[str, ...], Found] = {}
-    for total in range(most + 1):
+    for total in range(least, most + 1):
         for path, made in walk(stages, {**state, "total": total}, total):
             if path.ids in found:
                 continue

@@ -10,7 +10,8 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from attention_clinic.engine.readings import Piece, Reader
+from attention_clinic.engine.pieces import Piece
+from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.weights import Source
 
 # the order of the rows of one packed layer; q holds h heads, k and v hold g of them

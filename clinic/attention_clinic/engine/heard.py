@@ -24,6 +24,7 @@ class Heard(TorchFunctionMode):
         self.norms: list[tuple[str, float]] = []
         self.bends = False
         self.weighed: list[torch.Size] = []  # what a softmax gets
+        self.opens: set[str] = set()  # what may bend a gate
         self.positive = False  # whether anything is made positive by another function
 
     def __torch_function__(
@@ -48,6 +49,7 @@ class Heard(TorchFunctionMode):
             self.norms += [("rms", eps) for eps in EPS]
         self.bends |= name in ("tanh", "tanh_")
         self.positive |= name in ("elu", "relu", "relu_")
+        self.opens |= {name.rstrip("_")} & {"sigmoid", "silu"}
         if func is F.scaled_dot_product_attention:
             q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
             self.weighed.append(torch.Size((*q.shape[:-1], k.shape[-2])))

@@ -25,10 +25,14 @@ from attention_clinic.engine.calls import (
     says_time_first,
     standard_call,
     takes,
+    unknown_names,
 )
 from attention_clinic.engine.crossing import Sides, crossed_call, sides_of
+from attention_clinic.engine.layouts import Layout
+from attention_clinic.engine.listed import register_listed
 from attention_clinic.engine.modes import Precision
 from attention_clinic.engine.openings import Opening
+from attention_clinic.engine.unwrapping import eager
 
 HERE = str(Path(__file__).parents[1])
 WIDTHS = "embed_dim hidden_size d_model n_embd dim embed_size emb_size emb_dim model_dim width"
@@ -37,11 +41,11 @@ NO_SOURCE = ("site-packages", "dist-packages", "/torch/", HERE, "importlib", "<f
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Put every global random state back afterwards."""
+    """Put every global random state back afterwards, and run what is compiled as plain Python."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     numpy = sys.modules.get("numpy")  # who has not imported it has no state of it to keep
     ours, numpys = random.getstate(), numpy and numpy.random.get_state()
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=devices), eager():
         try:
             yield
         finally:
@@ -165,16 +169,21 @@ class Patient:
         self.call = call
         self.tables: Tables | None = None  # for arguments that take cosines and sines
         self.opening: Opening | None = None  # for masks that are needed
+        self.layout: Layout | None = None  # for tokens that do not lie in rows
         self.beside: tuple[Any, int] | None = None  # a cache, and how many tokens it holds
         self.dtype = torch.float32
         self.rough: bool | None = None  # whether it computes something in single precision
         self.given: set[str] = set()  # the arguments of forward that got a value
+        self.zeros: set[str] = set()  # those that got zeros
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
         self.time_first = call is None and says_time_first(module)
         self.was_time_first = self.time_first
         self.sides: Sides | None = sides_of(module)
+        self.listed: tuple[str, ...] = ()  # attributes that hold layers in a plain list
         if self.is_module:
             self.module = copied(where, module)
+            self.listed = register_listed(self.module)
+            self.module.eval().requires_grad_(False)
             self.module.register_forward_pre_hook(self._note, with_kwargs=True)
             named = list(self.module.named_parameters())
             self.factors = tuple(name for name, p in named if _is_factor(p))
@@ -229,6 +238,7 @@ class Patient:
         """Write down which arguments of forward get a value."""
         given = dict(zip(inspect.signature(module.forward).parameters, args, strict=False)) | kwargs
         self.given |= {name for name, value in given.items() if value is not None}
+        self.zeros |= {n for n, value in given.items() if "mask" not in n and _is_zero(value)}
 
     @property
     def takes_mask(self) -> bool:
@@ -256,6 +266,8 @@ class Patient:
             said.append(f"a mask ({_listed(masks)}): mask=... tries one")
         if others:
             said.append(_listed(others))
+        if self.zeros:
+            said.append(f"what is added as {', '.join(sorted(self.zeros))}: it was 0")
         return tuple(said)
 
     def _called(self, x: Tensor, mask: Tensor | None, context: Tensor | None) -> object:
@@ -265,6 +277,8 @@ class Patient:
             turned = x.transpose(0, 1)
             result = first_tensor(standard_call(self.module, turned, mask, opening=self.opening))
             return result.transpose(0, 1)
+        if self.call is None and self.layout is not None:
+            return self._laid(x, mask, self.layout)
         if self.call is None:
             return standard_call(
                 self.module, x, mask, self.tables, self.beside, opening=self.opening
@@ -274,6 +288,15 @@ class Patient:
         if mask is None and takes(self.call) == 2:
             return self.call(self.module, x)
         return self.call(self.module, x, mask)
+
+    def _laid(self, x: Tensor, mask: Tensor | None, layout: Layout) -> Tensor:
+        def called(x: Tensor) -> Tensor:
+            given = (layout.laid(x), mask, self.tables, None, self.opening, (layout, x))
+            return first_tensor(standard_call(self.module, *given))
+
+        if layout.form != "n e":
+            return layout.tokens(called(x))
+        return torch.stack([called(one) for one in x])
 
     def _crossed(self, x: Tensor, mask: Tensor | None, context: Tensor) -> object:
         if self.call is not None:
@@ -290,9 +313,26 @@ class Patient:
         """Turn an exception inside the module into one line that names the module's own line."""
         return ValueError(
             f"{self.where}: {self.name} must run on x of shape {tuple(shape)}, got "
-            f"{type(error).__name__}: {_first_line(error)}{place(error)}. "
-            "Repair that line, or say how to call it: call=lambda module, x: module(x)."
+            f"{type(error).__name__}: {_first_line(error)}{place(error)}. {self._advice()}"
         )
+
+    def _advice(self) -> str:
+        """Say what to do about an exception: whether a line is at fault, or the way of the call."""
+        unknown = (
+            [] if self.call else unknown_names(self.module if self.is_module else self.original)
+        )
+        if unknown:
+            values = ", ".join(f"{name}=..." for name in unknown)
+            return f"Give what else it needs: call=lambda module, x: module(x, {values})."
+        if self.call:
+            return "Repair that line, or the call."
+        said = "call=lambda module, x: module(x), size=(samples, tokens)"
+        return f"Repair that line, or say how to call it: {said}."
+
+
+def _is_zero(value: object) -> bool:
+    """Say whether a value is tokens that are all 0."""
+    return isinstance(value, Tensor) and value.ndim == 3 and not bool(value.any())
 
 
 def _listed(names: list[str]) -> str:

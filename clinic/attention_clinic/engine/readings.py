@@ -3,80 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import permutations, product
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
+from attention_clinic.engine.pieces import (
+    BY_SHARING,
+    IN_AXES,
+    LAYOUTS,
+    OUT_AXES,
+    SHARED,
+    Piece,
+    Reading,
+)
 from attention_clinic.engine.weights import Source
-
-# the order of the features of one packed layer: k of q, k, v; heads h; width of a head d
-LAYOUTS = {
-    1: ("k h d", "k d h"),
-    2: ("k h d", "h k d", "h d k", "k d h", "d k h", "d h k"),
-    3: ("k h d", "h k d", "h d k", "k d h", "d k h", "d h k"),
-}
-# tensors with more axes: (pattern, the layout it gives); e width of a token, f = h * d
-IN_AXES = {
-    "h e d": ("h d", "k h d"),
-    "h d e": ("h d", "k h d"),
-    "e h d": ("h d", "k h d"),
-    "k e f": ("k f", "k h d"),
-    "k f e": ("k f", "k h d"),
-    "k h e d": ("k h d", "k h d"),
-    "k h d e": ("k h d", "k h d"),
-    "k e h d": ("k h d", "k h d"),
-    "e k h d": ("k h d", "k h d"),
-    "h k e d": ("h k d", "h k d"),
-}
-OUT_AXES = ("h d e", "h e d", "e h d")
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One projection to (h * d) as a part of a source.
-
-    Args:
-        source: the number of the source.
-        form: its orientation, or the pattern of its axes.
-        layout: the order of its features.
-        part: which of the packed ones.
-        parts: how many are packed.
-        shared: True when one (d, d) layer serves all heads.
-    """
-
-    source: int
-    form: str
-    layout: str
-    part: int
-    parts: int
-    shared: bool = False
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Which weights are queries, keys, values and output.
-
-    Args:
-        q, k, v: the numbers of the pieces.
-        out: (number of the source, orientation, layout), None when there is no such layer.
-        ids: the bugs that this way to read implies.
-        rank: 0 when it follows all names and orders, more the less it does.
-        detail: what it says beyond the words of its bugs.
-    """
-
-    q: int
-    k: int
-    v: int
-    out: tuple[int, str, str] | None
-    ids: tuple[str, ...]
-    rank: int
-    detail: str = ""
-
-
-SHARED = {(0, 0, 1): "queries and keys", (0, 1, 0): "queries and values", (0, 0, 0): "all three"}
 
 
 class Reader:
@@ -111,7 +53,7 @@ class Reader:
 
     # --------------------------------------------------------------------- what a source may be
 
-    def options(self, number: int, width: int) -> Iterator[tuple[str, str, int, bool]]:
+    def options(self, number: int, width: int) -> Iterator[tuple[str, str, int, str]]:
         """Yield (form, layout, parts, shared) for a source as a projection to (h * d).
 
         Args:
@@ -125,23 +67,23 @@ class Reader:
                 o, i = shape if form == "oi" else shape[::-1]
                 if i == width and o % self.f == 0 and o // self.f in LAYOUTS:
                     for layout in LAYOUTS[o // self.f]:
-                        yield form, layout, o // self.f, False
-                if (
-                    i == o == self.d
-                    and self.h > 1
-                    and self.f == width
-                    and (source.bias is None or source.bias.numel() == self.d)
-                ):
-                    yield form, "k h d", 1, True
+                        yield form, layout, o // self.f, ""
+                fits = source.bias is None or source.bias.numel() == o
+                if i == o == self.d and self.h > 1 and self.f == width and fits:
+                    yield form, "k h d", 1, "slices"
+                if i == width and o in (self.d, 3 * self.d) and self.h > 1 and fits:
+                    yield form, "k h d", o // self.d, "tokens"
             return
         if source.forms != ("",):  # heads stacked by joined_heads: (h, o, i) or (h, i, o)
             for form in source.forms:
                 o, i = shape[1:] if form == "oi" else shape[:0:-1]
-                if i == width and o % self.d == 0 and o // self.d in LAYOUTS:
+                if i == o == self.d and self.h > 1 and self.f == width:
+                    yield "h d e" if form == "oi" else "h e d", "k h d", 1, "own"
+                elif i == width and o % self.d == 0 and o // self.d in LAYOUTS:
                     parts = o // self.d
                     axes = "h d e" if form == "oi" else "h e d"
                     for layout in ("h k d", "h d k")[: 1 if parts == 1 else 2]:
-                        yield axes, layout, parts, False
+                        yield axes, layout, parts, ""
             return
         sizes = {"e": width, "h": self.h, "d": self.d, "f": self.f}
         for axes, (_, layout) in IN_AXES.items():
@@ -150,18 +92,16 @@ class Reader:
                 size in (2, 3) if letter == "k" else sizes[letter] == size
                 for letter, size in zip(letters, shape, strict=True)
             ):
-                yield axes, layout, shape[letters.index("k")] if "k" in letters else 1, False
+                yield axes, layout, shape[letters.index("k")] if "k" in letters else 1, ""
 
     def flat(self, piece: Piece, x: Tensor, cache: dict) -> Tensor:
         """Return the projection of x by a piece, (b, n, h * d)."""
         source = self.sources[piece.source]
         if piece.shared:
-            key = (piece.source, piece.form, "shared")
+            key = (piece.source, piece.form, piece.shared)
             if key not in cache:
-                weight = source.weight if piece.form == "oi" else source.weight.T
-                heads = rearrange(x, "b n (h d) -> b n h d", h=self.h) @ weight.T
-                cache[key] = (heads if source.bias is None else heads + source.bias).flatten(2)
-            return cache[key]
+                cache[key] = self._shared_by_heads(source, piece, x)
+            return cache[key].unflatten(2, (piece.parts, -1))[:, :, piece.part]
         key = (piece.source, piece.form)
         if key not in cache:
             cache[key] = self._project(source, piece.form, x)
@@ -169,6 +109,22 @@ class Reader:
         return rearrange(cache[key], f"b n ({piece.layout}) -> k b n (h d)", **split, d=self.d)[
             piece.part
         ]
+
+    def _shared_by_heads(self, source: Source, piece: Piece, x: Tensor) -> Tensor:
+        """Return what heads make that share a layer, or read their own slice, (b, n, k * h * d)."""
+        if piece.shared == "own":
+            pattern = "bnhi,hoi->bnho" if piece.form == "h d e" else "bnhi,hio->bnho"
+            heads = rearrange(x, "b n (h d) -> b n h d", h=self.h)
+            made = torch.einsum(pattern, heads, source.weight)
+            return (made if source.bias is None else made + source.bias).flatten(2)
+        weight = source.weight if piece.form == "oi" else source.weight.T
+        slices = piece.shared == "slices"
+        read = rearrange(x, "b n (h d) -> b n h d", h=self.h) if slices else x
+        made = read @ weight.T
+        made = made if source.bias is None else made + source.bias
+        if slices:
+            return made.flatten(2)
+        return made.unflatten(2, (piece.parts, 1, -1)).expand(-1, -1, -1, self.h, -1).flatten(2)
 
     def _project(self, source: Source, form: str, x: Tensor) -> Tensor:
         weight, bias = source.weight, source.bias
@@ -250,8 +206,10 @@ class Reader:
                 all_ids = ids
                 if option is None:
                     # with one head the value projection can do the work of a second layer
-                    left = [o for o in outs if o[0] not in used]
-                    if left or (self.h > 1 and self.needs_out):
+                    left = [o for o in outs if o[0] not in used and self._could_end(o[0])]
+                    if left:  # a layer that could be it, and is none of the others
+                        all_ids = (*ids, "out-unused")
+                    elif self.h > 1 and self.needs_out:
                         all_ids = (*ids, "out-missing")
                 else:
                     extra += self._mismatch(option[0], "o") + (option[2] == "d h")
@@ -265,9 +223,9 @@ class Reader:
                     found[key] = Reading(*triple, option, all_ids, extra, said)
         return sorted(found.values(), key=lambda reading: (len(reading.ids), reading.rank))
 
-    def _ins(self, width: int) -> dict[tuple[str, int, bool], list[tuple[int, str]]]:
+    def _ins(self, width: int) -> dict[tuple[str, int, str], list[tuple[int, str]]]:
         """Return the sources that may project tokens of a width, by layout, parts and shared."""
-        ins: dict[tuple[str, int, bool], list[tuple[int, str]]] = {}
+        ins: dict[tuple[str, int, str], list[tuple[int, str]]] = {}
         for number in range(len(self.sources)):
             for form, layout, parts, shared in self.options(number, width):
                 ins.setdefault((layout, parts, shared), []).append((number, form))
@@ -277,6 +235,10 @@ class Reader:
         """Return the orientations and layouts of a reading, whichever weight is which."""
         piece = self.pieces[reading.q]
         return piece.form, piece.layout, reading.out and reading.out[1:]
+
+    def _could_end(self, number: int) -> bool:
+        """Say whether the name of a source allows that it is the output projection."""
+        return self.sources[number].role.rstrip("?") in ("o", "")
 
     def _mismatch(self, number: int, wanted: str) -> int:
         """Return 0 when the name of a source fits its purpose, 1 when it is silent, 3 if not."""
@@ -294,11 +256,12 @@ class Reader:
         """
         for (layout, parts, shared), options in ins.items():
             order = LAYOUTS[3].index(layout) if layout in LAYOUTS[3] else 0
-            ids = ("head-shared-projection",) if shared else ()
+            ids = BY_SHARING[shared]
             if parts == 3 and asked is ins:
                 for source, form in options:
                     packed = [
-                        self.number(Piece(source, form, layout, part, 3)) for part in range(3)
+                        self.number(Piece(source, form, layout, part, 3, shared))
+                        for part in range(3)
                     ]
                     usual = (1, 0, 2) if self.sources[source].role == "kqv" else (0, 1, 2)
                     for picked in permutations(range(3)):
@@ -337,7 +300,7 @@ class Reader:
                         if asked is ins:
                             yield from self._shared(q, k, piece, ids, base)
                     for (pair_layout, two, _), pairs in asked.items():
-                        if two != 2 or (pair_layout == "k d h") != (layout == "k d h"):
+                        if shared or two != 2 or (pair_layout == "k d h") != (layout == "k d h"):
                             continue
                         for source, form in pairs:
                             for q in alike:
@@ -364,6 +327,7 @@ class Reader:
     ) -> Iterator[tuple[tuple[int, int, int], set, tuple, int]]:
         """Yield readings with queries on their own and keys and values packed."""
         rank = base + self._mismatch(q, "q") + LAYOUTS[2].index(layout)
+        rank += 3 * (self.sources[source].role.rstrip("?") in ("q", "o", "qk", "qkv"))
         first, second = (self.number(Piece(source, form, layout, part, 2)) for part in (0, 1))
         yield (piece, first, second), {q, source}, ids, rank
         yield (piece, second, first), {q, source}, ids, rank + 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -19,6 +20,8 @@ STYLE = (
     " .attention-clinic td b {white-space: nowrap}</style>"
 )
 THREADS_SHOWN = 3  # in print; the report holds all
+# what was asked for its truth lately and was false: the pytest plugin shows it whole
+ASKED: deque[Any] = deque(maxlen=5)
 
 
 @dataclass(frozen=True)
@@ -123,12 +126,36 @@ class Report:
     def verdict(self) -> str:
         """The first line: what the examination says, in a few words."""
         if self.healthy:
-            return f"{self.name}: healthy"
+            ids = ", ".join(variant.id for variant in self.variants)
+            return f"{self.name}: healthy{f', as a variant: {ids}' if ids else ''}"
         if self.explanations:
             return f"{self.name}: not equal to the reference"
         return f"{self.name}: not equal to the reference, and unexplained"
 
+    @property
+    def kind(self) -> str:
+        """One word: "healthy", "variant", "sick", or "unexplained"."""
+        if self.healthy:
+            return "variant" if self.variants else "healthy"
+        return "sick" if self.explanations else "unexplained"
+
+    def data(self) -> dict[str, Any]:
+        """Return the report as plain dictionaries, lists and strings, for `json.dumps`."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "healthy": self.healthy,
+            "explanations": [_told(explanation) for explanation in self.explanations],
+            "variants": [variant.id for variant in self.variants],
+            "remarks": [_told(remark) for remark in self.remarks],
+            "failing": list(self.failing),
+            "checked": list(self.checked),
+            "untried": list(self.untried),
+        }
+
     def __bool__(self) -> bool:
+        if not self.healthy:
+            ASKED.append(self)
         return self.healthy
 
     def __repr__(self) -> str:
@@ -149,17 +176,13 @@ class Report:
         for remark in self.remarks:
             lines += self._told(remark, "Remark: ")
         for variant in self.variants:
-            lines += _wrapped(f"  Variant: {variant.id}   {variant.words} ({variant.models})")
+            lines += wrapped(f"  Variant: {variant.id}   {variant.words} ({variant.models})")
         if not self.healthy and not self.explanations:
             lines.append("  No known mistake, alone or with a second one, gives this output.")
             if not self.failing:
                 lines.append("  Every property that could be tried holds.")
-        for words in self.failing:
-            lines += _wrapped(f"  Fails: {words}")
-        for words in self.checked:
-            lines += _wrapped(f"  Checked: {words}")
-        for words in self.untried:
-            lines += _wrapped(f"  Not tried: {words}")
+        for note in notes_of(self):
+            lines += wrapped(f"  {note}")
         return "\n".join(lines)
 
     def _told(self, explanation: Explanation, kind: str = "") -> list[str]:
@@ -168,14 +191,14 @@ class Report:
         if len(explanation.threads) > THREADS_SHOWN:
             threads += f" and {len(explanation.threads) - THREADS_SHOWN} more"
         seen = f"   Seen in: {threads}" if threads else ""
-        lines = _wrapped(f"  {kind}{' + '.join(explanation.ids)}   {explanation.words}")
+        lines = wrapped(f"  {kind}{' + '.join(explanation.ids)}   {explanation.words}")
         for words in (
             explanation.detail,
             self.evidence(explanation),
             f"Fix: {explanation.fix}",
             f"Chapter {explanation.chapter}.{seen}",
         ):
-            lines += _wrapped(f"    {words}") if words else []
+            lines += wrapped(f"    {words}") if words else []
         return lines
 
     def evidence(self, explanation: Explanation) -> str:
@@ -204,9 +227,7 @@ class Report:
             head = "".join(f"<th>{name}</th>" for name in names)
         table = f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
         notes = [f"Variant: {v.id}, {v.words} ({v.models})" for v in self.variants]
-        notes += [f"Fails: {words}" for words in self.failing]
-        notes += [f"Checked: {words}" for words in self.checked]
-        notes += [f"Not tried: {words}" for words in self.untried]
+        notes += notes_of(self)
         listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
         return (
             f"{STYLE}<div class='attention-clinic'><b>{escape(self.verdict)}</b>"
@@ -214,7 +235,32 @@ class Report:
         )
 
 
-def _wrapped(line: str) -> list[str]:
+def _told(explanation: Explanation) -> dict[str, Any]:
+    """Return an explanation as plain values."""
+    return {
+        "ids": list(explanation.ids),
+        "words": explanation.words,
+        "detail": explanation.detail,
+        "fix": explanation.fix,
+        "chapter": explanation.chapter,
+        "threads": list(explanation.threads),
+    }
+
+
+def notes_of(report: Any) -> list[str]:
+    """Return what fails, what was checked and what was not tried, a line each.
+
+    Args:
+        report: with `failing`, `checked` and `untried`, of one part or of a model.
+    """
+    return [
+        *(f"Fails: {words}" for words in report.failing),
+        *(f"Checked: {words}" for words in report.checked),
+        *(f"Not tried: {words}" for words in report.untried),
+    ]
+
+
+def wrapped(line: str) -> list[str]:
     """Break a line at spaces outside code; what continues it is indented two columns deeper."""
     indent = " " * (len(line) - len(line.lstrip()))
     lines = wrap(

@@ -83,11 +83,17 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
         kind = type(part).__name__
         weight, bias = own.get("weight"), own.get("bias")
         if isinstance(part, nn.Linear) or (kind == "Linear" and weight is not None):
-            found.append(Source(f"{dot}weight", part.weight, bias, ("oi",), role(f"{dot}weight")))
+            # who writes a Linear of their own may hold it as (in, out)
+            forms = ("oi",) if isinstance(part, nn.Linear) or weight.ndim != 2 else ("oi", "io")
+            found.append(Source(f"{dot}weight", part.weight, bias, forms, role(f"{dot}weight")))
         elif kind == "Conv1D" and weight is not None:  # GPT-2's
             found.append(Source(f"{dot}weight", weight, bias, ("io",), role(f"{dot}weight")))
-        elif isinstance(part, nn.Conv1d) and part.kernel_size == (1,) and part.groups == 1:
-            flat = part.weight[:, :, 0]
+        elif (
+            isinstance(part, nn.Conv1d | nn.Conv2d)
+            and set(part.kernel_size) == {1}
+            and part.groups == 1
+        ):
+            flat = part.weight.flatten(1)
             found.append(Source(f"{dot}weight", flat, bias, ("oi",), role(f"{dot}weight")))
         elif isinstance(part, nn.MultiheadAttention):
             named = {k: v for k, v in own.items() if v is not None}
@@ -145,17 +151,28 @@ def _bare(name: str) -> str:
     return re.sub(r"weights?|bias|kernel|(?<![a-z])[wb](?=_?[a-z])|_", "", name.lower())
 
 
-def joined_heads(sources: list[Source], num_heads: int) -> list[Source]:
-    """Stack the weights of heads that are modules of their own: heads.0.key, heads.1.key, ..."""
+def joined_heads(sources: list[Source], num_heads: int, width: int) -> list[Source]:
+    """Stack the weights of heads that are modules of their own: heads.0.key, heads.1.key, ...
+
+    Args:
+        sources: the weights of a module.
+        num_heads: h.
+        width: of a token, e; a head that reads its own slice has a square layer of e / h.
+    """
     groups: dict[str, list[Source]] = {}
     for source in sources:
         groups.setdefault(re.sub(r"\d+", "#", source.name), []).append(source)
+    lists = [group for group in groups.values() if len(group) == num_heads]
     result = []
     for pattern, group in groups.items():
         first = group[0]
         same = all(s.weight.shape == first.weight.shape and s.forms == first.forms for s in group)
         apart = len(group) == num_heads > 1 and same and "#" in pattern
-        if apart and first.weight.ndim == 2 and first.weight.shape[0] != first.weight.shape[1]:
+        shape = first.weight.shape
+        # a list of square ones may be q, k, v and out: another list beside it says that it is not
+        several = sum(other[0].weight.shape == shape for other in lists) > 1
+        fits = shape[0] != shape[-1] or shape[0] * num_heads == width or several
+        if apart and len(shape) == 2 and fits:
             weight = torch.stack([s.weight for s in group])
             bias = None if first.bias is None else torch.stack([s.bias for s in group])
             result.append(Source(pattern, weight, bias, first.forms, first.role))
@@ -167,3 +184,57 @@ def joined_heads(sources: list[Source], num_heads: int) -> list[Source]:
             named = f"{roles[number]}?" if guess else source.role
             result.append(Source(source.name, source.weight, source.bias, source.forms, named))
     return result
+
+
+def apart_from_gates(sources: list[Source], num_heads: int) -> tuple[list[Source], list[Source]]:
+    """Cut layers of queries that are twice as wide as what the output layer takes.
+
+    Args:
+        sources: the weights of a module.
+        num_heads: h.
+
+    Returns:
+        What may be queries alone, and what may be their gates: halves, or halves of each head.
+    """
+    inner = {size for s in sources if s.role == "o" for size in s.weight.shape[-1:]}
+    queries, gates = [], []
+    for source in sources:
+        wide = source.weight.shape[0] // 2
+        if source.role != "q" or "oi" not in source.forms or wide not in inner:
+            continue
+        rows = torch.arange(2 * wide)
+        ways = [rows.view(2, wide)]
+        if wide % num_heads == 0:
+            ways.append(rows.view(num_heads, 2, -1).transpose(0, 1).flatten(1))
+        for first, second in ways:
+            for said, picked, kind in (("queries", first, queries), ("gate", second, gates)):
+                bias = None if source.bias is None else source.bias[picked]
+                name = f"{source.name} ({said})"
+                role = "q" if said == "queries" else "gate"
+                kind.append(Source(name, source.weight[picked], bias, ("oi",), role))
+    return queries, gates
+
+
+class Silent:
+    """Numbers of a module that are 0 for a while.
+
+    Args:
+        values: weights and biases.
+    """
+
+    def __init__(self, values: list[Tensor]) -> None:
+        self.values = values
+
+    @classmethod
+    def of(cls, sources: list[Source]) -> Silent:
+        """Return what silences sources, biases and all."""
+        return cls([s.weight for s in sources] + [s.bias for s in sources if s.bias is not None])
+
+    def __enter__(self) -> None:
+        self.before = [value.clone() for value in self.values]
+        for value in self.values:
+            value.zero_()
+
+    def __exit__(self, *_: object) -> None:
+        for value, before in zip(self.values, self.before, strict=True):
+            value.copy_(before)

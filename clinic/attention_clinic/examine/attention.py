@@ -10,35 +10,37 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS, VARIANTS, globals_read
+from attention_clinic.bugs import BUGS, VARIANTS, Built, globals_read
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.modes import JoinHeads, NoDropout
 from attention_clinic.engine.openings import mask_names, openings
 from attention_clinic.engine.patient import same, undisturbed
-from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain, likelier
+from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.explaining import Explaining
+from attention_clinic.examine.first_call import Way, found_out, heads_of
 from attention_clinic.examine.masked import overflows, with_mask
-from attention_clinic.examine.matching import Match
 from attention_clinic.examine.options import Context, Options
+from attention_clinic.examine.searching import search, with_other_heads
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.verdict import (
     explanations_of,
     remarks_of,
     unexplained,
+    unseen,
     untried,
     unused_in_training,
     variants_of,
     what,
 )
 
-MOST_HEADS = 64  # that are tried when the number given explains nothing
+LIKELIEST = 4  # readings of a right module that are asked whether anything shows
 
 
 def diagnose(
     module: nn.Module | Callable[..., Any],
-    num_heads: int,
+    num_heads: int | None = None,
     *,
     mask: Tensor | None = None,
     causal: bool | None = None,
@@ -64,7 +66,7 @@ def diagnose(
 
     Args:
         module: maps tokens to tokens by attention; stays as it is. A function needs `weights`.
-        num_heads: number of heads, h.
+        num_heads: number of heads, h; None reads it off the module.
         mask: a mask to call the module with, in the shape that it takes. Bool: True = may
             attend; integers, and floats that are all 0 or 1: 1 = may attend; other floats are
             added to the scores: 0 = may attend.
@@ -78,7 +80,7 @@ def diagnose(
         size: numbers of samples and tokens to try, for modules that take no others.
         out_proj: True when it must have an output projection of its own, False when that stands
             outside; None accepts both and makes a remark.
-        true_means: what True means in a boolean mask, "attend" or "block"; None is "attend",
+        true_means: what True, or 1, means in the mask, "attend" or "block"; None is "attend",
             unless the argument is named after what it blocks, such as key_padding_mask.
         context: for a cross-attention, whose keys and values are made of other tokens: a tensor
             (b, j, c), (length j, width c), a width c, or True for tokens as wide as x. Only its
@@ -103,6 +105,10 @@ def diagnose(
         ValueError: not a module or function, a number of heads that does not fit, weights that
             cannot be read, or an exception inside the module.
     """
+    module = unwrapped("diagnose", module)
+    if num_heads is None:
+        with undisturbed():
+            num_heads = heads_of("diagnose", module, call)
     options = Options(
         *(num_heads, mask, causal, call, weights, size, out_proj, true_means),
         context=Context.of("diagnose", context),
@@ -110,8 +116,20 @@ def diagnose(
         like=like,
         cache=cache,
     ).checked()
+
+    def again(way: Way) -> Report:
+        layout, found, width = way
+        return opened(module, replace(options, layout=layout, size=found), width)
+
     with undisturbed():
-        return opened(module, options, embed_dim)
+        try:
+            return opened(module, options, embed_dim)
+        except ValueError:
+            free = (call, weights, size, options.context, cache) == (None,) * 5
+            report = found_out(module, embed_dim, again) if free and mask is None else None
+            if report is None:
+                raise
+            return report
 
 
 def both_ways(subject: Subject, embed_dim: int | None) -> Report:
@@ -155,21 +173,25 @@ def with_tables(
                 raise
     reports: list[Report] = []
     failed: ValueError | None = None
-    shape = None  # of the tables with which it was explained: then only their layout is open
-    for tables in tables_for(names, head_widths(subject.patient.module, subject.h)):
-        if shape not in (None, replace(tables, layout="")):
-            continue
-        subject = Subject(module, replace(options, tables=tables))
-        try:
-            report = both_ways(subject, embed_dim)
-        except ValueError as error:
-            failed = failed or error
-            continue
-        if report.healthy:
-            return report
-        reports.append(report)
-        if report.explanations:
-            shape = replace(tables, layout="")
+    handed = list(tables_for(names, head_widths(subject.patient.module, subject.h)))
+    for most in (0, options.most):  # right with some table, before mistakes with any are looked for
+        shape = None  # of the tables with which it was explained: then only their layout is open
+        for tables in list(handed):
+            if shape not in (None, replace(tables, layout="")):
+                continue
+            subject = Subject(module, replace(options, tables=tables, most=most))
+            try:
+                report = both_ways(subject, embed_dim)
+            except ValueError as error:
+                failed = failed or error
+                handed.remove(tables)
+                continue
+            if report.healthy:
+                return report
+            if most or not options.most:
+                reports.append(report)
+            if report.explanations and most:
+                shape = replace(tables, layout="")
     if not reports:
         assert failed is not None, "there is a way to hand tables over"
         raise failed
@@ -189,14 +211,20 @@ def opened(
         if runs(Subject(module, options), embed_dim):  # without a mask: it has another trouble
             raise
         best: Report | None = None
-        for opening in openings():
-            try:
-                report = with_tables(module, replace(options, opening=opening), embed_dim)
-            except ValueError:
-                continue
-            if report.healthy or report.explanations:
-                return report
-            best = report if best is None else best
+        fitting = list(openings())
+        for most in (0, options.most):  # right with some mask, before mistakes with any
+            best = None
+            for opening in list(fitting):
+                given = replace(options, opening=opening, most=most)
+                try:
+                    report = with_tables(module, given, embed_dim)
+                except ValueError:
+                    # by identity: a mask of False is equal to one of 0.0
+                    fitting = [one for one in fitting if one is not opening]
+                    continue
+                if report.healthy or report.explanations:
+                    return report
+                best = report if best is None else best
         if best is None:
             raise
         return best
@@ -237,7 +265,12 @@ def examined(subject: Subject) -> Report:
     """Examine a module that runs, and say what was found."""
     name = subject.patient.name
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    y = subject.open_run(x)
+    with Built() as built:  # the call that found the width was the first: nothing is lazy now
+        y = subject.open_run(x)
+    if built.kinds:
+        detail = f"forward builds {' and '.join(dict.fromkeys(built.kinds))}"
+        found = explain([BUGS["layers-in-forward"]], detail=detail)
+        return Report(name, False, (found,), checked=("two calls",), untried=untried(subject))
     if not y.isfinite().any():
         return unexplained(subject)
     if not subject.crossed and ignores(subject, y):
@@ -262,15 +295,20 @@ def examined(subject: Subject) -> Report:
             return unexplained(subject, random=True)
         subject.extra.append("dropout-eval")
     try:
-        report = as_block(subject)
+        report = as_block(subject) if subject.options.most else None
         if report is not None:
             return report
         matches = search(subject)
     except Unreadable:
         said = "no weights that could be the projections of queries, keys and values"
         return Report(name, False, checked=(said,), untried=untried(subject))
-    if not matches:
+    if not matches and subject.options.most:
         return with_other_heads(subject, unexplained(subject))
+    if not matches:
+        return Report(name, False)
+    right = [pair for pair in matches if not pair[1].ids]
+    if right and not any(Explaining(subject).shows(*pair) for pair in right[:LIKELIEST]):
+        return unseen(subject)
     checked = [what(subject, matches[0][1])]
     blocks_nothing = remarked = False
     if subject.mask is not None:
@@ -286,8 +324,12 @@ def examined(subject: Subject) -> Report:
     turning = subject.known["turning"]
     if turning is not None and turning.declared and not turning.sees:
         subject.extra.append("rotary-no-effect")
-    declared = unused_in_training(subject)
-    explanations = explanations_of(matches, subject.extra, declared)
+    said = [unused_in_training(subject)]
+    if subject.patient.listed:
+        subject.extra.append("param-plain-tensor")
+        names = ", ".join(f"self.{name}" for name in subject.patient.listed)
+        said.append(f"{names} holds layers in a plain list: nn.ModuleList shows them to PyTorch")
+    explanations = explanations_of(matches, subject.extra, "; ".join(filter(None, said)))
     remarks = remarks_of(subject, matches, remarked)
     only_scale = [explanation.ids for explanation in explanations] == [("scale-missing",)]
     if only_scale and "relative-bias" in subject.bias_names:
@@ -305,28 +347,6 @@ def examined(subject: Subject) -> Report:
         variants=(*variants_of(matches), *(VARIANTS[name] for name in subject.bias_names)),
         tolerance=subject.patient.tolerance,
     )
-
-
-def with_other_heads(subject: Subject, report: Report) -> Report:
-    """Say with which numbers of heads the module would be right."""
-    fitting = []
-    for h in range(1, min(subject.e, MOST_HEADS) + 1):
-        kept = subject.options.num_kv_heads
-        if h == subject.h or subject.e % h or (kept is not None and h % kept):
-            continue
-        other = Subject(subject.original, replace(subject.options, num_heads=h))
-        try:
-            other.find_width(subject.e, lambda *_: False)
-            tried = Explaining(other)
-            right = tried.explained(most=0) or tried.explaining(other.probe(0), most=0)
-            fitting += [h] * bool(right)
-        except (Unreadable, ValueError):
-            continue
-    if not fitting:
-        return report
-    listed = " or ".join(map(str, fitting))
-    said = f"num_heads is {subject.h}: with num_heads={listed} it is right"
-    return replace(report, failing=(said, *report.failing))
 
 
 def ignores(subject: Subject, y: Tensor) -> bool:
@@ -348,30 +368,4 @@ def check_heads(subject: Subject, y: Tensor) -> None:
     raise ValueError(
         f"diagnose: num_heads must divide the width of a token, got num_heads={h} and "
         f"embed_dim={e}. Pick num_heads from {[n for n in range(1, e + 1) if e % n == 0]}."
-    )
-
-
-def search(subject: Subject) -> list[tuple[Reader, Match]]:
-    """Search, and once more with the module's own weights if it keeps copies of them."""
-    found = Explaining(subject).explained(most=0)
-    if not found and subject.find_bias():
-        found = Explaining(subject).explained()
-        subject.biased = bool(found)
-        subject.__dict__.pop("first", None)
-        subject.__dict__.pop("second", None)
-    found = found or Explaining(subject).explained()
-    if not found and subject.patient.is_module and keeps_copies(subject.patient.module):
-        subject.start(own_weights=True)
-        found = Explaining(subject).explained()
-        if not found:
-            subject.start(own_weights=False)
-    return found
-
-
-def keeps_copies(module: nn.Module) -> bool:
-    """Say whether a module holds matrices that are not parameters."""
-    return any(
-        isinstance(value, Tensor) and value.ndim > 1 and value.is_floating_point()
-        for part in module.modules()
-        for value in [*vars(part).values(), *part.buffers(recurse=False)]
     )

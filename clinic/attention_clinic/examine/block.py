@@ -8,19 +8,28 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import ATTENTION, BLOCK, BUGS, VARIANTS, Setting
+from attention_clinic.bugs import ATTENTION, BLOCK, BUGS, VARIANTS, Built, Setting
 from attention_clinic.bugs.blocks import Meant, Parts
-from attention_clinic.bugs.feeds import ACTIVATIONS, Feed, Gate
+from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.bugs.masks import has_empty
-from attention_clinic.engine.forms import Found, State, replay, simplest
+from attention_clinic.engine.forms import Found, State, replay, simplest, walk
 from attention_clinic.engine.grouped import grouped_readers
 from attention_clinic.engine.heard import no_numbers
 from attention_clinic.engine.modes import Listen, NoDropout
 from attention_clinic.engine.patient import Patient, same
-from attention_clinic.engine.readings import Reader, Reading
+from attention_clinic.engine.pieces import Reading
+from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain
-from attention_clinic.engine.weights import Source, joined_heads, sources_of
+from attention_clinic.engine.weights import (
+    Silent,
+    Source,
+    apart_from_gates,
+    joined_heads,
+    sources_of,
+)
+from attention_clinic.examine.biases import bias_of
 from attention_clinic.examine.declared import known_of
+from attention_clinic.examine.held import feed_of, scales_of
 from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
 
@@ -43,6 +52,7 @@ class Block:
         self.e = x.shape[-1]
         self.extra: list[str] = []
         self.quiet = False
+        self.bias_names: tuple[str, ...] = ()  # of the variants that are added to the scores
         self.keys: int | None = None  # tokens of a context, where there is one
 
     def run(self, x: Tensor) -> Tensor:
@@ -54,7 +64,11 @@ class Block:
 
     def report(self) -> Report:
         name = self.patient.name
-        self.y = self.run(self.x)
+        with Built() as built:
+            self.y = self.run(self.x)
+        if built.kinds:
+            detail = f"forward builds {' and '.join(dict.fromkeys(built.kinds))}"
+            return Report(name, False, (explain([BUGS["layers-in-forward"]], detail=detail),))
         if not self.y.isfinite().any():
             said = no_numbers(self.patient.module, lambda: self.run(self.x), self.y)
             failing = (f"the output holds numbers: {said}",)
@@ -92,13 +106,14 @@ class Block:
             if bugs:
                 explanations.append(explain(bugs, way.difference, way.path.detail))
         said = self.what(next(iter(found.values())).state)
+        named = (*next(iter(found.values())).path.variants, *self.bias_names)
         return Report(
             name,
             not explanations,
             tuple(explanations),
             checked=(said, *masked),
             untried=untried,
-            variants=tuple(VARIANTS[id] for id in next(iter(found.values())).path.variants),
+            variants=tuple(VARIANTS[id] for id in named),
             tolerance=limit,
         )
 
@@ -120,7 +135,7 @@ class Block:
     def parts(self, heard: set[str]) -> Parts | str:
         """Find feed-forward, norms and projections; return the name of what is missing."""
         sources = sources_of(self.patient.module)
-        fed = self.feed(sources)
+        fed = feed_of(sources, self.e)
         if fed is None:
             return "feed-forward"
         self.fed = fed
@@ -132,13 +147,22 @@ class Block:
         if len(norms) != 2:
             return "two norms"
         known = [name for name in ACTIVATIONS if name in heard]
-        return Parts(norms, *read, fed, known, self.norm_kind, self.known())
+        return Parts(
+            norms,
+            *read,
+            fed,
+            known,
+            self.norm_kind,
+            self.known(),
+            scales_of(self.patient.module, self.e),
+        )
 
     def reader(
         self, sources: list[Source], context_dim: int | None = None
     ) -> tuple[Reader, list[Reading]] | None:
         """Read the weights of an attention; where several widths of a head fit, by their names."""
-        joined = joined_heads(sources, self.h)
+        joined = joined_heads(sources, self.h, self.e)
+        joined += apart_from_gates(joined, self.h)[0]
         sizes = sorted({size for source in joined for size in source.weight.shape})
         widths = [f for f in dict.fromkeys((self.e, *sizes)) if f and f % self.h == 0]
         readers: list[Reader] = [
@@ -166,6 +190,10 @@ class Block:
         if turns is not None and turns.declared and not sees:
             self.extra.append("rotary-no-effect")
         known = known_of(module, self.run, self.x, self.h, self.keys)
+        bias = bias_of(self.patient, *self.x.shape, self.h, turns is not None)
+        if bias is not None and bias.names:
+            self.bias_names = bias.names
+            known["bias"] = bias.added
         return {**UNKNOWN, **known, "turning": turns, "model": model}
 
     def check_heads(self) -> None:
@@ -176,36 +204,6 @@ class Block:
                 f"num_heads={self.h} and embed_dim={self.e}. "
                 f"Pick num_heads from {[h for h in range(1, self.e + 1) if self.e % h == 0]}."
             )
-
-    def feed(self, sources: list[Source]) -> Feed | None:
-        """Find the feed-forward: two layers, or three where one of them is a gate."""
-        e = self.e
-        ups, downs = [], []
-        for source in sources:
-            for form in source.forms:
-                if source.weight.ndim != 2 or form not in ("oi", "io"):
-                    continue
-                o, i = source.weight.shape if form == "oi" else source.weight.shape[::-1]
-                if i == e:
-                    ups.append((source, form, o))
-                if o == e:
-                    downs.append((source, form, i))
-        found = []
-        for up, form, m in ups:
-            for down, other, inner in downs:
-                if up is down or inner not in (m, m / 2) or form != other:
-                    continue
-                by_name = _feeds(up) and _feeds(down)
-                if (m != e and inner == m) or by_name:
-                    beside = _beside(up, down, sources)
-                    found.append(((not by_name, beside), up, down, form, inner < m))
-        if not found:
-            return None
-        _, up, down, form, packed = min(found, key=lambda one: one[0])
-        if packed:
-            sure = bool(re.search(r"gate_?up", up.name.lower()))
-            return Feed(up, down, form, Gate(None, sure))
-        return gated(up, down, form, sources)
 
     def norms(self, called_only: bool = False) -> list[tuple[Tensor, Tensor | None, float | None]]:
         """Return weight, bias and eps of the norms, in the order in which they are called.
@@ -219,6 +217,8 @@ class Block:
             own = [p for p in part.parameters(recurse=False) if p.shape == (self.e,)]
             kind = type(part).__name__.lower()
             alone = len(own) == 1 and re.search(r"norm|rms", f"{kind} {path.rpartition('.')[2]}")
+            if any(part.children()) and not alone:  # factors of its parts
+                continue
             if (len(own) != 2 and not alone) or re.search(r"(q|k|query|key)_?(layer)?norm", path):
                 continue
             if not isinstance(part, nn.Linear | nn.MultiheadAttention):
@@ -253,12 +253,19 @@ class Block:
             for part, values in zip(parts, before, strict=True):
                 part.copy_(values)
 
+    def deaf(self) -> Tensor:
+        """Run the copy with an attention that returns 0."""
+        fed = self.fed.sources
+        held = sources_of(self.patient.module)
+        with Silent.of([source for source in held if all(source.name != own.name for own in fed)]):
+            return self.run(self.x)
+
     def search(self, parts: Parts) -> dict[tuple[str, ...], Found]:
         """Return the ways with the fewest mistakes that give the output."""
-        unfed, reader = self.unfed(), parts.reader
+        unfed, deaf, reader = self.unfed(), self.deaf(), parts.reader
         setting = Setting(self.h, self.e, reader.d, getattr(reader, "g", None))
 
-        def state(x: Tensor, silent: Tensor | None) -> State:
+        def state(x: Tensor, silent: Tensor | None, deaf: Tensor | None = None) -> State:
             causal = self.hides_future if self.causal is None else self.causal
             rule = Probe(x, x, causal=causal).causal_rule()
             return {
@@ -268,6 +275,7 @@ class Block:
                 **{"setting": setting, "causal": rule},
                 **{"right": rule, "right_has_empty": has_empty(rule)},
                 **{"must_be_causal": self.causal is True, "near": self.near, "unfed": silent},
+                "deaf": deaf,
             }
 
         def difference(made: State) -> float | None:
@@ -279,7 +287,12 @@ class Block:
                 return None
             return gap_between(made["made"], self.y)
 
-        return simplest(BLOCK, state(self.x, unfed), difference)
+        begin = state(self.x, unfed, deaf)
+        found = simplest(BLOCK, begin, difference)
+        if found or any(True for _ in walk(BLOCK[:4], {**begin, "total": 0}, 0)):
+            return found
+        # something is wrong around the attention: two more may be wrong inside
+        return simplest(BLOCK, begin, difference, most=3, least=3)
 
     def near(self, made: Tensor, y: Tensor) -> bool:
         """Say whether two outputs are the same, NaN included."""
@@ -310,49 +323,3 @@ def gap_between(made: Tensor, y: Tensor) -> float:
     gap = (made - y).abs()
     both = made.isnan() & y.isnan()
     return torch.where(both, 0.0, gap).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()
-
-
-def gated(up: Source, down: Source, form: str, sources: list[Source]) -> Feed:
-    """Return the feed-forward of two layers, with its gate if a third one stands beside them."""
-    where = up.name.rpartition(".")[0].rpartition(".")[0]
-    beside = [
-        source
-        for source in sources
-        if source is not up
-        and source is not down
-        and source.weight.shape == up.weight.shape
-        and form in source.forms
-        and source.role.rstrip("?") not in ("q", "k", "v", "o", "kv", "qkv", "kqv")
-        and source.name.rpartition(".")[0].rpartition(".")[0] == where
-    ]
-    if len(beside) != 1:
-        return Feed(up, down, form)
-    pair = [up, *beside]
-    named = [bool(re.search(r"gate|(^|[._])wg\b", source.name.lower())) for source in pair]
-    if named[0] is not named[1]:
-        gate, value = pair if named[0] else pair[::-1]
-        return Feed(value, down, form, Gate(gate, True))
-    gate, value = sorted(pair, key=lambda source: [s is source for s in sources].index(True))
-    return Feed(value, down, form, Gate(gate, False))
-
-
-def _beside(up: Source, down: Source, sources: list[Source]) -> int:
-    """Return how many more matrices stand where the first one does: an attention has some."""
-    where = up.name.rpartition(".")[0].rpartition(".")[0]
-    return sum(
-        source.name.rpartition(".")[0].rpartition(".")[0] == where
-        for source in sources
-        if source is not up and source is not down
-    )
-
-
-def _feeds(source: Source) -> bool:
-    """Say whether a name speaks of a feed-forward."""
-    name = source.name.lower()
-    words = ("mlp", "ff", "feed", "fc1", "fc2", "linear1", "linear2", "pw", "intermediate")
-    words += ("gate_proj", "up_proj", "down_proj", "gate_up")
-    return (
-        bool(re.search(r"w_?([123]|12)\b", name))
-        or any(word in name for word in words)
-        or (name.endswith("output.dense.weight") and "attention" not in name)
-    )

@@ -10,15 +10,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attention_clinic.bugs import Caps, Mixer, QueryNorms, Scale
+from attention_clinic.bugs import BENDS, Caps, Mixer, Opener, QueryNorms, Scale
 from attention_clinic.engine.heard import Heard, heard, reached
+from attention_clinic.engine.weights import apart_from_gates, sources_of
 from attention_clinic.examine.modern import configs, holders, named, query_norms
 
 FACTORS = ("attention_multiplier", "softmax_scale")
 CAP_NAMES = re.compile(r"(attn|attention)_?(logits?_?)?(soft_?)?cap(ping)?(_value)?")
 OWN_CAP_NAMES = re.compile(r"(logits?_?)?soft_?cap(ping)?|logit_?cap")
 TEMPERATURES = re.compile(r"scale|temperature|tau|gain")
+SCALES = re.compile(r"scal|sqrt|norm_fact|temperature|temper$|divisor|inv_norm")
+GATES = re.compile(r"gate|gating|(^|[._])(w_?|linear_?|to_?)?g(_proj|ate)?[._]")
 UNSCALED = ("relative_attention_num_buckets",)  # T5 and its relatives
+UNSCALED_MODELS = {"gpt_neo"}
 HOTTEST = math.log(100.0)
 
 
@@ -79,7 +83,23 @@ def temperatures(module: nn.Module, num_heads: int) -> Iterator[float | Tensor]:
 
 def is_unscaled(module: nn.Module) -> bool:
     """Say whether a module is of a kind whose queries start smaller, and are not scaled."""
-    return any(name in named(holder) for holder in holders(module) for name in UNSCALED)
+    held = [named(holder) for holder in holders(module)]
+    return any(
+        one.get("model_type") in UNSCALED_MODELS or any(name in one for name in UNSCALED)
+        for one in held
+    )
+
+
+def prepared(module: nn.Module) -> tuple[tuple[str, float], ...]:
+    """Return the numbers of a module that are called a scale, with their names."""
+    found = []
+    for part in module.modules():
+        held = [*vars(part).items(), *part.named_buffers(recurse=False)]
+        for name, value in held:
+            single = isinstance(value, Tensor) and value.numel() == 1
+            if SCALES.search(name.lower()) and (_number(value) or single):
+                found.append((name, float(value)))
+    return tuple(found)
 
 
 def mixers(module: nn.Module, num_heads: int) -> Iterator[Mixer]:
@@ -92,6 +112,24 @@ def mixers(module: nn.Module, num_heads: int) -> Iterator[Mixer]:
             if num_heads > 1 and flat.shape == (num_heads, num_heads):
                 yield Mixer(flat, bias)
                 yield Mixer(flat.T, bias)
+
+
+def openers(module: nn.Module, num_heads: int, bends: set[str]) -> Iterator[Opener]:
+    """Yield the layers of a module that may make a gate of its heads.
+
+    Args:
+        module: the copy.
+        num_heads: h.
+        bends: the names of what may bend them, as heard.
+    """
+    if not bends:
+        return
+    sources = sources_of(module)
+    held = [s for s in sources if s.weight.ndim == 2 and GATES.search(s.name.lower())]
+    for source in (*held, *apart_from_gates(sources, num_heads)[1]):
+        for bend in BENDS:
+            if bend in bends:
+                yield Opener(source, bend)
 
 
 def sinks(module: nn.Module, num_heads: int) -> Iterator[Tensor]:
@@ -136,8 +174,10 @@ def known_of(
         "factors": factors(module),
         "caps": capped,
         "unscaled": is_unscaled(module),
+        "prepared": prepared(module),
         "mixers": tuple(mixers(module, num_heads)),
         "sinks": tuple(sinks(module, num_heads)),
+        "openers": tuple(openers(module, num_heads, sounds.opens)),
         "is_linear": not paired and (bool(sounds.weighed) or sounds.positive),
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
     }

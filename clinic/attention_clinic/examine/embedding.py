@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attention_clinic.bugs import BUGS, EMBEDDING
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.forms import Form, Found, State, simplest
-from attention_clinic.engine.patient import Patient, check_positive, undisturbed
+from attention_clinic.engine.patient import Patient, check_positive, same, undisturbed
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.weights import Source, sources_of
 
@@ -142,7 +142,7 @@ class _Embedding:
         tables = any(True for _ in self.tables(y.shape[-1]))
         used = [way.state["table"] is not None for way in found.values()]
         checked += ["class token"] * heads
-        checked += ["positions"] * (tables and (any(used) or not found))
+        checked += ["positions"] * (any(used) or (tables and not found))
         untried = ("a table of positions, which nothing adds",) if tables and not any(used) else ()
         untried = untried if found else ()
         said = (", ".join(checked),)
@@ -188,7 +188,12 @@ class _Embedding:
             "heads": [Form(head) for head in heads],
             "tables": [Form(None), *(Form(table) for table in self.tables(e) if fits(table))],
         }
-        return simplest(EMBEDDING, state, difference)
+        found = simplest(EMBEDDING, state, difference)
+        if found or extra:
+            return found
+        state["tables"] = [Form(table) for table in self.computed(images, e)]
+        found = simplest(EMBEDDING, state, difference) if state["tables"] else {}
+        return {(*_one_for_all(way.state["table"]), *ids): way for ids, way in found.items()}
 
     def way_back(self, images: Tensor, patches: Tensor) -> list[str]:
         """Return unpatch-order when the inverse does not give the images."""
@@ -257,6 +262,14 @@ class _Embedding:
             elif tensor.ndim == 3 and tensor.shape[0] >= self.n and tensor.shape[1] == 1:
                 yield tensor.transpose(0, 1)
 
+    def computed(self, images: Tensor, e: int) -> Iterator[Tensor]:
+        """Yield what is added to empty images beside a bias, as (1, n, e): computed positions."""
+        empty = self.patient.run(torch.zeros_like(images))
+        for bias in [None, *(bias for _, bias in self.projections(e) if bias is not None)]:
+            table = empty[:1] if bias is None else empty[:1] - bias
+            if table.abs().max() > self.patient.tolerance:
+                yield table
+
     def norms(self, width: int) -> list[nn.Module | None]:
         """Return nothing and the norms of this width that stand inside the module."""
         if not self.patient.is_module:
@@ -281,6 +294,12 @@ class _Embedding:
         moved = (self.patient.run(one) - y).abs().amax(dim=(0, 2)) > 1e-9
         if moved.sum() != 1:
             yield "one patch makes one token: changing a patch changes other tokens"
+
+
+def _one_for_all(table: Tensor | None) -> tuple[str, ...]:
+    """Return pos-one-row when every token gets the same code."""
+    alike = table is not None and table.shape[1] > 1 and same(table, table[:, :1].expand_as(table))
+    return ("pos-one-row",) if alike else ()
 
 
 def _projection(weight: Tensor, bias: Tensor | None, norm: nn.Module | None) -> Callable[..., Any]:

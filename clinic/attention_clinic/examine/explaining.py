@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attention_clinic.bugs import ATTENTION
+from torch import nn
+
 from attention_clinic.bugs.scores import SCALE, all_scales
 from attention_clinic.engine.grouped import grouped_readers, wide_value_readers
-from attention_clinic.engine.readings import Reader, Reading
-from attention_clinic.engine.weights import joined_heads, sources_of
-from attention_clinic.examine.matching import Match, Probe, Search, Shell, shells_of
+from attention_clinic.engine.pieces import Reading
+from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.weights import apart_from_gates, joined_heads, sources_of
+from attention_clinic.examine.matching import Match, Probe, Search
+from attention_clinic.examine.reducing import reducer_of
+from attention_clinic.examine.several import Readers, three_at_once
+from attention_clinic.examine.shells import Shell, heard_shells, shells_of
 from attention_clinic.examine.subject import Subject, Unreadable
 
 LIKELY = 6  # readings that follow the names best
 SINGLES_TRIED = 144  # readings that are tried with one mistake
 PAIRS_TRIED = 24  # readings that are tried with two mistakes
-
-Readers = list[tuple[Reader, list[Reading]]]
 
 
 class Explaining:
@@ -39,7 +42,8 @@ class Explaining:
             replace(s, weight=s.weight.to(dtype), bias=None if s.bias is None else s.bias.to(dtype))
             for s in sources
         ]
-        sources = joined_heads(sources, h)
+        sources = joined_heads(sources, h, e)
+        sources += apart_from_gates(sources, h)[0]
         sizes = {size // parts for s in sources for size in s.weight.shape for parts in (1, 2, 3)}
         widths = [e, *sorted(sizes)]
         found: Readers = []
@@ -54,12 +58,12 @@ class Explaining:
             readings = reader.readings()
             if readings:
                 found.append((reader, readings))
-        if shared != h and not any(r.rank == 0 for _, readings in found for r in readings):
+        if shared != h and not _is_plain(found):
             grouped = grouped_readers(sources, e, h, shared, out_dim, needs_out)
             read = [(reader, readings) for reader in grouped if (readings := reader.readings())]
             named = [(reader, rs) for reader, rs in read if any(r.rank == 0 for r in rs)]
             found += named or read
-        if not any(r.rank == 0 and not r.ids for _, readings in found for r in readings):
+        if not _is_plain(found):
             wide = wide_value_readers(sources, e, h, out_dim, needs_out, self.subject.c)
             found += [(reader, readings) for reader in wide if (readings := reader.readings())]
         return found
@@ -85,11 +89,7 @@ class Explaining:
             raise Unreadable
         if self.subject.own_weights:
             readers = [(reader, self.telling(reader, readings)) for reader, readings in readers]
-        wide = self.subject.c if self.subject.crossed else None
-        shells = shells_of(self.subject.patient.module, self.subject.e, wide)
-        if probe.y.shape != probe.x.shape:
-            shells = [shell for shell in shells if not shell.residual and shell.after is None]
-            shells = shells if self.subject.crossed else shells[:1]
+        shells, sure = self.shells(probe)
         causal = self.options.causal
         bases = [False, True] if causal is None or self.options.mask is not None else [causal]
         bases = [False] if self.subject.crossed else bases
@@ -104,8 +104,10 @@ class Explaining:
         for total, count, around, fit in steps:
             if total > most:
                 break
-            for shell in shells if around else shells[:1]:
+            for shell in shells if around or sure else shells[:1]:
                 for base in bases:
+                    if len(shell.ids) > total:
+                        continue
                     if total == 2 and base and causal is None and self.subject.sees_future:
                         continue
                     case = replace(probe, causal=base)
@@ -122,7 +124,32 @@ class Explaining:
                         ]
                         found = self.matching(same, case, shell, total, None, fit)
                     return found
+        if most > 1 and not self.subject.crossed and probe.mask is None:
+            around = shells if sure else shells[:1]
+            return three_at_once(self.subject, self.holds, readers, probe, around)
         return []
+
+    def shells(self, probe: Probe) -> tuple[list[Shell], bool]:
+        """Return what may stand around the attention, and whether its behaviour says so."""
+        subject = self.subject
+        wide = subject.c if subject.crossed else None
+        shells = shells_of(subject.patient.module, subject.e, wide)
+        if probe.y.shape != probe.x.shape:
+            shells = [shell for shell in shells if not shell.residual and shell.after is None]
+            return (shells if subject.crossed else shells[:1]), False
+        if not isinstance(subject.patient.module, nn.Module) or subject.own_weights:
+            return shells, False
+        run = subject.open_run
+        heard = heard_shells(shells, subject.patient.module, run, probe.x)
+        shells, sure = (heard, True) if heard else (shells, False)
+        reduced = []
+        for shell in shells if wide is None else ():
+            reducer = reducer_of(subject.patient.module, run, probe.x, shell.enter)
+            if reducer is not None:
+                name = f"{shell.name}; keys and values of fewer tokens".removeprefix("; ")
+                named = (*shell.variants, "spatial-reduction")
+                reduced.append(replace(shell, name=name, context=reducer, variants=named))
+        return reduced or shells, sure
 
     def telling(self, reader: Reader, readings: list[Reading]) -> list[Reading]:
         """Return the readings with which a mistake would show: no projection of it is zero."""
@@ -130,6 +157,18 @@ class Explaining:
         search = Search(reader, readings, open_probe, Shell(""), self.subject.patient.tolerance)
         could = search.could_differ()
         return [reading for reading, shows in zip(readings, could, strict=True) if shows]
+
+    def shows(self, reader: Reader, match: Match) -> bool:
+        """Say whether queries, keys and values of each head reach what was compared."""
+        search = Search(
+            reader,
+            [match.reading],
+            replace(self.subject.first, causal=match.causal),
+            match.shell,
+            self.subject.patient.tolerance,
+            forms=match.forms(),
+        )
+        return search.could_differ()[0]
 
     def matching(
         self, readers: Readers, probe: Probe, shell: Shell, total: int, count: int | None, fit: bool
@@ -152,6 +191,7 @@ class Explaining:
     ) -> list[tuple[Reader, Match]]:
         """Return the matches with so many mistakes, those of the reading included."""
         found: list[tuple[Reader, Match]] = []
+        total -= len(shell.ids)
         for mistakes in range(total + 1):
             chosen = [r for r in readings if len(r.ids) == total - mistakes][:count]
             if not chosen or (fit and mistakes != 1):
@@ -165,9 +205,11 @@ class Explaining:
                 must_be_causal=self.must_be_causal,
             )
             if fit:
-                search.forms = {stage.name: [stage.reference] for stage in ATTENTION}
-                search.forms[SCALE.name] = [SCALE.reference, *search.fitted_scales()]
-            elif mistakes:
+                for forms in search.fitted():
+                    search.forms = forms
+                    found += [(reader, match) for match in search.matches(mistakes)]
+                continue
+            if mistakes:
                 search.forms = {SCALE.name: all_scales(search.state(), mistakes == 1)}
             found += [(reader, match) for match in search.matches(mistakes)]
         return found
@@ -188,3 +230,8 @@ class Explaining:
             if not any(True for _ in search.matches(len(match.path.ids))):
                 return False
         return True
+
+
+def _is_plain(found: Readers) -> bool:
+    """Say whether the weights can be read by all names and orders, and without a mistake."""
+    return any(r.rank == 0 and not r.ids for _, readings in found for r in readings)

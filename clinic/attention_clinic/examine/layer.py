@@ -20,9 +20,10 @@ from attention_clinic.engine.forms import Form, Found, State, simplest, walk
 from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.report import Report
-from attention_clinic.engine.weights import Source, sources_of
+from attention_clinic.engine.weights import Silent, Source, sources_of
 from attention_clinic.examine.around import CROSS, Around, called
 from attention_clinic.examine.block import Block, gap_between
+from attention_clinic.examine.held import feed_of, scales_of
 from attention_clinic.examine.mask_argument import allowed
 from attention_clinic.examine.matching import Probe
 
@@ -84,7 +85,7 @@ class Layer(Block):
     def parts(self, heard: set[str]) -> Parts | str:
         """Find feed-forward, norms and both attentions; return the name of what is missing."""
         sources = sources_of(self.patient.module)
-        fed = self.feed(sources)
+        fed = feed_of(sources, self.e)
         if fed is None:
             return "feed-forward"
         self.fed = fed
@@ -106,7 +107,8 @@ class Layer(Block):
         norms = self.norms(called_only=True)
         if len(norms) > len(self.kinds):
             return f"{len(self.kinds)} norms"
-        return Parts(norms, one.reader, one.readings, fed, known, self.norm_kind, self.known())
+        found = norms, one.reader, one.readings, fed, known, self.norm_kind, self.known()
+        return Parts(*found, scales_of(self.patient.module, self.e))
 
     def groups(self, sources: list[Source]) -> dict[str, list[Source]] | None:
         """Tell the weights of both attentions apart, None when they cannot be told apart."""
@@ -131,7 +133,7 @@ class Layer(Block):
         deaf = []
         for name, own in split.items():
             heard = []
-            with Silent(own):
+            with Silent.of(own):
                 for context in (self.now.context, self.now.context.flip(-1)):
                     self.now = Around(context)
                     heard.append(self.run(self.x))
@@ -143,7 +145,7 @@ class Layer(Block):
     def silenced(self, kinds: frozenset[str]) -> Tensor:
         """Run the copy with some parts that return 0."""
         if kinds not in self.silences:
-            with Silent([source for kind in kinds for source in self.held[kind]]):
+            with Silent.of([source for kind in kinds for source in self.held[kind]]):
                 self.silences[kinds] = self.run(self.x)
         return self.silences[kinds]
 
@@ -305,22 +307,6 @@ def chosen(made: State) -> dict[str, list[Form]]:
     """Return the forms of a way, but for the places, whose forms are found anew."""
     pairs = zip(LAYER, made["forms"], strict=True)
     return {stage.name: [form] for stage, form in pairs if stage not in PLACES}
-
-
-class Silent:
-    """Weights that are 0 for a while."""
-
-    def __init__(self, sources: list[Source]) -> None:
-        self.values = [s.weight for s in sources] + [s.bias for s in sources if s.bias is not None]
-
-    def __enter__(self) -> None:
-        self.before = [value.clone() for value in self.values]
-        for value in self.values:
-            value.zero_()
-
-    def __exit__(self, *_: object) -> None:
-        for value, before in zip(self.values, self.before, strict=True):
-            value.copy_(before)
 
 
 def examined_layer(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.calls import mask_argument
@@ -29,7 +28,7 @@ def allowed(mask: Tensor, b: int, n: int, blocks: bool = False, keys: int | None
     Args:
         mask: bool, integers or floats of 0 and 1 (1 = may attend), other floats to be added
             (0 = may attend).
-        blocks: True when True means blocked in a boolean mask.
+        blocks: True when True, or 1, means blocked; a mask to be added says it by itself.
         b: number of samples.
         n: number of tokens.
         keys: number of tokens of a context, j; None when the tokens themselves are asked.
@@ -42,7 +41,7 @@ def allowed(mask: Tensor, b: int, n: int, blocks: bool = False, keys: int | None
         ValueError: another shape.
     """
     allow = mask == 0 if adds(mask) else mask > 0
-    if blocks and mask.dtype == torch.bool:
+    if blocks and not adds(mask):
         allow = ~allow
     shape = tuple(allow.shape)
     j = n if keys is None else keys

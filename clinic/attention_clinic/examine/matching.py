@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_clinic.bugs import ATTENTION, Setting
 from attention_clinic.bugs.masks import RULE, has_empty
 from attention_clinic.bugs.scores import scaled_by
 from attention_clinic.engine.forms import Form, Path, Stage, State, replay, walk
 from attention_clinic.engine.grouped import GroupedReader
-from attention_clinic.engine.readings import Reader, Reading
+from attention_clinic.engine.pieces import Reading
+from attention_clinic.engine.readings import Reader
+from attention_clinic.examine.shells import Shell
 
 # what a stage may know: how the module turns, its norms of queries and keys, what it should be,
 # the factors and caps that it sets, the numbers that may be a temperature, layers that mix heads
 UNKNOWN: State = {
     **{"turning": None, "query_norms": None, "model": None, "total": 0},
     **{"factors": (), "caps": None, "temperatures": (), "cosine": False},
-    **{"unscaled": False, "mixers": (), "sinks": (), "is_linear": False},
+    **{"unscaled": False, "prepared": (), "mixers": (), "sinks": (), "is_linear": False},
+    **{"openers": ()},
 }
+FITTED = 3  # right attentions, such as turned ones, that an arbitrary scale is fitted to
 LOOKS = 6  # numbers looked at of each output token, each a random mix of all; survivors are checked
 
 
@@ -56,33 +60,6 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Shell:
-    """What stands around the attention in the same module.
-
-    Args:
-        name: in words.
-        before: a norm of the input, or None.
-        residual: True when the input is added.
-        after: a norm of the result, or None.
-        context: a norm of the context, or None.
-    """
-
-    name: str
-    before: nn.Module | None = None
-    residual: bool = False
-    after: nn.Module | None = None
-    context: nn.Module | None = None
-
-    def enter(self, x: Tensor) -> Tensor:
-        """What the attention reads."""
-        return x if self.before is None else self.before(x)
-
-    def asked(self, context: Tensor) -> Tensor:
-        """What keys and values are made of."""
-        return context if self.context is None else self.context(context)
-
-
-@dataclass(frozen=True)
 class Match:
     """Forms and a reading that give the output.
 
@@ -102,8 +79,13 @@ class Match:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The mistakes of the reading, then those of the stages."""
-        return (*self.reading.ids, *self.path.ids)
+        """The mistakes of the reading, of what stands around, and of the stages."""
+        return (*self.reading.ids, *self.shell.ids, *self.path.ids)
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The names of what is another thing on purpose."""
+        return (*self.path.variants, *self.shell.variants)
 
     def forms(self, *free: Stage) -> dict[str, list[Form]]:
         """Return the forms of the match alone; stages in `free` keep all of theirs."""
@@ -146,27 +128,32 @@ class Search:
         target = probe.y
         if shell.after is not None:
             looks = None
-        elif shell.residual:
-            target = target - probe.x
+        else:
+            target = target - shell.kept(probe.x)
         if looks is not None and reader.out_dim > looks:
             generator = torch.Generator().manual_seed(11)
             mix = torch.randn(reader.out_dim, looks, generator=generator, dtype=torch.float64)
             mix = (mix / reader.out_dim**0.5).to(dtype)
             target = target @ mix
+        self.mix = mix
         self.target = target[None]
         finite = self.target[torch.isfinite(self.target)]
         self.limit = tolerance * (1 + (finite.abs().max().item() if len(finite) else 0.0))
         inside = shell.enter(probe.x)
-        asked = inside if probe.context is None else shell.asked(probe.context)
+        asked = shell.asked(inside if probe.context is None else probe.context)
         own: dict = {}
         other = own if asked is inside else {}
+        self.inside = inside
         self.q = self.projected("q", inside, own)
         self.k, self.v = (self.projected(part, asked, other) for part in "kv")
         self.elsewhere: dict[str, Tensor] | None = None
-        if asked is not inside:
+        if probe.context is not None:
             same = reader.c == reader.e  # a layer for the one width takes no tokens of the other
             sides = {"q": (asked, other), "k": (inside, own), "v": (inside, own)}
             self.elsewhere = {p: self.projected(p, *side) for p, side in sides.items() if same}
+        if shell.factor is not None:
+            wide = shell.factor.expand(reader.out_dim)
+            mix = wide.diag() if mix is None else wide[:, None] * mix
         outs = {option: reader.out(option, mix) for option in {r.out for r in readings}}
         self.out = torch.stack([outs[r.out][0] for r in readings])[:, None]  # (r, 1, h * d, looks)
         self.bias = torch.stack([outs[r.out][1] for r in readings])[:, None, None]
@@ -184,6 +171,7 @@ class Search:
         return {
             **self.probe.known,
             **{"q": self.q, "k": self.k, "v": self.v, "setting": self.setting},
+            "inside": self.inside,
             "elsewhere": self.elsewhere or None,
             **{"mask": self.probe.mask, "bias": self.probe.bias},
             "causal": self.causal,
@@ -207,28 +195,40 @@ class Search:
                 )
 
     def could_differ(self) -> list[bool]:
-        """Say for each reading whether scores and values reach the output of the reference.
+        """Say for each reading whether queries, keys and values of each head reach the output.
 
         With a projection of zeros, every mistake gives the output of the reference.
         """
-        state = self.state()
-        right = self.attend({}, state)
-        can = torch.ones(len(self.readings), dtype=torch.bool)
-        for part in "qv":
-            blind = {**state, part: torch.zeros_like(state[part])}
-            gap = (self.attend({}, blind) - right).abs().nan_to_num(nan=0.0)
-            can &= gap.flatten(1).amax(dim=1) > 100 * self.limit
+        state, rows = self.state(), len(self.readings)
+        right = self.attend(self.chosen(), state)
+        can = torch.ones(rows, dtype=torch.bool)
+        for part in "qkv":
+            heads = self.setting.of(part).num_heads
+            every = {name: state[name].repeat(heads, 1, 1, 1) for name in "qkv"}
+            width = every[part].shape[-1] // heads
+            for head in range(heads):  # another sign in one head: not what zeros do
+                columns = slice(head * width, (head + 1) * width)
+                every[part][head * rows : (head + 1) * rows, ..., columns].neg_()
+            gap = self.attend(self.chosen(), {**state, **every}).unflatten(0, (heads, rows)) - right
+            gap = gap.abs().nan_to_num(nan=0.0).flatten(2).amax(dim=2)
+            can &= (gap > 100 * self.limit).all(dim=0)
         return can.tolist()
+
+    def chosen(self) -> dict[str, Form]:
+        """Return the forms of the stages that have only one to choose from."""
+        return {name: forms[0] for name, forms in (self.forms or {}).items() if len(forms) == 1}
 
     def difference(self, joined: Tensor) -> Tensor:
         """Project and return the largest difference from the module, for each reading."""
         made = joined @ self.out + self.bias
         if made.shape[2] != self.target.shape[2]:  # as many tokens as the other side has
             return torch.full((len(made),), torch.inf)
+        if self.shell.residual == "query":
+            if self.q.shape[-1] != self.reader.out_dim:
+                return torch.full((len(made),), torch.inf)
+            made = made + (self.q if self.mix is None else self.q @ self.mix)
         if self.shell.after is not None:
-            if self.shell.residual:
-                made = made + self.probe.x
-            made = self.shell.after(made)
+            made = self.shell.after(made + self.shell.kept(self.probe.x))
         gap = (made - self.target).abs()
         both_nan = made.isnan() & self.target.isnan()
         gap = torch.where(both_nan, 0.0, gap).nan_to_num(nan=torch.inf, posinf=torch.inf)
@@ -236,28 +236,42 @@ class Search:
 
     # a factor that no list holds -------------------------------------------------------------
 
-    def fitted_scales(self) -> Iterator[Form]:
+    def fitted(self) -> Iterator[dict[str, list[Form]]]:
+        """Yield the forms of right attentions with a scale each that could give the output."""
+        for path, made in islice(walk(ATTENTION, {**self.state(), "total": 0}, 0), FITTED):
+            if made["cosine"]:  # a temperature, which is the module's own
+                continue
+            right = dict(zip((stage.name for stage in ATTENTION), path.forms, strict=True))
+            scales = list(self.fitted_scales(right))
+            if scales:
+                only = {name: [form] for name, form in right.items()}
+                yield {**only, "scale": scales}
+
+    def fitted_scales(self, right: dict[str, Form]) -> Iterator[Form]:
         """Yield a scale for each reading with which its output could be the module's.
 
         Gauss-Newton on the logarithm of the factor, from several starts.
+
+        Args:
+            right: the forms of all other stages.
         """
         for start in (1.0, 0.1, 10.0):
             log = torch.full((len(self.readings), 1, 1, 1, 1), math.log(start)).to(self.q)
             log = log - math.log(self.setting.head_dim) / 2
             for _ in range(12):
-                made = self._made(log)
-                slope = (self._made(log + 1e-5) - made) / 1e-5
+                made = self._made(log, right)
+                slope = (self._made(log + 1e-5, right) - made) / 1e-5
                 gap = (self.target - made).flatten(1)
                 slope = slope.flatten(1)
                 step = (gap * slope).sum(1) / (slope**2).sum(1).clamp(min=1e-30)
                 log = log + step.clamp(-1, 1).view_as(log)
-            gap = (self._made(log) - self.target).abs().flatten(1).amax(dim=1)
+            gap = (self._made(log, right) - self.target).abs().flatten(1).amax(dim=1)
             for number in torch.nonzero(gap <= self.limit)[:, 0].tolist():
                 factor = log[number].exp().item()
                 yield scaled_by(factor, f"{factor:.4g}")
 
-    def _made(self, log: Tensor) -> Tensor:
-        return self.attend({"scale": scaled_by(log.exp())}, self.state())
+    def _made(self, log: Tensor, right: dict[str, Form]) -> Tensor:
+        return self.attend({**right, "scale": scaled_by(log.exp())}, self.state())
 
     def attend(self, forms: Mapping[str, Form], state: State) -> Tensor:
         """Run the reference with some stages replaced, for every reading."""
@@ -265,49 +279,10 @@ class Search:
         if made is None:  # a variant, which the plain form of a stage does not fit
             path, made = next(walk(ATTENTION, state, 0), (None, None))
             if path is None:  # no right form fits this reading of the weights
-                return torch.full_like(self.target, torch.nan).expand(
-                    len(self.readings), -1, -1, -1
-                )
+                rows = len(state["q"])
+                return torch.full_like(self.target, torch.nan).expand(rows, -1, -1, -1)
             chosen = [forms.get(s.name, f) for s, f in zip(ATTENTION, path.forms, strict=True)]
             made = replay(ATTENTION, chosen, state)
             assert made is not None, "what applied once applies again"
-        return made["joined"] @ self.out + self.bias
-
-
-def shells_of(
-    module: nn.Module | Callable, embed_dim: int, context_dim: int | None = None
-) -> list[Shell]:
-    """Return what may stand around the attention: norms of its own, a residual.
-
-    Args:
-        module: the attention with all around it.
-        embed_dim: e.
-        context_dim: the width of the context's tokens, None when there is no context.
-    """
-    shells = [Shell("")]
-    if not isinstance(module, nn.Module):
-        return shells
-    norms = [
-        part
-        for part in module.modules()
-        if isinstance(part, nn.LayerNorm) and part.normalized_shape == (embed_dim,)
-    ]
-    for norm in norms[:2]:
-        shells.append(Shell("after a LayerNorm of its own", before=norm))
-        shells.append(Shell("a residual and a LayerNorm around", before=norm, residual=True))
-        shells.append(Shell("a residual and a LayerNorm around", after=norm, residual=True))
-        shells.append(Shell("a LayerNorm of its own after it", after=norm))
-    shells.append(Shell("a residual around", residual=True))
-    if context_dim is None:
-        return shells
-    words = "after LayerNorms of its own"
-    others = [
-        part
-        for part in module.modules()
-        if isinstance(part, nn.LayerNorm) and part.normalized_shape == (context_dim,)
-    ]
-    for norm, other in product(norms[:2], others[:2]):
-        shells.append(Shell(f"{words} of both sides", before=norm, context=other))
-    for other in others[:2]:
-        shells.append(Shell("after a LayerNorm of its own of the context", context=other))
-    return shells
+        times = len(made["joined"]) // len(self.readings)
+        return made["joined"] @ self.out.repeat(times, 1, 1, 1) + self.bias.repeat(times, 1, 1, 1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attention_clinic.bugs import MODELS
 from attention_clinic.engine.arguments import Tables
+from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.patient import check_positive
 
@@ -72,6 +73,8 @@ class Options:
     tables: Tables | None = None
     cache: Callable[[], Any] | None = None
     opening: Opening | None = None
+    layout: Layout | None = None
+    most: int = 2  # mistakes to look for
 
     def checked(self) -> Options:
         """Return the options as they are.

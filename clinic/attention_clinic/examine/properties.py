@@ -10,7 +10,8 @@ from torch import Tensor
 
 from attention_clinic.engine.grouped import GroupedReader
 from attention_clinic.engine.heard import no_numbers
-from attention_clinic.engine.readings import Piece, Reader
+from attention_clinic.engine.pieces import Piece
+from attention_clinic.engine.readings import Reader
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.subject import Subject
 

@@ -61,6 +61,7 @@ class Subject:
         self.own_weights = own_weights
         self.patient = Patient("diagnose", self.original, self.call, own_weights)
         self.patient.tables, self.patient.opening = self.options.tables, self.options.opening
+        self.patient.layout = self.options.layout
         if not self.patient.is_module and self.weights is None:
             raise ValueError(
                 "diagnose: a function must come with its weights, got weights=None. "
@@ -81,6 +82,9 @@ class Subject:
         """Return how many samples and tokens to try: all sizes different, where possible."""
         if self.size is not None:
             return self.size
+        if self.options.layout is not None and self.options.layout.grids:
+            rows, columns = self.options.layout.grids[number]
+            return 3, rows * columns
         if self.context is not None:
             return self.crossed_sizes(number)
         if self.mask is not None and self.mask.ndim >= 2:
@@ -195,15 +199,22 @@ class Subject:
                 for width, c in pairs:
                     yield b, n, width, j, c
             return
-        fixed = self.size is not None or self.mask is not None
+        grid = self.options.layout is not None and bool(self.options.layout.grids)
+        fixed = self.size is not None or self.mask is not None or grid
+        sizes = [(b, n)] if fixed else [(b, n), (b, 4), (1, n)]
+        if self.options.opening is not None:  # with one sample a mask of another shape fits, too
+            sizes = sizes[:2]
         for width in widths:
-            for samples, tokens in [(b, n)] if fixed else [(b, n), (b, 4), (1, n)]:
+            for samples, tokens in sizes:
                 yield samples, tokens, width, tokens, width
 
     def open_run(self, x: Tensor, number: int = 0) -> Tensor:
         """Call the module without a mask or, where it needs one, with one that blocks nothing."""
         if self.mask is None:
-            return self.run(x, number=number)
+            y = self.run(x, number=number)
+            if self.options.opening is not None and closed(y):
+                raise ValueError("diagnose: this mask blocks every place. Try another.")
+            return y
         try:
             return self.run(x, number=number)
         except Exception:
@@ -212,9 +223,8 @@ class Subject:
             if self.true_means == "block":
                 return self.run(x, torch.zeros_like(self.mask), number)
             y = self.run(x, torch.ones_like(self.mask), number)
-            # nothing but NaN, or all tokens alike: this module takes masks upside down
-            closed = bool(y.isnan().all()) or (y.shape[1] > 1 and same(y[:, :1].expand_as(y), y))
-            return self.run(x, torch.zeros_like(self.mask), number) if closed else y
+            # this module takes masks upside down
+            return self.run(x, torch.zeros_like(self.mask), number) if closed(y) else y
 
     def blank(self, shape: tuple[int, int, int]) -> Tensor:
         """Call the module on tokens of a shape, without a mask."""
@@ -340,3 +350,9 @@ class Subject:
 
 class Unreadable(Exception):
     """No way to read the weights as projections."""
+
+
+def closed(y: Tensor) -> bool:
+    """Say whether a mask seems to block every place: there is only NaN, or all tokens are alike."""
+    alike = y.ndim == 3 and y.shape[1] > 1 and same(y[:, :1].expand_as(y), y)
+    return alike or bool(y.isnan().all())

@@ -107,7 +107,7 @@ def explanations_of(
 
 def variants_of(matches: Iterable[tuple[Reader, Match]]) -> tuple[Variant, ...]:
     """Return the variants of the plainest match."""
-    names = min((match.path.variants for _, match in matches), key=len)
+    names = min((match.variants for _, match in matches), key=len)
     return tuple(VARIANTS[name] for name in dict.fromkeys(names))
 
 
@@ -116,7 +116,8 @@ def remarks_of(
 ) -> tuple[Explanation, ...]:
     """Return what is no mistake here, and one elsewhere."""
     made = []
-    alone = all(m.reading.out is None and "out-missing" not in m.reading.ids for _, m in matches)
+    said = {"out-missing", "out-unused"}
+    alone = all(m.reading.out is None and not said & set(m.reading.ids) for _, m in matches)
     if subject.options.out_proj is None and alone and subject.h > 1:
         words = (
             "right where that layer stands outside this module (out_proj=False says so), "
@@ -137,4 +138,17 @@ def unexplained(subject: Subject, random: bool = False, masked: bool = False) ->
         failing=tuple(failing(subject, random)),
         checked=(checked,),
         untried=untried(subject),
+    )
+
+
+def unseen(subject: Subject) -> Report:
+    """Report that what was compared could not have differed: a mistake would not have shown."""
+    said = "queries, keys and values of each head reach the output"
+    if subject.n == 1:
+        said += ": with one token they do not. Try more: size=(2, 5)"
+    else:
+        said += ": some are zero, or no numbers, in these weights"
+    checked = ("whether a mistake would show",)
+    return Report(
+        subject.patient.name, False, failing=(said,), checked=checked, untried=untried(subject)
     )

@@ -22,7 +22,9 @@ from attention_clinic.engine.patient import (
     undisturbed,
 )
 from attention_clinic.engine.report import Report, explain, likelier
+from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.around import Around
+from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.layer import examined_layer
 from attention_clinic.examine.options import Context
 from attention_clinic.examine.stack import Stack, layers_of
@@ -30,7 +32,7 @@ from attention_clinic.examine.stack import Stack, layers_of
 
 def diagnose_block(
     block: nn.Module,
-    num_heads: int,
+    num_heads: int | None = None,
     *,
     norm_first: bool | None = None,
     activation: str | None = None,
@@ -47,7 +49,7 @@ def diagnose_block(
 
     Args:
         block: maps tokens to tokens by attention and feed-forward; or a stack of such blocks.
-        num_heads: number of heads, h.
+        num_heads: number of heads, h; None reads it off the block.
         norm_first: True if it is meant to be pre-norm, False for post-norm, None accepts both.
         activation: what it is meant to be ("gelu", "gelu-tanh", "relu", "silu"); None accepts all.
         norm_eps: the eps that its norms are meant to have; None accepts all.
@@ -75,7 +77,8 @@ def diagnose_block(
     Raises:
         ValueError: not a module, a number of heads that does not fit, or an exception inside it.
     """
-    check_positive("diagnose_block", num_heads=num_heads)
+    if num_heads is not None:
+        check_positive("diagnose_block", num_heads=num_heads)
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(
             f"diagnose_block: activation must be one of {sorted(ACTIVATIONS)}, "
@@ -91,6 +94,10 @@ def diagnose_block(
             f"diagnose_block: like must be one of {', '.join(MODELS)}, got like={like!r}. "
             "Pass None to accept every variant."
         )
+    block = unwrapped("diagnose_block", block)
+    if num_heads is None:
+        with undisturbed():
+            num_heads = heads_of("diagnose_block", block, call)
     meant = Meant(norm_first, activation, norm_eps, None if like is None else MODELS[like])
     said = Context.of("diagnose_block", context)
     with undisturbed():

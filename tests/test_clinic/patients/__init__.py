@@ -22,6 +22,7 @@ from patients import (  # noqa: F401, each adds its patients
     positions,
     relatives,
     strangers,
+    structure,
     variants,
 )
 from patients.bank import CASES, SIZES, Entry

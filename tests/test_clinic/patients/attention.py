@@ -416,12 +416,11 @@ class ViewsNoOut(Views):
         self.proj = nn.Identity()
 
 
-@attention("out-missing", sizes=SIZES[:4])
-class LoopsOutUnused(Loops):
-    def forward(self, tokens):
-        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=self.num_heads) for t in
-                   self.projected(tokens))  # fmt: skip
-        return rearrange(F.scaled_dot_product_attention(q, k, v), "b h n d -> b n (h d)")
+@attention("out-missing", sizes=SIZES[:4], out_proj=True)
+class LoopsNoOut(Loops):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.unifyheads = nn.Identity()
 
 
 # ------------------------------------------------------------------------------------- behaviour

@@ -13,7 +13,7 @@ from attention_clinic import (
     Report,
     diagnose_block,
 )
-from patients.attention import Loops, Views, ViewsMerge, ViewsScaledByEmbed
+from patients.attention import Loops, Views, ViewsMerge, ViewsScaledByEmbed, ViewsSoftmaxQuery
 from patients.bank import CASES, Entry
 from utils.encoder import Encoder, EncoderBlock
 
@@ -242,6 +242,44 @@ class BlockPair(AddsNorm):
     def __init__(self, e, h):
         super().__init__(e, h)
         self.attention = ViewsMerge(e, h)
+
+
+class ScaledAndTurned(ViewsScaledByEmbed, ViewsSoftmaxQuery):
+    pass
+
+
+@block("scale-embed", "softmax-query", sizes=BLOCK_SIZES[:1])
+class PairInside(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = ScaledAndTurned(e, h)
+
+
+@block("scale-embed", "softmax-query", "residual-from-norm", sizes=BLOCK_SIZES[:1])
+class PairInsideAddsNorm(AddsNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = ScaledAndTurned(e, h)
+
+
+@block(sizes=BLOCK_SIZES[:2])
+class ScaledParts(PreNorm):
+    """Two factors that begin small, one for each part."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.gamma_1 = nn.Parameter(1e-4 * torch.ones(e))
+        self.gamma_2 = nn.Parameter(1e-4 * torch.ones(e))
+
+    def forward(self, x):
+        x = x + self.gamma_1 * self.attention(self.ln_1(x))
+        return x + self.gamma_2 * self.ffn(self.ln_2(x))
+
+
+@block("layers-in-forward", sizes=BLOCK_SIZES[:1])
+class NormBuiltInForwardOfBlock(PreNorm):
+    def forward(self, x):
+        return nn.LayerNorm(x.shape[-1]).to(x)(super().forward(x))
 
 
 @block("layers-shared")

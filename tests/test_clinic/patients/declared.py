@@ -371,3 +371,11 @@ class WindowOfHoles(WindowOfTurned):
         n = scores.shape[-1]
         back = torch.arange(n)[:, None] - torch.arange(n)
         return super().hidden(scores).masked_fill(back == 1, -math.inf)
+
+
+@variant(*GROUPED, ids=("scale-other",), sizes=TWO[:1])
+class TurnedAndScaledByANumber(Scored):
+    """An arbitrary factor beside rotary positions."""
+
+    def factor(self):
+        return 0.2718

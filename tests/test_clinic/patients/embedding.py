@@ -142,6 +142,19 @@ class LinearOneRow(ByLinear):
         return tokens + self.position.weight[tokens.shape[1]]
 
 
+@embedding("pos-one-row")
+class LinearOneCode(ByLinear):
+    def place(self, tokens):
+        return tokens + torch.arange(tokens.shape[2], dtype=tokens.dtype).cos()
+
+
+@embedding()
+class LinearCodesOfItsOwn(ByLinear):
+    def place(self, tokens):
+        places, waves = (torch.arange(size, dtype=tokens.dtype) for size in tokens.shape[1:])
+        return tokens + (places[:, None] / 100 ** (waves / len(waves))).sin()
+
+
 @embedding("pos-batch-axis")
 class LinearPositionByBatch(ByLinear):
     def place(self, tokens):

@@ -76,6 +76,18 @@ class LoopsMaskTiny(Loops):
         return scores if allow is None else torch.where(self.flat(allow), scores, 1e-10)
 
 
+@attention("mask-weak", mask=padding)
+class ViewsMaskWeak(Views):
+    def weigh(self, scores, mask):
+        return (scores if mask is None else scores.masked_fill(mask == 0, -10)).softmax(-1)
+
+
+@attention("mask-weak", mask=ragged)
+class LoopsMaskWeak(Loops):
+    def block(self, scores, allow, head):
+        return scores if allow is None else scores + (1.0 - self.flat(allow).to(scores)) * -5.0
+
+
 @attention("mask-added", mask=padding)
 class ViewsMaskAdded(Views):
     def weigh(self, scores, mask):

@@ -187,11 +187,6 @@ class Packed(nn.Module):
         return self.proj(torch.cat(mixed, dim=-1))
 
 
-@modern(size=(2, 1))
-class MetaOneToken(Meta):
-    """One token has no order: its turn changes nothing."""
-
-
 @modern()
 class LlamaNormed(Llama):
     normed = True

@@ -47,6 +47,17 @@ class OpenAndUnscaled(OpenWhereOne, LoopsUnscaled):
     pass
 
 
+@attention("softmax-heads", sizes=((64, 4), (15, 3)))
+class OpenOverHeads(Views):
+    """A mask of False would close it, and leave every head the same share."""
+
+    def forward(self, x, mask):
+        q, k, v = self.heads(x)
+        scores = q @ k.mT * self.factor(x.shape[2])
+        scores.masked_fill_(mask == 0, -1e9)
+        return self.proj(self.join(scores.softmax(dim=1) @ v))
+
+
 @attention(sizes=TWO[:1])
 class BlockedAndTurned(Llama):
     """Angles and a mask, both from outside."""

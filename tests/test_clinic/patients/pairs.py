@@ -102,6 +102,19 @@ class Pair13(LoopsUnscaled, SharedLoops):
     pass
 
 
+# ----------------------------------------------------------------------------- three at once
+
+
+@pair("scale-embed", "softmax-query", "merge-no-transpose", sizes=SIZES[:2])
+class ThreeMistakes(ViewsScaledByEmbed, ViewsSoftmaxQuery, ViewsMerge):
+    pass
+
+
+@pair("split-no-transpose", "scale-missing", "merge-no-transpose", sizes=SIZES[:1])
+class ThreeInLoops(LoopsSplit, LoopsUnscaled, LoopsMerge):
+    pass
+
+
 # ------------------------------------------------------------------------------- a batch of one
 
 for _make in (Views, Loops, EinsumParameters, ModulesByHead, ViewsMergeBatch):

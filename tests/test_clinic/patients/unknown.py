@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from patients.attention import Loops, Views, ViewsMerge, ViewsScaledByEmbed, ViewsSoftmaxQuery
+from patients.attention import Loops, Views
 from patients.modern import Llama
 
 # ------------------------------------------------- no known mistake, and must not be called one
@@ -51,11 +51,6 @@ class Rotary(Views):
             k * angle.cos() + k.flip(-1) * angle.sin(),
             v,
         )
-
-
-@unknown
-class ThreeMistakes(ViewsScaledByEmbed, ViewsSoftmaxQuery, ViewsMerge):
-    pass
 
 
 @unknown

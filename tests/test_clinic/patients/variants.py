@@ -165,6 +165,164 @@ class ByDistanceMerged(ByDistance):
         return mixed.reshape(mixed.shape[0], mixed.shape[2], -1)
 
 
+class Reduced(nn.Module):
+    """PVT: a convolution with a stride, then a norm."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.q, self.kv, self.proj = nn.Linear(e, e), nn.Linear(e, 2 * e), nn.Linear(e, e)
+        self.sr, self.norm = nn.Conv2d(e, e, 2, stride=2), nn.LayerNorm(e)
+
+    def factor(self, e):
+        return (e // self.h) ** -0.5
+
+    def forward(self, x, H, W):
+        b, n, e = x.shape
+        q = self.q(x).view(b, n, self.h, -1).transpose(1, 2)
+        image = x.permute(0, 2, 1).reshape(b, e, H, W)
+        fewer = self.norm(self.sr(image).reshape(b, e, -1).permute(0, 2, 1))
+        k, v = self.kv(fewer).view(b, -1, 2, self.h, e // self.h).permute(2, 0, 3, 1, 4)
+        mixed = (q @ k.mT * self.factor(e)).softmax(-1) @ v
+        return self.proj(mixed.transpose(1, 2).reshape(b, n, e))
+
+
+def on_a_grid(module, x):
+    return module(x, 4, 6)
+
+
+variant("spatial-reduction", call=on_a_grid, size=(2, 24))(Reduced)
+
+
+@variant("spatial-reduction", ids=("scale-embed",), call=on_a_grid, size=(2, 24))
+class ReducedScaledByEmbed(Reduced):
+    def factor(self, e):
+        return e**-0.5
+
+
+@variant("spatial-reduction", size=(2, 36), sizes=VARIANT_SIZES[:1])
+class Pooled(Reduced):
+    """PVT v2, linear: a square image, pooled, bent behind the norm."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.pool, self.sr = nn.AdaptiveAvgPool2d(3), nn.Conv2d(e, e, 1)
+        self.act = nn.GELU()
+
+    def forward(self, x):
+        b, n, e = x.shape
+        side = int(n**0.5)
+        q = self.q(x).view(b, n, self.h, -1).transpose(1, 2)
+        image = self.sr(self.pool(x.transpose(1, 2).reshape(b, e, side, side)))
+        fewer = self.act(self.norm(image.flatten(2).transpose(1, 2)))
+        k, v = (t.view(b, -1, self.h, e // self.h).transpose(1, 2)
+                for t in self.kv(fewer).chunk(2, dim=-1))  # fmt: skip
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(mixed.transpose(1, 2).reshape(b, n, e))
+
+
+# ------------------------------------------------------ factors and gates of what is returned
+
+
+@variant("layer-scale", sizes=VARIANT_SIZES[:1])
+class Scaled(Views):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.gamma = nn.Parameter(1e-4 * torch.ones(e))
+
+    def forward(self, x, mask=None):
+        return x + self.gamma * super().forward(x)
+
+
+@variant("tanh-gate", ids=("scale-embed",), sizes=VARIANT_SIZES[:1])
+class GatedByOneNumber(ViewsScaledByEmbed):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = nn.LayerNorm(e)
+        self.attn_gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x, mask=None):
+        return x + self.attn_gate.tanh() * super().forward(self.norm(x))
+
+
+@variant("gated-attention", sizes=VARIANT_SIZES)
+class Gated(Views):
+    """AlphaFold: one number for each of a head."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.linear_g = nn.Linear(e, e)
+
+    def forward(self, x):
+        mixed = F.scaled_dot_product_attention(*self.heads(x))
+        return self.proj(self.join(mixed) * torch.sigmoid(self.linear_g(x)))
+
+
+@variant("gated-attention", ids=("softmax-query",), sizes=VARIANT_SIZES[:1])
+class GatedByHead(Views):
+    """One number for each head."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.gate_proj = nn.Linear(e, h, bias=False)
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        weights = (q @ k.mT * self.factor(x.shape[-1])).softmax(dim=-2)
+        return self.proj(self.join(weights @ v * self.gate_proj(x).sigmoid().mT[..., None]))
+
+
+def _qwen3_next(e, h):
+    from transformers import Qwen3NextConfig
+    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextAttention
+
+    config = Qwen3NextConfig(
+        hidden_size=e,
+        num_attention_heads=h,
+        num_key_value_heads=h // 2,
+        head_dim=8,
+        attn_implementation="eager",
+    )
+    return Qwen3NextAttention(config, 3)
+
+
+variant(
+    *("qk-norm", "norm-plus-one", "rotary-halves", "grouped-queries", "gated-attention"),
+    sizes=VARIANT_SIZES[:1],
+)(_qwen3_next)
+
+
+def _gpt_neo(e, h):
+    from transformers import GPTNeoConfig
+    from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoAttention
+
+    kinds = [[["global", "local"], 1]]
+    config = GPTNeoConfig(
+        hidden_size=e,
+        num_heads=h,
+        num_layers=2,
+        attention_types=kinds,
+        window_size=3,
+        attn_implementation="eager",
+    )
+    return GPTNeoAttention(config, e == 24)
+
+
+variant("scale-in-weights", "window", sizes=VARIANT_SIZES[:1])(_gpt_neo)
+variant("scale-in-weights", sizes=VARIANT_SIZES[1:])(_gpt_neo)
+
+
+def _t5_layer(e, h):
+    from transformers import T5Config
+    from transformers.models.t5.modeling_t5 import T5LayerSelfAttention
+
+    config = T5Config(d_model=e, num_heads=h, d_kv=e // h, relative_attention_num_buckets=8)
+    return T5LayerSelfAttention(config, has_relative_attention_bias=True)
+
+
+variant("scale-in-weights", "relative-bias", sizes=VARIANT_SIZES[:1])(_t5_layer)
+
+
 def _t5(e, h):
     from transformers import T5Config
     from transformers.models.t5.modeling_t5 import T5Attention

@@ -1,0 +1,125 @@
+"""Inputs for a whole model: tokens, images or vectors, as its first layers take them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+IDS = re.compile(
+    r"(^|_)(ids?|idx|tokens?|src|tgt|source|target|text|input|inputs|x|y|trg|seq)($|_)"
+)
+IMAGES = re.compile(r"pixel|imag|img|^x$|^inputs?$")
+BESIDE = re.compile(r"mask|label|past|cache|pos|type|head|output|return|use_|loss|weights")
+SIDES = ("image_size", "img_size", "input_size", "resolution", "img_dim", "img_resolution")
+CHANNELS = ("in_channels", "in_chans", "num_channels", "channels")
+SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # all sizes different from each other
+USUAL_SIDES = (224, 32, 64, 28, 96, 8)
+VOCABULARIES = ("vocab_size", "num_embeddings", "n_vocab", "vocabulary_size", "src_vocab_size")
+
+
+def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
+    """Yield what the model may be called with, by the names of its arguments, the likeliest first.
+
+    Args:
+        model: the copy.
+    """
+    try:
+        parameters = inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):
+        return
+    quiet = {"use_cache": False} if "use_cache" in parameters else {}
+    main = getattr(model, "main_input_name", None)
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [name for name, parameter in parameters.items() if parameter.kind not in kinds]
+    needed = [name for name in named if parameters[name].default is inspect.Parameter.empty]
+    first = main if main in named else (needed or named or [""])[0]
+    wanted = [first, *(name for name in needed if name != first and not BESIDE.search(name))]
+    if "decoder_input_ids" in named:
+        wanted.append("decoder_input_ids")
+    open_masks = [name for name in needed if "mask" in name and name not in wanted]
+    for made in _made(model, first):
+        given = dict.fromkeys(wanted, made)
+        if "decoder_input_ids" in given and not _are_ids(made):
+            given["decoder_input_ids"] = _ids(model)
+        elif len(wanted) > 1 and (_are_ids(made) or made.ndim == 3):
+            # a target of another length than the source
+            given |= dict.fromkeys(wanted[1:], made[:, :OTHER_LENGTH])
+        for masks in ((None,), (None, 1.0))[bool(open_masks)]:
+            mask = None if masks is None else torch.ones(SAMPLES, LENGTH)
+            yield given | dict.fromkeys(open_masks, mask) | quiet
+
+
+def _are_ids(t: Tensor) -> bool:
+    return not t.is_floating_point()
+
+
+def _ids(model: nn.Module) -> Tensor:
+    """Return ids that every table of words of the model has."""
+    said = [getattr(getattr(model, "config", None), name, None) for name in VOCABULARIES]
+    tables = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
+    sizes = [size for size in said if isinstance(size, int)] or tables[:1] or [1000]
+    most = max(2, min(sizes))
+    generator = torch.Generator().manual_seed(0)
+    least = min(3, most - 1)  # below stand the ids of padding and of ends, mostly
+    return torch.randint(least, most, (SAMPLES, LENGTH), generator=generator)
+
+
+def _made(model: nn.Module, name: str) -> Iterator[Tensor]:
+    """Yield tensors for the first argument."""
+    generator = torch.Generator().manual_seed(0)
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    kinds = (nn.Embedding, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.LayerNorm)
+    parts = [part for part in model.modules() if isinstance(part, kinds)]
+    tables = [part for part in parts if isinstance(part, nn.Embedding)]
+    cuts = [part for part in parts if isinstance(part, nn.Conv2d)]
+    pictures = bool(cuts) and (isinstance(parts[0], nn.Conv2d) or "pixel" in name)
+    if tables and not pictures and "input_features" not in name and "values" not in name:
+        yield _ids(model)
+    for side in _sides(model):
+        for part in cuts[:1]:
+            yield noise(SAMPLES, part.in_channels * part.groups // part.groups, side, side)
+        if not cuts and IMAGES.search(name):
+            yield from (noise(SAMPLES, c, side, side) for c in _channels(model))
+    if "features" in name:  # a spectrogram
+        config = getattr(model, "config", None)
+        bins = getattr(config, "num_mel_bins", 80)
+        yield noise(SAMPLES, bins, 2 * getattr(config, "max_source_positions", 1500))
+    if "values" in name:  # a sound
+        yield noise(SAMPLES, 4000)
+    widths = [part.in_features for part in parts if isinstance(part, nn.Linear)]
+    widths += [part.normalized_shape[-1] for part in parts if isinstance(part, nn.LayerNorm)]
+    widths += [m.embed_dim for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
+    for width in dict.fromkeys(widths[:3]):
+        yield noise(SAMPLES, LENGTH, width)
+    if tables and (pictures or "features" in name or "values" in name):
+        yield _ids(model)
+
+
+def _channels(model: nn.Module) -> Iterator[int]:
+    """Yield how many channels images may have, said ones first."""
+    said = [
+        getattr(holder, name, None)
+        for holder in (getattr(model, "config", None), *model.modules())
+        for name in CHANNELS
+    ]
+    yield from dict.fromkeys([c for c in said if isinstance(c, int) and 0 < c < 16] + [3, 1])
+
+
+def _sides(model: nn.Module) -> Iterator[int]:
+    """Yield the sides that images may have, said ones first."""
+    said: list[int] = []
+    for holder in (model, getattr(model, "config", None), *model.modules()):
+        for name in SIDES:
+            value = getattr(holder, name, None)
+            value = value[-1] if isinstance(value, tuple | list) and value else value
+            if isinstance(value, int) and 4 <= value <= 1024:
+                said.append(value)
+    yield from dict.fromkeys((*said, *USUAL_SIDES))

@@ -1,0 +1,148 @@
+"""One run of a whole model, written down: what each part gets and returns, who weighs tokens."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+SOFTMAXES = ("softmax", "log_softmax", "_softmax")
+
+
+@dataclass
+class Call:
+    """The first call of a part.
+
+    Args:
+        given: what forward got, by the names of its arguments.
+        order: the names that were given by their place alone.
+        rest: what was given beyond the named arguments.
+        result: what it returned, None while it runs.
+        count: how often it was called in all.
+    """
+
+    given: dict[str, Any]
+    order: tuple[str, ...]
+    rest: tuple[Any, ...] = ()
+    result: Any = None
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """One softmax over scores.
+
+    Args:
+        path: of the innermost part that ran.
+        shape: of the scores: (..., i, j), mostly (b, h, i, j).
+        certain: True when torch's own attention ran, whose scores are certainly those.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    certain: bool
+
+
+@dataclass
+class Recording(TorchFunctionMode):
+    """Listens to a model while it runs in this context.
+
+    Args:
+        model: the copy that will run.
+    """
+
+    model: nn.Module
+    calls: dict[str, Call] = field(default_factory=dict)
+    weighings: list[Weighing] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.running: list[str] = []
+        self.handles: list[Any] = []
+
+    def __enter__(self) -> Recording:
+        for path, part in self.model.named_modules():
+            if isinstance(part, torch.jit.ScriptModule):
+                continue
+            self.handles += [
+                part.register_forward_pre_hook(self._before(path), with_kwargs=True),
+                part.register_forward_hook(self._after(path), with_kwargs=True, always_call=True),
+            ]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for handle in self.handles:
+            handle.remove()
+
+    def _before(self, path: str) -> Any:
+        def hear(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self.running.append(path)
+            if path in self.calls:
+                self.calls[path].count += 1
+                return
+            self.calls[path] = call_of(part, args, kwargs)
+
+        return hear
+
+    def _after(self, path: str) -> Any:
+        def hear(part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+            if self.running and self.running[-1] == path:
+                self.running.pop()
+            if self.calls[path].result is None:
+                self.calls[path].result = result
+
+        return hear
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.running:
+            self._heard(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        name, path = getattr(func, "__name__", ""), self.running[-1]
+        if func is F.scaled_dot_product_attention:
+            q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
+            self.weighings.append(Weighing(path, (*q.shape[:-1], k.shape[-2]), True))
+        elif func is F.multi_head_attention_forward:
+            q, k = args[:2]
+            i, b = q.shape[:2] if q.ndim == 3 else (q.shape[0], 1)
+            h = args[4] if len(args) > 4 else kwargs["num_heads"]
+            self.weighings.append(Weighing(path, (b, h, i, k.shape[0]), True))
+        elif name in SOFTMAXES:
+            scores = args[0] if args else kwargs.get("input")
+            if isinstance(scores, Tensor) and scores.ndim > 2:
+                self.weighings.append(Weighing(path, tuple(scores.shape), False))
+
+
+def call_of(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """Return a call by the names that forward gives its arguments.
+
+    Args:
+        part: what is called.
+        args: what it gets by place.
+        kwargs: what it gets by name.
+    """
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        parameters = inspect.signature(part.forward).parameters.values()
+    except (TypeError, ValueError):
+        parameters = ()
+    names = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    order = tuple(names[: len(args)])
+    return Call(
+        dict(zip(order, args, strict=False)) | dict(kwargs), order, tuple(args[len(order) :])
+    )

@@ -1,0 +1,149 @@
+"""The first call of a module that nobody has explained: heads, layouts and sizes are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from torch import Tensor, nn
+
+from attention_clinic.engine.heads import said_heads
+from attention_clinic.engine.heard import Heard
+from attention_clinic.engine.layouts import Layout, layouts, needed_names, token_counts
+from attention_clinic.engine.openings import openings
+from attention_clinic.engine.patient import Patient, possible_widths
+from attention_clinic.engine.report import Report
+
+WIDTHS = 4  # widths of a token that are tried with each layout
+SAMPLES = 3
+
+Way = tuple[Layout | None, tuple[int, int] | None, int]  # layout, size, width
+
+
+def heads_of(
+    where: str, module: nn.Module | Callable[..., Any], call: Callable[..., Any] | None = None
+) -> int:
+    """Return how many heads a module has: as it says, or as its softmax is heard to have.
+
+    Args:
+        where: the public name that an error begins with.
+        module: as in `diagnose`.
+        call: as there.
+
+    Raises:
+        ValueError: nothing says it.
+    """
+    said = said_heads(module)
+    said = _heard_heads(where, module, call) if said is None else said
+    if said is None:
+        name = type(module).__name__ if isinstance(module, nn.Module) else "a function"
+        raise ValueError(
+            f"{where}: num_heads must be given where the module does not say it, got {name}. "
+            f"Write {where}(module, num_heads=8), with its own number."
+        )
+    return said
+
+
+def _heard_heads(
+    where: str, module: nn.Module | Callable[..., Any], call: Callable[..., Any] | None
+) -> int | None:
+    """Return the second axis of the scores, (b, h, i, j), None where none are heard."""
+    if not isinstance(module, nn.Module):
+        return None
+    patient = Patient(where, module, call)
+    for x in _rows(patient):
+        try:
+            with Heard() as heard:
+                patient.run(x)
+        except Exception:
+            continue
+        for shape in heard.weighed:
+            if len(shape) == 4 and shape[0] == x.shape[0] and shape[2] == x.shape[1]:
+                return shape[1]
+        if any(len(shape) == 3 and shape[0] == x.shape[0] for shape in heard.weighed):
+            return 1
+    return None
+
+
+def _rows(patient: Patient) -> Iterator[Tensor]:
+    widths = possible_widths(patient.module, dict(patient.module.named_parameters()))
+    for width in widths[:WIDTHS]:
+        yield patient.tokens(SAMPLES, 5, width)
+
+
+def ways_of(module: nn.Module, embed_dim: int | None) -> Iterator[Way]:
+    """Yield layouts, sizes and widths with which a module runs and returns as many tokens.
+
+    Args:
+        module: the module; it does not run on tokens alone.
+        embed_dim: as in `diagnose`.
+    """
+    patient = Patient("diagnose", module)
+    named = dict(patient.module.named_parameters())
+    found = [embed_dim] if embed_dim else possible_widths(patient.module, named)[:WIDTHS]
+    for n in token_counts(patient.module):
+        b = SAMPLES if n != SAMPLES else SAMPLES + 1
+        for width in found:
+            if _runs(patient, (b, n, width)):
+                yield None, (b, n), width
+                break
+    free = next(openings()) if any("mask" in name for name in needed_names(module)) else None
+    for opening, layout in product(dict.fromkeys((None, free)), layouts(patient.module)):
+        patient.opening, patient.layout = opening, layout
+        rows, columns = layout.grids[0] if layout.grids else (1, 5)
+        for width in found:
+            if _runs(patient, (SAMPLES, rows * columns, width)):
+                yield layout, None, width
+                break
+
+
+def _runs(patient: Patient, shape: tuple[int, int, int]) -> bool:
+    """Say whether a copy takes tokens of a shape, and returns as many."""
+    try:
+        y = patient.run(patient.tokens(*shape))
+    except Exception:
+        return False
+    return y.ndim == 3 and tuple(y.shape[:2]) == shape[:2]
+
+
+def found_out(
+    module: nn.Module | Callable[..., Any],
+    embed_dim: int | None,
+    examined: Callable[[Way], Report],
+) -> Report | None:
+    """Return what is found once a way to call a module is; None where no way is found.
+
+    Args:
+        module: the module, which does not run on rows of tokens.
+        embed_dim: as in `diagnose`.
+        examined: examines it in one way.
+    """
+    if not isinstance(module, nn.Module):
+        return None
+    best: Report | None = None
+    for way in ways_of(module, embed_dim):
+        try:
+            report = examined(way)
+        except ValueError:
+            continue
+        report = _told(report, module, way[0])
+        if report.healthy or report.explanations:
+            return report
+        best = report if best is None else best
+    return best
+
+
+def _told(report: Report, module: nn.Module, layout: Layout | None) -> Report:
+    """Return a report that says how the module was called."""
+    if layout is None:
+        return report
+    checked = report.checked
+    if layout.words:
+        checked = (*checked, layout.words)
+    untried = report.untried
+    if layout.beside != "tokens":
+        others = ", ".join(needed_names(module)[1:])
+        untried = (*untried, f"what {others} do: call=... gives them their values")
+    return replace(report, checked=checked, untried=untried)

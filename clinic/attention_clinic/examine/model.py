@@ -1,0 +1,376 @@
+"""`diagnose_model`: find the attentions, blocks, patches, positions and loss of a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from attention_clinic.engine.model_report import ModelReport, Row
+from attention_clinic.engine.patient import (
+    Patient,
+    check_positive,
+    copied,
+    possible_widths,
+    undisturbed,
+)
+from attention_clinic.engine.replay import Replay, replay_of
+from attention_clinic.engine.report import Report
+from attention_clinic.engine.sites import Site, sites_of, unseen
+from attention_clinic.engine.unwrapping import unwrapped
+from attention_clinic.examine.attention import diagnose
+from attention_clinic.examine.model_parts import loss_of, patches_of, tables_of, untold
+from attention_clinic.examine.model_rows import equal, first_of, has_shell, merged, said
+from attention_clinic.examine.model_run import Inputs, Run
+from attention_clinic.examine.model_stacks import stacks_of
+from attention_clinic.examine.standin import adds_rightly, with_stand_ins
+from attention_clinic.examine.whole_block import diagnose_block
+
+SHOWN = 6  # parts that nothing examined, by name
+
+
+def diagnose_model(
+    model: nn.Module,
+    inputs: Inputs = None,
+    *,
+    num_heads: int | None = None,
+    causal: bool | None = None,
+) -> ModelReport:
+    """Examine every attention, block, patch embedding, sine table and the loss of a model.
+
+    A copy of the model runs once, on inputs of its own kind. Who weighs tokens by tokens while it
+    runs is an attention; what stands around that with a feed-forward is a block. Each is then
+    called again as the model called it, with random weights and tokens, and compared with the
+    reference. Parts that give the same numbers for the same weights are one row.
+
+    >>> print(diagnose_model(my_model))
+    >>> assert diagnose_model(my_model)  # in your tests
+
+    Args:
+        model: any model; stays as it is.
+        inputs: what to call it with: a tensor, several in a tuple, or a dictionary by the names
+            of forward's arguments. None makes ids, images or vectors as its first layers take them.
+        num_heads: number of heads, h, of all attentions; None reads it off each of them.
+        causal: True when token i must see tokens 0 to i only in every self-attention, False when
+            it must see all; None accepts both.
+
+    Shape:
+        inputs  as the model takes them: ids (b, n), images (b, c, H, W), tokens (b, n, e)
+
+    Returns:
+        A `ModelReport`: print it, or ask for `healthy`, `rows` and `ids`.
+
+    Raises:
+        ValueError: not a module, a scripted or a lazy one, or inputs that the model does not take.
+    """
+    if not isinstance(model, nn.Module):
+        got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise ValueError(
+            f"diagnose_model: model must be an nn.Module, got {got}. "
+            "Build it first and pass the object."
+        )
+    if num_heads is not None:
+        check_positive("diagnose_model", num_heads=num_heads)
+    with undisturbed():
+        return Walk(unwrapped("diagnose_model", model), inputs, num_heads, causal).report()
+
+
+class Walk:
+    """One examination of a model.
+
+    Args:
+        model: as in `diagnose_model`.
+        inputs: as there.
+        num_heads: as there.
+        causal: as there.
+    """
+
+    def __init__(
+        self, model: nn.Module, inputs: Inputs, num_heads: int | None, causal: bool | None
+    ) -> None:
+        self.model = copied("diagnose_model", model)
+        self.num_heads, self.causal = num_heads, causal
+        self.rows: list[Row] = []
+        self.covered: set[str] = set()
+        self.run = Run(self.model, inputs)
+        self.recording = self.run.recording
+        self.parts = dict(self.model.named_modules())
+        self.sites = sites_of(self.model, self.recording)
+
+    def report(self) -> ModelReport:
+        """Examine all parts."""
+        for kind, found in (("patches", patches_of), ("positions", tables_of)):
+            arguments = [self.model]
+            if found is patches_of:
+                arguments += [self.recording, {site.levels[0] for site in self.sites}]
+            for path, report in found(*arguments):
+                self.rows.append(Row(kind, (path,), report))
+                self.covered.add(path)
+        self.blocks()
+        for path in unseen(self.model, self.sites):
+            words = "an attention was found in it, as in the others of its list"
+            report = Report(type(self.parts[path]).__name__, False, failing=(words,))
+            self.rows.append(Row("block", (path,), report))
+            self.covered.add(path)
+        checked: list[str] = []
+        for path, report, words in stacks_of(
+            self.model, self.sites, self.recording, self.run.again
+        ):
+            checked += [words] * bool(words)
+            if report is not None:
+                self.rows.append(Row("stack", (path,), report))
+        found = loss_of(self.model, self.recording) if self.run.given else None
+        if found is not None:
+            self.rows.append(Row("loss", (found[0],), found[1]))
+        failing = list(self.whole(found))
+        return ModelReport(
+            type(self.model).__name__,
+            tuple(self.rows),
+            tuple(failing),
+            tuple(checked),
+            tuple(self.untried()),
+        )
+
+    # ------------------------------------------------------------------------------- the blocks
+
+    def blocks(self) -> None:
+        """Examine the blocks, and the attentions that no block explains."""
+        by_block: dict[str, list[Site]] = {}
+        for site in self.sites:
+            by_block.setdefault(site.levels[0] if site.block is None else site.block, []).append(
+                site
+            )
+        groups: list[tuple[str, list[str], list[Site], Tensor | None]] = []
+        for path, sites in by_block.items():
+            print_ = self.fingerprint(path, sites)
+            for first, places, others, other in groups:
+                if self.alike(first, others, path, sites) and equal(print_, other):
+                    places.append(path)
+                    break
+            else:
+                groups.append((path, [path], sites, print_))
+        for path, places, sites, _ in groups:
+            self.covered |= set(places)
+            if sites[0].block is None:
+                site = sites[0]
+                levels = [[self.outer(p, site, level) for p in places] for level in site.levels]
+                order = reversed(range(len(levels)))
+                self.rows.append(self.attention_row(levels, site, order))
+            else:
+                self.rows += self.block_rows(path, places, sites)
+
+    def alike(self, first: str, sites: list[Site], path: str, others: list[Site]) -> bool:
+        """Say whether two parts are of one kind and have parameters of the same names and sizes."""
+        one, other = self.parts[first], self.parts[path]
+        heads = [site.num_heads for site in sites] == [site.num_heads for site in others]
+        shapes = [[(n, p.shape) for n, p in part.named_parameters()] for part in (one, other)]
+        return heads and shapes[0] == shapes[1]
+
+    def replay(self, path: str, sites: list[Site]) -> Replay | None:
+        """Return how to call a part as the model did, None where it did not."""
+        call = self.recording.calls.get(path)
+        if call is None or call.result is None:
+            return None
+        return replay_of(self.parts[path], call, sites[0].scores if len(sites) == 1 else None)
+
+    def fingerprint(self, path: str, sites: list[Site]) -> Tensor | None:
+        """Return what a part gives with the random weights that all parts get."""
+        replay = self.replay(path, sites)
+        patient = Patient("diagnose_model", self.parts[path], replay and replace(replay, still=()))
+        if replay is not None:
+            shapes = [replay.shape]
+        else:
+            widths = possible_widths(patient.module, dict(patient.module.named_parameters()))
+            shapes = [(2, 7, width) for width in widths[:3]]
+        for shape in shapes:
+            context = None if replay is None else replay.context
+            beside = None if context is None else patient.tokens(shape[0], *context, seed=9)
+            try:
+                return patient.run(patient.tokens(*shape), context=beside)
+            except Exception:
+                continue
+        return None
+
+    def block_rows(self, path: str, places: list[str], sites: list[Site]) -> Iterator[Row]:
+        """Yield the row of a block, with rows of its attentions where they are not healthy.
+
+        Each attention is examined by itself, and the block with plain ones in their places.
+        """
+        heads = self.heads(sites[0])
+        if heads is None:
+            yield Row("block", tuple(places), self.no_heads(path))
+            return
+        inner: list[Row] = []
+        for site in sites:
+            levels = [[self.moved(level, path, other) for other in places] for level in site.levels]
+            inner.append(self.attention_row(levels, site, range(len(levels))))
+        reports = [row.report for row in inner]
+        found = None
+        if not any(has_shell(report) for report in reports):
+            found = self.around(path, sites, heads, reports)
+        if found is None:
+            found = self.examined(diagnose_block, path, self.replay(path, sites), heads)
+            if found is not None and (found.healthy or found.explanations):
+                yield Row("block", tuple(places), found)
+                return
+        elif found.healthy and all(report.healthy for report in reports):
+            yield Row("block", tuple(places), merged(found, reports))
+            return
+        yield from inner
+        if found is not None:
+            yield Row("rest of block", tuple(places), found)
+
+    def moved(self, level: str, path: str, other: str) -> str:
+        """Return the path in another block of what stands in one block."""
+        return f"{other}{level[len(path) :]}".lstrip(".")
+
+    def attention_row(self, levels: list[list[str]], site: Site, order: Iterable[int]) -> Row:
+        """Return the row of an attention.
+
+        Args:
+            levels: the places of each of its levels.
+            site: the first of those places.
+            order: in which the levels are tried, until one is explained.
+        """
+        kind = "attention"
+        heads = self.heads(site)
+        if heads is None:
+            return Row(kind, tuple(levels[0]), self.no_heads(levels[0][0]))
+        best: tuple[Report, int] | None = None
+        for number in order:
+            path = site.levels[number]
+            replay = self.replay(path, [site])
+            report = self.examined(diagnose, path, replay, heads)
+            if replay is not None and replay.context is not None:
+                kind = "cross-attention"
+            if report is None:
+                continue
+            if best is None or report.healthy or report.explanations:
+                best = report, number
+            if report.healthy or report.explanations:
+                break
+        if best is None:
+            name = type(self.parts[site.levels[0]]).__name__
+            best = Report(name, False, failing=("it can be called: no way was found",)), 0
+        return Row(kind, tuple(levels[best[1]]), best[0])
+
+    def outer(self, place: str, site: Site, level: str) -> str:
+        """Return the path of a level around another attention that is alike."""
+        up = site.levels[0].count(".") - level.count(".") if level else len(place.split("."))
+        names = place.split(".")
+        return ".".join(names[: len(names) - up])
+
+    def examined(
+        self, tool: Callable[..., Report], path: str, replay: Replay | None, heads: int
+    ) -> Report | None:
+        """Examine a part as the model called it, and then as its own signature suggests."""
+        part, best = self.parts[path], None
+        crossed = replay is not None and replay.context is not None
+        options: dict[str, Any] = {} if crossed else {"causal": self.causal}
+        if replay is not None:
+            if crossed:
+                options["context"] = replay.context
+            best = first_of(
+                lambda size: tool(part, heads, call=replay, size=size, **options), replay.sizes
+            )
+            if best is not None and replay.still:
+                words = f"what comes from outside as {', '.join(replay.still)}"
+                best = replace(best, untried=(*best.untried, words))
+            if best is not None and (best.healthy or best.explanations):
+                return said(best)
+        if best is not None and replay is not None and len(replay.sizes) > 1:
+            return best  # it got nothing but tokens: its own signature says the same
+        options.pop("context", None)
+        if crossed:
+            options["context"] = True
+        try:
+            plain = tool(part, heads, **options)
+        except ValueError:
+            return best
+        return plain if best is None or plain.healthy or plain.explanations else best
+
+    def around(
+        self, path: str, sites: list[Site], heads: int, inner: list[Report]
+    ) -> Report | None:
+        """Examine a block with plain attentions in the places of its own; None where none fit."""
+        replay = self.replay(path, sites)
+        replays = {}
+        for site in sites:
+            own = self.replay(site.levels[0], [site])
+            if own is not None and adds_rightly(self.parts[site.levels[0]], own):
+                replays[site.levels[0][len(path) :].lstrip(".")] = own
+        if replay is None or len(replays) < len(sites) or "" in replays:
+            return None
+        options = {"context": replay.context} if replay.context is not None else {}
+        outside = any("out-missing" in e.ids for report in inner for e in report.remarks)
+        best: Report | None = None
+        for out in (not outside, outside):
+            try:
+                changed = with_stand_ins(self.parts[path], replays, heads, out)
+            except Exception:
+                continue
+            one = partial(diagnose_block, changed, heads if replay.shape[2] % heads == 0 else 1)
+            found = first_of(
+                lambda size, one=one: one(call=replay, size=size, **options), replay.sizes
+            )
+            if found is None:
+                continue
+            name = type(self.parts[path]).__name__
+            words = "with a plain attention in the place of its own"
+            found = replace(found, name=name, checked=(*found.checked, words), untried=())
+            if found.healthy or found.explanations:
+                return found
+            best = best or found
+        return best
+
+    def heads(self, site: Site) -> int | None:
+        """Return the number of heads of an attention."""
+        return self.num_heads or site.num_heads
+
+    def no_heads(self, path: str) -> Report:
+        """Return what is said of a part whose number of heads nobody says."""
+        name = type(self.parts[path]).__name__
+        said = "its number of heads is known: say diagnose_model(model, num_heads=8)"
+        return Report(name, False, failing=(said,))
+
+    # -------------------------------------------------------------------------------- the whole
+
+    def whole(self, loss: tuple[str, Report] | None) -> Iterator[str]:
+        """Yield the properties of the whole model that do not hold."""
+        mixed = self.run.mixes_samples()
+        if mixed:
+            yield "samples stay apart: changing one changes what the model says of another"
+        shifts = loss is not None and loss[1].healthy and "next token" in " ".join(loss[1].checked)
+        if shifts:
+            for row in self.rows:
+                sees = row.kind in ("block", "attention")
+                if sees and not any("causal" in words for words in row.report.checked):
+                    yield (
+                        f"the future is hidden: the loss is that of the next token, and {row.where}"
+                        " sees it"
+                    )
+
+    def untried(self) -> Iterator[str]:
+        """Yield what was not examined."""
+        if self.run.given is None:
+            why = f" ({self.run.refused})" if self.run.refused else ""
+            yield (
+                f"the model as a whole, which did not run on inputs made for it{why}: "
+                "diagnose_model(model, inputs=...) takes yours"
+            )
+        masked = next(
+            (row for row in self.rows if any("mask" in words for words in row.report.untried)), None
+        )
+        if masked is not None:
+            tool = "diagnose_block" if masked.kind == "block" else "diagnose"
+            first = masked.places[0]
+            yield f"masks: {tool}(model.get_submodule({first!r}), mask=...)"
+        added = [w for row in self.rows for w in row.report.untried if "comes from outside" in w]
+        yield from dict.fromkeys(added)
+        left = untold(self.model, self.covered, self.recording)
+        if left:
+            shown = left if len(left) <= SHOWN else [*left[:SHOWN], f"{len(left) - SHOWN} more"]
+            yield f"other parts: {', '.join(shown)}"

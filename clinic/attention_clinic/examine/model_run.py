@@ -1,0 +1,101 @@
+"""One run of a whole model, on its user's inputs or on such that it takes, and what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.inputs import inputs_of
+from attention_clinic.engine.patient import place, same
+from attention_clinic.engine.recording import Recording
+from attention_clinic.engine.unwrapping import eager
+
+Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
+
+
+class Run:
+    """A model that ran once.
+
+    Args:
+        model: the copy.
+        inputs: as in `diagnose_model`.
+
+    Raises:
+        ValueError: inputs of the user that it does not take.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Inputs) -> None:
+        self.model = model
+        self.recording = Recording(model)
+        self.given: dict[str, Any] | None = None
+        self.refused = ""
+        self.start(inputs)
+
+    def start(self, inputs: Inputs) -> None:
+        """Run the copy on inputs that it takes."""
+        tries = inputs_of(self.model) if inputs is None else [_named(self.model, inputs)]
+        first: Exception | None = None
+        for given in tries:
+            recording = Recording(self.model)
+            try:
+                with torch.no_grad(), eager(), recording:
+                    self.model(**given)
+            except Exception as error:
+                first = first or error
+                continue
+            self.recording, self.given = recording, given
+            return
+        if inputs is not None and first is not None:
+            raise ValueError(
+                f"diagnose_model: {type(self.model).__name__} must run on inputs, got "
+                f"{type(first).__name__}: {str(first).splitlines()[0] if str(first) else ''}"
+                f"{place(first)}. Pass what you call the model with."
+            ) from first
+        words = str(first).strip().splitlines()[:1]
+        self.refused = "" if first is None else f"{type(first).__name__}: {' '.join(words)}"
+
+    def again(self, given: Mapping[str, Any] | None = None) -> Tensor | None:
+        """Run the copy once more, None where it cannot."""
+        if self.given is None:
+            return None
+        try:
+            with torch.no_grad(), eager():
+                return first_tensor(self.model(**(self.given if given is None else given)))
+        except Exception:
+            return None
+
+    def mixes_samples(self) -> bool:
+        """Say whether another first sample changes what the model says of the others."""
+        y = self.again()
+        if y is None or self.given is None or y.ndim < 2 or not same(y, self.again()):
+            return False
+        b = y.shape[0]
+        changed = {
+            name: value.flip(1) if _is_samples(value, b) else value
+            for name, value in self.given.items()
+        }
+        for name, value in changed.items():
+            if _is_samples(value, b):
+                changed[name] = torch.cat([value[:1], self.given[name][1:]])
+        other = self.again(changed)
+        if b < 2 or other is None or other.shape != y.shape:
+            return False
+        gap = (other[1:] - y[1:]).abs().max()
+        return bool(gap > 1e-4 * (1 + y.abs().max()))
+
+
+def _is_samples(value: Any, b: int) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 1 and value.shape[0] == b
+
+
+def _named(model: nn.Module, inputs: Inputs) -> dict[str, Any]:
+    """Return inputs by the names of forward's arguments."""
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    values = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    return dict(zip(signature(model.forward).parameters, values, strict=False))

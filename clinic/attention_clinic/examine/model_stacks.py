@@ -1,0 +1,117 @@
+"""The stacks of a model: which layers they hold, and what each of them reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.bugs import BUGS
+from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.recording import Call, Recording
+from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.sites import Site
+
+
+def stacks_of(
+    model: nn.Module,
+    sites: list[Site],
+    recording: Recording,
+    again: Callable[[], Tensor | None],
+) -> Iterator[tuple[str, Report | None, str]]:
+    """Yield each list of layers that attend: its path, its mistakes or None, what was checked.
+
+    Args:
+        model: the copy, with the weights of the original.
+        sites: its attentions.
+        recording: of its run.
+        again: runs it once more.
+    """
+    names = {id(part): path for path, part in model.named_modules()}
+    held = {site.block or site.levels[-1] for site in sites}
+    for path, part in model.named_modules():
+        if not isinstance(part, nn.ModuleList | nn.Sequential) or len(part) < 2:
+            continue
+        layers = [layer for layer in part if isinstance(layer, nn.Module)]
+        if not all(names.get(id(layer)) in held for layer in layers):
+            continue
+        ids = []
+        if _share(layers):
+            ids.append("layers-shared")
+        elif _start_alike(layers):
+            ids.append("layers-same-init")
+        calls = [recording.calls.get(names[id(layer)]) for layer in layers]
+        words = ""
+        if all(call is not None and call.result is not None for call in calls):
+            if all(_reads(after, before) for before, after in pairwise(calls)):
+                words = f"{path}: {len(layers)} layers, each reads what the one before it returned"
+            elif _all_read_the_same(calls) and _unheard(layers[0], again):
+                ids.append("stack-last-only")
+        report = None
+        if ids:
+            name = f"{type(part).__name__} of {type(layers[0]).__name__}"
+            report = Report(name, False, (explain([BUGS[id] for id in ids]),))
+        yield path, report, words
+
+
+def _share(layers: list[nn.Module]) -> bool:
+    """Say whether two layers are one, or hold the same matrix."""
+    seen: set[int] = set()
+    for layer in layers:
+        mine = {id(p) for p in layer.parameters() if p.ndim > 1}
+        if mine & seen:
+            return True
+        seen |= mine
+    return False
+
+
+def _start_alike(layers: list[nn.Module]) -> bool:
+    """Say whether all layers have the same random matrices."""
+    first, *others = [[p for p in layer.parameters() if p.ndim > 1] for layer in layers]
+    random = [n for n, p in enumerate(first) if p.is_floating_point() and p.unique().numel() > 2]
+    return bool(random) and all(
+        len(first) == len(other)
+        and all(
+            first[n].shape == other[n].shape and torch.equal(first[n], other[n]) for n in random
+        )
+        for other in others
+    )
+
+
+def _tensor(call: Call) -> Tensor | None:
+    values: tuple[Any, ...] = (*call.given.values(), *call.rest)
+    return next((v for v in values if isinstance(v, Tensor) and v.is_floating_point()), None)
+
+
+def _reads(after: Call, before: Call) -> bool:
+    given = _tensor(after)
+    try:
+        made = first_tensor(before.result)
+    except TypeError:
+        return False
+    return given is not None and given.shape == made.shape and torch.equal(given, made)
+
+
+def _all_read_the_same(calls: list[Call]) -> bool:
+    given = [_tensor(call) for call in calls]
+    return all(t is not None and t is given[0] for t in given)
+
+
+def _unheard(layer: nn.Module, again: Callable[[], Tensor | None]) -> bool:
+    """Say whether the model does not hear what a layer returns."""
+    y = again()
+
+    def noise(module: nn.Module, args: Any, result: Any) -> Any:
+        if isinstance(result, Tensor):
+            return result + 1
+        return (result[0] + 1, *result[1:]) if isinstance(result, tuple) else result
+
+    handle = layer.register_forward_hook(noise)
+    try:
+        other = again()
+    finally:
+        handle.remove()
+    return y is not None and other is not None and torch.equal(y, other)

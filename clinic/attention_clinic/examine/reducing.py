@@ -1,0 +1,86 @@
+"""Spatial reduction: keys and values are made of fewer tokens, those of a smaller image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.engine.patient import same
+
+IMAGES = (nn.Conv2d, nn.AvgPool2d, nn.MaxPool2d, nn.AdaptiveAvgPool2d, nn.BatchNorm2d)
+BETWEEN = (nn.LayerNorm, nn.GELU, nn.ReLU, nn.SiLU)
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """Make fewer tokens of those of an image, with the module's own layers.
+
+    Args:
+        steps: the layers, in the order of their calls.
+        grids: rows and columns of the image, by the number of its tokens.
+    """
+
+    steps: tuple[nn.Module, ...]
+    grids: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """Return the tokens that keys and values are made of, (b, j, e) of (b, n, e)."""
+        made = tokens
+        for step in self.steps:
+            if isinstance(step, IMAGES) and made.ndim == 3:
+                made = made.transpose(1, 2).unflatten(2, self.grids[made.shape[1]])
+            elif not isinstance(step, IMAGES) and made.ndim == 4 and isinstance(step, nn.LayerNorm):
+                made = made.flatten(2).transpose(1, 2)
+            made = step(made)
+        return made.flatten(2).transpose(1, 2) if made.ndim == 4 else made
+
+
+def reducer_of(
+    module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor, read: Callable[[Tensor], Tensor]
+) -> Reducer | None:
+    """Return how a module makes fewer tokens for its keys and values, None when it does not.
+
+    Args:
+        module: the copy.
+        run: calls it.
+        x: tokens of an image, (b, n, e).
+        read: what the attention reads of them, such as a norm.
+    """
+    if not any(isinstance(part, IMAGES) for part in module.modules()):
+        return None
+    steps: list[nn.Module] = []
+    fewer: list[tuple[int, Tensor]] = []
+    grids: dict[int, tuple[int, int]] = {}
+
+    def listen(part: nn.Module, given: tuple) -> None:
+        t = given[0] if given and isinstance(given[0], Tensor) else None
+        if isinstance(part, IMAGES) and t is not None and t.ndim == 4:
+            grids[t.shape[2] * t.shape[3]] = (t.shape[2], t.shape[3])
+        if isinstance(part, nn.Linear):
+            if t is not None and t.ndim == 3 and len(t) == len(x) and t.shape[1] < x.shape[1]:
+                fewer.append((len(steps), t.clone()))
+        else:
+            steps.append(part)
+
+    kinds = (*IMAGES, *BETWEEN, nn.Linear)
+    for part in module.modules():
+        if isinstance(part, kinds):
+            part.register_forward_pre_hook(listen)  # for good: other calls have other grids
+    try:
+        run(x)
+    except Exception:
+        return None
+    inside = read(x)
+    for count, tokens in fewer[:2]:
+        for start in range(count):
+            reducer = Reducer(tuple(steps[start:count]), grids)
+            try:
+                if same(reducer(inside), tokens):
+                    return reducer
+            except Exception:
+                continue
+    return None

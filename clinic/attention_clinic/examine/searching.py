@@ -1,0 +1,64 @@
+"""The search that `diagnose` begins: with random weights, with a bias, with other heads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.report import Report
+from attention_clinic.examine.explaining import Explaining
+from attention_clinic.examine.matching import Match
+from attention_clinic.examine.subject import Subject, Unreadable
+
+MOST_HEADS = 64  # that are tried when the number given explains nothing
+
+
+def search(subject: Subject) -> list[tuple[Reader, Match]]:
+    """Search, and once more with the module's own weights if it keeps copies of them."""
+    most = subject.options.most
+    found = Explaining(subject).explained(most=0)
+    if not found and subject.find_bias():
+        found = Explaining(subject).explained(most)
+        subject.biased = bool(found)
+        subject.__dict__.pop("first", None)
+        subject.__dict__.pop("second", None)
+    found = found or (Explaining(subject).explained(most) if most else [])
+    if not found and most and subject.patient.is_module and keeps_copies(subject.patient.module):
+        subject.start(own_weights=True)
+        found = Explaining(subject).explained(most)
+        if not found:
+            subject.start(own_weights=False)
+    return found
+
+
+def keeps_copies(module: nn.Module) -> bool:
+    """Say whether a module holds matrices that are not parameters."""
+    return any(
+        isinstance(value, Tensor) and value.ndim > 1 and value.is_floating_point()
+        for part in module.modules()
+        for value in [*vars(part).values(), *part.buffers(recurse=False)]
+    )
+
+
+def with_other_heads(subject: Subject, report: Report) -> Report:
+    """Say with which numbers of heads the module would be right."""
+    fitting = []
+    for h in range(1, min(subject.e, MOST_HEADS) + 1):
+        kept = subject.options.num_kv_heads
+        if h == subject.h or subject.e % h or (kept is not None and h % kept):
+            continue
+        other = Subject(subject.original, replace(subject.options, num_heads=h))
+        try:
+            other.find_width(subject.e, lambda *_: False)
+            tried = Explaining(other)
+            right = tried.explained(most=0) or tried.explaining(other.probe(0), most=0)
+            fitting += [h] * bool(right)
+        except (Unreadable, ValueError):
+            continue
+    if not fitting:
+        return report
+    listed = " or ".join(map(str, fitting))
+    said = f"num_heads is {subject.h}: with num_heads={listed} it is right"
+    return replace(report, failing=(said, *report.failing))

@@ -1,0 +1,211 @@
+"""What stands around the attention in the same module: norms, a residual, a factor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention_clinic.engine.weights import Silent
+
+EPS = (1e-5, 1e-6, 1e-8, 1e-12)
+FACTORS = re.compile(
+    r"gamma|layer_?scale|(^|[._])ls\d?|lambda|alpha|gate|re_?zero|res_?(weight|scale)"
+)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """What stands around the attention in the same module.
+
+    Args:
+        name: in words.
+        before: a norm of the input, or None.
+        residual: what is added to the result: "" nothing, "x" the input, "normed" what the norm
+            made of it, "query" the projected queries.
+        after: a norm of the result, or None.
+        context: what makes the context of what the module is given, or None.
+        factor: what the result of the attention is multiplied by, (e,) or (1,), or None.
+        ids: the mistakes that it is.
+        variants: the names that it has.
+    """
+
+    name: str
+    before: Callable[[Tensor], Tensor] | None = None
+    residual: str = ""
+    after: nn.Module | None = None
+    context: Callable[[Tensor], Tensor] | None = None
+    factor: Tensor | None = None
+    ids: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What the attention reads."""
+        return x if self.before is None else self.before(x)
+
+    def asked(self, context: Tensor) -> Tensor:
+        """What keys and values are made of."""
+        return context if self.context is None else self.context(context)
+
+    def kept(self, x: Tensor) -> Tensor | float:
+        """What is added to the result; the projected queries are for the search to add."""
+        return {"x": lambda: x, "normed": lambda: self.enter(x)}.get(self.residual, lambda: 0.0)()
+
+
+def norms_of(module: nn.Module, width: int) -> list[tuple[nn.Module, str]]:
+    """Return the norms over the last axis that a module holds, with what they are called.
+
+    Args:
+        module: the copy.
+        width: of the tokens that they take.
+    """
+    found = []
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm):  # with weights or without
+            found += [(part, "a LayerNorm")] * (part.normalized_shape == (width,))
+            continue
+        own = list(part.parameters())
+        if not own or any(p.shape != (width,) for p in own) or len(own) > 2:
+            continue
+        if "norm" in type(part).__name__.lower():
+            kind = _kind(part, own, width)
+            found += [(part, kind)] if kind else []
+    return found
+
+
+def _kind(part: nn.Module, own: list[Tensor], width: int) -> str:
+    """Return the norm that a module is by the numbers it gives, "" when it is none."""
+    weight, bias = own[0], own[1] if len(own) > 1 else None
+    x = torch.randn(2, 3, width, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    x = x.to(weight.dtype)
+    try:
+        y = part(x)
+    except Exception:
+        return ""
+    if not isinstance(y, Tensor) or y.shape != x.shape:
+        return ""
+    said = [value for value in vars(part).values() if isinstance(value, float)]
+    for eps in dict.fromkeys((*said, *EPS)):
+        made = [F.layer_norm(x, (width,), weight, bias, eps)]
+        if bias is None:
+            made += [F.rms_norm(x, (width,), w, eps) for w in (weight, 1 + weight)]
+        fits = [torch.allclose(one, y, rtol=1e-5, atol=1e-6) for one in made]
+        if any(fits):
+            return "a LayerNorm" if fits[0] else "an RMSNorm"
+    return ""
+
+
+def shells_of(
+    module: nn.Module | Callable, embed_dim: int, context_dim: int | None = None
+) -> list[Shell]:
+    """Return what may stand around the attention: norms of its own, a residual, a factor.
+
+    Args:
+        module: the attention with all around it.
+        embed_dim: e.
+        context_dim: the width of the context's tokens, None when there is no context.
+    """
+    shells = [Shell("")]
+    if not isinstance(module, nn.Module):
+        return shells
+    norms = norms_of(module, embed_dim)
+    for norm, kind in norms[:2]:
+        around = f"a residual and {kind} around"
+        shells.append(Shell(f"after {kind} of its own", before=norm))
+        shells.append(Shell(around, before=norm, residual="x"))
+        shells.append(Shell(around, residual="x", after=norm))
+        shells.append(Shell(f"{kind} of its own after it", after=norm))
+    shells.append(Shell("a residual around", residual="x"))
+    if context_dim is not None:
+        others = norms_of(module, context_dim)[:2]
+        for (norm, _), (other, _) in product(norms[:2], others):
+            name = "after norms of its own of both sides"
+            shells.append(Shell(name, before=norm, context=other))
+        for other, kind in others:
+            shells.append(Shell(f"after {kind} of its own of the context", context=other))
+    return [*shells, *_scaled(shells, module, embed_dim), *_mistaken(norms)]
+
+
+def _scaled(shells: list[Shell], module: nn.Module, embed_dim: int) -> Iterator[Shell]:
+    """Yield the shells with a factor that the module learns."""
+    held = [
+        p
+        for name, p in module.named_parameters()
+        if FACTORS.search(name.lower()) and p.numel() in (1, embed_dim) and p.ndim < 4
+    ]
+    for factor, shell in product(held[:2], shells):
+        name = f"{shell.name}, with a factor of its own".removeprefix(", ")
+        flat = factor.flatten()
+        scaled = replace(shell, name=name, factor=flat, variants=("layer-scale",))
+        yield scaled
+        if factor.numel() == 1:
+            yield replace(scaled, factor=flat.tanh(), variants=("tanh-gate",))
+
+
+def _mistaken(norms: list[tuple[nn.Module, str]]) -> Iterator[Shell]:
+    """Yield the shells that are mistakes."""
+    for norm, kind in norms[:2]:
+        yield Shell(
+            f"a residual and {kind} around",
+            before=norm,
+            residual="normed",
+            ids=("residual-from-norm",),
+        )
+    query = Shell("a residual around", residual="query", ids=("residual-from-query",))
+    yield query
+    for norm, kind in norms[:2]:
+        name = f"a residual and {kind} around"
+        yield replace(query, name=name, before=norm)
+        yield replace(query, name=name, after=norm)
+
+
+@torch.no_grad()
+def heard_shells(
+    shells: list[Shell], module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor
+) -> list[Shell]:
+    """Return the shells that the module has by what it does, [] when that says nothing.
+
+    With all its projections 0, an attention returns 0: what is left is the residual, and the norm
+    behind it. Which norm stands before it says what the norms are called on.
+
+    Args:
+        shells: those that may be.
+        module: the copy.
+        run: calls it.
+        x: tokens.
+    """
+    found = [norm for s in shells for norm in (s.before, s.after) if isinstance(norm, nn.Module)]
+    norms = list(dict.fromkeys(found))
+    limit = 1e-5 if x.dtype == torch.float32 else 1e-9
+    read: list[nn.Module] = []
+    sizes = x.flatten().sort().values  # in whatever order the module lays them out
+
+    def listen(part: nn.Module, given: tuple) -> None:
+        if given and isinstance(given[0], Tensor) and given[0].numel() == x.numel():
+            read.extend([part] * torch.equal(given[0].flatten().sort().values, sizes))
+
+    handles = [norm.register_forward_pre_hook(listen) for norm in norms]
+    kept = {id(p) for norm in norms for p in norm.parameters()}
+    try:
+        with Silent([p for p in module.parameters() if id(p) not in kept]):
+            silent = run(x)
+    except Exception:
+        return []
+    finally:
+        for handle in handles:
+            handle.remove()
+    if silent.shape != x.shape or not silent.isfinite().all():
+        return []
+    fitting = []
+    for shell in shells:
+        begins = not isinstance(shell.before, nn.Module) or shell.before in read
+        left = torch.zeros_like(x) + shell.kept(x)
+        left = left if shell.after is None else shell.after(left)
+        if begins and torch.allclose(left, silent, rtol=limit, atol=limit):
+            fitting.append(shell)
+    return fitting

@@ -1,0 +1,164 @@
+"""`diagnose(module)` and nothing else: heads, layouts, grids and numbers of tokens are found."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from patients.attention import Views, ViewsScaledByEmbed
+from torch import Tensor, nn
+
+from attention_clinic import diagnose, diagnose_block
+from helpers import error_of
+from utils.encoder import EncoderBlock
+
+
+class Core(nn.Module):
+    """Attention over rows (b, n, e); what stands around it says how they lie."""
+
+    def __init__(self, e: int = 24, h: int = 4, over: int = -1):
+        super().__init__()
+        self.parts, self.over = h, over
+        self.qkv, self.proj = nn.Linear(e, 3 * e), nn.Linear(e, e)
+
+    def rows(self, x: Tensor) -> Tensor:
+        b, n, e = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.parts, -1).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(self.over)
+        return self.proj((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rows(x)
+
+
+class Pictures(nn.Module):
+    """Images (b, c, h, w), projected by convolutions of one pixel."""
+
+    def __init__(self, e: int = 24, h: int = 4, over: int = -1):
+        super().__init__()
+        self.heads, self.over = h, over
+        self.to_qkv, self.to_out = nn.Conv2d(e, 3 * e, 1, bias=False), nn.Conv2d(e, e, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c, height, width = x.shape
+        q, k, v = self.to_qkv(x).view(b, 3, self.heads, -1, height * width).unbind(1)
+        weights = (q.mT @ k / q.shape[2] ** 0.5).softmax(self.over)
+        return self.to_out((v @ weights.mT).reshape(b, c, height, width))
+
+
+class LastAxis(Core):
+    """Images (b, h, w, c)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, height, width, c = x.shape
+        return self.rows(x.reshape(b, height * width, c)).view(b, height, width, c)
+
+
+class Grid(Core):
+    """Rows of tokens, and the sizes of their grid."""
+
+    def forward(self, x: Tensor, H: int, W: int) -> Tensor:
+        assert x.shape[1] == H * W
+        return self.rows(x.unflatten(1, (H, W)).flatten(1, 2))
+
+
+class Pair(Core):
+    """Rows of tokens, and both sizes in one argument."""
+
+    def forward(self, x: Tensor, x_size: tuple[int, int]) -> Tensor:
+        height, width = x_size
+        return self.rows(x.unflatten(1, (height, width)).flatten(1, 2))
+
+
+class Fixed(Core):
+    """Takes one number of tokens: those of its window."""
+
+    def __init__(self, e: int = 24, h: int = 4, over: int = -1):
+        super().__init__(e, h, over)
+        self.window_size = (4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rows(x + torch.zeros(16, 1).to(x))
+
+
+class Channels(Core):
+    """Channels before tokens, (b, c, n), as in a diffusion model."""
+
+    def __init__(self, e: int = 24, h: int = 4, over: int = -1):
+        super().__init__(e, h, over)
+        self.norm = nn.GroupNorm(1, e, affine=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[1] == 24
+        return self.rows(x.mT).mT
+
+
+class Positioned(Core):
+    """Something is added to the tokens, and something else to the scores."""
+
+    def forward(self, x: Tensor, pos_embedding: Tensor, attn_bias: Tensor | None) -> Tensor:
+        return self.rows(x + pos_embedding)
+
+
+class Alone(Core):
+    """One sample, (n, e)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.ndim == 2
+        return self.rows(x[None])[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Core, "4 heads of 24 wide tokens"),
+        (Pictures, "images (b, c, h, w) 2 x 3"),
+        (LastAxis, "images (b, h, w, c) 2 x 3"),
+        (Grid, "tokens of a grid 2 x 3"),
+        (Pair, "tokens of a grid 2 x 3"),
+        (Fixed, "4 heads of 24 wide tokens"),
+        (Channels, "channels before tokens"),
+        (Positioned, "4 heads of 24 wide tokens"),
+        (Alone, "one sample at a time"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_how_tokens_lie_is_found_out(make: type, words: str) -> None:
+    torch.manual_seed(0)
+    heads = () if make in (Core, Pictures) else (4,)
+    report = diagnose(make(), *heads)
+    assert report, report
+    assert any(words in line for line in report.checked), report
+    assert diagnose(make(over=-2), *heads).ids == ("softmax-query",)
+    if make is Positioned:
+        assert any("pos_embedding" in line for line in report.untried)
+
+
+def test_heads_are_those_that_the_module_says_or_its_softmax_has() -> None:
+    assert diagnose(ViewsScaledByEmbed(24, 4)).ids == ("scale-embed",)
+    assert "4 heads" in str(diagnose(nn.MultiheadAttention(24, 4, batch_first=True)))
+    assert diagnose_block(EncoderBlock(24, 4, 40))
+    text = error_of(lambda: diagnose(nn.Linear(24, 24)))
+    assert text == (
+        "diagnose: num_heads must be given where the module does not say it, got Linear. "
+        "Write diagnose(module, num_heads=8), with its own number."
+    )
+
+
+def test_what_cannot_be_worked_out_is_asked_for_with_the_line_to_paste() -> None:
+    class Odd(Views):
+        def forward(self, x, table, level):
+            return super().forward(x * table[level])
+
+    text = error_of(lambda: diagnose(Odd(24, 4), 4))
+    assert text.endswith(
+        "Give what else it needs: call=lambda module, x: module(x, table=..., level=...)."
+    )
+    assert "Repair that line" not in text
+    given = {"call": lambda m, x: m(x, {"one": 1.0}, "one")}
+    assert diagnose(Odd(24, 4), 4, **given)
+
+    class Broken(Views):
+        def forward(self, x):
+            return super().forward(x)[:, :, :7] @ torch.eye(3)
+
+    assert "Repair that line" in error_of(lambda: diagnose(Broken(24, 4), 4))

@@ -1,0 +1,60 @@
+"""Layers in a plain list: right numbers that no optimizer ever changes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic import diagnose
+
+
+class Head(nn.Module):
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.key = nn.Linear(width, size)
+        self.query = nn.Linear(width, size)
+        self.value = nn.Linear(width, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        k, q, v = self.key(x), self.query(x), self.value(x)
+        return (q @ k.mT / k.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+class Listed(nn.Module):
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.heads = kind(Head(24, 6) for _ in range(4))
+        self.proj = nn.Linear(24, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
+
+
+class InDict(nn.Module):
+    def __init__(self, power: float) -> None:
+        super().__init__()
+        self.layers = {name: nn.Linear(24, 24) for name in "qkvo"}
+        self.power = power
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, e = x.shape
+        q, k, v = (self.layers[name](x).view(b, n, 4, 6).transpose(1, 2) for name in "qkv")
+        weights = (q @ k.mT / 6**self.power).softmax(-1)
+        return self.layers["o"]((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+
+def test_a_plain_list_of_layers_is_named() -> None:
+    for module in (Listed(list), Listed(tuple), InDict(0.5)):
+        report = diagnose(module, 4)
+        assert report.ids == ("param-plain-tensor",), report
+        assert "nn.ModuleList" in report.explanations[0].detail
+    assert diagnose(Listed(nn.ModuleList), 4).healthy
+    assert set(diagnose(InDict(0.0), 4).ids) == {"scale-missing", "param-plain-tensor"}
+
+
+def test_the_module_stays_as_it_was() -> None:
+    module = Listed(list)
+    before = module.heads[0].key.weight.clone()
+    diagnose(module, 4)
+    assert len(list(module.parameters())) == 2 and len(list(module.modules())) == 2
+    assert torch.equal(module.heads[0].key.weight, before) and module.heads[0].training
