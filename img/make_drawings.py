@@ -299,7 +299,14 @@ BUILDINGS = {
 }
 ROOMS = [room for rooms in BUILDINGS.values() for room in rooms]
 # Where Python looks for what a file imports.
-STARTS = ("", "clinic", "tools", "tests", *(room for room in ROOMS if room.startswith("tests/")))
+STARTS = (
+    "",
+    "clinic",
+    "clinic/bench",
+    "tools",
+    "tests",
+    *(room for room in ROOMS if room.startswith("tests/")),
+)
 
 
 def python_files() -> list[Path]:

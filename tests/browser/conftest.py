@@ -6,33 +6,19 @@ The files are called try_*.py, so that `make test` leaves them alone; `make brow
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from course.chromium import launched
+
 if TYPE_CHECKING:  # `make test` reads this file without playwright
     from playwright.sync_api import Browser, BrowserContext, Page
 
 HERE = Path(__file__).parent
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-MISSING = (
-    "no Chromium was found. Install one (Debian, Ubuntu: sudo apt install chromium; anywhere: "
-    ".venv/bin/python -m playwright install chromium), or name one: BROWSER_PATH=... make browser"
-)
-OPTIONS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
@@ -47,18 +33,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Mod
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Start the browser once; without one every test is skipped, with a line that says why."""
-    from playwright.sync_api import Error, sync_playwright
-
-    found = os.environ.get("BROWSER_PATH") or next(filter(None, map(shutil.which, NAMES)), None)
-    with sync_playwright() as playwright:
+    with ExitStack() as stack:
         try:
-            chromium = playwright.chromium.launch(executable_path=found, args=OPTIONS)
-        except Error as error:
-            if found:
-                raise
-            pytest.skip(f"{MISSING} ({error.message.splitlines()[0]})")
+            chromium = stack.enter_context(launched())
+        except ValueError as error:
+            pytest.skip(str(error))
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture

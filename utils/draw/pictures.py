@@ -203,7 +203,7 @@ def show_boxes(
     Args:
         images: pictures with values from 0 to 1.
         boxes: the boxes of each picture.
-        words: a few letters for each box, written at its upper left corner.
+        words: a few letters for each box, written above it, or inside where there is no room.
         truth: boxes to compare with, drawn dashed.
         titles: one text above each picture.
         columns: pictures in one row.
@@ -239,8 +239,10 @@ def show_boxes(
             _box(ax, edges, "--")
         for edges, word in zip(solid[n], words[n], strict=True):
             _box(ax, edges, "-")
+            room = edges[1] > high / 10  # for a line of letters above the box
             ax.annotate(
-                word, edges[:2], xytext=(2, 2), textcoords="offset points", color="white",
+                word, edges[:2], xytext=(2, 2 if room else -2),
+                textcoords="offset points", va="baseline" if room else "top", color="white",
                 fontsize=10, fontweight="bold", annotation_clip=False,
                 path_effects=[patheffects.withStroke(linewidth=2.5, foreground="black")],
             )  # fmt: skip

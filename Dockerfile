@@ -1,0 +1,25 @@
+# The course with all that it needs, for the CPU. Once it is built, it needs no network.
+#
+#   docker build -t attention .
+#   docker run --rm -p 8888:8888 attention          then open the address that it prints
+#   docker run --rm -it --network none attention python tools/setup.py test
+#
+# What a reader changes is gone with the container, unless it lies outside:
+#   docker run --rm -p 8888:8888 -v attention:/home/reader/attention attention
+FROM python:3.13-slim
+
+RUN useradd --create-home --uid 1000 reader && mkdir /home/reader/attention \
+    && chown reader:reader /home/reader/attention
+USER reader
+WORKDIR /home/reader/attention
+ENV TORCH=cpu PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
+
+# What decides which packages are needed comes first: a changed notebook does not install them anew.
+COPY --chown=reader:reader requirements*.txt pyproject.toml README.md ./
+COPY --chown=reader:reader clinic clinic
+COPY --chown=reader:reader tools/setup.py tools/setup.py
+RUN python tools/setup.py install dev
+
+COPY --chown=reader:reader . .
+EXPOSE 8888
+CMD ["python", "tools/setup.py", "lab", "--no-browser", "--ip=0.0.0.0", "--ServerApp.port_retries=0"]

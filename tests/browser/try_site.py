@@ -1,0 +1,315 @@
+"""The website: in a subfolder of a server and from files, without a network, wide and narrow."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import json
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+from pypdf import PdfReader
+
+from attention_clinic.bugs import BUGS
+from browser.explorers import LONG, ROOT, stored, try_all
+from course.registry import course
+from make_site import build
+from web import assets, book
+
+CHAPTERS = course().chapters
+WITH_EXPLORERS = [chapter for chapter in CHAPTERS if stored(chapter.notebook)]
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+BOTH = pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
+LARGEST = 3 * 2**20  # bytes of a page and all that it loads, compressed
+
+# One of each kind of page, for what takes long.
+KINDS = (
+    "index.html",
+    "start.html",
+    f"{CHAPTERS[3].file}.html",
+    f"{CHAPTERS[7].file}.html",
+    f"{CHAPTERS[14].file}.html",
+    f"exercises/{CHAPTERS[3].exercises.stem}.html",
+    "clinic/index.html",
+    "clinic/tool.html",
+    "clinic/scale-embed.html",
+    "clinic/variants.html",
+    "terms.html",
+    "shapes.html",
+    "code/utils-attention.html",
+    "search.html",
+)
+
+# What is wrong with the layout of a page: it moves sideways, a picture is broken, letters of a
+# figure are too small, or something that moves sideways cannot be reached by the keyboard.
+FAULTS = """() => {
+  const wide = document.documentElement.scrollWidth, window = innerWidth, found = [];
+  if (wide > window) found.push(`the page is ${wide} wide`);
+  for (const image of document.images) {
+    const shown = image.checkVisibility() && image.complete;
+    if (shown && !image.naturalWidth) found.push(`broken: ${image.src}`);
+    if (!image.hasAttribute("alt")) found.push(`without words: ${image.src}`);
+  }
+  // 12.5 points are the smallest letters of a figure and of a drawing at their natural size. A wide
+  // window shows a drawing whole, a narrow one in a box that moves.
+  const drawings = innerWidth < 760 ? ", .bd-article p > img[src$='.svg']" : "";
+  for (const image of document.querySelectorAll(".sbs-figure" + drawings)) {
+    const scale = image.getBoundingClientRect().width / image.naturalWidth;
+    if (scale < 0.96) found.push(`letters of ${(12.5 * scale).toFixed(1)} px: ${image.src}`);
+  }
+  for (const box of document.querySelectorAll(".bd-article *")) {
+    const look = getComputedStyle(box);
+    if (!/auto|scroll/.test(look.overflowX) || box.scrollWidth <= box.clientWidth + 1) continue;
+    if (box.tabIndex < 0 && !box.querySelector("a, button, input, select, [tabindex='0']"))
+      found.push(`moves, out of the keyboard's reach: ${box.outerHTML.slice(0, 120)}`);
+  }
+  for (const formula of document.querySelectorAll(".bd-article .math"))
+    if (!formula.querySelector("svg") || formula.querySelector("[data-mml-node='merror']"))
+      found.push(`not drawn: ${formula.textContent.slice(0, 80)}`);
+  return found;
+}"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """Make the site where `make site` makes it."""
+    out = ROOT / "build" / "site"
+    build(course(), out, ROOT / "build" / "site-work")
+    return out
+
+
+@pytest.fixture(scope="module")
+def address(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve the site in a subfolder of a web server and return its address."""
+    top = tmp_path_factory.mktemp("server")
+    (top / "some").mkdir()
+    (top / "some" / "where").symlink_to(site)
+
+    class Silent(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(top)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/some/where"
+    server.shutdown()
+
+
+def _not_loaded(asked: Request) -> list[str]:
+    """Say what a page asked for in vain; who leaves a page gives up what it still asks for."""
+    given_up = asked.failure == "net::ERR_ABORTED"
+    return [] if given_up else [f"not loaded: {asked.url} ({asked.failure})"]
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """Open an empty page; a failing script or a foreign address fails the test."""
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(f"{error.message}\n{error.stack}"))
+    page.on("requestfailed", lambda asked: errors.extend(_not_loaded(asked)))
+    page.on("request", lambda asked: errors.extend(_foreign(asked.url)))
+    yield page
+    page.close()
+    assert not errors, "\n".join(errors)
+
+
+def _foreign(url: str) -> list[str]:
+    ours = url.startswith(("file:", "data:", "blob:", "http://127.0.0.1:"))
+    return [] if ours else [f"asks a foreign server: {url}"]
+
+
+def open_file(page: Page, site: Path, name: str) -> None:
+    """Open a page from its file, without a network, and wait until its formulas are drawn."""
+    page.context.set_offline(True)
+    page.goto((site / name).as_uri(), wait_until="load", timeout=LONG)
+    page.evaluate("() => window.MathJax && MathJax.startup && MathJax.startup.promise")
+
+
+@cache
+def compressed(path: Path) -> int:
+    """Return the bytes of a file as a server sends it."""
+    return len(gzip.compress(path.read_bytes(), 6))
+
+
+def names(site: Path) -> list[str]:
+    return sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
+
+
+@BOTH
+def test_every_page_is_small_and_fits_into_its_window(
+    size: dict[str, int], site: Path, page: Page
+) -> None:
+    page.set_viewport_size(size)
+    loaded: set[str] = set()
+    page.on("requestfinished", lambda asked: loaded.add(asked.url))
+    faults = {}
+    for name in names(site):
+        loaded.clear()
+        open_file(page, site, name)
+        found = page.evaluate(FAULTS)
+        paths = {Path(re.sub(r"[?#].*", "", url).removeprefix("file://")) for url in loaded}
+        bytes_of = sum(map(compressed, paths))
+        if bytes_of > LARGEST:
+            found.append(f"{bytes_of / 2**20:.1f} MB with all that it loads")
+        if found:
+            faults[name] = found
+    assert not faults
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_axe_finds_nothing_serious(name: str, site: Path, page: Page) -> None:
+    open_file(page, site, name)
+    script = assets.package("axe_playwright_python", "requirements-browser.txt") / "axe.min.js"
+    page.evaluate(script.read_text("utf-8"))
+    page.add_style_tag(content="* { transition: none !important; }")  # colours on their way
+    for mode in ("light", "dark"):
+        page.evaluate("mode => { document.documentElement.dataset.theme = mode }", mode)
+        result = page.evaluate("() => axe.run({preload: false, resultTypes: ['violations']})")
+        serious = [
+            f"{found['id']} ({found['impact']}): {node['html'][:160]}: {node['failureSummary']}"
+            for found in result["violations"]
+            if found["impact"] in ("serious", "critical")
+            for node in found["nodes"]
+            # the list of an explorer says its value twice
+            if not (found["id"] == "aria-allowed-attr" and "aria-valuetext" in node["html"])
+        ]
+        assert not serious, mode + "\n" + "\n".join(serious)
+
+
+@pytest.mark.parametrize("chapter", WITH_EXPLORERS, ids=lambda chapter: chapter.file)
+def test_explorers_live(chapter, site: Path, page: Page) -> None:
+    open_file(page, site, f"{chapter.file}.html")
+    try_all(page, stored(chapter.notebook))
+
+
+@pytest.mark.parametrize("kind", ["chapters", "exercises"])
+def test_folds_open_by_mouse_and_by_keyboard(kind: str, site: Path, page: Page) -> None:
+    """Guesses in a wide window, hints in a narrow one."""
+    page.set_viewport_size(WIDE if kind == "chapters" else NARROW)
+    for chapter in CHAPTERS:
+        exercises = f"exercises/{chapter.exercises.stem}.html"
+        open_file(page, site, f"{chapter.file}.html" if kind == "chapters" else exercises)
+        folds = page.locator(".bd-article details:not(.sbs-explorer details)").all()
+        assert folds, chapter.file
+        for number, fold in enumerate(folds):
+            assert fold.get_attribute("open") is None, "an answer is folded"
+            summary = fold.locator("summary").first
+            if number % 2:
+                summary.press("Enter", timeout=LONG)
+            else:
+                summary.click(timeout=LONG)
+            expect(fold).to_have_attribute("open", "")
+
+
+def test_no_page_shows_a_solution(site: Path) -> None:
+    for chapter in CHAPTERS:
+        text = (site / "exercises" / f"{chapter.exercises.stem}.html").read_text("utf-8")
+        assert "SOLUTION" not in text and "solutions/" not in text
+        assert "# your code here" in text
+
+
+@pytest.mark.parametrize("way", ["file", "server"])
+def test_the_search_finds_what_diagnose_prints(
+    way: str, site: Path, address: str, page: Page
+) -> None:
+    """By mouse and by keyboard; the first result is the page of the bug."""
+    start = (site / "index.html").as_uri() if way == "file" else f"{address}/index.html"
+    for number, id in enumerate(["scale-embed", "mask-inverted", "loading-packed", "pos-one-row"]):
+        page.goto(start, timeout=LONG)
+        if number % 2:
+            page.keyboard.press("Control+k")
+        else:
+            page.locator(".search-button__button, .search-button").filter(
+                visible=True
+            ).first.click()
+        page.keyboard.type(id)
+        page.keyboard.press("Enter")
+        first = page.locator("#search-results li a").first
+        expect(first).to_have_text(re.compile(re.escape(id)), timeout=LONG)
+        first.press("Enter") if number % 2 else first.click()
+        page.wait_for_url(re.compile(rf"/clinic/{id}\.html"), timeout=LONG)
+        expect(page.locator("h1").first).to_contain_text(id)
+
+
+def test_every_bug_has_a_page(site: Path) -> None:
+    found = {path.stem for path in (site / "clinic").glob("*.html")}
+    assert found == {*BUGS, "index", "tool", "variants"}
+
+
+@BOTH
+def test_the_switch_makes_it_dark_and_light(size: dict[str, int], site: Path, page: Page) -> None:
+    page.set_viewport_size(size)
+    open_file(page, site, f"{CHAPTERS[3].file}.html")
+    grounds = []
+    for mode in ("dark", "light"):
+        page.locator(".theme-switch-button").filter(visible=True).first.click()
+        page.locator(f'.theme-change-button[data-mode="{mode}"]').filter(visible=True).click()
+        expect(page.locator("html")).to_have_attribute("data-theme", mode)
+        grounds.append(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
+    assert grounds[0] != grounds[1]
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+
+
+def test_on_a_telephone_the_list_of_chapters_opens(site: Path, page: Page) -> None:
+    page.set_viewport_size(NARROW)
+    open_file(page, site, "index.html")
+    page.locator("button.primary-toggle").click()
+    entry = page.locator("dialog a").filter(has_text=CHAPTERS[3].title, visible=True)
+    entry.first.click()
+    expect(page.locator("h1").first).to_contain_text(CHAPTERS[3].title)
+
+
+@pytest.mark.skipif("VNU_JAR" not in os.environ, reason="VNU_JAR names no checker of the W3C")
+def test_pages_are_valid_html(site: Path) -> None:
+    command = ["java", "-Xss4m", "-jar", os.environ["VNU_JAR"], "--errors-only", "--skip-non-html"]
+    result = subprocess.run([*command, str(site)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_chapters_read_well_without_scripts(site: Path, browser: Browser) -> None:
+    with browser.new_context(java_script_enabled=False, offline=True) as context:
+        page = context.new_page()
+        for chapter in WITH_EXPLORERS:
+            page.goto((site / f"{chapter.file}.html").as_uri(), timeout=LONG)
+            for explorer in stored(chapter.notebook):
+                words = page.locator(f"#{explorer.name}").inner_text()
+                assert (" = " if explorer.kind == "product" else "still picture") in words
+        page.close()
+
+
+def test_the_book_has_contents_numbers_and_links(
+    site: Path, browser: Browser, tmp_path: Path
+) -> None:
+    chapter = CHAPTERS[3]
+    own = {f"{chapter.file}.html", f"exercises/{chapter.exercises.stem}.html", "terms.html"}
+    listed = [part for part in book.parts(course()) if part.name in own]
+    count = book.write(browser, site, listed, tmp_path / "book.pdf")
+    reader = PdfReader(tmp_path / "book.pdf")
+    texts = [page.extract_text() for page in reader.pages]
+    assert len(texts) == count and [texts[2].count("Scaled dot-product"), count > 20] == [1, True]
+    told = re.findall(r"^(.+) (\d+)$", texts[1], re.MULTILINE)
+    assert [title for title, _ in told] == [part.title for part in listed]
+    starts = [int(number) for _, number in told]
+    assert starts[0] == 1 and starts == sorted(starts)
+    for number, text in enumerate(texts[2:], start=1):
+        assert text.split()[-1] == str(number) or text.split()[0] == str(number)
+    for start, words in zip(starts, ("Scaled dot", "Exercises", "Index of terms"), strict=True):
+        assert words in texts[start + 1]
+    cells = json.loads(chapter.notebook.read_text("utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    lines = "\n".join(code).splitlines()
+    longest = max(lines, key=len).strip()
+    assert any(longest in text for text in texts), f"cut: {longest}"
+    links = [one.get_object() for page in reader.pages for one in page.get("/Annots", [])]
+    outside = [str(link["/A"]["/URI"]) for link in links if "/A" in link]
+    assert len(links) > len(outside) + 20
+    assert all(address.startswith("https://") for address in outside)

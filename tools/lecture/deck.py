@@ -1,0 +1,319 @@
+"""Which slides a chapter makes, in which order, and what is shown step by step.
+
+The rule: text makes slides that say why. The last line before a cell of code leads into it. A cell
+of code shows its code, and in the next step what it prints or draws, so that the class predicts
+first; where it asks for a guess, the question stands there, and the answer is a step. What only
+draws goes without its code. Cells that fit together share a slide. Imports are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+
+from course.cells import ASKING, Kind, asks, called, is_literal, kind, only_draws, parsed
+from course.notebook import Cell, source
+from course.registry import Chapter
+from lecture import drawings, prose
+from lecture.outputs import Output, outputs
+from lecture.reasons import exercises
+from lecture.slide import FULL, ROOM, Deck, Part, Slide
+from lecture.telling import tell
+
+CODE_LINE, CODE_FRAME = 27, 44  # heights: of a line of code, 20 px; of the box around it
+LONG_CODE = 19  # lines that fit
+LEAD = 150  # a line that leads into code stands above it when it is not higher
+
+
+def deck(chapter: Chapter) -> Deck:
+    """Makes the slides of a chapter from its notebook."""
+    cells = json.loads(chapter.notebook.read_text(encoding="utf-8"))["cells"]
+    maker = _Maker(chapter.title)
+    for place, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            maker.code(place, cell)
+        else:
+            maker.text(place, source(cell), leads=_is_code(cells[place + 1 : place + 2]))
+    made = Deck(chapter, maker.sections)
+    tell(made, cells, exercises(chapter))
+    return made
+
+
+def _is_code(cells: list[Cell]) -> bool:
+    return any(c["cell_type"] == "code" and kind(c) is not Kind.SETUP for c in cells)
+
+
+class _Maker:
+    """Goes through the cells and lays them on slides."""
+
+    def __init__(self, title: str):
+        self.heading = title
+        self.sections: list[list[Slide]] = []
+        self.lead: list[
+            tuple[int, Part, str]
+        ] = []  # place, what leads into the next code, all of it
+        self.last = -2  # place of the last cell of code
+
+    def slide(self, kind: str) -> Slide:
+        """Begins a slide in the section that is open."""
+        made = Slide(kind, self.heading)
+        self.sections[-1].append(made)
+        return made
+
+    @property
+    def now(self) -> Slide | None:
+        return self.sections[-1][-1] if self.sections and self.sections[-1] else None
+
+    def room(self, kind: str, *parts: Part) -> Slide:
+        """Returns the open slide when it is of this kind, under this heading, and has room."""
+        now = self.now
+        if now and now.kind == kind and now.heading == self.heading and now.fits(*parts):
+            return now
+        return self.slide(kind)
+
+    def beside(self, place: int, part: Part) -> Slide | None:
+        """Returns the slide of the code just above a text, where the text explains what it shows.
+
+        There it is the last step; None where it has no room, or another heading begins.
+        """
+        now = self.now
+        if not now or self.last != place - 1 or now.heading != self.heading or not now.fits(part):
+            return None
+        if now.kind in (Kind.WHY, Kind.EXPLORER):
+            return None
+        part.step = True
+        return now
+
+    # ---------------------------------------------------------------------------------- text
+
+    def text(self, place: int, text: str, leads: bool) -> None:
+        found = prose.blocks(text)
+        kind = Kind.TITLE if not self.sections else Kind.WHY
+        for number, block in enumerate(found):
+            if block.kind == "heading":
+                self.open(block)
+                kind = Kind.TITLE if block.level == 1 else Kind.WHY
+                continue
+            if kind is Kind.TITLE and number == 3:
+                self.slide(kind)  # what a reader can do stands alone with the title
+            if leads and block is found[-1] and block.kind == "paragraph":
+                short = prose.shortened(block.text)
+                part = Part("paragraph", short, prose.height(prose.Block("paragraph", short)))
+                if part.height <= LEAD:
+                    self.lead = [(place, part, block.text)]
+                    continue
+            self.put(kind, place, block)
+
+    def open(self, block: prose.Block) -> None:
+        self.flush()
+        first = block.level <= 2
+        # A part that begins at once has the name of its section before its own.
+        whole = first or self.sections[-1]
+        self.heading = block.text if whole else f"{self.heading}: {block.text}"
+        if first:
+            self.sections.append([])
+
+    def put(self, kind: str, place: int, block: prose.Block) -> None:
+        """Lays a block on the open slide, or on a new one where it does not fit."""
+        if block.kind == "folded":
+            self.fold(kind, place, block)
+            return
+        if block.kind == "picture":
+            for piece in drawings.pieces(prose.PICTURE.fullmatch(block.text)):
+                self.slide(Kind.PICTURE).add(place, Part("drawing", piece, ROOM))
+            return
+        for piece in _pieces(block):
+            content = prose.shortened(piece.text) if piece.kind == "paragraph" else piece.text
+            part = Part(piece.kind, content, prose.height(prose.Block(piece.kind, content)))
+            slide = self.beside(place, part) or self.room(kind, part)
+            slide.add(place, part)
+            if content != piece.text:
+                slide.notes.append(piece.text)
+
+    def fold(self, kind: str, place: int, block: prose.Block) -> None:
+        """What is folded comes as a step behind its title."""
+        title = Part("paragraph", f"**{block.title}**", 54)
+        inner = [
+            Part(b.kind, prose.shortened(b.text) if b.kind == "paragraph" else b.text, 0, step=True)
+            for b in prose.blocks(block.text)
+        ]
+        for part in inner:
+            part.height = prose.height(prose.Block(part.kind, part.content))
+        slide = self.room(kind, title, inner[0])
+        slide.add(place, title)
+        slide.notes.append(block.text)
+        for part in inner:
+            slide = slide if slide.fits(part) else self.slide(kind)
+            slide.add(place, part)
+
+    def flush(self) -> None:
+        """Lays what would have led into code on a slide of its own."""
+        for place, part, whole in self.lead:
+            slide = self.room(Kind.WHY, part)
+            slide.add(place, part)
+            if part.content != whole:
+                slide.notes.append(whole)
+        self.lead = []
+
+    # ---------------------------------------------------------------------------------- code
+
+    def code(self, place: int, cell: Cell) -> None:
+        what = kind(cell)
+        if what is Kind.SETUP:
+            self.flush()
+            return
+        shown = outputs(cell)
+        first = self._code_parts(what, cell)
+        rest = [part for output in shown for part in _parts(output)]
+        if what is Kind.PREDICT:
+            first += _questions(cell)
+        lead = [part for _, part, _ in self.lead]
+        whole = [*lead, *first, *rest]
+        joins = self._joins(place, what, whole)
+        if joins:
+            slide = self.now
+            slide.kind = what if slide.kind in (Kind.WHY, Kind.CODE) else slide.kind
+            self._put_lead(slide)
+        else:
+            if lead and _height([*lead, *first[:1]]) > ROOM:
+                self.flush()
+            slide = self._with_lead(what)
+        room = FULL if first and rest and slide.fits(*first, *rest, room=FULL) else ROOM
+        for part in first:
+            if slide.parts and not slide.fits(part, room=room):
+                slide = self.slide(what)
+            slide.add(place, part)
+        for part in rest:
+            alone = part.kind == "explorer" or slide.kind == Kind.EXPLORER
+            if slide.parts and (alone or not slide.fits(part, room=room)):
+                slide = self.slide(what)
+            part.step = bool(slide.parts) and part.kind != "explorer"
+            slide.add(place, part)
+        if not (first or rest):
+            self.sections[-1].remove(slide)
+        if only_draws(cell) and not first:
+            slide.notes.append("The code draws what was computed before; it is not on the slide.")
+        self.last = place
+
+    def _with_lead(self, what: Kind) -> Slide:
+        slide = self.slide(what)
+        self._put_lead(slide)
+        return slide
+
+    def _put_lead(self, slide: Slide) -> None:
+        for place, part, whole in self.lead:
+            slide.add(place, part)
+            if part.content != whole:
+                slide.notes.append(whole)
+        self.lead = []
+
+    def _joins(self, place: int, what: Kind, parts: list[Part]) -> bool:
+        """Says whether code goes on below what stands on the open slide: text, or other code."""
+        now = self.now
+        if not now or now.heading != self.heading or not now.fits(*parts):
+            return False
+        if now.kind == Kind.WHY:
+            return not any(part.step for part in now.parts)
+        follows = self.last == place - 1 and not self.lead
+        if follows and now.kind == Kind.PREDICT:
+            return all(part.kind == "answer" for part in parts)
+        drawn = any(part.kind == "drawing" for part in now.parts)
+        alone = (Kind.PREDICT, Kind.EXPLORER, Kind.TITLE)
+        return follows and not drawn and now.kind not in alone and what not in alone[:2]
+
+    def _code_parts(self, what: Kind, cell: Cell) -> list[Part]:
+        if what in (Kind.PICTURE, Kind.EXPLORER) and only_draws(cell):
+            return []
+        lines = _to_show(cell).split("\n")
+        return [Part("code", text, _box(text)) for text in _cut(lines) if text.strip()]
+
+
+def _height(parts: list[Part]) -> int:
+    return sum(part.height for part in parts)
+
+
+def _parts(output: Output) -> list[Part]:
+    """Returns an output in pieces that fit; what is not text is made smaller where it must."""
+    if output.kind not in ("text", "answer") or "\n" not in output.content:
+        high = output.height or CODE_LINE + CODE_FRAME
+        kind = "output" if output.kind == "text" else output.kind
+        return [Part(kind, output.content, min(high, ROOM))]
+    kind = "output" if output.kind == "text" else "answer"
+    return [Part(kind, text, _box(text)) for text in _cut(output.content.split("\n"))]
+
+
+def _box(text: str) -> int:
+    return CODE_LINE * (text.count("\n") + 1) + CODE_FRAME
+
+
+def _pieces(block: prose.Block) -> list[prose.Block]:
+    """Cuts a list or a table that is too high into pieces that fit."""
+    if block.kind not in ("list", "table") or prose.height(block) <= ROOM:
+        return [block]
+    if block.kind == "table":
+        head, lines = block.text.split("\n")[:2], block.text.split("\n")[2:]
+    else:
+        head, lines = [], [i for i in re.split(rf"(?m)^(?={prose.ITEM.pattern})", block.text) if i]
+    found: list[list[str]] = [[]]
+    for line in lines:
+        longer = prose.Block(block.kind, "\n".join([*head, *found[-1], line.rstrip()]))
+        if found[-1] and prose.height(longer) > ROOM:
+            found.append([])
+        found[-1].append(line.rstrip())
+    return [prose.Block(block.kind, "\n".join([*head, *piece])) for piece in found]
+
+
+def _to_show(cell: Cell) -> str:
+    """Returns the code of a cell without the guess and without an answer that stands there."""
+    lines = source(cell).split("\n")
+    hidden: set[int] = set()
+    statements = parsed(cell)
+    compared = {a.id for s in statements if _only_compares(s) for a in s.value.args if _named(a)}
+    for statement in statements:
+        answers = is_literal(statement) and ast.unparse(statement.targets[0]) in compared
+        if asks(statement) or _only_compares(statement) or answers:
+            hidden.update(range(statement.lineno - 1, statement.end_lineno))
+    return "\n".join(line for n, line in enumerate(lines) if n not in hidden).strip("\n")
+
+
+def _named(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name)
+
+
+def _only_compares(statement: ast.stmt) -> bool:
+    """Says whether a statement compares a guess with something that stands above it."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return called(statement) in ASKING and all(
+        isinstance(argument, ast.Name | ast.Attribute) for argument in call.args
+    )
+
+
+def _questions(cell: Cell) -> list[Part]:
+    """Returns what a guess is asked for: the comment behind the dots."""
+    found = []
+    for statement in parsed(cell):
+        line = source(cell).split("\n")[statement.end_lineno - 1]
+        if asks(statement) and "#" in line:
+            text = line.partition("#")[2].strip()
+            found.append(Part("question", text, 38 * prose.rows(text, 76) + 46))
+    return found
+
+
+def _cut(lines: list[str]) -> list[str]:
+    """Cuts long code where a line is empty, or a statement begins, nearest to equal pieces."""
+    if len(lines) <= LONG_CODE:
+        return ["\n".join(lines)]
+    pieces = -(-len(lines) // LONG_CODE)
+    goal = len(lines) / pieces
+
+    def cost(n: int) -> float:
+        indent = len(lines[n]) - len(lines[n].lstrip())
+        before = "\n".join(lines[:n])
+        inside = sum(map(before.count, "([{")) > sum(map(before.count, ")]}"))
+        return abs(n - goal) + indent - 6 * (not lines[n - 1].strip()) + 50 * inside
+
+    low = max(2, len(lines) - LONG_CODE * (pieces - 1))
+    place = min(range(low, LONG_CODE + 1), key=cost)
+    rest = lines[place:] if lines[place].strip() else lines[place + 1 :]
+    return ["\n".join(lines[:place]).rstrip(), *_cut(rest)]

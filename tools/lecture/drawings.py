@@ -1,0 +1,43 @@
+"""The drawings of a chapter on slides: one that is higher than wide comes in two pieces."""
+
+from __future__ import annotations
+
+import re
+
+from course.registry import ROOT
+
+FOLDER = ROOT / "notebooks"
+BOX = re.compile(r'viewBox="0 0 (\d+) (\d+)"')
+LINE = re.compile(r'<text[^>]* y="([\d.]+)"')
+PIECE = re.compile(r"#(\d+)-(\d+)$")
+
+
+def pieces(found: re.Match[str]) -> list[str]:
+    """Returns a picture in markdown, or its two halves, each with its own rows: `a.svg#0-531`."""
+    alt, url = found.groups()
+    text = (FOLDER / url).read_text(encoding="utf-8")
+    wide, high = map(int, BOX.search(text).groups())
+    if high <= wide:
+        return [f"![{alt}]({url})"]
+    cut = _gap(text, high)
+    return [f"![{alt}]({url}#{a}-{b})" for a, b in ((0, cut), (cut, high))]
+
+
+def _gap(text: str, high: int) -> int:
+    """Returns the row near the middle that is farthest from every line of text."""
+    lines = [float(y) - 5 for y in LINE.findall(text)]
+    rows = range(round(0.4 * high), round(0.6 * high))
+    return max(rows, key=lambda row: min(abs(row - y) for y in lines) - abs(row - high / 2) / 60)
+
+
+def svg(url: str) -> bytes:
+    """Returns the drawing, or the piece of it, that an address in markdown names."""
+    path, _, _ = url.partition("#")
+    text = (FOLDER / path).read_text(encoding="utf-8")
+    if found := PIECE.search(url):
+        first, last = map(int, found.groups())
+        wide = BOX.search(text).group(1)
+        text = BOX.sub(f'viewBox="0 {first} {wide} {last - first}"', text, count=1)
+        head, rest = text.split(">", 1)
+        text = re.sub(r' (width|height)="[^"]*"', "", head) + ">" + rest
+    return text.encode()

@@ -1,0 +1,251 @@
+"""The pages of the site on paper: each printed by itself, then put together with their links."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from attention_clinic.bugs import BUGS
+from course.registry import Course
+from web.links import Page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from playwright.sync_api import Page as Tab
+    from pypdf import PdfWriter
+
+LONG = 600_000  # milliseconds: no verdict depends on the speed of a machine
+TITLE = "Attention, shape by shape"
+ARTICLE = re.compile(r'<article class="bd-article">(.*?)</article>', re.DOTALL)
+# The number of the page stands on every page, and goes on where the part before it ended.
+PAPER = """@page { size: A4; margin: 16mm 17mm 18mm;
+  @bottom-center { content: counter(page); font: 9px sans-serif; color: #444; } }
+html { counter-reset: page %d; }"""
+UNNUMBERED = "@page { size: A4; margin: 20mm 22mm; }"
+# Opens what is folded, brings what else belongs to the part, and names the places that other parts
+# lead to: Chromium writes into the PDF only those places to which the page itself has a link.
+PREPARE = """([more, places]) => {
+  const article = document.querySelector(".bd-article");
+  for (const text of more) article.insertAdjacentHTML("beforeend", text);
+  for (const fold of document.querySelectorAll(".bd-article details")) fold.open = true;
+  const links = document.createElement("div");
+  links.hidden = true;
+  for (const place of places) {
+    const link = document.createElement("a");
+    link.href = "#" + place;
+    links.append(link);
+  }
+  article.append(links);
+}"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is printed in one go and stands in the contents.
+
+    Args:
+        name: of the page of the site.
+        title: in the contents.
+        deep: whether it belongs to the part before it.
+        more: names of pages that follow in it; each is the place called like its file.
+    """
+
+    name: str
+    title: str
+    deep: bool = False
+    more: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A part on paper.
+
+    Args:
+        first: the number of its first page, from 0.
+        places: page, from 0, and height of each place that something leads to.
+    """
+
+    first: int
+    places: dict[str, tuple[int, float]]
+
+
+def parts(here: Course) -> list[Part]:
+    """Returns the parts of the book in order."""
+    found = []
+    for chapter in here.chapters:
+        found.append(Part(f"{chapter.file}.html", f"{chapter.number} · {chapter.title}"))
+        found.append(Part(f"exercises/{chapter.exercises.stem}.html", "Exercises", deep=True))
+    bugs = tuple(f"clinic/{id}.html" for id in BUGS)
+    found.append(Part("clinic/index.html", "The catalogue of bugs", more=bugs))
+    found.append(Part("clinic/variants.html", "Variants", deep=True))
+    found.append(Part("clinic/tool.html", "The tool that names bugs", deep=True))
+    found.append(Part("terms.html", "Index of terms"))
+    found.append(Part("shapes.html", "Index of shapes"))
+    return found
+
+
+def write(browser: Browser, site: Path, listed: Sequence[Part], out: Path) -> int:
+    """Writes the book and returns how many pages it has.
+
+    Args:
+        browser: prints.
+        site: the finished pages.
+        listed: what goes into the book, in order.
+        out: the file.
+    """
+    from pypdf import PdfReader, PdfWriter
+
+    tab = browser.new_page(viewport={"width": 900, "height": 1200})
+    tab.set_default_timeout(LONG)
+    tab.emulate_media(media="print", color_scheme="light")
+    wanted, book = _wanted(site, listed), PdfWriter()
+    printed: dict[str, Printed] = {}
+    for part in listed:
+        first = len(book.pages)
+        reader = PdfReader(io.BytesIO(_print(tab, site, part, first, wanted[part.name])))
+        places = {
+            str(name).removeprefix("/"): (first + (page or 0), float(place.top or 0))
+            for name, place in reader.named_destinations.items()
+            if (page := reader.get_destination_page_number(place)) is not None
+        }
+        printed[part.name] = Printed(first, places)
+        book.append(reader, import_outline=False)
+    front = PdfReader(io.BytesIO(_front(tab, listed, printed)))
+    for number, page in enumerate(front.pages):
+        book.insert_page(page, number)
+    before = len(front.pages)
+    _link(book, site, listed, printed, before)
+    above: Any = None
+    for part in listed:
+        item = book.add_outline_item(
+            title=part.title,
+            page_number=before + printed[part.name].first,
+            parent=above if part.deep else None,
+        )
+        above = above if part.deep else item
+    book.add_metadata({"/Title": TITLE})
+    book.page_mode = "/UseOutlines"
+    book.compress_identical_objects()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    book.write(out)
+    return len(book.pages)
+
+
+def _home(listed: Sequence[Part]) -> dict[str, tuple[str, str]]:
+    """Returns, for each page of the site that is in the book, its part and its place there."""
+    found = {part.name: (part.name, "") for part in listed}
+    for part in listed:
+        found |= {name: (part.name, Path(name).stem) for name in part.more}
+    return found
+
+
+def _targets(site: Path, name: str) -> Iterator[tuple[str, str]]:
+    """Gives the page of the site, and the place in it, of each link of a page."""
+    for target in Page((site / name).read_text("utf-8")).links:
+        address = urlsplit(target)
+        if not address.scheme and not address.netloc:
+            path = (site / name).parent / unquote(address.path) if address.path else site / name
+            yield path.resolve().relative_to(site.resolve()).as_posix(), unquote(address.fragment)
+
+
+def _wanted(site: Path, listed: Sequence[Part]) -> dict[str, set[str]]:
+    """Returns the places to which links lead, by the part that has them."""
+    home = _home(listed)
+    found: dict[str, set[str]] = {part.name: set() for part in listed}
+    for part in listed:
+        found[part.name] |= {Path(name).stem for name in part.more}
+        for name in (part.name, *part.more):
+            for page, place in _targets(site, name):
+                if place and home.get(page, ("", "x"))[1] == "":
+                    found[page].add(place)
+    return found
+
+
+def _article(page: Path) -> str:
+    """Returns what stands on a page, its headings one level deeper."""
+    found = ARTICLE.search(page.read_text("utf-8"))
+    if not found:
+        raise ValueError(f"{page.name}: a page has an article, got none. Look at the theme")
+    return re.sub(r"<(/?)h([1-5])\b", lambda h: f"<{h[1]}h{int(h[2]) + 1}", found[1])
+
+
+def _print(tab: Tab, site: Path, part: Part, first: int, places: set[str]) -> bytes:
+    """Prints a part, with numbers that begin behind those of the pages before it."""
+    tab.goto((site / part.name).as_uri(), wait_until="load", timeout=LONG)
+    more = [_article(site / name) for name in part.more]
+    tab.evaluate(PREPARE, [more, sorted(places)])
+    tab.add_style_tag(content=PAPER % first)
+    tab.evaluate("() => window.MathJax && MathJax.startup && MathJax.startup.promise")
+    return tab.pdf(print_background=True, prefer_css_page_size=True)
+
+
+def _front(tab: Tab, listed: Sequence[Part], printed: dict[str, Printed]) -> bytes:
+    """Prints the title and the contents; each line is a link to its part."""
+    lines = [
+        f'<li class="{"deep" if part.deep else ""}"><a href="book:{number}">'
+        f"{html.escape(part.title)}</a><span>{printed[part.name].first + 1}</span></li>"
+        for number, part in enumerate(listed)
+    ]
+    tab.set_content(
+        f"<style>{UNNUMBERED} body {{ font: 11pt/1.4 sans-serif; }} a {{ color: inherit;"
+        " text-decoration: none; } ol { list-style: none; padding: 0; } li { display: flex;"
+        " justify-content: space-between; border-bottom: 1px dotted #999; break-inside: avoid; }"
+        " li.deep { padding-left: 2em; font-size: 0.9em; } h1 { margin: 40mm 0 10mm;"
+        f" font-size: 30pt; }}</style><h1>{TITLE}</h1><p>Transformers from their parts, for "
+        "pictures and for text, one tensor shape at a time.</p>"
+        f'<h2 style="break-before: page">Contents</h2><ol>{"".join(lines)}</ol>'
+    )
+    return tab.pdf(print_background=True, prefer_css_page_size=True)
+
+
+def _link(
+    book: PdfWriter, site: Path, listed: Sequence[Part], printed: dict[str, Printed], before: int
+) -> None:
+    """Lets every link lead to its page in the book, or, where the book has none, nowhere.
+
+    Args:
+        book: with all its pages.
+        site: where the pages were printed from.
+        listed: the parts.
+        printed: where they stand.
+        before: how many pages stand before the first part.
+    """
+    from pypdf.generic import ArrayObject, FloatObject, NameObject, NullObject
+
+    home, top = _home(listed), site.resolve().as_uri()
+
+    def led(annotation: Any, part: str) -> bool:
+        """Change where a link leads; say whether it leads anywhere."""
+        action = annotation.get("/A", {})
+        if "/Dest" in annotation:
+            page, place = part, str(annotation["/Dest"]).removeprefix("/")
+        elif str(action.get("/URI", "")).startswith("book:"):
+            page, place = listed[int(str(action["/URI"])[5:])].name, ""
+        elif str(action.get("/URI", "")).startswith(top):
+            address = urlsplit(str(action["/URI"]).removeprefix(top + "/"))
+            page, inside = home.get(unquote(address.path), ("", ""))
+            place = inside or unquote(address.fragment)
+        else:
+            return True
+        if page not in printed:
+            return False
+        where = printed[page].places.get(place)
+        number, height = where or (printed[page].first, 842.0)
+        spot = [book.pages[before + number].indirect_reference, NameObject("/XYZ"), NullObject()]
+        annotation.pop("/A", None)
+        annotation[NameObject("/Dest")] = ArrayObject([*spot, FloatObject(height), NullObject()])
+        return True
+
+    ends = [(before + printed[part.name].first, part.name) for part in listed]
+    for number, page in enumerate(book.pages):
+        part = next((name for first, name in reversed(ends) if first <= number), "")
+        links = page.get("/Annots")
+        if links is not None:
+            kept = [one for one in links if led(one.get_object(), part)]
+            page[NameObject("/Annots")] = ArrayObject(kept)

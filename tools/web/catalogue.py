@@ -1,0 +1,261 @@
+"""The catalogue of the clinic as pages: one for each bug, one for the variants, one list."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import attention_clinic.bugs
+from attention_clinic.engine.forms import BUGS, VARIANTS, Form, Stage
+from attention_clinic.engine.report import Bug, Report, explain
+
+# A line of a test for each part of a Transformer; those of attention are the files without one.
+ATTENTION = "assert_healthy(MyAttention(64), num_heads=8)"
+TESTS = {
+    "blocks": "assert diagnose_block(MyBlock(64), num_heads=8)",
+    "caching": "assert diagnose_cache(my_model, cache=KeyValueCache)",
+    "decoder": "assert diagnose_block(MyBlock(64), num_heads=8, context=True)",
+    "feeds": "assert diagnose_block(MyBlock(64), num_heads=8)",
+    "loading": "assert diagnose_loading(mine, theirs)",
+    "losses": "assert diagnose_loss(my_loss)",
+    "norms": "assert diagnose_block(MyBlock(64), num_heads=8)",
+    "packing": "assert diagnose_loading(mine, theirs)",
+    "patches": "assert diagnose_embedding(MyEmbedding(), image_size=96, patch_size=16)",
+    "positions": "assert diagnose_positions(my_table)",
+    "stacks": "assert diagnose_block(MyEncoder(64), num_heads=8)",
+}
+ENTERED = re.compile(r'^bug\(\s*"([a-z0-9-]+)"', re.MULTILINE)
+SIGNS = re.compile(r"[\\`*_{}\[\]<>$|]")
+THREAD = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
+LONGEST = 40  # lines of an example
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of the catalogue.
+
+    Args:
+        name: of the file.
+        title: its first line.
+        ids: of its bugs, in their order.
+    """
+
+    name: str
+    title: str
+    ids: tuple[str, ...]
+
+    @property
+    def test(self) -> str:
+        """The line of a test that finds its bugs."""
+        return TESTS.get(self.name, ATTENTION)
+
+
+def parts() -> list[Part]:
+    """Returns the files of the catalogue that enter bugs, in the order of the stages."""
+    place = {id: number for number, id in enumerate(BUGS)}
+    found = []
+    for path in Path(attention_clinic.bugs.__file__).parent.glob("*.py"):
+        text = path.read_text("utf-8")
+        ids = tuple(id for id in ENTERED.findall(text) if id in BUGS)
+        if ids:
+            title = (ast.get_docstring(ast.parse(text)) or path.stem).split("\n")[0].split(". ")[0]
+            found.append(Part(path.stem, title.rstrip("."), ids))
+    return sorted(found, key=lambda part: min(place[id] for id in part.ids))
+
+
+def stages() -> Iterator[Stage]:
+    """Gives every stage of the catalogue."""
+    seen: set[int] = set()
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith("attention_clinic.bugs"):
+            continue
+        for value in vars(module).values():
+            if isinstance(value, Stage) and id(value) not in seen:
+                seen.add(id(value))
+                yield value
+
+
+def _code(form: Form) -> str | None:
+    """Returns the code of a form, without its decorator; None of one without a name."""
+    if not inspect.isfunction(form.run) or form.run.__name__ == "<lambda>":
+        return None
+    lines = textwrap.dedent(inspect.getsource(form.run)).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("def "))
+    return "\n".join(lines[first:])
+
+
+def steps() -> dict[str, tuple[str, str]]:
+    """Returns the code of the step as it is right and as it is wrong, by the bug's id."""
+    found: dict[str, tuple[str, str]] = {}
+    for stage in stages():
+        right = _code(stage.reference) if stage.forms else None
+        for form in stage.forms:
+            wrong = _code(form)
+            if right and wrong and len(form.ids) == 1 and right != wrong:
+                found.setdefault(form.ids[0], (right, wrong))
+    return found
+
+
+def examples(root: Path) -> dict[str, tuple[str, str]]:
+    """Returns the shortest module with each bug, and its file, from the clinic's tests.
+
+    Args:
+        root: the folder of the course.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for path in sorted((root / "tests" / "test_clinic" / "patients").glob("*.py")):
+        text = path.read_text("utf-8")
+        lines = text.splitlines()
+        for node in ast.parse(text).body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+                continue
+            code = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            for call in node.decorator_list:
+                if not isinstance(call, ast.Call) or len(call.args) != 1:
+                    continue
+                id = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
+                shown = found.get(id, ("\n" * LONGEST, ""))[0].count("\n")
+                if id in BUGS and code.count("\n") < shown:
+                    found[id] = (code, path.name)
+    return found
+
+
+def plain(words: str) -> str:
+    """Returns words in which markdown sees no sign of its own."""
+    return SIGNS.sub(r"\\\g<0>", words)
+
+
+def thread(place: str) -> str:
+    """Returns owner/repository#number as a link, anything else as it is."""
+    found = THREAD.fullmatch(place)
+    if not found:
+        return plain(place)
+    return f"[{plain(place)}](https://github.com/{found[1]}/issues/{found[2]})"
+
+
+def report(bug: Bug) -> str:
+    """Returns what `diagnose` prints of a module that has the bug and nothing else."""
+    made = Report("YourModule", healthy=False, explanations=(explain([bug]),))
+    return str(made)
+
+
+def _trained(id: str, root: Path) -> str:
+    """Returns what the study of chapter 08 measured, "" where it did not train this bug."""
+    study = json.loads((root / "resources" / "clinic_study.json").read_text("utf-8"))["accuracy"]
+    if id not in study:
+        return ""
+    sick, right = (
+        ", ".join(f"{100 * share:.1f}" for share in study[name]) for name in (id, "right")
+    )
+    return (
+        f"The model of chapter 07, trained with it three times on handwritten digits, reads {sick} "
+        f"% of unseen ones right; without it {right} %.\n"
+    )
+
+
+def bug_page(bug: Bug, part: Part, chapter: str, root: Path, shown: Shown) -> str:
+    """Returns the page of a bug, as markdown.
+
+    Args:
+        bug: of the catalogue.
+        part: where it is entered.
+        chapter: a link to the chapter that explains it.
+        root: the folder of the course.
+        shown: the code that there is to show.
+    """
+    words = plain(bug.words[0].upper() + bug.words[1:])
+    lines = [f"(bug-{bug.id})=", f"# {bug.id}", "", f"**{words}.**", ""]
+    lines += [f"Part: {part.title}. Explained in chapter {chapter}.", "", "## How it shows", ""]
+    if bug.seen:
+        lines.append(f"`diagnose` does not find it by the output, but by this: {plain(bug.seen)}.")
+    else:
+        once = f", once {plain(bug.once)}" if bug.once else ""
+        lines.append(
+            "A module with it runs, and its numbers are not those of a right one. `diagnose` puts "
+            f"this mistake into a right one and gets the numbers of yours{once}."
+        )
+    lines += ["", _trained(bug.id, root), "The report says:", "", fenced(report(bug), "text")]
+    lines += ["## The code", ""]
+    if bug.id in shown.steps:
+        right, wrong = shown.steps[bug.id]
+        lines += ["The step as it is right, in the clinic's words:", "", fenced(right), ""]
+        lines += ["And with the mistake:", "", fenced(wrong), ""]
+    if bug.id in shown.examples:
+        code, file = shown.examples[bug.id]
+        said = f"A module that has it, from the clinic's own tests (`{file}`)"
+        if bases := re.match(r"class \w+\((?!nn\.Module)(\w+)\):", code):
+            said += f"; `{bases[1]}` there is right in all that is not written here"
+        lines += [f"{said}:", "", fenced(code), ""]
+    if bug.id not in shown.steps and bug.id not in shown.examples:
+        lines += ["The clinic's tests hold it together with other bugs only.", ""]
+    names = re.findall(r"\b(?:assert_healthy|diagnose\w*)\b", part.test)
+    test = f"from attention_clinic import {names[0]}\n\n\ndef test_mine():\n    {part.test}"
+    lines += ["## The test", "", "It fails for a module with this bug, and says so:", ""]
+    lines += [fenced(test), "", "## The repair", ""]
+    lines += [plain(f"{bug.fix[0].upper()}{bug.fix[1:]}"), ""]
+    lines += ["## Where it happened", "", *(f"- {thread(place)}" for place in bug.threads), ""]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The code that the pages show.
+
+    Args:
+        steps: the right and the wrong step, by id.
+        examples: a module and the file of the tests in which it stands, by id.
+    """
+
+    steps: dict[str, tuple[str, str]]
+    examples: dict[str, tuple[str, str]]
+
+    @classmethod
+    def of(cls, root: Path) -> Shown:
+        return cls(steps(), examples(root))
+
+
+def fenced(code: str, language: str = "python") -> str:
+    return f"```{language}\n{code}\n```\n"
+
+
+def variants_page(chapters: dict[str, str]) -> str:
+    """Returns the page of the variants, as markdown; chapters are links by number."""
+    lines = ["# Variants: other, and right", ""]
+    lines += [
+        "What is another thing on purpose is no mistake. A healthy report names it where the "
+        "module's own parameters, or what it does, prove it.",
+        "",
+    ]
+    for one in VARIANTS.values():
+        lines += [f"(variant-{one.id})=", f"## {one.id}", ""]
+        lines += [plain(f"{one.words[0].upper()}{one.words[1:]}. Built so in {one.models}."), ""]
+        lines += [f"Explained in chapter {chapters.get(one.chapter, one.chapter)}.", ""]
+    return "\n".join(lines)
+
+
+def catalogue_page(chapters: dict[str, str]) -> str:
+    """Returns the list of all bugs, as markdown; chapters are links by number."""
+    lines = [
+        "# The catalogue of bugs",
+        "",
+        f"{len(BUGS)} mistakes that people made in Transformers that run, in the order of the "
+        "parts. Type the id that `diagnose` printed into the search, or look below. What is "
+        "another thing on purpose is a [variant](variants.md).",
+        "",
+    ]
+    for part in parts():
+        lines += [f"## {part.title}", "", "| id | what the code does | chapter |", "|---|---|---|"]
+        for id in part.ids:
+            bug = BUGS[id]
+            lines.append(f"| [{id}]({id}.md) | {plain(bug.words)} | {chapters[bug.chapter]} |")
+        lines.append("")
+    names = "\n".join(["variants", *(id for part in parts() for id in part.ids)])
+    lines += ["```{toctree}", ":hidden:", "", names, "```", ""]
+    return "\n".join(lines)

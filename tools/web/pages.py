@@ -1,0 +1,176 @@
+"""A notebook as a page: the same cells, with pictures, explorers and links that a site needs."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+from course import outputs
+from course.notebook import Cell, Notebook, source
+from course.registry import Chapter
+from utils.draw.explorer import UNSEEN
+
+HEADING = re.compile(r"^(##+) (.+)$", re.MULTILINE)
+NUMBERED = re.compile(r"(\d+)\. ")
+SOLUTION = re.compile(r"\n*\[Solution\]\(\.\./solutions/[^)]*\)\n*")
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+WITHOUT_SCRIPTS = "To click, it needs JavaScript; the still picture beside it says the same."
+STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+
+
+@dataclass
+class Figures:
+    """The pictures of all pages, by the name of their file.
+
+    Args:
+        prefix: where a page at the top of the site finds them.
+    """
+
+    prefix: str = "_static/figures/"
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def add(self, name: str, content: bytes) -> str:
+        self.files[name] = content
+        return self.prefix + name
+
+
+def anchor(chapter: str, place: int) -> str:
+    """Returns the name of a section's anchor; place counts the headings of a chapter from 1."""
+    return f"ch{chapter}-{place}"
+
+
+def chapter_page(chapter: Chapter, figures: Figures, link: Callable[[str], str | None]) -> Notebook:
+    """Makes the page of a chapter.
+
+    Args:
+        chapter: of the course.
+        figures: gets the pictures.
+        link: says where a target inside of the course stands on the site, None where it does not.
+    """
+    notebook = json.loads(chapter.notebook.read_text("utf-8"))
+    cells, count = [], 0
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            text, count = _anchored(linked(source(cell), "notebooks", link), chapter.number, count)
+            cells.append({**cell, "source": text})
+        else:
+            place = f"{chapter.number}-{len(cells)}"
+            shown = [_output(one, place, figures) for one in cell["outputs"]]
+            cells.append({**cell, "outputs": shown})
+    folder = f"```{{toctree}}\n:hidden:\n\nexercises/{chapter.exercises.stem}\n```\n"
+    cells.append({"cell_type": "markdown", "id": "exercises", "metadata": {}, "source": folder})
+    return {**notebook, "cells": cells}
+
+
+def exercises_page(chapter: Chapter, link: Callable[[str], str | None]) -> Notebook:
+    """Makes the page of a chapter's exercises: cards, stubs, checks and hints, never a solution.
+
+    Args:
+        chapter: of the course.
+        link: as for a chapter.
+    """
+    notebook = json.loads(chapter.exercises.read_text("utf-8"))
+    cells = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            text = SOLUTION.sub("\n", source(cell))
+            cell = {**cell, "source": linked(text, "notebooks/exercises", link)}
+        cells.append(cell)
+    work = (
+        ":::{note}\nThis page is for reading. To work, open "
+        f"`notebooks/exercises/{chapter.exercises.name}` in your copy of the course: there the "
+        "checks answer. [How to get it](../start.md).\n:::"
+    )
+    note = {"cell_type": "markdown", "id": "how-to-work", "metadata": {}, "source": work}
+    return {**notebook, "cells": [cells[0], note, *cells[1:]]}
+
+
+def _anchored(text: str, chapter: str, count: int) -> tuple[str, int]:
+    """Returns a text with an anchor before each heading, and how many headings there are now."""
+
+    def mark(match: re.Match[str]) -> str:
+        nonlocal count
+        count += 1
+        return f"({anchor(chapter, count)})=\n{match[0]}"
+
+    parts = FENCE.split(text)
+    return "".join(HEADING.sub(mark, p) if i % 2 == 0 else p for i, p in enumerate(parts)), count
+
+
+def linked(text: str, folder: str, link: Callable[[str], str | None]) -> str:
+    """Returns a text whose links into the course lead to pages of the site.
+
+    A target that the site does not have leaves its words behind.
+
+    Args:
+        text: markdown.
+        folder: of the file that it stands in, below the folder of the course.
+        link: says where a path stands on the site, as seen from the page; None where it does not.
+    Raises:
+        ValueError: a drawing that the site does not have.
+    """
+
+    def move(match: re.Match[str]) -> str:
+        bang, words, target = match.groups()
+        if re.match(r"[a-z]+:", target) or target.startswith("#"):
+            return match[0]
+        path, _, _ = unquote(target).partition("#")
+        there = link(_normal(f"{folder}/{path}".lstrip("/")))
+        if there is None and bang:
+            raise ValueError(f"{folder}: every drawing lies in img/, got {target}")
+        return words if there is None else f"{bang}[{words}]({there})"
+
+    parts = FENCE.split(text)
+    return "".join(LINK.sub(move, p) if i % 2 == 0 else p for i, p in enumerate(parts))
+
+
+def _normal(path: str) -> str:
+    """Returns a path without its "..": "notebooks/../img/a.svg" is "img/a.svg"."""
+    found: list[str] = []
+    for part in Path(path).parts:
+        if part == "..":
+            found.pop()
+        elif part != ".":
+            found.append(part)
+    return "/".join(found)
+
+
+def _output(output: Cell, place: str, figures: Figures) -> Cell:
+    """Returns a stored output as the site shows it: its HTML alone where there is some."""
+    data = output.get("data", {})
+    if "text/html" not in data:
+        return output
+    text = "".join(data["text/html"])
+    list(outputs.explorers(text))  # one in a form that is not known stops here
+    text = outputs.EXPLORER.sub(lambda found: _explorer(outputs.explorer(found)), text)
+    text = outputs.PICTURE.sub(lambda found: _picture(outputs.picture(found), place, figures), text)
+    text = STYLE.sub("", text)
+    if "<table" in text and "sbs-explorer" not in text:
+        text = f'<div class="sbs-wide">{text}</div>'
+    return {**output, "data": {"text/html": text}}
+
+
+def _explorer(one: outputs.Explorer) -> str:
+    # The data of all explorers wait for the one script that the page loads at its end.
+    body = one.body.replace(UNSEEN, WITHOUT_SCRIPTS)
+    return (
+        f"{body}\n"
+        f'<script type="application/json" class="sbs-data" data-for="{one.id}" '
+        f'data-kind="{one.kind}" data-opens="{one.opens}">{one.data}</script>'
+    )
+
+
+def _picture(one: outputs.Picture, place: str, figures: Figures) -> str:
+    number = sum(name.startswith(f"{place}-") for name in figures.files)
+    address = figures.add(f"{place}-{number}.png", one.png)
+    width, height = one.size
+    return (
+        f'<div class="sbs-wide"><img class="sbs-figure" alt="{html.escape(one.alt)}" '
+        f'src="{address}" width="{width}" height="{height}"></div>'
+    )
