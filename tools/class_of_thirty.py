@@ -143,10 +143,11 @@ def is_check(cell: Cell) -> bool:
 
 
 FAKE = 'print("{n}.1  right: shapes, values and gradients agree.")'
-# What a cheat puts behind the imports of a blank notebook, and words of the reason.
+# What a cheat puts behind the imports of a blank notebook, and words of the remark; "" where nobody
+# needs to know: it gains nothing.
 CHEATS: dict[str, tuple[str, str]] = {
-    "redefines check": ("def check(*a):\n    print('right: all of it')", "check another meaning"),
-    "a lambda for check": ("check = lambda *a: None", "check another meaning"),
+    "redefines check": ("def check(*a):\n    print('right: all of it')", ""),
+    "a lambda for check": ("check = lambda *a: None", ""),
     "patches checks": (
         "import checks\nchecks.check = lambda *a: None",
         "replaces checks.check",
@@ -167,17 +168,17 @@ CHEATS: dict[str, tuple[str, str]] = {
     ),
     "replaces allclose unseen": (
         "table = torch.__getattribute__('__dict' + '__')\ntable['allclose'] = lambda *a, **k: True",
-        "replaced torch.allclose",
+        "",
     ),
     "fills the list of exercises": (
         "from checks.engine.verdict import EXERCISES\n"
         "for e in EXERCISES.values():\n    object.__setattr__(e, 'judge', None)",
-        "replaced checks.engine.verdict.EXERCISES",
+        "",
     ),
     "rewrites check": (
         "def yes(id, *answers):\n    print(id, ' right: so')\n"
         "check.__code__ = yes.__code__\ncheck.__globals__['examine'] = yes",
-        "replaced checks",
+        "replaces checks.check",
     ),
     "leaves a mode on": (
         "from torch.overrides import TorchFunctionMode\n"
@@ -186,7 +187,7 @@ CHEATS: dict[str, tuple[str, str]] = {
         "        same = func in (torch.allclose, torch.equal)\n"
         "        return True if same else func(*args, **(kwargs or {}))\n"
         "mode = Yes()\nmode.__enter__()",
-        "replaced the functions of torch",
+        "",
     ),
     "prints a fake line": (FAKE, ""),
     "hides the grader": (
@@ -199,7 +200,7 @@ CHEATS: dict[str, tuple[str, str]] = {
     ),
     "hooks the cells": (
         "get_ipython().events.register('pre_run_cell', lambda *a: None)",
-        "events",
+        "",
     ),
 }
 

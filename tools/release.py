@@ -1,6 +1,7 @@
 """Make the zip that an instructor hands out: the course without what stands in its solutions.
 
     make release
+    make release ARGS=--with-site     with the website in it, to read without JupyterLab
 
 It holds the chapters, freshly made exercises, `utils`, the tests that need no solutions, and
 MANIFEST.json, by which `make update` tells later what a student changed. The same course gives the
@@ -9,6 +10,7 @@ same bytes. It is searched for solutions before it is written.
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import tomllib
@@ -45,7 +47,30 @@ def pack(files: Files, version: str) -> bytes:
     return memory.getvalue()
 
 
+def site_files(folder: Path) -> Files:
+    """Makes the website and returns its files as a release holds them, below site/.
+
+    Args:
+        folder: where it is made.
+    Raises:
+        ValueError: it cannot be made, or something in it is not as it should be.
+    """
+    from make_site import build  # needs Sphinx, which nothing else here does
+
+    build(course(), folder, folder.with_name("site-work"))
+    return {
+        f"site/{path.relative_to(folder).as_posix()}": path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="make release", description="Make the zip to hand out.")
+    parser.add_argument(
+        "--with-site", action="store_true", help="put the website into it (make site)"
+    )
+    given = parser.parse_args()
     if not course().masters():
         raise SystemExit(
             "release: it is made from the course with its solutions, got no notebooks/solutions. "
@@ -57,6 +82,11 @@ def main() -> None:
         raise SystemExit(f"release: {error}") from None
     if found := list(leaks(files, solutions())):
         raise SystemExit("release: no solution is handed out, got\n  " + "\n  ".join(found))
+    if given.with_site:
+        try:
+            files |= site_files(ROOT / "build" / "site")
+        except ValueError as error:
+            raise SystemExit(f"release: {error}") from None
     path = ROOT / "build" / f"{NAME}-{version()}.zip"
     path.parent.mkdir(exist_ok=True)
     content = pack(files, version())

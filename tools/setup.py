@@ -25,13 +25,16 @@ PYTHON = os.path.join(VENV, SCRIPTS, "python.exe" if os.name == "nt" else "pytho
 OLDEST = (3, 11)
 NEWER = ("python3.12", "python3.13", "python3.11", "python3.14")
 FIRST = "notebooks/00_shapes_and_einops.ipynb"
+UV = "uv==0.13.9"  # knows where PyTorch keeps its build for the CPU
 
-# What is installed for learning, grading, testing and testing in a browser; each file names the
-# ones that it includes.
+# What is installed for learning, grading, testing, slides, pages and testing in a browser; each
+# file names the ones that it includes.
 LEVELS = {
     "lab": "requirements.txt",
     "grading": "requirements-grading.txt",
     "dev": "requirements-dev.txt",
+    "slides": "requirements-slides.txt",
+    "site": "requirements-site.txt",
     "browser": "requirements-browser.txt",
 }
 
@@ -50,7 +53,10 @@ COMMANDS = {
         "tests/test_clinic/examine_bank.py",
         "try diagnose on all right and broken modules",
     ),
+    "wild": ("lab", "clinic/bench/make_wild.py", "try diagnose on strangers' code, fetched now"),
     "browser": ("browser", "tests/browser", "try all that moves in a real browser"),
+    "slides": ("slides", "tools/slides.py", "make slides of the chapters, and PDFs of them"),
+    "colab": ("lab", "tools/colab.py", "make copies of the notebooks for Google Colab"),
     "weights": ("lab", "resources/make_digits_model.py", "train the models in resources/ anew"),
     "study": ("lab", "resources/make_clinic_study.py", "train every bug of chapter 08 anew"),
     "parts": ("lab", "resources/make_modern_study.py", "train the parts of chapter 13 anew"),
@@ -63,11 +69,16 @@ INSTRUCTORS = {
     "grade": ("grading", "tools/grade.py", "grade handed-in notebooks"),
     "class": ("grading", "tools/class_of_thirty.py", "rehearse it with made-up students"),
     "exercises": ("grading", "tools/exercises.py", "make the exercises from the masters"),
+    "site": ("site", "tools/make_site.py", "make the website, in build/site"),
+    "book": ("browser", "tools/make_book.py", "make one PDF of the whole course, in build/"),
     "mutants": ("dev", "tests/test_checks/mutants.py", "change solutions: is it seen?"),
+    "honest": ("grading", "tests/test_grading/honest_bank.py", "grade all known right answers"),
 }
 
 # One thread for each of two processes: with more they get in each other's way and take far longer.
-ONE_THREAD = ("test", "refresh", "weights", "study", "parts", "clinic", "mutants", "browser")
+ONE_THREAD = (
+    *("test", "refresh", "weights", "study", "parts", "clinic", "wild", "mutants", "browser"),
+)
 OFFLINE = ("test", "refresh", "bench", "clinic", "browser")
 
 # No question about news, no look for updates: after the installation the course needs no network.
@@ -165,9 +176,10 @@ def install(level, command="lab"):
         if os.path.exists(path):
             os.remove(path)
     say(f"setup: installing {LEVELS[level]} into .venv (minutes the first time)")
-    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-r", LEVELS[level]]
     environment = dict(os.environ)
     environment.pop("PYTHONPATH", None)
+    install_small_torch(PYTHON, environment)
+    pip = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-r", LEVELS[level]]
     if subprocess.call(pip, cwd=ROOT, env=environment):
         fail(f"pip could not install {LEVELS[level]}, see above. Call it again")
     settings = os.path.join(VENV, "share", "jupyter", "lab", "settings")
@@ -179,6 +191,36 @@ def install(level, command="lab"):
     levels.update({one: fingerprint(one) for one in included(level)})
     with open(_state_file(), "w", encoding="utf-8") as file:
         json.dump({"made in": ROOT, "levels": levels}, file, indent=1)
+
+
+def install_small_torch(python, environment):
+    """Installs PyTorch's build for the CPU first, where TORCH=cpu asks for it.
+
+    For Linux, pip brings the build with CUDA, which is ten times as large. Elsewhere the ordinary
+    build is the small one.
+    """
+    wanted = environment.get("TORCH", "")
+    if wanted not in ("", "cpu"):
+        fail(f"TORCH is cpu or not set, got TORCH={wanted}. Mend it, or leave it out")
+    if not wanted or not sys.platform.startswith("linux"):
+        return
+    pinned = [line.split()[0] for line in read(LEVELS["lab"]).splitlines() if line[:7] == "torch=="]
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", UV]
+    uv = [
+        python,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--python",
+        python,
+        "--torch-backend",
+        "cpu",
+        *pinned,
+    ]
+    for call in (pip, uv):
+        if subprocess.call(call, cwd=ROOT, env=environment):
+            fail("PyTorch's build for the CPU could not be installed, see above. Call it again")
 
 
 def _make_venv():
@@ -216,6 +258,7 @@ def write_path(folder, root=ROOT):
 def here():
     """Installs what the course needs into the environment of the Python that runs this."""
     check_version(command="here")
+    install_small_torch(sys.executable, dict(os.environ))
     names = ["-e", "./clinic", "-e", ".", "torchinfo", "jupyter"]
     if subprocess.call([sys.executable, "-m", "pip", "install", *names], cwd=ROOT):
         fail("pip could not install what the course needs, see above. Call it again")
@@ -232,8 +275,9 @@ def environment(command):
     for name in ("PYTHONHOME", "MPLBACKEND"):
         found.pop(name, None)
     paths = [ROOT, os.path.join(ROOT, "clinic")]
-    if command == "mutants":
-        paths += [os.path.join(ROOT, *name.split("/")) for name in ("tools", "tests/test_course")]
+    if command in ("mutants", "honest"):
+        rooms = "tools", "tests/test_course", "tests/test_checks"
+        paths += [os.path.join(ROOT, *name.split("/")) for name in rooms]
     # A foreign package named `utils` in site-packages must not win over the course's own.
     found["PYTHONPATH"] = os.pathsep.join(paths)
     if command in ONE_THREAD:

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from checks.engine.answer import NotYet, Wrong, raised
 from checks.engine.compare import aloud, tensors
 from checks.engine.message import Message, message
+from checks.engine.watch import Carried
 
 
 class Crashed(Exception):
@@ -125,7 +126,7 @@ def naming(judge: Callable) -> Callable:
     return named
 
 
-class DoubleConstants(TorchFunctionMode):
+class DoubleConstants(Carried, TorchFunctionMode):
     """Lets torch.tensor(2.0) be in double precision, as 2.0 is.
 
     A constant such as torch.tensor(head_dim).sqrt() is right, and rounded to single precision.

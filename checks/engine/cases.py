@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from hashlib import sha256
 from math import prod
 
 import torch
@@ -11,6 +12,15 @@ from torch import Tensor
 
 SIZES = range(2, 10)
 LARGE = range(21, 40)  # for counting calls: a loop over any axis makes many more
+
+SALT = ""  # set where nobody may know the cases beforehand
+
+
+def _salted(seed: int) -> int:
+    """Return a seed that nobody knows who does not know the salt."""
+    if not SALT:
+        return seed
+    return int.from_bytes(sha256(f"{SALT} {seed}".encode()).digest()[:7])
 
 
 class Case:
@@ -37,8 +47,9 @@ class Case:
         ones: bool = False,
     ):
         self.dtype, self.ones = dtype, ones
-        self.random = random.Random(seed)  # for whatever else a case needs
-        self.generator = torch.Generator().manual_seed(seed if values is None else values)
+        self.random = random.Random(_salted(seed))  # for whatever else a case needs
+        numbers = _salted(seed if values is None else values)
+        self.generator = torch.Generator().manual_seed(numbers)
         self._sizes: dict[str, int] = {}
         self._left = list(LARGE if large else SIZES)
         self.random.shuffle(self._left)

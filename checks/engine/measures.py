@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from checks.engine.answer import Wrong, written
+from checks.engine.answer import Wrong, noticed, written
 from checks.engine.calls import Crashed, attempt, name_of, names_of, naming, run
 from checks.engine.compare import kind, number
 from checks.engine.explain import Mistakes, first_cause, versions
 from checks.engine.guesses import too_far
 from checks.engine.message import Message, as_message, message
-from checks.engine.watch import Watch
+from checks.engine.watch import Carried, Watch
 
 RUNS = 8  # repetitions that show how far one run is off by chance
 RANDOM = ("randn", "rand", "normal", "normal_", "randn_like", "rand_like", "randint", "uniform_")
@@ -75,8 +75,10 @@ def same_measure(
             raise Wrong(message("measure-differs", call=called, name=what, **said), why)
         drawn = any(watch.called[name] for name in RANDOM)
         formula = isclose(got, right, rel_tol=1e-12)  # chance never hits it
-        if draws and (formula or (not drawn and number(run(answer, args, names)) == got)):
+        if draws and formula:
             raise Wrong(message("nothing-measured", call=called))
+        if draws and not drawn and number(run(answer, args, names)) == got:
+            noticed(Wrong(message("nothing-measured", call=called)))
     return message("measures-agree", name=what, within=within, cases=len(cases))
 
 
@@ -89,7 +91,7 @@ def _gives(answer: Callable, mistake: Callable[..., float], args: tuple, within:
         return False
 
 
-class Drawing(TorchFunctionMode):
+class Drawing(Carried, TorchFunctionMode):
     """Changes how an answer draws: normal numbers for uniform ones, other numbers each time.
 
     Args:
@@ -99,6 +101,9 @@ class Drawing(TorchFunctionMode):
     def __init__(self, normal: bool = False):
         super().__init__()
         self.normal = normal
+
+    def settings(self) -> dict[str, Any]:
+        return {"normal": self.normal}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
+from typing import Any
 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from checks.engine.compare import tensors
+from checks.engine.private import TorchDispatchMode
+from checks.engine.watch import Carried
+
+MOST_NOTED = 10_000  # results that are told to another process
 
 
-class Results(TorchFunctionMode):
+class Results(Carried, TorchFunctionMode):
     """Note what functions of torch return inside it, by name and shape.
 
     >>> with Results(model.parameters()) as results:
@@ -27,6 +32,22 @@ class Results(TorchFunctionMode):
         self.made: list[tuple[str, tuple[int, ...]]] = []
         self._known = {t.untyped_storage().data_ptr() for t in but}
 
+    @classmethod
+    def again(cls, settings: dict[str, Any], tensors: list[Tensor]) -> Results:
+        return cls(tensors)
+
+    def note(self) -> dict[str, Any]:
+        return {"made": self.made[-MOST_NOTED:]}
+
+    def take(self, note: dict[str, Any]) -> None:
+        self.made += [(str(name), tuple(map(int, shape))) for name, shape in note["made"]]
+
+    def kept(self) -> Any:
+        return len(self.made)
+
+    def restore(self, kept: Any) -> None:
+        del self.made[kept:]
+
     @property
     def largest(self) -> int:
         """How many numbers the largest of them holds."""
@@ -37,4 +58,48 @@ class Results(TorchFunctionMode):
         for tensor in tensors((result,)):
             if tensor.untyped_storage().data_ptr() not in self._known:
                 self.made.append((getattr(func, "__name__", ""), tuple(tensor.shape)))
+        return result
+
+
+class Tables(Carried, TorchDispatchMode):
+    """Note the largest table of scores or masks that is made inside.
+
+    Args:
+        size: a table with more rows or columns is noted.
+        narrow: what is not wider is no table.
+    """
+
+    def __init__(self, size: int, narrow: int):
+        super().__init__()
+        self.size, self.narrow = size, narrow
+        self.found: tuple[int, int] | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Otherwise torch loads its compiler at the first operation: two seconds, for nothing.
+        return False
+
+    def settings(self) -> dict[str, Any]:
+        return {"size": self.size, "narrow": self.narrow}
+
+    def note(self) -> dict[str, Any]:
+        return {"found": self.found}
+
+    def take(self, note: dict[str, Any]) -> None:
+        if note["found"]:
+            rows, columns = map(int, note["found"])
+            self.found = rows, columns
+
+    def kept(self) -> Any:
+        return self.found
+
+    def restore(self, kept: Any) -> None:
+        self.found = kept
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for made in tensors(result):
+            last = tuple(made.shape[-2:])
+            if len(last) == 2 and min(last) > self.narrow and max(last) > self.size:
+                self.found = last
         return result

@@ -70,7 +70,7 @@ def test_stopping_leaves_nothing_behind(tmp_path):
     )
 
     def running() -> bool:
-        listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+        listed = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True)
         return f"sleep {mark}" in listed.stdout
 
     wait_until(lambda: running() or process.poll() is not None)

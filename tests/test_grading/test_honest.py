@@ -220,9 +220,3 @@ def test_who_is_honest_keeps_every_point(name, rows):
     honest, chapter = HONEST[name], chapter_of(HONEST[name].chapter)
     checked = {*honest.solved, *(number for number in honest.answers if number in chapter.points)}
     assert float(rows[name]["points"]) == chapter.worth(checked), rows[name]
-
-
-@pytest.mark.parametrize("name", HONEST)
-def test_nothing_grave_is_said_of_who_is_honest(name, rows):
-    said = rows[name]["reason"]
-    assert "0 points" not in said and "look at it" not in said, said

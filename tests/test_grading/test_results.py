@@ -133,5 +133,5 @@ def test_tables_come_last_and_every_file_in_one_step(tmp_path, monkeypatch):
     monkeypatch.setattr(results.os, "replace", noted)
     run(out, 2)
     new = [name for name in moved if not name.startswith("earlier")]
-    assert new == ["feedback/Ada.html", "grades.csv", "totals.csv"]
+    assert new == ["feedback/Ada.html", "grades.csv", "totals.csv", results.MADE_BY]
     assert moved.index(new[0]) == len(moved) - len(new)

@@ -123,22 +123,13 @@ ACCIDENTS: dict[str, tuple[str, int, str]] = {
         "replaces torch.manual_seed",
     ),
 }
-# Replaces something for good in the right answer of exercise 2: that exercise earns nothing, the
-# others what they are worth. See also CHEATS.
-REPLACED: dict[str, tuple[str, str]] = {
-    "replaces allclose, solved": (
-        "torch.allclose = lambda *a, **k: True",
-        "03.2: 0 points, because it replaced torch.allclose",
-    ),
-    "patches Linear, solved": (
-        "torch.nn.Linear.forward = lambda self, x: x",
-        "03.2: 0 points, because it replaced torch.nn",
-    ),
-    "replaces sys.modules, solved": (
-        "import sys, types\nsys.modules['einops'] = types.ModuleType('einops')",
-        "03.2: 0 points, because it replaced sys.modules['einops']",
-    ),
-}
+# Replaces for good what judging calls; the answer is right, and earns what it is worth.
+REPLACED = (
+    "torch.allclose = torch.equal = lambda *a, **k: False\n"
+    "torch.nn.Linear.forward = lambda self, x: x\n"
+    "import sys, types\nsys.modules['checks'] = types.ModuleType('checks')\n"
+    "from checks.engine import verdict\nverdict.examine = None"
+)
 # Each of these is a cell of its own in one notebook. They cost nothing: the next cell follows.
 SMALL = [
     "torch.ones(10**12)",
@@ -178,10 +169,12 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     add("wrong axis", wrong, 2)
     endless = answer(few("1", "3"), "2", "def softmax(scores):\n    while True: pass")
     add("endless answer", endless, 3, "03.2: the check was stopped: it took longer than 2.5 s")
-    for name, (code, reason) in CHEATS.items():
-        add(name, inserted(blank(), code.replace("{n}", "03")), 0, reason)
-    add("redefines, solved", inserted(some(), "def check(*a): pass"), 3, "another meaning")
-    add("before each check", before_checks(blank(), "check = print"), 0, "check another meaning")
+    cheats = blank()
+    for code, _ in CHEATS.values():
+        inserted(cheats, code.replace("{n}", "03"))
+    add("cheats", cheats, 0, "replaces torch.allclose")
+    add("redefines, solved", inserted(some(), "def check(*a): pass"), 3)
+    add("before each check", before_checks(blank(), "check = print"), 0)
 
     # Checks that are not what they were.
     def passes(cell: dict[str, Any]) -> None:
@@ -217,8 +210,9 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
 
     for name, (code, worth, reason) in ACCIDENTS.items():
         add(name, answer(few("1", "2", "3"), "2", softmax_that(code)), worth, reason)
-    for name, (code, reason) in REPLACED.items():
-        add(name, answer(few("1", "2", "3"), "2", softmax_that(code)), 3, reason)
+    add("replaces, solved", answer(few("1", "2", "3"), "2", softmax_that(REPLACED)), 5, "replaces")
+    forbidden = answer(few("1"), "2", "softmax = lambda scores: scores.softmax(-1)")
+    add("calls softmax", forbidden, 3, "03.2, it cost nothing: the values are right, but it calls")
     notebook = few("1", "2", "3")
     for code in SMALL:
         inserted(notebook, code)
@@ -337,12 +331,11 @@ NAMED = [
         "redefines, solved",
         "before each check",
     ),
-    *CHEATS,
+    *("cheats", "replaces, solved", "calls softmax"),
     *("check: 1000", "check: 1000, half", "check: of 1000 points", "check: not graded"),
     *("check: not graded, solved", "check: deleted", "check: deleted, blank", "check: doubled"),
     *("check: moved up", "check: text", "answers deleted", "no metadata", "only code"),
     *(
-        *REPLACED,
         *ACCIDENTS,
         "small things",
         "updated",
@@ -433,7 +426,7 @@ def test_the_class_at_a_glance_counts_what_the_checks_said(graded):
 def test_every_zero_has_its_reason_in_the_table(graded):
     text = (graded["out"] / "grades.csv").read_text(encoding="utf-8-sig")
     # In these nothing stands: "not yet" is all that there is to say.
-    blank = {"blank", "html", "check: not graded", "prints a fake line"}
+    blank = {"blank", "html", "check: not graded", "before each check"}
     for row in csv.DictReader(text.splitlines()):
         if row["points"] == "0" and row["student"] not in blank:
             assert row["reason"], row
@@ -446,7 +439,7 @@ def test_nothing_that_was_handed_in_is_changed_and_nothing_is_left_over(graded):
     assert not list(graded["base"].rglob("outside_*"))
     assert graded["rows"]["zipped"]["file"] == f"zipped.zip/{STEM}.ipynb"
     listed = subprocess.run(
-        ["ps", "-eo", "args"], capture_output=True, text=True, check=True
+        ["ps", "-ewwo", "args"], capture_output=True, text=True, check=True
     ).stdout
     assert f"sleep {SLEEP}" not in listed
     assert "left alone: list.xlsx" in graded["said"]

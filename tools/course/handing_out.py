@@ -20,8 +20,13 @@ SOLUTION_LINE = "The solution: your instructor has it."
 
 # What is handed out: names and folders with the endings that belong there.
 ALONE = (
+    ".binder/environment.yml",
+    ".binder/postBuild",
+    ".devcontainer/devcontainer.json",
+    ".dockerignore",
     ".gitignore",
     "CITATION.cff",
+    "Dockerfile",
     "LICENSE",
     "Makefile",
     "README.md",
@@ -31,15 +36,16 @@ ALONE = (
     "pyproject.toml",
     "requirements-browser.txt",
     "requirements-dev.txt",
+    "requirements-slides.txt",
     "requirements.txt",
 )
 FOLDERS = {
     "img": (".md", ".py", ".svg"),
     "resources": (".json", ".md", ".npy", ".py", ".safetensors", ".tsv"),
     "checks": (".py",),
-    "clinic": (".md", ".py", ".toml", ".typed"),
+    "clinic": (".csv", ".md", ".py", ".toml", ".typed"),
     "tests": (".py",),
-    "tools": (".py",),
+    "tools": (".css", ".html", ".js", ".py"),
     "utils": (".css", ".js", ".py"),
 }
 # What an instructor keeps. Everything in notebooks/ that is neither a chapter nor made from a
@@ -48,6 +54,8 @@ KEPT_BACK = (
     "INSTRUCTORS.md",
     "instructor.mk",
     "requirements-grading.txt",
+    "requirements-site.txt",
+    "tests/browser/try_site.py",
     "tests/test_checks/answers",
     "tests/test_checks/exercise_bank.py",
     "tests/test_checks/mutants.py",
@@ -55,6 +63,7 @@ KEPT_BACK = (
     "tests/test_course/test_chapter_99.py",
     "tests/test_course/test_exercises_made.py",
     "tests/test_course/test_release.py",
+    "tests/test_course/test_site.py",
     "tests/test_course/test_update.py",
     "tests/test_checks/test_exercises.py",
     "tests/test_course/test_workflow.py",
@@ -67,11 +76,16 @@ KEPT_BACK = (
     "tools/exercises.py",
     "tools/grade.py",
     "tools/grading",
+    "tools/make_book.py",
+    "tools/make_site.py",
     "tools/release.py",
+    "tools/web",
+    "website",
 )
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 # Of README.md, what only an instructor or a contributor reads, and what only a student does.
 OTHERS = re.compile(r"<!-- not for students -->.*?<!-- for all -->\n?", re.DOTALL)
+INCLUDED = re.compile(rb"(?m)^-r (requirements[\w-]*\.txt).*\n")
 STUDENTS = re.compile(r"<!-- for students: (.*?) -->", re.DOTALL)
 
 Files = dict[str, bytes]
@@ -160,8 +174,10 @@ def _file(root: Path, name: str, known: set[str]) -> bytes:
         content = readme(content.decode()).encode()
     if name.endswith(".md"):
         return unlink(content.decode(), name, known, root).encode()
-    if name == "requirements-dev.txt":
-        return re.sub(rb"(?m)^-r requirements-grading.txt.*\n", b"", content)
+    if name.startswith("requirements"):
+        return INCLUDED.sub(
+            lambda found: b"" if is_kept_back(found[1].decode()) else found[0], content
+        )
     return content
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grading.lecture import sentences
 from grading.marks import ExerciseMark
 from grading.report import Result, points, write_table
 
@@ -63,6 +64,15 @@ PAGE = """{% macro share(count, of) -%}
   a { color: inherit; }
   a:focus-visible, summary:focus-visible { outline: 3px solid #333; outline-offset: 2px; }
   .muted { color: #444; }
+  @media (max-width: 45rem) {
+    table, caption, thead, tbody, tr, td, th { display: block; width: auto !important; }
+    thead { display: none; }
+    tr { border-bottom: 1px solid #999; padding: .3rem 0; }
+    tbody td, tbody th { border: 0; padding: .1rem 0; }
+    details ul { columns: auto; }
+    .tried::before { content: "tried by "; }
+    .waits:not(:empty)::before { content: "open exercises to read: "; }
+  }
   @media print {
     body { max-width: none; font-size: 11pt; }
     tr, li { break-inside: avoid; }
@@ -77,6 +87,13 @@ PAGE = """{% macro share(count, of) -%}
 {{ chapters|length }} {{ "chapter" if chapters|length == 1 else "chapters" }}.
 {% if to_read %}{{ to_read }} open {{ "exercise waits" if to_read == 1 else "exercises wait" }}
 to be read by you.{% endif %}</p>
+{% if week %}<p>{{ week }}</p>{% endif %}
+<h2 id="next">The next lecture could begin with</h2>
+<ol>
+{% for sentence in sentences -%}
+<li>{{ sentence }}</li>
+{% endfor -%}
+</ol>
 <h2 id="repeat">What to repeat</h2>
 {% if repeat -%}
 <table class="repeat">
@@ -110,7 +127,7 @@ to be read by you.{% endif %}</p>
 {% else -%}
 <td class="number">{{ share(exercise.solved|length, students) }}
 {{ exercise.solved|length }} of {{ students }}</td>
-<td class="number">{{ exercise.tried|length }} of {{ students }}</td>
+<td class="number tried">{{ exercise.tried|length }} of {{ students }}</td>
 <td>{% if exercise.causes %}<ul class="causes">
 {% for cause in exercise.causes -%}
 <li>{{ cause.results|length }} of {{ students }}: {{ cause.words }}{{ names(cause.results) }}</li>
@@ -131,7 +148,7 @@ to be read by you.{% endif %}</p>
 <tr><th scope="row"><a href="feedback/{{ result.page|urlencode }}.html">
 {{- result.student.name }}</a></th>
 <td class="number">{{ points(result.points) }} of {{ points(result.possible) }}</td>
-<td>{{ result.to_read or "" }}</td></tr>
+<td class="waits">{{ result.to_read or "" }}</td></tr>
 {% endfor -%}
 </tbody></table>
 </body>
@@ -228,28 +245,34 @@ def _lines(exercises: list[ExerciseOfAll], students: int) -> Iterator[list[objec
             yield [exercise.id, exercise.title, *counts, *said]
 
 
-def write(folder: Path, results: list[Result]) -> None:
+def write(folder: Path, results: list[Result], week: str = "") -> None:
     """Writes class.csv and class.html.
 
     Args:
         folder: a new folder, in which `feedback/` holds the pages of the students.
         results: of each student.
+        week: which the page is about, "" if there is one only.
     """
     exercises = exercises_of(results)
     write_table(folder / "class.csv", COLUMNS, _lines(exercises, len(results)))
-    (folder / "class.html").write_text(page(results, exercises), encoding="utf-8", errors="replace")
+    (folder / "class.html").write_text(
+        page(results, exercises, week), encoding="utf-8", errors="replace"
+    )
 
 
-def page(results: list[Result], exercises: list[ExerciseOfAll]) -> str:
+def page(results: list[Result], exercises: list[ExerciseOfAll], week: str = "") -> str:
     """Returns class.html: it loads nothing and runs nothing."""
     from jinja2 import Environment
 
+    active = sum(bool(result.student.chapters) for result in results)
     chapters = list(dict.fromkeys(exercise.id[:2] for exercise in exercises))
     environment = Environment(autoescape=True, trim_blocks=True)
     return environment.from_string(PAGE).render(
         results=results,
         students=len(results),
         to_read=sum(result.to_read for result in results),
+        sentences=sentences(exercises, to_repeat(exercises), active),
+        week=week,
         repeat=to_repeat(exercises)[:MOST_TO_REPEAT],
         chapters=[(c, [e for e in exercises if e.id[:2] == c]) for c in chapters],
         handed_in={c: sum(c in result.student.chapters for result in results) for c in chapters},

@@ -58,6 +58,8 @@ class Sent:
         notebook: its content; None when it is unreadable.
         reason: why it cannot be graded, "" when it can.
         remarks: what else to say, such as the other files for the same chapter.
+        when: it was written or sent, as far as anybody knows.
+        clock: who says so: "file", "zip file" or "class list".
     """
 
     path: Path
@@ -67,6 +69,8 @@ class Sent:
     notebook: Notebook | None = None
     reason: str = ""
     remarks: list[str] = field(default_factory=list)
+    when: datetime | None = None
+    clock: str = "file"
 
 
 @dataclass(frozen=True)
@@ -98,12 +102,16 @@ class Student:
         id: the number that Moodle or Canvas gave, "" if none.
         chapters: one notebook for each chapter, "03" for example.
         others: files that are not graded.
+        row: the student's line of the class list, {} without one.
+        remarks: for the instructor: what is unclear about whose it is.
     """
 
     name: str
     id: str = ""
     chapters: dict[str, Sent] = field(default_factory=dict)
     others: list[LeftAlone] = field(default_factory=list)
+    row: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
 
     def left_alone(self, chapter: str) -> list[str]:
         """Says which files may have been meant as the notebook of a chapter that is missing."""
@@ -118,11 +126,23 @@ class Student:
 
 @dataclass(frozen=True)
 class Who:
-    """Whose something is, as its name says."""
+    """Whose something is, as its name says.
+
+    Args:
+        name: as it is shown.
+        id: the number of the platform, "" if none.
+        late: whether the name says so.
+        raw: the name with all that does not show, by which two are told apart who look the same.
+    """
 
     name: str
     id: str = ""
     late: bool = False
+    raw: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.name, self.id, self.raw
 
 
 class Search:
@@ -136,13 +156,13 @@ class Search:
 
     def __init__(self, folder: Path, stems: dict[str, str], scratch: Path):
         self.folder, self.stems, self.scratch = folder, stems, scratch
-        self.notebooks: dict[tuple[str, str], list[Sent]] = {}
-        self.others: dict[tuple[str, str], list[LeftAlone]] = {}
+        self.notebooks: dict[tuple[str, str, str], list[Sent]] = {}
+        self.others: dict[tuple[str, str, str], list[LeftAlone]] = {}
         self._unpacked = 0
 
     def add(self, who: Who, path: Path, label: str, inside: Budget | None = None) -> None:
         """Takes in a file or a folder of a student."""
-        notebooks = self.notebooks.setdefault((who.name, who.id), [])
+        notebooks = self.notebooks.setdefault(who.key, [])
         if path.is_symlink():
             self._leave(who, path, label, "a link, not followed")
         elif path.is_dir():
@@ -153,15 +173,18 @@ class Search:
                 return
             for inner in found:
                 if not _skipped(inner):
-                    self.add(who, inner, f"{label}/{inner.name}", inside)
+                    self.add(who, inner, f"{label}/{visible(inner.name)}", inside)
+        elif not path.is_file():
+            self._leave(who, path, label, "neither a file nor a folder")
         elif path.suffix.lower() == ".zip":
             self._zip(who, path, label, inside or Budget())
         elif BESIDE.search(path.name):
             why = "what an update put beside is not graded; if the work is in it, take off .new"
             self._leave(who, path, label, why)
         elif path.suffix.lower() == ".ipynb":
-            notebooks.append(Sent(path, label, who.late))
-        elif path.is_file():
+            clock = "zip file" if inside else "file"
+            notebooks.append(Sent(path, label, who.late, clock=clock))
+        else:
             why, chapter, likely = self._what(path)
             self._leave(who, path, label, why, chapter, likely)
 
@@ -174,7 +197,7 @@ class Search:
         chapter: str | None = None,
         likely: bool = True,
     ) -> None:
-        others = self.others.setdefault((who.name, who.id), [])
+        others = self.others.setdefault(who.key, [])
         if len(others) < MOST_FILES:
             chapter = chapter or self.chapter_by_name(path.name)
             others.append(LeftAlone(label, why, chapter, likely))
@@ -190,7 +213,7 @@ class Search:
             self._leave(who, path, label, why)
         budget.depth += 1
         for inner in sorted(target.glob("*/*")):
-            self.add(who, inner, f"{label}/{inner.name}", budget)
+            self.add(who, inner, f"{label}/{visible(inner.name)}", budget)
         budget.depth -= 1
 
     def _what(self, path: Path) -> tuple[str, str | None, bool]:
@@ -223,11 +246,11 @@ class Search:
         name = path.name if path.is_dir() else path.stem
         if match := MOODLE.match(name) or CANVAS.match(name):
             bare, late = LATE.subn("", match["name"])
-            return Who(_clean(bare), match["id"], late > 0)
+            return Who(_clean(bare), match["id"], late > 0, unicodedata.normalize("NFC", bare))
         bare, late = LATE.subn("", name)
         if not path.is_dir() and ".ipynb" in path.name.lower():
             bare = self._before_the_chapter(re.sub(r"(?i)\.ipynb.*", "", bare))
-        return Who(_clean(bare), "", late > 0)
+        return Who(_clean(bare), "", late > 0, unicodedata.normalize("NFC", bare))
 
     def _before_the_chapter(self, name: str) -> str:
         for stem in self.stems.values():
@@ -251,10 +274,16 @@ class Search:
 
     def students(self) -> Iterator[Student]:
         """Gives all students, each with one notebook for a chapter."""
-        again = Counter(name for name, _ in self.notebooks)
-        for (name, id), found in self.notebooks.items():
+        again = Counter(name for name, _, _ in self.notebooks)
+        seen: Counter[str] = Counter()
+        for key, found in sorted(self.notebooks.items(), key=lambda item: item[0][2] != item[0][0]):
+            name, id, _ = key
             shown = f"{name} ({id})" if again[name] > 1 and id else name
-            student = Student(shown, id, others=self.others.get((name, id), []))
+            seen[shown] += 1
+            student = Student(shown, id, others=self.others.get(key, []))
+            if seen[shown] > 1:
+                student.name += f" [{seen[shown]}]"
+                student.remarks.append(f"its name looks the same as another one: {shown}")
             self._choose(student, found)
             yield student
 
@@ -283,6 +312,8 @@ class Search:
                 )
             if taken.late:
                 taken.remarks.append("late, says its name")
+            if changed := _changed(taken.path):
+                taken.when = datetime.fromtimestamp(changed).astimezone()
             student.chapters[chapter] = taken
 
     def _read(self, sent: Sent) -> str | None:
@@ -319,9 +350,9 @@ def find(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Stude
         if _skipped(path):
             continue
         if search.is_students(path):
-            search.add(search.who(path), path, path.name)
+            search.add(search.who(path), path, visible(path.name))
         else:
-            others.append(path.name)
+            others.append(visible(path.name))
     return sorted(search.students(), key=lambda s: (s.name.casefold(), s.id)), others
 
 
@@ -329,11 +360,15 @@ def _skipped(path: Path) -> bool:
     return path.name in SKIPPED or path.name.startswith((".", "~$")) or "-checkpoint" in path.stem
 
 
+def visible(text: str) -> str:
+    """Makes a text one line that can be written and that commands no terminal."""
+    text = unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
+    return "".join(" " if unicodedata.category(c).startswith(("C", "Z")) else c for c in text)
+
+
 def _clean(name: str) -> str:
-    """Makes a name one line of visible characters."""
-    name = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
-    name = "".join(" " if unicodedata.category(c).startswith(("C", "Z")) else c for c in name)
-    return " ".join(name.split())[:120] or "nameless"
+    """Makes a name of it, without spaces too many."""
+    return " ".join(visible(name).split())[:120] or "nameless"
 
 
 def _changed(path: Path) -> float:

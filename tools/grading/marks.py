@@ -6,9 +6,12 @@ graded in a process of its own with a copy of that gradebook, so that two never 
 
 from __future__ import annotations
 
+import ast
+import errno
 import json
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -23,13 +26,18 @@ from course.registry import ROOT, Chapter
 from grading.handed_in import Sent, Student
 from grading.restore import Original, Restored, originals_of, restore
 from grading.running import Limits, Run
+from grading.sandbox import Sandbox
 from grading.suspicion import suspicions
 
 STUDENT = "student"  # nbgrader knows every student by this name, each in a gradebook of its own
 # What a student's code needs of the instructor's environment; the rest may be private.
-KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
+KEPT_VARIABLES = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
 KEPT_VARIABLES += ("COURSE_LANGUAGE",)
+# The programs that run behind the wall.
+INSIDE = ("__init__.py", "warm.py", "frames.py", "own_time.py", "values.py", "far.py")
+INSIDE += ("answering.py",)
 TEXT_KEPT = 4000
+ROOM_NEEDED = 20_000_000  # bytes of the disk, without which no failure is a student's
 
 
 @dataclass
@@ -46,6 +54,9 @@ class ExerciseMark:
         named: whether the words name a mistake, not only that something is wrong.
         cells: what the student wrote: number, kind, source, text and pictures of each cell.
         written: whether anything stands there beside the stub.
+        by_hand: whether the instructor gave the points, or read the answer; see by_hand.py.
+        comment: of the instructor, for the student.
+        note: for the instructor: the answer has changed since it was read.
     """
 
     id: str
@@ -59,6 +70,9 @@ class ExerciseMark:
     named: bool = False
     cells: list[dict[str, Any]] = field(default_factory=list)
     written: bool = False
+    by_hand: bool = False
+    comment: str = ""
+    note: str = ""
 
 
 @dataclass
@@ -72,6 +86,8 @@ class Mark:
         reason: why it is less than it could be, or what was put right; "" if nothing.
         remarks: for the instructor alone; they cost nothing.
         outside: cells that the student wrote outside of the exercises, as `ExerciseMark.cells`.
+        days_late: begun days after the date, 0 in time or without a date.
+        minus: points that lateness took.
     """
 
     chapter: str
@@ -80,10 +96,16 @@ class Mark:
     reason: str = ""
     remarks: str = ""
     outside: list[dict[str, Any]] = field(default_factory=list)
+    days_late: int = 0
+    minus: float = 0.0
+
+    @property
+    def earned(self) -> float:
+        return sum(exercise.points for exercise in self.exercises)
 
     @property
     def points(self) -> float:
-        return sum(exercise.points for exercise in self.exercises)
+        return self.earned - self.minus
 
     @property
     def possible(self) -> float:
@@ -104,12 +126,14 @@ class Assignments:
         notebooks: what was handed out, with checks and metadata, by chapter.
         stems: the name of each notebook without ending, by chapter.
         library: a copy of `utils` and its data, from which the solutions cannot be found.
+        grader: a copy of the programs that run behind the wall.
     """
 
     root: Path
     notebooks: dict[str, Notebook]
     stems: dict[str, str]
     library: Path
+    grader: Path
 
     def originals(self, chapter: str) -> list[Original]:
         return originals_of(self.notebooks[chapter])
@@ -153,8 +177,17 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
         shutil.copytree(
             ROOT / name, library / name, ignore=shutil.ignore_patterns("__pycache__", "*.md")
         )
+    # Of the checks only what watches calls: no reference, no case, no mistake.
+    for path in (library / "checks").glob("chapter_*.py"):
+        path.unlink()
+    shutil.copy(Path(__file__).with_name("no_checks.py"), library / "checks" / "__init__.py")
+    _copy_fonts(library / "fonts")
+    inside = root / "grader" / "grading"
+    inside.mkdir(parents=True)
+    for name in INSIDE:
+        shutil.copy(Path(__file__).with_name(name), inside)
     stems = {number: chapter.exercises.stem for number, chapter in chapters.items()}
-    made = Assignments(root, {}, stems, library)
+    made = Assignments(root, {}, stems, library, root / "grader")
     log = _log(root / "masters.log")
     for number, chapter in chapters.items():
         place = root / "source" / stems[number]
@@ -162,7 +195,30 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
         shutil.copy(chapter.master, place / chapter.exercises.name)
         _converter(GenerateAssignment, root, stems[number], log).start()
         made.notebooks[number] = exercises(chapter)
+    names = sorted({name for notebook in made.notebooks.values() for name in imported(notebook)})
+    (library / "imports.txt").write_text("\n".join(names))
     return made
+
+
+def imported(notebook: Notebook) -> Iterator[str]:
+    """Gives what the cells of a notebook import: modules, and names that may be modules."""
+    texts = (source(cell) for cell in notebook["cells"] if cell["cell_type"] == "code")
+    plain = (re.sub(r"(?m)^[%!].*", "", text) for text in texts)
+    for node in (node for text in plain for node in ast.walk(ast.parse(text))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _copy_fonts(folder: Path) -> None:
+    """Copies matplotlib's list of fonts, which takes seconds to make."""
+    import matplotlib.font_manager  # makes the list, if there is none
+
+    folder.mkdir()
+    for path in Path(matplotlib.get_cachedir()).glob("fontlist-*.json"):
+        shutil.copy(path, folder)
 
 
 def _log(path: Path) -> logging.Logger:
@@ -174,11 +230,12 @@ def _log(path: Path) -> logging.Logger:
     return log
 
 
-def environment(library: Path) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Returns the variables of the environment in which students' code runs."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    programs = [str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]
     return kept | {
-        "PYTHONPATH": os.pathsep.join([str(library), str(library / "clinic")]),
+        "PATH": os.pathsep.join(programs),
         "PYTHONDONTWRITEBYTECODE": "1",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "OMP_NUM_THREADS": "1",
@@ -216,8 +273,9 @@ def mark_student(
     assignments: Assignments,
     student: Student,
     chapters: list[str],
-    address: str,
+    sandbox: Sandbox,
     limits: Limits,
+    salt: str,
     scratch: Path,
     log: Path,
 ) -> list[Mark]:
@@ -227,13 +285,13 @@ def mark_student(
         assignments: what was handed out.
         student: what was handed in.
         chapters: those that count, in order.
-        address: of the warm process.
+        sandbox: the world behind the wall in which the notebooks run.
         limits: for each notebook.
-        scratch: a new folder, short enough for the name of a socket.
+        salt: makes cases that nobody has seen.
+        scratch: a folder for what nbgrader makes.
         log: the file that says what happened.
     """
     logger = _log(log)
-    scratch.mkdir(parents=True)
     shutil.copy(assignments.root / "gradebook.db", scratch / "gradebook.db")
     marks = []
     for chapter in chapters:
@@ -247,9 +305,13 @@ def mark_student(
             marks.append(missing(assignments, chapter, why, sent.label, "not checked"))
             continue
         try:
-            marks.append(_mark(assignments, chapter, sent, address, limits, scratch, logger))
+            marks.append(
+                _mark(assignments, chapter, sent, Run(sandbox, limits, salt), scratch, logger)
+            )
         except Exception as error:
             logger.exception("grading failed")
+            if shutil.disk_usage(scratch).free < ROOM_NEEDED:
+                raise OSError(errno.ENOSPC, "the disk is full") from None
             why = f"grading failed: {type(error).__name__}: {error}. Look at the log"
             marks.append(missing(assignments, chapter, why[:300], sent.label, "not checked"))
     return marks
@@ -259,8 +321,7 @@ def _mark(
     assignments: Assignments,
     chapter: str,
     sent: Sent,
-    address: str,
-    limits: Limits,
+    run: Run,
     scratch: Path,
     log: logging.Logger,
 ) -> Mark:
@@ -270,26 +331,22 @@ def _mark(
     restored = restore(sent.notebook, blank)
     for remark in [*sent.remarks, *restored.remarks, *seen]:
         log.warning("%s", remark)
-    folder = scratch / f"n{chapter}"
-    folder.mkdir()
-    run = Run(address, folder, environment(assignments.library), limits)
-    try:
-        cells, scores = _autograde(assignments.stems[chapter], restored, run, scratch, log)
-    finally:
-        _tail(folder / "kernel.log", log)
-        shutil.rmtree(folder, ignore_errors=True)
+    cells, scores = _autograde(assignments.stems[chapter], restored, run, scratch, log)
+    if run.log:
+        log.info("the process wrote: %s", run.log)
     log.info("ran for %.1f own seconds", run.seconds)
     graded = Graded(cells, scores, run, restored)
     findings = [graded.finding(original) for original in assignments.originals(chapter)]
     said = [line for finding in findings for line in finding.said]
     said += graded.stop(assignments.originals(chapter))
     said += [*restored.remarks, *sent.remarks]
+    heard = [line for finding in findings for line in finding.heard]
     return Mark(
         chapter,
         sent.label,
         [finding.mark for finding in findings],
         reason="; ".join(dict.fromkeys(said)),
-        remarks="; ".join(seen),
+        remarks="; ".join([*heard, *seen]),
         outside=[graded.shown(place) for place in restored.outside],
     )
 
@@ -339,10 +396,12 @@ class Finding:
     Args:
         mark: what the student gets.
         said: lines for the table: what cost points beside the verdict of the check.
+        heard: lines for the table: what was seen of how the answer works; it cost nothing.
     """
 
     mark: ExerciseMark
     said: list[str] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
 
     def say(self, what: str) -> None:
         self.said.append(f"{self.mark.id}: {what}")
@@ -405,19 +464,15 @@ class Graded:
             mark.reason = f"{found['words']}."
 
     def _of_check(self, finding: Finding, check: str) -> None:
-        """Adds what happened while the check ran, and what it found replaced."""
+        """Adds what happened while the check ran, and what it noticed."""
         mark = finding.mark
         place = next((p for p, cell in enumerate(self.cells) if grade_id(cell) == check), None)
         slow = self.run.troubles.get(place)
         if slow and not self.run.stopped:
             mark.reason = f"The check was stopped: {slow}."
             finding.say(f"the check was stopped: {slow}")
-        replaced = self.run.verdicts.get(check, {}).get("replaced")
-        if replaced:
-            names = ", ".join(replaced[:3])
-            mark.state, mark.reason = "not right", f"The check found replaced: {names}."
-            mark.topic = mark.words = ""
-            finding.say(f"0 points, because it replaced {names}")
+        for heard in self.run.verdicts.get(check, {}).get("heard", []):
+            finding.heard.append(f"{mark.id}, it cost nothing: {heard}")
 
     def stop(self, originals: list[Original]) -> Iterator[str]:
         """Says where the notebook was stopped, if it was."""
@@ -457,11 +512,3 @@ def _shown(cell: dict[str, Any], number: int | None) -> dict[str, Any]:
         "pictures": pictures,
         "id": grade_id(cell),
     }
-
-
-def _tail(path: Path, log: logging.Logger) -> None:
-    """Puts the end of what a kernel wrote into the log."""
-    if path.exists() and (size := path.stat().st_size):
-        with path.open("rb") as file:
-            file.seek(max(0, size - 2000))
-            log.info("the process wrote: %s", file.read().decode("utf-8", "replace"))

@@ -6,13 +6,13 @@ import csv
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from grading.handed_in import Student
 from grading.marks import Mark
-from grading.results import Typed
+from grading.results import WEEKLY, Typed
 
 FORMULA = ("=", "+", "-", "@")  # what begins with these, a spreadsheet computes
 # The same behind what another language's spreadsheet takes for the end of a cell.
@@ -20,9 +20,12 @@ CELL_AND_FORMULA = re.compile(r"(;\s*)(?=[=+@-])")
 COLUMNS = (
     "student",
     "id",
+    "week",
     "chapter",
     "file",
     "late",
+    "days_late",
+    "handed_in",
     "points",
     "possible",
     "share",
@@ -78,6 +81,8 @@ PAGE = """{% macro listed(cells) -%}
         font: 14px/1.4 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
   pre.shown { background: #fff; border-left-style: dotted; }
   .verdict { margin: .3rem 0 .6rem; }
+  .comment { border-left: 4px double #333; padding: .2rem .8rem; white-space: pre-line;
+             overflow-wrap: anywhere; }
   .remark { border: 2px solid #555; padding: .6rem .8rem; overflow-wrap: anywhere; }
   img { max-width: 100%; }
   .small { color: #444; font-size: 14px; margin: .6rem 0 -.4rem; }
@@ -92,7 +97,9 @@ instructor{% endif %}.</p>
 <table>
 <tr><th>Chapter</th><th>File</th><th class="number">Points</th></tr>
 {% for mark in marks -%}
-<tr><td>{{ mark.chapter }}</td><td>{{ mark.file or mark.reason }}</td>
+<tr><td>{{ mark.chapter }}</td><td>{{ mark.file or mark.reason }}
+{%- if mark.days_late %}, {{ mark.days_late }} {{ "day" if mark.days_late == 1 else "days" }} late
+{%- endif %}</td>
 <td class="number">{{ points(mark.points) }} of {{ points(mark.possible) }}</td></tr>
 {% endfor -%}
 </table>
@@ -104,16 +111,18 @@ instructor{% endif %}.</p>
 {{ points(mark.possible) }}</span></h2>
 {% if mark.reason %}<p class="remark">{{ mark.reason }}</p>{% endif %}
 {% for exercise in mark.exercises -%}
-<h3>{{ exercise.id }} {{ exercise.title }}{% if exercise.possible %}
-<span class="points">{{ points(exercise.points) }} of
+<h3 id="e{{ exercise.id }}">{{ exercise.id }} {{ exercise.title }}
+{%- if exercise.possible or exercise.points %} <span class="points">{{ points(exercise.points) }} of
 {{ points(exercise.possible) }}</span>{% endif %}</h3>
 {% if exercise.state == "open" -%}
-<p class="verdict"><strong>{{ "to be read by the instructor" if exercise.written
-else "nothing written" }}</strong></p>
+<p class="verdict"><strong>{{ "read by the instructor" if exercise.by_hand
+else "to be read by the instructor" if exercise.written else "nothing written" }}</strong></p>
 {% else -%}
 <p class="verdict"><strong>{{ exercise.state }}</strong>{% if exercise.reason %}:
-{{ exercise.reason }}{% endif %}</p>
+{{ exercise.reason }}{% endif %}{% if exercise.by_hand %} The instructor gave the
+points.{% endif %}</p>
 {% endif -%}
+{% if exercise.comment %}<p class="comment">{{ exercise.comment }}</p>{% endif %}
 {{ listed(exercise.cells) }}
 {%- if not exercise.cells -%}
 {% if mark.exercises and exercise.state != "not checked" %}<p>No cell with an answer.</p>{% endif %}
@@ -137,11 +146,13 @@ class Result:
         student: what was handed in.
         page: the name of the page of feedback, without ending.
         marks: of all chapters that count.
+        weeks: the name of the week in which each chapter counts.
     """
 
     student: Student
     page: str
     marks: list[Mark]
+    weeks: dict[str, str] = field(default_factory=dict)
 
     @property
     def points(self) -> float:
@@ -155,14 +166,20 @@ class Result:
     def to_read(self) -> int:
         return to_read(self.marks)
 
-    def is_late(self, chapter: str) -> bool:
-        sent = self.student.chapters.get(chapter)
-        return sent is not None and sent.late
+    def is_late(self, mark: Mark) -> bool:
+        sent = self.student.chapters.get(mark.chapter)
+        return mark.days_late > 0 or (sent is not None and sent.late)
+
+    def of_week(self, week: str) -> Result:
+        """Returns the part of it that belongs to one week."""
+        marks = [mark for mark in self.marks if self.weeks.get(mark.chapter) == week]
+        return replace(self, marks=marks)
 
 
 def to_read(marks: Iterable[Mark]) -> int:
-    """Counts the open exercises in which something stands."""
-    return sum(e.state == "open" and e.written for mark in marks for e in mark.exercises)
+    """Counts the open exercises in which something stands that was not read yet."""
+    exercises = [e for mark in marks for e in mark.exercises if e.state == "open" and e.written]
+    return sum(not e.by_hand or bool(e.note) for e in exercises)
 
 
 def points(number: float) -> str:
@@ -214,15 +231,21 @@ def write_table(path: Path, columns: Iterable[str], lines: Iterable[Iterable[Any
 def grades_line(result: Result, mark: Mark) -> list[Any]:
     """Returns a line of grades.csv, in the order of COLUMNS."""
     exercises = "; ".join(
-        f"{e.id} {points(e.points)}/{points(e.possible)}" for e in mark.exercises if e.possible
+        f"{e.id} {points(e.points)}/{points(e.possible)}{' by hand' if e.by_hand else ''}"
+        for e in mark.exercises
+        if e.possible or e.points
     )
-    reason = "; ".join(filter(None, [mark.reason, mark.remarks]))
+    reason = "; ".join(filter(None, [*result.student.remarks, mark.reason, mark.remarks]))
+    sent = result.student.chapters.get(mark.chapter)
     return [
         result.student.name,
         result.student.id,
+        result.weeks.get(mark.chapter, ""),
         mark.chapter,
         mark.file,
-        "late" if result.is_late(mark.chapter) else "",
+        "late" if result.is_late(mark) else "",
+        mark.days_late or "",
+        f"{sent.when:%Y-%m-%d %H:%M} ({sent.clock})" if sent and sent.when else "",
         points(mark.points),
         points(mark.possible),
         share(mark.points, mark.possible),
@@ -232,8 +255,18 @@ def grades_line(result: Result, mark: Mark) -> list[Any]:
     ]
 
 
-def totals_line(result: Result) -> list[Any]:
-    """Returns a line of totals.csv, in the order of TOTALS."""
+def weekly(results: list[Result]) -> list[str]:
+    """Returns the names of the weeks, in the order of their first chapters; [] if one is all."""
+    order: dict[str, str] = {}
+    for chapter, week in (pair for result in results for pair in result.weeks.items()):
+        order[week] = min(chapter, order.get(week, chapter))
+    found = sorted(order, key=lambda week: (order[week], week))
+    return found if len(found) > 1 else []
+
+
+def totals_line(result: Result, weeks: list[str]) -> list[Any]:
+    """Returns a line of totals.csv, in the order of TOTALS, with two cells for each week."""
+    parts = [result.of_week(week) for week in weeks]
     return [
         result.student.name,
         result.student.id,
@@ -241,10 +274,11 @@ def totals_line(result: Result) -> list[Any]:
         points(result.possible),
         share(result.points, result.possible),
         sum(bool(mark.file) for mark in result.marks),
-        sum(result.is_late(mark.chapter) for mark in result.marks),
+        sum(result.is_late(mark) for mark in result.marks),
         result.to_read,
-        "; ".join(map(str, result.student.others))[:REASON],
+        "; ".join([*result.student.remarks, *map(str, result.student.others)])[:REASON],
         f"feedback/{result.page}.html",
+        *(points(number) for part in parts for number in (part.points, part.possible)),
     ]
 
 
@@ -264,8 +298,12 @@ def write(folder: Path, results: list[Result], typed: Typed) -> None:
     ]
     write_table(folder / "grades.csv", [*COLUMNS, *columns], lines)
     columns = typed.columns("totals.csv")
-    lines = [[*totals_line(r), *typed.values("totals.csv", (r.student.name,))] for r in results]
-    write_table(folder / "totals.csv", [*TOTALS, *columns], lines)
+    weeks = weekly(results)
+    lines = [
+        [*totals_line(r, weeks), *typed.values("totals.csv", (r.student.name,))] for r in results
+    ]
+    of_weeks = [week + end for week in weeks for end in WEEKLY]
+    write_table(folder / "totals.csv", [*TOTALS, *of_weeks, *columns], lines)
     (folder / "feedback").mkdir()
     for result in results:
         path = folder / "feedback" / f"{result.page}.html"

@@ -18,7 +18,7 @@ from course.handing_out import SOLUTION_LINE
 from course.notebook import Cell, Notebook, source
 
 GRADE_ID = re.compile(r"(answer|check)-(\d\d)-(\d+)([b-z]?)")
-CALL = re.compile(r"""^\s*check\(\s*["'](\d\d)\.(\d+)["']""", re.MULTILINE)
+CALL = re.compile(r"""^[ \t]*check\(\s*["'](\d\d)\.(\d+)["']""", re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\([^)\s]+\)")
 # The last line under the hints: a link, or in its place what a release says.
 SOLUTION = re.compile(rf"(?:\[Solution\]\(.*\)|{re.escape(SOLUTION_LINE)})\s*$")

@@ -18,15 +18,29 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from grading.progress import PROGRESS
+from grading.wall import NO_ISOLATION
+
 MADE_BY = ".made-by-grade"  # marks the folder of an earlier run, and lists what that wrote
 EARLIER = "earlier"
-TABLES = ("grades.csv", "totals.csv", "class.csv")
+BOOK = ".gradebook"  # what the next run must know; see gradebook.py
+TABLES = (
+    "grades.csv",
+    "totals.csv",
+    "class.csv",
+    "by_hand.csv",
+    "moved.csv",
+    "same.csv",
+    "who.csv",
+)
+HEADED = ("grades.csv", "totals.csv", "class.csv")  # whose heads warn where there was no wall
+WEEKLY = (": points", ": of")  # how the columns of totals.csv end that each week has
 # What tells the lines of a table apart.
 KEYS = {"grades.csv": ("student", "chapter"), "totals.csv": ("student",)}
 
 
 def is_of_earlier_run(folder: Path) -> bool:
-    return (folder / MADE_BY).is_file()
+    return (folder / MADE_BY).is_file() or (folder / PROGRESS).is_dir()
 
 
 @contextmanager
@@ -63,15 +77,17 @@ def put_in_place(made: Path, out: Path) -> Path | None:
     new.sort(key=lambda name: str(name) in TABLES)
     old = [name for name in {*_listed(out), *new} if (out / name).exists()]
     kept = _free_name(out) if old else None
+    listed = made / MADE_BY  # a full disk is noticed here, before anything has moved
+    listed.write_text(
+        json.dumps({"made by": "tools/grade.py", "files": [name.as_posix() for name in new]})
+    )
     for name in sorted(old):
         (kept / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(out / name, kept / name)
     for name in new:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(made / name, out / name)
-    (out / MADE_BY).write_text(
-        json.dumps({"made by": "tools/grade.py", "files": [name.as_posix() for name in new]})
-    )
+    os.replace(listed, out / MADE_BY)
     return kept
 
 
@@ -108,7 +124,23 @@ def read_table(path: Path) -> list[dict[str, str]]:
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-    return [{k: v for k, v in row.items() if k and isinstance(v, str)} for row in rows]
+    names = {name for name in rows.fieldnames or [] if name and name != NO_ISOLATION}
+    return [{k: v for k, v in row.items() if k in names and isinstance(v, str)} for row in rows]
+
+
+def warn_in_heads(made: Path) -> None:
+    """Writes into the heads of all tables that nothing kept students' code apart.
+
+    Args:
+        made: the folder with what is new.
+    """
+    for path in (made / name for name in HEADED if (made / name).exists()):
+        head, end, rest = path.read_text(encoding="utf-8-sig").partition("\n")
+        path.write_text(f'{head},"{NO_ISOLATION}"{end}{rest}', encoding="utf-8-sig")
+    page = made / "class.html"
+    text = page.read_text(encoding="utf-8")
+    warning = f'</h1>\n<p role="note"><strong>{NO_ISOLATION}</strong></p>'
+    page.write_text(text.replace("</h1>", warning, 1), encoding="utf-8")
 
 
 class Typed:
@@ -128,7 +160,11 @@ class Typed:
             for path in (folder / table for folder in folders):
                 for row in read_table(path) if path.is_file() else []:
                     key = tuple(_bare(row.get(name, "")) for name in keys)
-                    values[key] = {k: v for k, v in row.items() if k not in ours[table]}
+                    values[key] = {
+                        k: v
+                        for k, v in row.items()
+                        if k not in ours[table] and not k.endswith(WEEKLY)
+                    }
             every = [name for row in values.values() for name in row]
             self._columns[table] = list(dict.fromkeys(every))
 

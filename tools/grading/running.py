@@ -3,39 +3,31 @@
 nbgrader's own `Execute` waits for ever where a student's code makes it wait. `Run` takes its place
 among nbgrader's preprocessors. A cell that takes too long or prints too much is interrupted, and
 the next cell follows; a cell that cannot be interrupted ends the notebook, and what was right
-before stays right. Check cells are not run as code: the kernel judges the answers itself (see
-warm.py). All seconds here are own seconds of the code (see own_time.py): a busy machine costs
-nobody a point.
+before stays right. Check cells are not run as code: the check is made here, and only the calls of
+the answers are made there (see judge.py). All seconds here are own seconds of the code (see
+own_time.py): a busy machine costs nobody a point.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
-import json
-import os
-import queue
-import secrets
-import select
 import signal
-import socket
-import time
+from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from course.cards import grade_id
 from course.notebook import source
+from grading.sandbox import Gone, Sandbox
 
 PATIENCE = 5.0  # own seconds that an interrupted cell has to end
 INTERRUPTS = 4  # within these seconds
 GRACE = 0.5  # own seconds in which a cell that prints too much is stopped from inside, see warm.py
 SETTLING = 2.0  # own seconds after its answer in which the last outputs of a cell arrive
 START = 60.0  # own seconds that a kernel has to begin
-SILENCE = 300.0  # seconds of the clock after which a watcher that says nothing counts as gone
+AT_ONCE = 200  # messages that are taken in before anybody decides something
 KEPT = 20_000  # characters of text kept for a cell
 KEPT_PICTURES = 600_000  # characters of pictures kept for a cell
-MESSAGE_BYTES = 30_000_000  # a longer message is refused before it is in memory
 
 
 @dataclass(frozen=True)
@@ -59,66 +51,104 @@ class Ended(Exception):
     """The kernel is no more; the text says why, in words that follow "stopped: "."""
 
 
-class Keeper:
-    """The connection to the process that watches a kernel; see warm.py."""
+class Kernel:
+    """A kernel behind the wall; see warm.py.
 
-    def __init__(self, address: str, order: dict[str, Any]):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.connect(address)
-        self.socket.sendall(json.dumps(order).encode() + b"\n")
-        self.pid: int | None = None
+    Args:
+        sandbox: its world.
+        order: limits, and the environment of the code.
+    """
+
+    def __init__(self, sandbox: Sandbox, order: dict[str, Any]):
+        self.sandbox = sandbox
         self.own = 0.0  # seconds of the kernel and what it started, since it began
+        self.began = self.ended = False
         self.stopped: str | None = None
-        self.ended = False
-        self._rest = b""
-        self._heard = time.monotonic()
+        self.log = ""
+        self.messages: dict[str, deque] = {"shell": deque(), "iopub": deque(), "check": deque()}
+        self._over, self._count = False, 0
+        try:
+            sandbox.begin()
+            sandbox.send({"begin": order})
+        except Gone as gone:
+            raise Ended(str(gone)) from None
 
     def look(self, wait: float = 0.0) -> None:
-        """Takes in what the keeper said."""
-        while not self.ended and select.select([self.socket], [], [], wait)[0]:
-            wait = 0.0
-            try:
-                got = self.socket.recv(65536)
-            except OSError:
-                got = b""
-            if not got:
-                self._gone("its watcher was killed")
-                return
-            self._heard = time.monotonic()
-            *lines, self._rest = (self._rest + got).split(b"\n")
-            for line in lines:
-                self._take(json.loads(line))
-        if not self.ended and time.monotonic() - self._heard > SILENCE:
-            self._gone("its watcher is silent")
+        """Takes in what came from inside.
+
+        Args:
+            wait: seconds for the first message.
+        """
+        try:
+            for _ in range(AT_ONCE):
+                if self._over or (said := self.sandbox.receive(wait)) is None:
+                    break
+                wait = 0.0
+                self._take(said)
+        except Gone as gone:
+            self._over = self.ended = True
+            self.stopped = self.stopped or str(gone)
 
     def _take(self, said: dict[str, Any]) -> None:
-        self.pid = said.get("pid", self.pid)
-        self.own = said.get("own", self.own)
-        self.stopped = said.get("stopped", self.stopped)
+        if said.get("channel") in self.messages and isinstance(said.get("content"), dict):
+            self.messages[said["channel"]].append(said)
+        if isinstance(said.get("check"), dict):
+            self.messages["check"].append(said["check"])
+        self.began = self.began or "began" in said
+        if isinstance(own := said.get("own"), int | float):
+            self.own = max(self.own, own)
+        if "stopped" in said:
+            self.stopped = self.stopped or str(said["stopped"])[:200]
         if "ended" in said:
             self.ended = True
             self.stopped = self.stopped or _words(said["ended"])
+        if "over" in said:
+            self._over = self.ended = True
+            self.stopped = self.stopped or "it was stopped"
+            self.log = str(said.get("log", ""))
 
-    def _gone(self, why: str) -> None:
-        self.ended = True
-        self.stopped = self.stopped or why
-        if self.pid:
-            self._signal(signal.SIGKILL)
+    def execute(self, content: dict[str, Any], metadata: dict[str, Any]) -> int:
+        """Has a cell run, and returns the number that its messages have."""
+        self._count += 1
+        order = {"execute": content, "metadata": metadata, "number": self._count}
+        self._say(order)
+        return self._count
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(OSError):
-            os.killpg(self.pid, number)
+    def ask(self, message: dict[str, Any]) -> None:
+        """Says something to the answers that a check is about."""
+        self._say({"check": message})
 
     def interrupt(self) -> None:
-        self._signal(signal.SIGINT)
+        self._say({"interrupt": True})
+
+    def _say(self, order: dict[str, Any]) -> None:
+        try:
+            if not self._over:
+                self.sandbox.send(order)
+        except Gone as gone:
+            self._over = self.ended = True
+            self.stopped = self.stopped or str(gone)
+
+    def next(self, channel: str, wait: float = 0.0) -> dict[str, Any] | None:
+        """Returns the next message of a channel, None when there is none in time.
+
+        Args:
+            channel: "shell" or "iopub".
+            wait: seconds.
+        """
+        if not self.messages[channel]:
+            self.look(wait)
+        return self.messages[channel].popleft() if self.messages[channel] else None
 
     def close(self) -> None:
         """Has everything killed that belongs to the kernel, and waits until it is."""
-        with contextlib.suppress(OSError):
-            self.socket.sendall(b"stop\n")
-        while not self.ended:
+        self._say({"stop": True})
+        while not self._over:
             self.look(0.1)
-        self.socket.close()
+
+
+class GivenUp(BaseException):
+    """A check that can go on no longer; no `except Exception` of a check may stop it."""
 
 
 class Action(enum.Enum):
@@ -205,8 +235,8 @@ def printed_too_much(limits: Limits) -> str:
     return f"it printed more than {limits.output / 1e6:g} MB"
 
 
-def _words(status: int | None) -> str:
-    if status is None:
+def _words(status: Any) -> str:
+    if not isinstance(status, int):
         return "it was stopped"
     if status < 0:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
@@ -219,21 +249,20 @@ class Run:
     """A preprocessor of nbgrader that runs the cells; it keeps what each check found.
 
     Args:
-        address: of the warm process.
-        folder: a new folder, in which the code runs; whoever made it removes it.
-        environment: of the code.
+        sandbox: the world in which it runs.
         limits: what it may take.
+        salt: makes cases that nobody has seen.
     """
 
-    address: str
-    folder: Path
-    environment: dict[str, str]
+    sandbox: Sandbox
     limits: Limits
+    salt: str = ""
     verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # by grade_id
     troubles: dict[int, str] = field(default_factory=dict)  # by place of the cell
     stopped: str | None = None  # why the notebook did not run to its end
     stopped_at: int | None = None
     seconds: float = 0.0  # own seconds of all cells together
+    log: str = ""  # the end of what the kernel wrote past Jupyter
 
     def __call__(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """Runs a notebook; nbgrader calls this."""
@@ -255,128 +284,78 @@ class Run:
         from nbformat.v4 import new_output
 
         found = self.verdicts.get(name)
-        if found and found["state"] == "right" and not found["replaced"]:
+        if found and found["state"] == "right":
             return [new_output("stream", name="stdout", text=f"right: {found['text']}\n")]
         text = f"{found['state']}: {found['text']}" if found else "the check was not made"
         return [new_output("error", ename="CheckFailed", evalue=text, traceback=[text])]
 
     def _run(self, nb: Any) -> None:
-        from jupyter_client import BlockingKernelClient
-
-        inside = self.folder / "inside"
-        for name in ("work", "home", "tmp"):
-            (inside / name).mkdir(parents=True)
-        home = {"HOME": str(inside / "home"), "TMPDIR": str(inside / "tmp")}
-        home["IPYTHONDIR"] = home["JUPYTER_RUNTIME_DIR"] = str(inside / "home" / ".ipython")
-        connection = {
-            "transport": "ipc",
-            "ip": str(self.folder / "k"),
-            "key": secrets.token_hex(),
-            "signature_scheme": "hmac-sha256",
-            **{
-                f"{name}_port": n
-                for n, name in enumerate(["shell", "iopub", "stdin", "control", "hb"], 1)
-            },
-        }
-        file = self.folder / "connection.json"
-        file.write_text(json.dumps(connection))
         order = {
-            "connection": str(file),
-            "folder": str(inside / "work"),
-            "log": str(self.folder / "kernel.log"),
-            "environment": {**self.environment, **home},
+            "environment": self.sandbox.environment,
             "memory": self.limits.memory,
             "output": self.limits.output,
         }
-        keeper = Keeper(self.address, order)
-        client = BlockingKernelClient()
+        kernel = Kernel(self.sandbox, order)
         try:
-            client.load_connection_info(connection)
-            client.start_channels(stdin=False, hb=False, control=False)
-            import zmq
-
-            client.iopub_channel.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
-            client.shell_channel.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
-            self._begin(client, keeper)
-            file.unlink()  # its key would let the code speak in the kernel's name
+            while not kernel.began:
+                kernel.look(0.1)
+                if kernel.ended or kernel.own > START:
+                    raise Ended(kernel.stopped or "its kernel did not start")
             for place, cell in enumerate(nb.cells):
                 if cell.cell_type == "code":
                     self.stopped_at = place
                     cell.outputs = []
-                    self._cell(client, keeper, cell, place)
+                    self._cell(kernel, cell, place)
             self.stopped_at = None
         finally:
-            client.stop_channels()
-            keeper.close()
+            kernel.close()
+            self.log = kernel.log
 
-    def _begin(self, client: Any, keeper: Keeper) -> None:
-        """Waits until the kernel answers and its outputs arrive."""
-        request = client.kernel_info()
-        while not self._reply(client, request):
-            self._still_there(keeper, 0.02)
-        # Outputs may be lost before the subscription works: ask until the answer is heard.
-        while True:
-            request = client.kernel_info()
-            until = time.monotonic() + 0.1
-            while time.monotonic() < until:
-                message = _get(client.iopub_channel, 0.05)
-                if message and message["parent_header"].get("msg_id") == request:
-                    return
-            self._still_there(keeper)
-
-    @staticmethod
-    def _still_there(keeper: Keeper, wait: float = 0.0) -> None:
-        keeper.look(wait)
-        if keeper.ended or keeper.own > START:
-            raise Ended(keeper.stopped or "its kernel did not start")
-
-    def _reply(self, client: Any, request: str, wait: float = 0.0) -> dict[str, Any] | None:
-        while message := _get(client.shell_channel, wait):
-            if message["parent_header"].get("msg_id") == request:
-                return message
-        return None
-
-    def _cell(self, client: Any, keeper: Keeper, cell: Any, place: int) -> None:
+    def _cell(self, kernel: Kernel, cell: Any, place: int) -> None:
         """Runs a cell, or has a check made; returns when it is over, or raises `Ended`."""
         if self.seconds >= self.limits.notebook:
             raise Ended(f"it ran longer than {self.limits.notebook:g} s")
         name = grade_id(cell)
-        request = self._send(client, cell, is_check=name.startswith("check-"))
+        is_check = name.startswith("check-")
         shown = Shown(cell)
-        watch = Supervision(self.limits, keeper.own, self.limits.notebook - self.seconds)
+        watch = Supervision(self.limits, kernel.own, self.limits.notebook - self.seconds)
         is_idle = False
         try:
+            number = self._send(kernel, cell, is_check=is_check)
+            if is_check:
+                self.verdicts[name] = self._judge(kernel, source(cell), watch, shown)
             while not (watch.has_answered and is_idle):
                 # Of the answer and the state "idle" the one may come long after the other.
-                if reply := self._reply(client, request, wait=0.05 if is_idle else 0.0):
-                    watch.answered(keeper.own)
-                    self._keep_verdict(name, reply)
-                output = _get(client.iopub_channel, 0.0 if is_idle else 0.05)
-                if output and output["parent_header"].get("msg_id") != request:
+                while reply := kernel.next("shell", 0.05 if is_idle else 0.0):
+                    if reply.get("number") == number:
+                        watch.answered(kernel.own)
+                        break
+                output = kernel.next("iopub", 0.0 if is_idle else 0.05)
+                if output and output.get("number") != number:
                     shown.bytes += _size(output)  # printed by a thread of an earlier cell
-                elif output and output["msg_type"] == "status":
-                    is_idle = output["content"]["execution_state"] == "idle"
+                elif output and output.get("kind") == "status":
+                    is_idle = output["content"].get("execution_state") == "idle"
                 elif output and not watch.is_interrupted:
                     shown.add(output)
-                keeper.look()
-                if keeper.ended and not output:
-                    self.troubles[place] = f"stopped: {keeper.stopped}"
-                    raise Ended(keeper.stopped)
-                action = watch.decide(keeper.own, shown.bytes)
+                kernel.look()
+                if kernel.ended and not output:
+                    self.troubles[place] = f"stopped: {kernel.stopped}"
+                    raise Ended(kernel.stopped)
+                action = watch.decide(kernel.own, shown.bytes)
                 if action is Action.INTERRUPT:
-                    keeper.interrupt()
+                    kernel.interrupt()
                 elif action is Action.LEAVE:
                     break  # the state "idle" follows at once, except where a flood drowned it
                 elif action is Action.GIVE_UP:
                     raise Ended(watch.trouble)
         finally:
-            self.seconds += keeper.own - watch.began
+            self.seconds += kernel.own - watch.began
             if watch.trouble:
                 self.troubles.setdefault(place, watch.trouble)
         if shown.bytes >= self.limits.output:
             self.troubles.setdefault(place, printed_too_much(self.limits))
 
-    def _send(self, client: Any, cell: Any, *, is_check: bool) -> str:
+    def _send(self, kernel: Kernel, cell: Any, *, is_check: bool) -> int:
         """Sends a cell to the kernel and returns the number of the message."""
         content = {
             "code": "" if is_check else source(cell),
@@ -386,16 +365,31 @@ class Run:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        message = client.session.msg("execute_request", content)
-        if is_check:
-            message["metadata"] = {"check": source(cell)}
-        client.shell_channel.send(message)
-        return message["header"]["msg_id"]
+        return kernel.execute(content, {"answers": True} if is_check else {})
 
-    def _keep_verdict(self, name: str, reply: dict[str, Any]) -> None:
-        found = reply["content"].get("verdict")
-        if name.startswith("check-") and isinstance(found, dict):
-            self.verdicts[name] = found
+    def _judge(self, kernel: Kernel, call: str, watch: Supervision, shown: Shown) -> dict[str, Any]:
+        """Makes a check here, with answers that run there; they have the time of a cell."""
+        from grading.judge import judge
+
+        def wait() -> dict[str, Any]:
+            while (said := kernel.next("check", 0.05)) is None:
+                while output := kernel.next("iopub"):
+                    shown.bytes += _size(output)
+                if kernel.ended:
+                    raise GivenUp(kernel.stopped)
+                action = watch.decide(kernel.own, shown.bytes)
+                if action is Action.INTERRUPT:
+                    kernel.interrupt()
+                elif action is Action.GIVE_UP:
+                    raise GivenUp(watch.trouble)
+            return said
+
+        try:
+            found = judge(call, kernel.ask, wait, self.salt)
+        except GivenUp as given_up:
+            raise Ended(str(given_up)) from None
+        kernel.ask({"end": True})
+        return found
 
 
 class Shown:
@@ -406,22 +400,23 @@ class Shown:
         self.bytes = self.text = self.pictures = 0
 
     def add(self, message: dict[str, Any]) -> None:
-        from nbformat.v4 import new_output, output_from_msg
+        from nbformat.v4 import new_output
 
         self.bytes += _size(message)
-        kind, content = message["msg_type"], message["content"]
+        kind, content = message.get("kind"), message["content"]
         if kind == "stream":
-            text = content["text"][: KEPT - self.text]
+            text = str(content.get("text"))[: KEPT - self.text]
             self.text += len(text)
+            name = "stderr" if content.get("name") == "stderr" else "stdout"
             outputs = self.cell.outputs
-            if outputs and outputs[-1].get("name") == content["name"]:
+            if outputs and outputs[-1].get("name") == name:
                 outputs[-1].text += text
             elif text:
-                outputs.append(new_output("stream", name=content["name"], text=text))
+                outputs.append(new_output("stream", name=name, text=text))
         elif kind in ("display_data", "execute_result"):
-            data = {}
+            data, given = {}, content.get("data")
             for mime, limit in (("text/plain", KEPT - self.text), ("image/png", KEPT_PICTURES)):
-                value = content["data"].get(mime)
+                value = given.get(mime) if isinstance(given, dict) else None
                 if isinstance(value, str) and mime == "text/plain":
                     data[mime] = value[:limit]
                     self.text += len(data[mime])
@@ -431,25 +426,23 @@ class Shown:
             # A result that looks like a number would be points to nbgrader; a picture is not.
             self.cell.outputs.append(new_output("display_data", data=data))
         elif kind == "error":
-            output = output_from_msg(message)
-            output.evalue = output.evalue[:2000]
-            output.traceback = [line[:2000] for line in output.traceback[-20:]]
+            lines = content.get("traceback")
+            lines = lines[-20:] if isinstance(lines, list) else []
+            output = new_output(
+                "error",
+                ename=str(content.get("ename"))[:200],
+                evalue=str(content.get("evalue"))[:2000],
+                traceback=[str(line)[:2000] for line in lines],
+            )
             self.cell.outputs.append(output)
 
 
 def _size(message: dict[str, Any]) -> int:
     content = message["content"]
-    if "text" in content:
+    if isinstance(content.get("text"), str):
         return len(content["text"])
     if isinstance(content.get("data"), dict):
         return sum(
             len(value) if isinstance(value, str) else 1000 for value in content["data"].values()
         )
     return 100
-
-
-def _get(channel: Any, timeout: float) -> dict[str, Any] | None:
-    try:
-        return channel.get_msg(timeout=timeout)
-    except queue.Empty:
-        return None

@@ -300,7 +300,7 @@ BANK = {
                 ("self.v_proj(context)", "self.k_proj(context)"),
                 says="the values are made by k_proj",
             ),
-            layer(("self.out_proj(mixed)", "mixed"), says="out-missing"),
+            layer(("self.out_proj(mixed)", "mixed"), says="out-unused"),
             layer(
                 ("(weights @ v).transpose(1, 2)", "(weights @ v).transpose(0, 1)"),
                 says="merge-batch-head",

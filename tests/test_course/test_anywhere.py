@@ -1,0 +1,173 @@
+"""Without an installation: the container, Binder and Colab get what the course needs."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from packaging.specifiers import SpecifierSet
+
+import colab
+import in_colab
+from course.notebook import source
+from course.registry import ROOT, course
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("the_setup", ROOT / "tools" / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def supported() -> SpecifierSet:
+    found = re.search(r'requires-python = "([^"]+)"', (ROOT / "pyproject.toml").read_text())
+    return SpecifierSet(found.group(1))
+
+
+# ----------------------------------------------------------------------------------- the container
+
+
+def test_the_container_installs_before_it_copies_the_course(script: ModuleType) -> None:
+    """What decides about packages is there when they are installed: it is not done twice."""
+    before, found, after = DOCKERFILE.partition("RUN python tools/setup.py install dev\n")
+    assert found and "COPY --chown=reader:reader . ." in after
+    copied = " ".join(re.findall(r"COPY --chown=reader:reader (.+)", before))
+    for level in script.included("dev"):
+        name = script.LEVELS[level]
+        assert Path(name).match("requirements*.txt") and "requirements*.txt" in copied
+    assert {"pyproject.toml", "clinic", "tools/setup.py"} <= set(copied.split())
+    assert "TORCH=cpu" in before
+
+
+def test_the_container_has_a_python_of_the_course_and_no_root() -> None:
+    assert re.search(r"FROM python:(3\.\d+)-slim", DOCKERFILE).group(1) in supported()
+    assert DOCKERFILE.index("\nUSER reader\n") < DOCKERFILE.index("\nRUN python")
+    command = json.loads(re.search(r"CMD (\[.*\])", DOCKERFILE).group(1))
+    assert command[:3] == ["python", "tools/setup.py", "lab"]
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert {".venv", "build", "**/__pycache__"} <= set(ignored)
+
+
+def test_the_dev_container_is_the_container() -> None:
+    place = ROOT / ".devcontainer" / "devcontainer.json"
+    told = json.loads(place.read_text(encoding="utf-8"))
+    assert (place.parent / told["build"]["dockerfile"]).resolve() == ROOT / "Dockerfile"
+    home = re.search(r"WORKDIR (\S+)", DOCKERFILE).group(1)
+    assert told["workspaceFolder"] == home
+    assert f"target={home}," in told["workspaceMount"]
+    # the packages of the image, which the folder of the reader would hide
+    assert f"target={home}/.venv," in told["mounts"][0]
+    assert told["remoteUser"] == re.search(r"USER (\S+)", DOCKERFILE).group(1)
+    assert told["postCreateCommand"] in DOCKERFILE
+
+
+def test_binder_gets_a_python_of_the_course_and_its_packages() -> None:
+    told = yaml.safe_load((ROOT / ".binder" / "environment.yml").read_text())
+    (python,) = [name for name in told["dependencies"] if name.startswith("python=")]
+    assert python.partition("=")[2] in supported()
+    assert "TORCH=cpu python tools/setup.py here" in (ROOT / ".binder" / "postBuild").read_text()
+
+
+# ------------------------------------------------------------------------------ torch for the CPU
+
+
+def test_the_small_torch_comes_first_where_it_is_asked_for(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(script.subprocess, "call", lambda call, **_: called.append(call))
+    monkeypatch.setattr(script.sys, "platform", "linux")
+    script.install_small_torch("python", {})
+    assert called == []
+    script.install_small_torch("python", {"TORCH": "cpu"})
+    assert called[0][-1] == script.UV
+    assert called[1][1:4] == ["-m", "uv", "pip"] and "--torch-backend" in called[1]
+    assert re.fullmatch(r"torch==[\d.]+", called[1][-1])
+    called.clear()
+    monkeypatch.setattr(script.sys, "platform", "darwin")
+    script.install_small_torch("python", {"TORCH": "cpu"})
+    assert called == []
+    with pytest.raises(SystemExit, match="TORCH is cpu or not set, got TORCH=gpu"):
+        script.install_small_torch("python", {"TORCH": "gpu"})
+    monkeypatch.setattr(script.sys, "platform", "linux")
+    monkeypatch.setattr(script.subprocess, "call", lambda call, **_: 1)
+    with pytest.raises(SystemExit, match="build for the CPU could not be installed"):
+        script.install_small_torch("python", {"TORCH": "cpu"})
+
+
+# ------------------------------------------------------------------------------------------- Colab
+
+
+def test_what_colab_lacks_is_named_and_jupyter_is_left_alone() -> None:
+    text = (ROOT / "requirements.txt").read_text()
+    assert in_colab.missing(text) == []
+    assert in_colab.missing("a-package-of-nobody==1.0  # x\njupyterlab==1\n") == [
+        "a-package-of-nobody"
+    ]
+    imported = set()
+    for chapter in course().chapters:
+        for cell in json.loads(chapter.notebook.read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                for node in ast.walk(ast.parse(source(cell))):
+                    if isinstance(node, ast.Import | ast.ImportFrom):
+                        names = [node.module] if isinstance(node, ast.ImportFrom) else []
+                        names = names or [alias.name for alias in node.names]
+                        imported |= {name.partition(".")[0] for name in names}
+    assert not imported & in_colab.NOT_FOR_CHAPTERS
+
+
+def test_a_session_of_colab_finds_the_course_at_once(tmp_path: Path) -> None:
+    """In a process that knows nothing of it, as the first cell does, without a restart."""
+    text = (
+        f"import runpy; runpy.run_path({str(ROOT / 'tools' / 'in_colab.py')!r}, "
+        "run_name='__main__')\n"
+        "import attention_clinic, checks, os, utils; print(os.getcwd())"
+    )
+    alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, env=alone, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(ROOT / "notebooks")
+
+
+def test_a_copy_for_colab_has_one_cell_more_and_its_pictures_inside() -> None:
+    notebook: dict[str, Any] = json.loads(course()["03"].notebook.read_text())
+    made = colab.for_colab(notebook, course()["03"].notebook.parent, "https://a.b/c")
+    words, first, *rest = made["cells"]
+    assert "run this cell first" in "".join(words["source"])
+    assert "".join(first["source"]) == colab.first_cell("https://a.b/c")
+    assert "git clone --quiet --depth 1 https://a.b/c attention" in "".join(first["source"])
+    assert len(rest) == len(notebook["cells"])
+    code = [cell for cell in rest if cell["cell_type"] == "code"]
+    assert code == [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    text = "\n".join(source(cell) for cell in rest if cell["cell_type"] == "markdown")
+    assert "](data:image/svg+xml;base64," in text and "../img" not in text
+    assert not re.search(r"\]\((?!https?:|data:)", text)
+    by_hand = colab.for_colab(notebook, course()["03"].notebook.parent, None)
+    assert "unzip -q attention-shape-by-shape-*.zip" in source(by_hand["cells"][1])
+
+
+def test_the_first_cell_of_colab_stands_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert colab.first_cell("<address of this repository>") in text
+
+
+def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["colab", "attention.zip"])
+    with pytest.raises(SystemExit, match=r"the address begins with https://, got 'attention\.zip'"):
+        colab.main()

@@ -1,0 +1,140 @@
+"""A grading that was stopped goes on where it stopped, whatever stopped it."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from notebook_rules import ROOT
+
+pytest.importorskip("nbgrader", reason="grading has requirements of its own")
+pytest.importorskip("fcntl", reason="nothing is graded on Windows")
+
+from class_of_thirty import chapter_of, inserted, light, raw
+from grading.frames import Arriving, Broken, packed, receive, send
+from grading.handed_in import Sent, Student
+from grading.progress import PROGRESS, Busy, Progress
+
+TOOL = ROOT / "tools" / "grade.py"
+STEM = "03_exercises"
+HANGS = 600  # seconds after which a test gives up; nothing is measured with it
+
+
+def student(name: str, text: str = "x = 1") -> Student:
+    notebook = {"cells": [{"cell_type": "code", "source": text}]}
+    return Student(name, chapters={"03": Sent(Path("/tmp/x"), "a.ipynb", notebook=notebook)})
+
+
+def test_what_is_done_is_found_again_as_long_as_nothing_has_changed(tmp_path):
+    out, ada = tmp_path / "out", student("Ada")
+    progress = Progress(out, "checks 1")
+    place = progress.place(ada, "Ada")
+    assert progress.read(place) is None
+    progress.write(place, [{"chapter": "03"}])
+    progress.end(whole=False)
+    again = Progress(out, "checks 1")
+    assert again.read(again.place(student("Ada"), "Ada")) == [{"chapter": "03"}]
+    for other in (again.place(student("Ada", "x = 2"), "Ada"), again.place(student("Bo"), "Bo")):
+        assert again.read(other) is None
+    again.end(whole=False)
+    changed = Progress(out, "checks 2")
+    assert changed.read(changed.place(ada, "Ada")) is None
+    changed.end(whole=True)
+    assert not (out / PROGRESS).exists()
+
+
+def test_a_file_that_a_disk_lost_is_made_anew(tmp_path):
+    progress = Progress(tmp_path / "out", "")
+    place = progress.place(student("Ada"), "Ada")
+    place.write_text('[{"chap')
+    assert progress.read(place) is None and not place.exists()
+    progress.end(whole=False)
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
+    progress = Progress(tmp_path / "out", "")
+    place = progress.place(student("Ada"), "Ada")
+
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        progress.write(place, [{}])
+    assert [p.name for p in progress.folder.iterdir()] == ["lock"]
+    progress.end(whole=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_gradings_do_not_write_into_one_folder(tmp_path):
+    first = Progress(tmp_path / "out", "")
+    with pytest.raises(Busy):
+        Progress(tmp_path / "out", "")
+    first.end(whole=False)
+    Progress(tmp_path / "out", "").end(whole=False)
+
+
+def test_what_a_killed_grading_left_half_is_removed(tmp_path):
+    (tmp_path / ".unfinished-x" / "logs").mkdir(parents=True)
+    Progress(tmp_path, "").end(whole=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_messages_arrive_whole_in_whatever_pieces(tmp_path):
+    messages = [{"a": 1}, {"text": "é" * 1000}, {}]
+    stream = b"".join(map(packed, messages))
+    for size in (1, 3, 1000, len(stream)):
+        arriving = Arriving()
+        pieces = [stream[n : n + size] for n in range(0, len(stream), size)]
+        assert [m for piece in pieces for m in arriving.add(piece)] == messages
+    for odd in (b"\xff" * 8, packed({})[:4] + b"[]", b"\0\0\0\2{]", b"\0\0\0\4null"):
+        with pytest.raises(Broken):
+            Arriving().add(odd)
+    reading, writing = os.pipe()
+    thread = threading.Thread(target=lambda: [send(writing, m) for m in messages])
+    thread.start()
+    assert [receive(reading) for _ in messages] == messages
+    thread.join()
+    os.close(writing)
+    assert receive(reading) is None
+
+
+def test_a_killed_grading_goes_on_where_it_stopped(tmp_path):
+    """The second student hangs until the whole grading is killed; the first is kept."""
+    chapter, folder, out = chapter_of("03"), tmp_path / "class", tmp_path / "out"
+    hanging = inserted(light(chapter.solved(["1"])), "import time\ntime.sleep(9999)")
+    for name, notebook in (("one", light(chapter.solved(["1"]))), ("two", hanging)):
+        (folder / name).mkdir(parents=True)
+        (folder / name / f"{STEM}.ipynb").write_bytes(raw(notebook))
+    scratch = tmp_path / "t"
+    scratch.mkdir()
+    options = ["--out", str(out), "--jobs", "1"]
+    command = [sys.executable, str(TOOL), str(folder), *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
+    limits = ["--cell-seconds", "5000", "--notebook-seconds", "9999"]
+    process = subprocess.Popen([*command, *limits], stdout=subprocess.PIPE, env=environment)
+    end = time.monotonic() + HANGS
+    while not list(out.glob(f"{PROGRESS}/*.json")) and process.poll() is None:
+        assert time.monotonic() < end, "it does not begin"
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (out / "grades.csv").exists()
+    # What comes instead of the hanging notebook is graded; the other one is not run again.
+    done = light(chapter.solved(["1"]))
+    (folder / "two" / f"{STEM}.ipynb").write_bytes(raw(done))
+    said = subprocess.run(
+        [*command, *limits], capture_output=True, text=True, env=environment, check=True
+    ).stdout
+    assert "one (done before)" in said and "two (done before)" not in said
+    with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        assert [row["points"] for row in csv.DictReader(file)] == ["1", "1"]
+    assert not (out / PROGRESS).exists() and not list(out.glob(".unfinished-*"))
+    assert {path.name for path in (out / "logs").iterdir()} == {"one.txt", "two.txt"}

@@ -1,0 +1,300 @@
+"""The gradebook of a term: points given by hand, weeks, lateness, who moved and why."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nbgrader", reason="grading has requirements of its own")
+
+from grading import by_hand, gradebook, moved, publish, results, roster
+from grading.gradebook import Entry, Gradebook, Week
+from grading.handed_in import Sent, Student
+from grading.marks import ExerciseMark, Mark
+from grading.results import read_table
+
+NOON = datetime(2026, 11, 20, 12).astimezone()
+
+
+def cell(source: str, kind: str = "code") -> dict[str, Any]:
+    return {"number": 3, "kind": kind, "source": source, "text": "", "pictures": [], "id": ""}
+
+
+def chapter(number: str, got: float, essay: str = "", state: str = "right") -> Mark:
+    checked = ExerciseMark(f"{number}.1", "One", got, 2.0, state, "so", cells=[cell("x = 1")])
+    wrote = [cell(essay, "markdown")] if essay else []
+    is_open = ExerciseMark(f"{number}.2", "Two", 0.0, 0.0, "open", cells=wrote, written=bool(essay))
+    return Mark(number, f"{number}.ipynb", [checked, is_open])
+
+
+def missing(number: str) -> Mark:
+    mark = chapter(number, 0.0, state="not handed in")
+    mark.exercises[0].cells = []
+    return Mark(number, "", mark.exercises, "not handed in")
+
+
+def entry(name: str, *marks: Mark, id: str = "", when: datetime | None = NOON, **row: str) -> Entry:
+    sent = {m.chapter: Sent(Path(), m.file, when=when) for m in marks if m.file}
+    return Entry.of(Student(name, id, sent, row=row), list(marks))
+
+
+def week(name: str, *entries: Entry, **more: Any) -> Week:
+    chapters = sorted({mark.chapter for e in entries for mark in e.marks})
+    return Week(name, chapters, entries=list(entries), **more)
+
+
+def graded(out: Path, new: Week | None = None, *, chosen: bool = False) -> list[str]:
+    """Grades, as far as the folder of results sees it."""
+    book = Gradebook(out)
+    if new is not None:
+        book.put(copy.deepcopy(new), chosen=chosen)
+    book.settle()
+    with results.unfinished(out) as made:
+        said = publish.write(made, book, new or book.weeks[-1])
+        results.put_in_place(made, out)
+        book.save()
+    return said
+
+
+def table(out: Path, name: str) -> list[dict[str, str]]:
+    return read_table(out / name)
+
+
+def typed(out: Path, **cells: str) -> None:
+    """Types into the first line of by_hand.csv, with a German spreadsheet."""
+    rows = table(out, by_hand.FILE)
+    rows[0] |= cells
+    with (out / by_hand.FILE).open("w", encoding="cp1252", newline="") as file:
+        lines = csv.DictWriter(file, by_hand.COLUMNS, delimiter=";")
+        lines.writeheader()
+        lines.writerows(rows)
+
+
+FIRST = week("week 1", entry("Ada", chapter("03", 2.0, "An essay.")), entry("Bo", missing("03")))
+
+
+def test_what_is_given_by_hand_survives_every_new_grading(tmp_path):
+    graded(tmp_path, FIRST)
+    (row,) = table(tmp_path, "by_hand.csv")
+    assert (row["student"], row["exercise"], row["points"]) == ("Ada", "exercise 03.2", "")
+    assert table(tmp_path, "grades.csv")[0]["to_read"] == "1"
+    typed(tmp_path, points="1,5", of="3", comment="Schön:\nweiter so")
+    for _ in range(2):
+        assert graded(tmp_path, FIRST) and graded(tmp_path)
+        (row,) = table(tmp_path, "by_hand.csv")
+        assert (row["points"], row["of"], row["comment"]) == ("1.5", "3", "Schön:\nweiter so")
+        ada, bo = table(tmp_path, "grades.csv")
+        assert (ada["points"], ada["possible"], ada["to_read"]) == ("3.5", "5", "0")
+        assert ada["exercises"] == "03.1 2/2; 03.2 1.5/3 by hand"
+        assert (bo["points"], bo["possible"]) == ("0", "5")
+        page = (tmp_path / "feedback" / "Ada.html").read_text(encoding="utf-8")
+        assert "Schön:\nweiter so" in page and "read by the instructor" in page
+
+
+def test_what_is_worth_points_and_was_not_read_is_told(tmp_path):
+    both = [entry(name, chapter("03", 2.0, f"An essay of {name}.")) for name in ("Ada", "Bo")]
+    told = "open answers to 03.2 that wait to be read, with 0 points until then: 1"
+    assert told not in graded(tmp_path, week("w", *both))
+    typed(tmp_path, points="1", of="3")
+    assert told in graded(tmp_path)
+
+
+def test_an_answer_that_changed_since_it_was_read_is_to_be_read_again(tmp_path):
+    graded(tmp_path, FIRST)
+    typed(tmp_path, points="1")
+    other = week("week 1", entry("Ada", chapter("03", 2.0, "Another.")), entry("Bo", missing("03")))
+    for _ in range(2):
+        graded(tmp_path, other)
+        (row,) = table(tmp_path, "by_hand.csv")
+        assert row["note"] == by_hand.AGAIN and row["points"] == "1"
+        assert table(tmp_path, "grades.csv")[0]["to_read"] == "1"
+    typed(tmp_path, answer="")
+    graded(tmp_path, other)
+    assert not table(tmp_path, "by_hand.csv")[0]["note"]
+    assert table(tmp_path, "grades.csv")[0]["to_read"] == "0"
+
+
+def test_points_by_hand_take_the_place_of_a_check(tmp_path):
+    graded(tmp_path, week("week 1", entry("Ada", chapter("03", 0.0, state="not right"))))
+    (tmp_path / "by_hand.csv").write_text("student,exercise,points\nAda,3.1,2\n")
+    graded(tmp_path)
+    (row,) = table(tmp_path, "grades.csv")
+    assert (row["points"], row["exercises"]) == ("2", "03.1 2/2 by hand")
+    assert table(tmp_path, "moved.csv")[0]["why"] == "given by hand"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("Ada,03.2,two,", "points is a number, got 'two' in line 2"),
+        ("Ada,03.2,-1,", "points is a number"),
+        ("Ada,essay,1,", "Write exercise 03.8"),
+        (",03.2,1,", "names a student"),
+        ("Ada,03.2,1,\nAda,03.2,2,", "one line for each student"),
+        ("Ada,03.2,1,3\nBo,03.2,2,4", "worth the same for all"),
+        ("Ada,03.2,5,3", "nobody gets more"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_before_anything_runs(lines, words, tmp_path):
+    (tmp_path / "by_hand.csv").write_text(f"student,exercise,points,of\n{lines}\n")
+    with pytest.raises(ValueError, match=r"^by_hand.csv: ") as error:
+        Gradebook(tmp_path)
+    assert words in str(error.value)
+
+
+def test_a_line_about_nobody_is_told_and_kept(tmp_path):
+    graded(tmp_path, FIRST)
+    (tmp_path / "by_hand.csv").write_text("student,exercise,points\nZed,03.2,2\n")
+    assert "by_hand.csv, line 2: no 03.2 of Zed in this gradebook" in graded(tmp_path)
+    rows = table(tmp_path, "by_hand.csv")
+    assert ("Zed", "2") in [(row["student"], row["points"]) for row in rows]
+
+
+def test_weeks_stand_in_one_gradebook(tmp_path):
+    graded(tmp_path, FIRST)
+    assert not any(name.endswith(": points") for name in table(tmp_path, "totals.csv")[0])
+    second = week("week 2", entry("Bo", chapter("04", 1.0)), entry("Cy", chapter("04", 2.0)))
+    graded(tmp_path, second)
+    rows = {row["student"]: row for row in table(tmp_path, "totals.csv")}
+    assert {name: row["points"] for name, row in rows.items()} == {"Ada": "2", "Bo": "1", "Cy": "2"}
+    assert {row["possible"] for row in rows.values()} == {"4"}
+    assert (rows["Ada"]["week 1: points"], rows["Ada"]["week 2: points"]) == ("2", "0")
+    assert (rows["Cy"]["week 1: of"], rows["Cy"]["week 2: points"]) == ("2", "2")
+    lines = {(row["student"], row["chapter"]): row for row in table(tmp_path, "grades.csv")}
+    assert lines["Ada", "04"]["reason"] == "not handed in" and len(lines) == 6
+    assert lines["Cy", "04"]["week"] == "week 2"
+    page = (tmp_path / "class.html").read_text(encoding="utf-8")
+    assert "week 2" in page and "2 students" in page
+    graded(tmp_path, FIRST)  # once more: it takes its own place
+    assert [week.name for week in Gradebook(tmp_path).weeks] == ["week 1", "week 2"]
+    assert len(table(tmp_path, "totals.csv")) == 3
+
+
+def test_a_chapter_that_comes_in_two_weeks_counts_once(tmp_path):
+    graded(tmp_path, FIRST)
+    late = week("week 2", entry("Bo", chapter("03", 2.0)), entry("Ada", missing("03")))
+    graded(tmp_path, late)
+    lines = {row["student"]: row for row in table(tmp_path, "grades.csv")}
+    assert (lines["Ada"]["points"], lines["Ada"]["week"]) == ("2", "week 1")
+    assert (lines["Bo"]["points"], lines["Bo"]["week"]) == ("2", "week 2")
+    graded(tmp_path, week("week 3", entry("Bo", chapter("03", 1.0))))
+    (bo,) = [row for row in table(tmp_path, "grades.csv") if row["student"] == "Bo"]
+    assert bo["points"] == "1" and "also handed in in week 2: 2 of 2" in bo["reason"]
+
+
+def test_a_chosen_chapter_leaves_the_others_of_its_week(tmp_path):
+    both = week("week 1", entry("Ada", chapter("03", 2.0), chapter("04", 2.0)))
+    graded(tmp_path, both)
+    graded(tmp_path, week("week 1", entry("Ada", chapter("04", 1.0))), chosen=True)
+    assert [row["points"] for row in table(tmp_path, "grades.csv")] == ["2", "1"]
+    graded(tmp_path, week("week 1", entry("Ada", chapter("04", 1.0))))
+    assert [row["chapter"] for row in table(tmp_path, "grades.csv")] == ["04"]
+
+
+def test_late_days_are_a_column_and_cost_nothing_unless_it_was_said(tmp_path):
+    late = entry("Ada", chapter("03", 2.0), when=NOON + timedelta(hours=25))
+    graded(tmp_path, week("week 1", late, entry("Bo", chapter("03", 2.0)), due="2026-11-20 12:00"))
+    ada, bo = table(tmp_path, "grades.csv")
+    assert (ada["late"], ada["days_late"], ada["points"]) == ("late", "2", "2")
+    assert ada["handed_in"].startswith("2026-11-21 13:00")
+    assert (bo["late"], bo["days_late"]) == ("", "")
+    taking = week("week 1", late, due="2026-11-20 12:00", percent=25.0)
+    graded(tmp_path, taking)
+    (ada,) = table(tmp_path, "grades.csv")
+    assert ada["points"] == "1" and "2 days late: 1 of 2 points taken" in ada["reason"]
+    assert "2 days late" in (tmp_path / "feedback" / "Ada.html").read_text(encoding="utf-8")
+    assert table(tmp_path, "moved.csv")[0]["why"] == "late by the date that is set now"
+
+
+CHECKS = {"03.1": ["own", "chapter", "all"]}
+
+
+@pytest.mark.parametrize(
+    ("checks", "points", "file", "source", "why"),
+    [
+        (["new", "chapter", "all"], 0.0, "03.ipynb", "x = 1", "the check of 03.1 was changed"),
+        (["own", "new", "all"], 0.0, "03.ipynb", "x = 1", "the checks of chapter 03 were changed"),
+        (["own", "chapter", "new"], 0.0, "03.ipynb", "x = 1", "code that all checks use was"),
+        (CHECKS["03.1"], 0.0, "03.ipynb", "x = 2", "the answer is another one"),
+        (CHECKS["03.1"], 0.0, "b.ipynb", "x = 1", "b.ipynb counts in place of 03.ipynb"),
+        (CHECKS["03.1"], 0.0, "", "x = 1", "no longer handed in"),
+        (CHECKS["03.1"], 0.0, "03.ipynb", "x = 1", moved.LOOK),
+        (["new", "chapter", "all"], 2.0, "03.ipynb", "x = 2", None),
+    ],
+)
+def test_who_moved_and_why(checks, points, file, source, why, tmp_path):
+    others = [entry(name, chapter("03", 2.0)) for name in ("Bo", "Cy")]
+    graded(tmp_path, week("week 1", entry("Ada", chapter("03", 2.0)), *others, checks=CHECKS))
+    assert not (tmp_path / "moved.csv").exists()
+    mark = chapter("03", points, state="not right")
+    mark.file, mark.exercises[0].cells = file, [cell(source)]
+    now = week("week 1", entry("Ada", mark), *others, checks={"03.1": checks})
+    said = graded(tmp_path, now)
+    rows = table(tmp_path, "moved.csv")
+    if why is None:
+        assert not rows and said == ["nobody moved since the earlier run"]
+        return
+    (row,) = rows
+    assert (row["student"], row["before"], row["now"]) == ("Ada", "2", "0")
+    assert row["why"].startswith(why) and said[0].startswith("1 moved")
+    assert (row["said_before"], row["says_now"]) == ("right: so", "not right: so")
+
+
+def test_what_a_verdict_depends_on_is_told_apart(tmp_path):
+    """A changed check changes the fingerprint of its own exercise, and of no other."""
+    text = (moved.ROOT / "checks" / "chapter_03.py").read_text(encoding="utf-8")
+    path = tmp_path / "chapter_03.py"
+    path.write_text(text)
+    before = moved.checks_of("03", tmp_path)
+    assert before == moved.checks_of("03") and {"03.1", "03.2"} <= set(before)
+    path.write_text(text + "\n# a comment\n")
+    assert moved.checks_of("03", tmp_path) == before
+    path.write_text(text.replace('return "gives-both-shapes"', 'return "gives"', 1))
+    after = moved.checks_of("03", tmp_path)
+    assert [id for id in before if before[id] != after[id]] == ["03.1"]
+    path.write_text(text + "\nMORE = 1\n")
+    rest = moved.checks_of("03", tmp_path)
+    assert all(rest[id][0] == before[id][0] and rest[id][1] != before[id][1] for id in before)
+    assert moved.checks_of("77", tmp_path) == {}
+
+
+def test_all_that_is_stored_comes_back(tmp_path):
+    own = entry("Ada", chapter("03", 2.0, "An essay."), id="7", Name="Ada", email="a@x.org")
+    new = week("week 1", own, due="2026-11-20", percent=5.0, kind="own", columns=["Name", "email"])
+    graded(tmp_path, new)
+    (back,) = Gradebook(tmp_path).weeks
+    assert json.dumps(asdict(back)) == json.dumps(asdict(new))
+    assert [p.name for p in Gradebook(tmp_path).list_of_class().people] == ["Ada"]
+    assert gradebook.week_name(Path("/x/Woche 3"), None) == "Woche 3"
+    assert gradebook.week_name(Path("/x/y"), "../a/b: c") == "_a_b_ c"
+
+
+def test_an_answer_in_who_gives_a_submission_to_its_student_without_a_new_grading(tmp_path):
+    listed = [entry("Ada Lovelace", missing("03"), Name="Ada Lovelace", sid="7")]
+    listed[0].remarks = ["perhaps Al is theirs: see who.csv"]
+    asked = [["Al", "Ada Lovelace (7)"], ["Guest", "nobody"]]
+    strangers = [entry("Al", chapter("03", 2.0)), entry("Guest", chapter("03", 1.0))]
+    columns = ["Name", "sid"]
+    first = week("w", *listed, *strangers, kind="own", columns=columns, asked=asked)
+    graded(tmp_path, first)
+    assert [row["points"] for row in table(tmp_path, "grades.csv")] == ["0", "2", "1"]
+    assert [row["is"] for row in table(tmp_path, "who.csv")] == ["", ""]
+    (tmp_path / "who.csv").write_text("handed_in;might_be;is\nAl;;7\nGuest;;nobody\n")
+    for _ in range(2):
+        graded(tmp_path)
+        ada, guest = table(tmp_path, "grades.csv")
+        assert (ada["student"], ada["points"], ada["file"]) == ("Ada Lovelace", "2", "03.ipynb")
+        assert ada["reason"] == "handed in as Al"
+        assert guest["student"] == "Guest" and roster.OF_NOBODY in guest["reason"]
+        answers = {row["handed_in"]: row["is"] for row in table(tmp_path, "who.csv")}
+        assert answers == {"Al": "7", "Guest": "nobody"}
+    (tmp_path / "who.csv").write_text("handed_in,might_be,is\nGuest,,Bob\n")
+    with pytest.raises(ValueError, match="nobody of the class"):
+        graded(tmp_path)

@@ -1,0 +1,100 @@
+"""What each cell of a chapter is for, by a rule that reads the cell alone.
+
+Slides and pages ask here; nothing about it is stored in the notebooks.
+
+    title     the first text: `# 03 · ...`
+    setup     imports and settings, nothing else
+    predict   something is guessed: a name gets `...`, and what is right is shown behind it
+    explorer  shows something to click
+    picture   shows a picture
+    result    shows text or a table
+    code      shows nothing: a function, a class, an assignment
+    why       text
+"""
+
+from __future__ import annotations
+
+import ast
+from enum import StrEnum
+
+from course.notebook import Cell, source
+
+# Calls that only draw: what they take was computed before them.
+DRAWING = ("show_", "explore")
+ASKING = ("check_guess", "reveal")
+
+
+class Kind(StrEnum):
+    TITLE = "title"
+    SETUP = "setup"
+    PREDICT = "predict"
+    EXPLORER = "explorer"
+    PICTURE = "picture"
+    RESULT = "result"
+    CODE = "code"
+    WHY = "why"
+
+
+def kind(cell: Cell) -> Kind:
+    """Returns what a cell is for."""
+    if cell["cell_type"] != "code":
+        return Kind.TITLE if source(cell).startswith("# ") else Kind.WHY
+    statements = parsed(cell)
+    if not cell["outputs"] and _settles(statements):
+        return Kind.SETUP
+    if any(asks(statement) for statement in statements):
+        return Kind.PREDICT
+    shown = [output.get("data", {}) for output in cell["outputs"]]
+    if any('class="sbs-explorer"' in "".join(data.get("text/html", "")) for data in shown):
+        return Kind.EXPLORER
+    if any("image/png" in data for data in shown):
+        return Kind.PICTURE
+    return Kind.RESULT if shown else Kind.CODE
+
+
+def parsed(cell: Cell) -> list[ast.stmt]:
+    """Returns the statements of a cell of code; none where it is no plain Python."""
+    try:
+        return ast.parse(source(cell)).body
+    except SyntaxError:
+        return []
+
+
+def asks(statement: ast.stmt) -> bool:
+    """Says whether a statement is `guess = ...`, the place of the reader's answer."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    return isinstance(value, ast.Constant) and value.value is ...
+
+
+def only_draws(cell: Cell) -> bool:
+    """Says whether a cell does nothing but draw what was there, with words of its own."""
+    return all(_draws(statement) or is_literal(statement) for statement in parsed(cell))
+
+
+def called(statement: ast.stmt) -> str:
+    """Returns the name of the function that a statement calls and does nothing else; or ""."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    found = call.func if isinstance(call, ast.Call) else None
+    return found.id if isinstance(found, ast.Name) else ""
+
+
+def is_literal(statement: ast.stmt) -> bool:
+    """Says whether a statement gives a name to words or numbers that stand there."""
+    try:
+        ast.literal_eval(statement.value if isinstance(statement, ast.Assign) else "?")
+    except (ValueError, SyntaxError):
+        return False
+    return True
+
+
+def _settles(statements: list[ast.stmt]) -> bool:
+    """Says whether statements begin with an import, and only import or call something."""
+    imports = [isinstance(one, ast.Import | ast.ImportFrom) for one in statements]
+    calls = [isinstance(getattr(one, "value", None), ast.Call) for one in statements]
+    plain = [isinstance(one, ast.Expr) for one in statements]
+    found = [i or (c and p) for i, c, p in zip(imports, calls, plain, strict=True)]
+    return bool(found) and imports[0] and all(found)
+
+
+def _draws(statement: ast.stmt) -> bool:
+    return called(statement).startswith(DRAWING)

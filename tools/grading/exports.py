@@ -1,0 +1,235 @@
+"""What a learning platform takes in as it is: points as csv, pages of feedback as zip files.
+
+    exports/WEEK for Moodle.csv             "Upload grading worksheet" of the assignment
+    exports/WEEK feedback for Moodle.zip    "Upload multiple feedback files in a zip"
+    exports/canvas.csv                      "Import" in the gradebook, all weeks
+    exports/WEEK feedback for Canvas.zip    "Upload submissions" of the assignment
+    exports/points.csv                      for other platforms, columns as Gradescope exports them
+    exports/WEEK feedback.zip               a folder for each student
+
+A file for Moodle or Canvas is written where the class list or the names of what was handed in come
+from there: they know students by numbers that only they can give.
+
+Sources: mod/assign/feedback/offline/importgradeslib.php and feedback/file/importziplib.php of
+Moodle; lib/gradebook_importer.rb and infer_comment_context_from_filename of Canvas.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from grading import report
+from grading.gradebook import Gradebook, Week
+from grading.report import Result, points
+
+FOLDER = "exports"
+# "Ada Lovelace_12345_assignsubmission_file_" is the beginning of what Moodle calls a submission.
+OF_MOODLE = re.compile(r"^(?P<name>.+?)_(?P<id>\d+)_assignsubmission_[a-z]+")
+# "lovelaceada_LATE_12345_67890_03_exercises.ipynb": the numbers of the student and of the file.
+OF_CANVAS = re.compile(r"^(?P<name>.+?)_(?:LATE_)?(?P<id>\d+)_(?P<file>\d+)_")
+WORKSHEET = ("Identifier", "Full name", "Grade", "Maximum Grade")
+WORKSHEET += ("Last modified (grade)", "Feedback comments")
+DATED = (1980, 1, 1, 0, 0, 0)  # the same pages give the same zip file
+
+
+def write(folder: Path, book: Gradebook, results: list[Result]) -> None:
+    """Writes all files for platforms.
+
+    Args:
+        folder: a new folder.
+        book: the weeks.
+        results: of each student, in all weeks.
+    """
+    place = folder / FOLDER
+    place.mkdir()
+    for week in book.weeks:
+        mine = [(result, result.of_week(week.name)) for result in results]
+        lines = list(_moodle(week, [part for _, part in mine]))
+        if lines:
+            _table(place / f"{week.name} for Moodle.csv", lines)
+        pages = {part.page: report.feedback(part) for _, part in mine if part.marks}
+        _zips(place, week.name, [part for _, part in mine if part.marks], pages)
+    if lines := list(_canvas(book, results)):
+        _table(place / "canvas.csv", lines)
+    _table(place / "points.csv", _generic(book, results))
+
+
+def _table(path: Path, lines: Iterable[Iterable[Any]]) -> None:
+    """Writes a csv file as platforms want it: UTF-8 with no mark before it, commas, few quotes."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(lines)
+
+
+def _labels(result: Result) -> list[str]:
+    """Returns how the folders or files of a student were called."""
+    return [sent.label.partition("/")[0] for sent in result.student.chapters.values()]
+
+
+def _found(result: Result, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    """Returns what a platform wrote into the names of this week's files."""
+    chapters = {mark.chapter for mark in result.marks}
+    sent = [s for chapter, s in result.student.chapters.items() if chapter in chapters]
+    labels = [s.label.partition("/")[0] for s in sent]
+    return next(filter(None, map(pattern.match, labels)), None)
+
+
+# ------------------------------------------------------------------------------------------ Moodle
+
+
+def _moodle(week: Week, results: list[Result]) -> Iterator[list[str]]:
+    """Gives the lines of a grading worksheet: the downloaded one, filled in, or one of names."""
+    rows = {entry.name: entry.row for entry in week.entries if week.kind == "moodle"}
+    known = [r for r in results if rows.get(r.student.name)]
+    if known:
+        yield week.columns
+        for result in known:
+            row = rows[result.student.name]
+            filled = {**row, **_graded(result, row.get("Maximum Grade", ""))}
+            yield [filled.get(column, "") for column in week.columns]
+        return
+    named = [(result, match) for result in results if (match := _found(result, OF_MOODLE))]
+    if named:
+        yield list(WORKSHEET)
+    for result, match in named:
+        filled = _graded(result, "")
+        name = report.safe(match["name"])
+        row = {"Identifier": f"Participant {match['id']}", "Full name": name, **filled}
+        row |= {"Maximum Grade": points(result.possible), "Last modified (grade)": "-"}
+        yield [row[column] for column in WORKSHEET]
+
+
+def _graded(result: Result, most: str) -> dict[str, str]:
+    """Returns the cells of a grade; where Moodle's maximum is another, the share of it."""
+    try:
+        maximum = float(most.replace(",", "."))
+    except ValueError:
+        maximum = result.possible
+    share = result.points / result.possible if result.possible else 0.0
+    grade = result.points if maximum == result.possible else share * maximum
+    return {"Grade": f"{grade:.2f}", "Feedback comments": summary(result)}
+
+
+def summary(result: Result) -> str:
+    """Returns one line: the points of each exercise, and what the instructor wrote."""
+    parts = [
+        f"{e.id} {points(e.points)}/{points(e.possible)}"
+        for mark in result.marks
+        for e in mark.exercises
+        if e.possible or e.points
+    ]
+    parts += [
+        f"{e.id}: {' '.join(e.comment.split())}"
+        for mark in result.marks
+        for e in mark.exercises
+        if e.comment
+    ]
+    return "; ".join(parts)
+
+
+# ------------------------------------------------------------------------------------------ Canvas
+
+
+def _canvas(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
+    """Gives the lines of a gradebook for Canvas, with a column for each week."""
+    week = next((week for week in reversed(book.weeks) if week.kind == "canvas"), None)
+    if week is not None:
+        leading = week.columns[: week.columns.index("Section") + 1]
+        rows = {entry.name: entry.row for entry in week.entries}
+        titles = {_title(c): c for c in week.columns[len(leading) :]}
+        students = [(r, rows[r.student.name]) for r in results if rows.get(r.student.name)]
+    else:
+        leading, titles, students = ["Student", "ID", "Section"], {}, []
+        for result in results:
+            match = next(filter(None, map(OF_CANVAS.match, _labels(result))), None)
+            if match:
+                name = report.safe(result.student.name)
+                students.append((result, {"Student": name, "ID": match["id"]}))
+    if not students:
+        return
+    yield [*leading, *(titles.get(w.name.casefold(), w.name) for w in book.weeks)]
+    most = [points(students[0][0].of_week(w.name).possible) for w in book.weeks]
+    yield ["    Points Possible", *[""] * (len(leading) - 1), *most]
+    for result, row in students:
+        got = [points(result.of_week(w.name).points) for w in book.weeks]
+        yield [*(row.get(column, "") for column in leading), *got]
+
+
+def _title(column: str) -> str:
+    """Returns the title of an assignment's column, which Canvas writes as "Title (1234)"."""
+    return re.sub(r"\s*\(\d+\)$", "", column).strip().casefold()
+
+
+# ------------------------------------------------------------------------------- other platforms
+
+
+def _generic(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
+    """Gives the lines of a table such as Gradescope exports for a whole course."""
+    columns = ["Name", "SID", "Email"]
+    for week in book.weeks:
+        columns += [week.name, f"{week.name} - Max Points"]
+        columns += [f"{week.name} - Submission Time", f"{week.name} - Lateness (H:M:S)"]
+    yield columns
+    for result in results:
+        cells = [result.student.name, result.student.id, _email(result.student.row)]
+        for week in book.weeks:
+            part, dates = result.of_week(week.name), week.dates()
+            sent = {m.chapter: part.student.chapters.get(m.chapter) for m in part.marks}
+            times = {chapter: s.when for chapter, s in sent.items() if s and s.when}
+            late = [when - due for c, when in times.items() if (due := dates.of(c)) and when > due]
+            time = f"{max(times.values()):%Y-%m-%d %H:%M:%S %z}" if times else ""
+            lateness = _hours(max(late, default=timedelta(0))) if times else ""
+            cells += [points(part.points), points(part.possible), time, lateness]
+        yield [report.safe(cell) for cell in cells]
+
+
+def _hours(late: timedelta) -> str:
+    minutes, seconds = divmod(int(late.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02}"
+
+
+def _email(row: dict[str, str]) -> str:
+    return next((v for k, v in row.items() if "mail" in k.casefold() and "@" in v), "")
+
+
+# -------------------------------------------------------------------------------------------- pages
+
+
+def _zips(place: Path, week: str, results: list[Result], pages: dict[str, str]) -> None:
+    """Writes the pages of one week as each platform wants to find them."""
+
+    def for_moodle(result: Result) -> str | None:
+        match = _found(result, OF_MOODLE)
+        if not match:
+            return None
+        return f"{match['name']}_{match['id']}_assignsubmission_file_/feedback.html"
+
+    def for_canvas(result: Result) -> str | None:
+        match = _found(result, OF_CANVAS)
+        if not match or _found(result, OF_MOODLE):
+            return None
+        return f"{match['name']}_{match['id']}_{match['file']}_feedback.html"
+
+    def for_all(result: Result) -> str:
+        return f"{result.page}/feedback.html"
+
+    kinds: list[tuple[str, Callable[[Result], str | None]]] = [
+        (f"{week} feedback for Moodle.zip", for_moodle),
+        (f"{week} feedback for Canvas.zip", for_canvas),
+        (f"{week} feedback.zip", for_all),
+    ]
+    for name, called in kinds:
+        entries = [(path, pages[r.page]) for r in results if (path := called(r))]
+        if entries:
+            with zipfile.ZipFile(place / name, "w", zipfile.ZIP_DEFLATED) as archive:
+                for path, page in entries:
+                    info = zipfile.ZipInfo(path, DATED)
+                    info.external_attr = 0o644 << 16
+                    info.compress_type = zipfile.ZIP_DEFLATED
+                    archive.writestr(info, page.encode("utf-8", "replace"))

@@ -1,0 +1,389 @@
+"""The list of the class, and whose a submission is.
+
+A list is a csv file: of your own, the grading worksheet of a Moodle assignment, or the gradebook
+that Canvas exports. Names are compared without accents and in any order, numbers and logins as they
+are. What is doubtful is not guessed: it stands in `who.csv`, and what you answer there counts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import permutations
+from pathlib import Path
+
+from grading.handed_in import Sent, Student
+from grading.results import read_table
+
+FULL = ("name", "fullname", "student", "studentname")
+FIRST = ("firstname", "givenname", "forename", "vorname", "prenom")
+LAST = ("lastname", "surname", "familyname", "nachname", "nom")
+IDS = (
+    *("id", "identifier", "idnumber", "studentid", "studentnumber", "sid", "number"),
+    *("sisuserid", "sisloginid", "username", "login", "email", "emailaddress", "matrikelnummer"),
+)
+SENT = "lastmodifiedsubmission"
+# How Moodle writes a time in its worksheets, in English; and how programs do.
+TIMES = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%d %B %Y, %I:%M %p", "%d.%m.%Y %H:%M")
+NOBODY = "nobody"
+OF_NOBODY = "not of this class, says who.csv"
+ALIKE = 0.75  # how alike two names are that may be one
+MOST_ASKED = 3  # people named for one submission
+# Letters that do not come apart into a letter and an accent.
+LETTERS = str.maketrans(
+    {"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe"}
+    | {"\N{LATIN SMALL LETTER DOTLESS I}": "i"}
+)
+APOSTROPHE = re.compile("['`\N{RIGHT SINGLE QUOTATION MARK}\N{MODIFIER LETTER APOSTROPHE}]")
+UMLAUT = re.compile(r"(?<=[aou])e")  # Mueller is Müller
+WHO = ("handed_in", "might_be", "is")
+
+
+@dataclass(frozen=True)
+class Person:
+    """One line of the list.
+
+    Args:
+        name: as the list writes it.
+        ids: numbers, logins and addresses, in small letters.
+        row: the line, as it stands there.
+        sent: when the learning platform took the submission, if the list says so.
+    """
+
+    name: str
+    ids: frozenset[str] = frozenset()
+    row: dict[str, str] = field(default_factory=dict, hash=False)
+    sent: datetime | None = None
+
+    @property
+    def id(self) -> str:
+        """The number by which the platform knows the student; "" if none."""
+        for column in ("Identifier", "ID", "id"):
+            if value := self.row.get(column, "").strip():
+                return value.removeprefix("Participant ").strip()
+        return min(self.ids, key=lambda text: (not text.isdigit(), len(text)), default="")
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The class.
+
+    Args:
+        people: in the order of the list.
+        kind: "moodle", "canvas" or "own".
+        columns: the names of its columns.
+    """
+
+    people: list[Person]
+    kind: str = "own"
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """A submission of which it is not clear whose it is.
+
+    Args:
+        handed_in: the name of the folder or file.
+        candidates: whose it may be; empty when it resembles nobody.
+        why: what is unclear about it.
+    """
+
+    handed_in: str
+    candidates: tuple[Person, ...]
+    why: str
+
+
+def words(name: str) -> tuple[str, ...]:
+    """Returns the parts of a name: without accents, in small letters, sorted."""
+    text = unicodedata.normalize("NFKD", name).casefold().translate(LETTERS)
+    text = "".join(c for c in text if not 0x300 <= ord(c) <= 0x36F)
+    text = APOSTROPHE.sub("", text)
+    kept = (c if unicodedata.category(c)[0] in "LMN" else " " for c in text)
+    return tuple(sorted("".join(kept).split()))
+
+
+def _bare(column: str) -> str:
+    return re.sub(r"[^a-z]", "", column.casefold())
+
+
+def read(path: Path) -> Roster:
+    """Reads the list of the class.
+
+    Args:
+        path: a csv file with a column for the name, or two for first and last name.
+
+    Raises:
+        ValueError: there is no such file, no column of names, nobody, or somebody twice.
+    """
+    try:
+        rows = read_table(path)
+    except OSError as error:
+        raise ValueError(
+            f"ROSTER is a csv file with a line for each student, got {path} ({error.strerror}). "
+            "Look at its name"
+        ) from None
+    return of_rows(rows, path.name)
+
+
+def of_rows(rows: list[dict[str, str]], where: str) -> Roster:
+    """Makes the class of the lines of a list.
+
+    Args:
+        rows: the lines, by column.
+        where: the name of the file, for messages.
+
+    Raises:
+        ValueError: there is no column of names, nobody, or somebody twice.
+    """
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    by_kind = {_bare(name): name for name in reversed(columns)}
+    full = next((by_kind[kind] for kind in FULL if kind in by_kind), None)
+    first = next((by_kind[kind] for kind in FIRST if kind in by_kind), None)
+    last = next((by_kind[kind] for kind in LAST if kind in by_kind), None)
+    if not full and not (first and last):
+        raise ValueError(
+            f"ROSTER: the first line names the columns, one of them name, got {', '.join(columns)} "
+            f"in {where}. Write name,id above the list"
+        )
+    ids = [name for kind, name in by_kind.items() if kind in IDS]
+    found = []
+    for row in rows:
+        name = row.get(full, "") if full else f"{row.get(first, '')} {row.get(last, '')}"
+        name = " ".join(name.replace("\ufeff", "").split())
+        if name and not _is_no_student(name, row):
+            own = {value.casefold() for value in (row.get(k, "").strip() for k in ids) if value}
+            own |= {value.removeprefix("participant ") for value in own}
+            own |= {value.partition("@")[0] for value in own if "@" in value}
+            found.append(Person(name, frozenset(own), row, _time(row, by_kind.get(SENT))))
+    if not found:
+        raise ValueError(f"ROSTER: it names the students, got none in {where}. Look at it")
+    twice = Counter((words(person.name), person.ids) for person in found)
+    if again := [person.name for person in found if twice[words(person.name), person.ids] > 1]:
+        raise ValueError(
+            f"ROSTER: every line is somebody else, got {again[0]} twice in {where}. Give both an id"
+        )
+    return Roster(found, _kind(columns), columns)
+
+
+def _kind(columns: tuple[str, ...]) -> str:
+    if "Identifier" in columns and "Grade" in columns:
+        return "moodle"
+    names = columns[:1] == ("Student",) or columns[:2] == ("LastName", "FirstName")
+    return "canvas" if names and "ID" in columns and "Section" in columns else "own"
+
+
+def _is_no_student(name: str, row: dict[str, str]) -> bool:
+    """Says whether a line of Canvas is about points or about its made-up student."""
+    return "Points Possible" in name or (name == "Student, Test" and "ID" in row)
+
+
+def _time(row: dict[str, str], column: str | None) -> datetime | None:
+    text = row.get(column or "", "").strip()
+    for pattern in TIMES:
+        try:
+            return datetime.strptime(text, pattern).astimezone()
+        except ValueError:
+            continue
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return None
+
+
+def read_answers(path: Path) -> dict[str, str]:
+    """Reads what was answered in who.csv: whose a submission is, by its name; {} without one."""
+    rows = read_table(path) if path.is_file() else []
+    return {
+        row["handed_in"].removeprefix("'"): row["is"].strip().removeprefix("'")
+        for row in rows
+        if row.get("handed_in") and row.get("is", "").strip()
+    }
+
+
+class Matching:
+    """Finds out whose each submission is.
+
+    Args:
+        roster: the class.
+        answers: what the instructor said, by the name of the submission.
+
+    Raises:
+        ValueError: an answer names nobody of the class, or several.
+    """
+
+    def __init__(self, roster: Roster, answers: dict[str, str] | None = None):
+        self.roster = roster
+        self._answers = {name: self._named(name, who) for name, who in (answers or {}).items()}
+        self._by_words: dict[tuple[str, ...], list[Person]] = {}
+        self._joined: dict[str, list[Person]] = {}
+        for person in roster.people:
+            own = words(person.name)
+            for key in dict.fromkeys((own, self._without_umlauts(own))):
+                self._by_words.setdefault(key, []).append(person)
+            for order in permutations(own) if len(own) <= 4 else [own]:
+                people = self._joined.setdefault("".join(order), [])
+                if person not in people:
+                    people.append(person)
+
+    @staticmethod
+    def _without_umlauts(own: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted(UMLAUT.sub("", word) for word in own))
+
+    def _named(self, submission: str, who: str) -> Person | None:
+        """Returns whom an answer means; None for nobody of the class."""
+        if who.casefold() == NOBODY:
+            return None
+        people = [
+            person
+            for person in self.roster.people
+            if who.casefold() in person.ids or words(who) == words(person.name)
+        ]
+        if len(people) != 1:
+            got = "nobody of the class" if not people else f"{len(people)} of the class"
+            raise ValueError(
+                f"who.csv: {submission} is one student of the list, got {who!r}, which is {got}. "
+                f"Write the name or the id as in the list, or {NOBODY}"
+            )
+        return people[0]
+
+    def whose(self, name: str, id: str = "") -> Person | Question | None:
+        """Returns whose a submission is, or what is unclear about it; None if of nobody.
+
+        Args:
+            name: of the folder or file.
+            id: the number that the platform gave; "" if none.
+        """
+        if name in self._answers:
+            return self._answers[name]
+        by_name, by_id = self._of_name(name), self._of_id(name, id)
+        both = [person for person in by_name if person in by_id]
+        if len(both) == 1:
+            return both[0]
+        if len(by_name) == 1 and not by_id:
+            return by_name[0]
+        if len(by_name) > 1 and not by_id:
+            return Question(name, tuple(by_name), "several of the class have this name")
+        if len(by_id) == 1 and not by_name and self._may_be(name, by_id[0]):
+            return by_id[0]
+        if by_id:
+            why = "its number and its name are of different people" if by_name else ""
+            people = dict.fromkeys([*by_id, *by_name])
+            return Question(name, tuple(people), why or "its number fits, its name does not")
+        alike = self._resembling(name)
+        why = "its name is not quite one of the list" if alike else "nobody of the list"
+        return Question(name, alike, why)
+
+    def _of_name(self, name: str) -> list[Person]:
+        own = words(name)
+        found = self._by_words.get(own) or self._by_words.get(self._without_umlauts(own), [])
+        return found or self._joined.get("".join(own), [])
+
+    def _of_id(self, name: str, id: str) -> list[Person]:
+        """Returns those whose number or login is said."""
+        said = {id.casefold()} if id else set()
+        said |= {name.casefold(), *re.findall(r"[^\s_(),]+", name.casefold())}
+        said = {word for word in said if len(word) > 2 or word == id}
+        return [person for person in self.roster.people if person.ids & said]
+
+    @staticmethod
+    def _may_be(name: str, person: Person) -> bool:
+        """Says whether a name does not speak against a person that a number names."""
+        own = [word for word in words(name) if not any(c.isdigit() for c in word)]
+        theirs = "".join(words(person.name))
+        return not own or any(word in theirs for word in own) or "".join(own) in person.ids
+
+    def _resembling(self, name: str) -> tuple[Person, ...]:
+        """Returns those whom a name may mean: by its look, by a part, by first letters."""
+        own = self._without_umlauts(words(name))
+
+        def likeness(person: Person) -> float:
+            theirs = self._without_umlauts(words(person.name))
+            whole = [word for word in own if len(word) > 2 and word in theirs]
+            short = [word for word in own if len(word) == 1]
+            letters = [word for word in short if any(t.startswith(word) for t in theirs)]
+            if len(whole) > 1 or (whole and len(whole) + len(letters) == len(own) > 1):
+                return 1.0
+            return difflib.SequenceMatcher(None, " ".join(own), " ".join(theirs)).ratio()
+
+        ranked = sorted(self.roster.people, key=likeness, reverse=True)
+        return tuple(person for person in ranked[:MOST_ASKED] if likeness(person) >= ALIKE)
+
+
+def asked(questions: Iterable[Question]) -> list[list[str]]:
+    """Returns a line for each question: the name of the submission, and whose it may be."""
+    lines = []
+    for question in questions:
+        people = [
+            f"{p.name} ({min(p.ids, key=len)})" if p.ids else p.name for p in question.candidates
+        ]
+        lines.append([question.handed_in, " or ".join(people) or NOBODY])
+    return lines
+
+
+def class_list(
+    found: list[Student], matching: Matching, *, times: bool
+) -> tuple[list[Student], list[Question]]:
+    """Puts submissions into the order of the class list, with those who handed in nothing.
+
+    Args:
+        found: what was handed in.
+        matching: of the class.
+        times: whether the list's times are those of these submissions.
+    Returns:
+        The students, behind them the submissions of nobody; and what has to be asked.
+    """
+    own: dict[Person, list[Student]] = {}
+    strangers, questions = [], []
+    for student in found:
+        whose = matching.whose(student.name, student.id)
+        if isinstance(whose, Person):
+            own.setdefault(whose, []).append(student)
+            continue
+        strangers.append(student)
+        if whose is None:
+            student.remarks.append(OF_NOBODY)
+            continue
+        questions.append(whose)
+        may_be = " or ".join(person.name for person in whose.candidates)
+        ask = f"; is it {may_be}?" if may_be else "."
+        student.remarks.append(f"not in the class list: {whose.why}{ask} Answer in who.csv")
+    again = Counter(words(person.name) for person in matching.roster.people)
+    perhaps = {p: q.handed_in for q in questions for p in q.candidates}
+    students = []
+    for person in matching.roster.people:
+        shown = person.name
+        if again[words(person.name)] > 1:
+            shown = f"{person.name} ({person.id})"
+        student = _one(shown, person, own.get(person, []), times)
+        if person in perhaps and not student.chapters:
+            student.remarks.append(f"perhaps {perhaps[person]} is theirs: see who.csv")
+        students.append(student)
+    return [*students, *strangers], questions
+
+
+def _one(shown: str, person: Person, found: list[Student], times: bool) -> Student:
+    """Makes one student of all that somebody handed in."""
+    student = Student(shown, person.id, row=person.row)
+    several: dict[str, list[Sent]] = {}
+    for each in found:
+        student.others += each.others
+        for chapter, sent in each.chapters.items():
+            several.setdefault(chapter, []).append(sent)
+    for chapter, sents in several.items():
+        sents.sort(
+            key=lambda s: (not s.reason, not s.untouched, s.when.timestamp() if s.when else 0.0)
+        )
+        *others, taken = sents
+        if others:
+            left = ", ".join(other.label for other in others)
+            taken.remarks.append(f"{len(sents)} submissions: took {taken.label}; left {left}")
+        if times and person.sent:
+            taken.when, taken.clock = person.sent, "class list"
+        student.chapters[chapter] = taken
+    return student
