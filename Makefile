@@ -12,18 +12,18 @@ RUN = @command -v $(PYTHON) >/dev/null || { echo 'make: there is no $(PYTHON). I
 	$(PYTHON) tools/setup.py
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test progress update refresh readme lint bench clinic browser weights study parts photos drawings clean
+.PHONY: help lab test progress update refresh slides colab readme lint bench clinic wild browser weights study parts photos drawings clean
 
 # lab: ARGS="--no-browser --port 8899" passes options on
-help lab test progress readme lint bench clinic browser weights study parts photos drawings clean:
+help lab test progress readme lint bench clinic wild browser weights study parts photos drawings clean:
 	$(RUN) $@ $(ARGS)
 
 # NB=03 for one chapter, NB="03 04" for some
-refresh:
+refresh slides:
 	$(RUN) $@ $(NB) $(ARGS)
 
-# FROM=new.zip
-update:
+# FROM=new.zip; for colab the address of a git repository
+update colab:
 	$(RUN) $@ $(call quoted,$(FROM)) $(ARGS)
 
 -include instructor.mk

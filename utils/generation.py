@@ -290,8 +290,12 @@ def generate(
                 places = (real.cumsum(dim=1) - 1).clamp(min=0)
                 options |= {"attn_mask": real[:, None, None, :], "positions": places[:, start:]}
             scores = model(ids[:, start:], **options)[:, -1]  # (b, vocabulary)
-            choice = next_probabilities(scores.float().cpu(), temperature, top_k, top_p)
-            drawn = torch.multinomial(choice, 1, generator=generator).to(ids)  # (b, 1)
+            scores = scores.float().cpu()
+            if temperature == 0:
+                drawn = scores.argmax(dim=-1, keepdim=True).to(ids)  # (b, 1)
+            else:
+                choice = next_probabilities(scores, temperature, top_k, top_p)
+                drawn = torch.multinomial(choice, 1, generator=generator).to(ids)  # (b, 1)
             if end_id is not None:
                 drawn = drawn.masked_fill(ended[:, None], end_id)
                 ended = ended | (drawn[:, 0] == end_id)
