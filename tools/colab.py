@@ -19,8 +19,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from course.files import name_of
-from course.notebook import Notebook, source
+from course.notebook import COURSE_KEY, Notebook, source
 from course.registry import ROOT, course
+from course.shipped import remember_beginning
 
 OUT = ROOT / "build" / "colab"
 PICTURE = re.compile(r"(!\[[^\]]*\])\((?!https?:|data:)([^)\s]+\.svg)\)")
@@ -76,6 +77,8 @@ def for_colab(notebook: Notebook, folder: Path, address: str | None) -> Notebook
             "source": first_cell(address).splitlines(keepends=True),
         },
     ]
+    if COURSE_KEY in made["metadata"]:
+        remember_beginning(made)  # so that who grades sees what was written into the copy
     return made
 
 

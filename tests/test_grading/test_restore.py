@@ -8,10 +8,14 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
+import colab
 from class_of_thirty import Chapter, chapter_of, code_cell, inserted, is_check, raw, without
+from course.cards import grade_id
 from course.making import generate
 from course.registry import course
+from course.shipped import beginning, fingerprint
 from grading import restore
+from grading.suspicion import suspicions
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +39,34 @@ def test_what_a_release_hands_out_is_nobodys_work(chapter, in_a_clone):
             for original in restore.originals_of(handed_out):
                 answers = [done.notebook["cells"][place] for place in done.own[original.id]]
                 assert [cell["source"] for cell in answers] == original.stubs
+
+
+@pytest.mark.parametrize("address", [None, "https://github.com/you/attention"])
+@pytest.mark.parametrize("is_bare", [False, True], ids=["as it is", "saved without metadata"])
+def test_of_a_copy_for_colab_only_the_students_work_counts(chapter, in_a_clone, address, is_bare):
+    folder = course()["03"].exercises.parent
+    for handed_out in (in_a_clone, chapter.blank):
+        made = colab.for_colab(handed_out, folder, address)
+        answer = next(cell for cell in made["cells"] if grade_id(cell) == "answer-03-2")
+        answer["source"] = chapter.solutions["answer-03-2"].strip()
+        for cell in made["cells"] if is_bare else []:
+            cell["metadata"] = {"id": "a1b2c3"}
+        handed_in = restore.tidy(raw(made))
+        given = {restore.source(c).strip() for c in chapter.blank["cells"]}
+        assert not suspicions(handed_in, given)
+        done = restore.restore(handed_in, chapter.blank)
+        assert not done.outside
+        lost = ["the grading metadata is gone: answers are found by the headings"]
+        assert done.remarks == (lost if is_bare else [])
+        answers = [done.notebook["cells"][place]["source"] for place in done.own["03.2"]]
+        assert answers == [chapter.solutions["answer-03-2"].strip()]
+        sources = [cell["source"] for cell in done.notebook["cells"] if cell["source"]]
+        assert sources[1] == restore.source(chapter.blank["cells"][1])
+
+
+def test_a_copy_for_colab_in_which_nothing_was_done_is_known_as_fresh(chapter):
+    made = raw(colab.for_colab(chapter.blank, course()["03"].exercises.parent, None))
+    assert fingerprint("x.ipynb", made) == beginning("x.ipynb", made)
 
 
 def test_a_hint_that_was_written_into_is_work(chapter):

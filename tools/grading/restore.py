@@ -2,7 +2,8 @@
 
 Only the students' own sources are taken from it. Checks come from the master, one after the answers
 of each exercise, whatever was deleted, doubled, moved or rewritten; so does the metadata that says
-which cell is what. A notebook that lost all metadata is put together by its headings.
+which cell is what. A notebook that lost all metadata is put together by its headings. What a copy
+for Colab begins with (tools/colab.py) is left out: here everything is there.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ from course.notebook import Cell, Notebook, source
 
 GRADE_ID = re.compile(r"(answer|check)-(\d\d)-(\d+)([b-z]?)")
 CALL = re.compile(r"""^[ \t]*check\(\s*["'](\d\d)\.(\d+)["']""", re.MULTILINE)
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\([^)\s]+\)")
-# The last line under the hints: a link, or in its place what a release says.
-SOLUTION = re.compile(rf"(?:\[Solution\]\(.*\)|{re.escape(SOLUTION_LINE)})\s*$")
+LINK = re.compile(r"\[([^\]]*)\]\([^)\s]+\)")
+# The last line under the hints: a link, in its place what a release says, or what Colab shows.
+SOLUTION = re.compile(rf"(?:\[Solution\]\(.*\)|\*Solution\*|{re.escape(SOLUTION_LINE)})\s*$")
+COLAB_WORDS = "**In Colab, run this cell first**"
+COLAB_CODE = re.compile(
+    r"^(?:%cd -q /content|!\[ -d attention \] \|\| .*|%run attention/tools/in_colab\.py)[ \t]*\n?",
+    re.MULTILINE,
+)
 MOST_CELLS = 2000
 
 
@@ -69,11 +75,16 @@ def _cell(raw: dict[str, Any], place: int) -> Cell:
     kind = raw.get("cell_type")
     # A lone half of a surrogate pair is JSON, but no text that can be written to a file.
     text = text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
+    text = text.replace("\r\n", "\n")
+    if kind == "code":
+        text = COLAB_CODE.sub("", text)
+    elif text.startswith(COLAB_WORDS):
+        text = ""
     return {
         "cell_type": kind if kind in ("code", "markdown", "raw") else "markdown",
         "id": f"cell-{place}",
         "metadata": {"nbgrader": {"grade_id": name}} if isinstance(name, str) else {},
-        "source": text.replace("\r\n", "\n"),
+        "source": text,
     }
 
 
@@ -303,11 +314,12 @@ class _Graded:
 def _bare(cell: Cell) -> tuple[str, str]:
     """Returns the kind of a cell, and its text as it is in every form that is handed out.
 
-    What `make release` hands out lacks the links to what stays at home, the solutions among them.
+    What `make release` hands out lacks the links to what stays at home, the solutions among them;
+    in a copy for Colab stars stand around the words of all links that lead into the course.
     """
     text = source(cell)
     if cell["cell_type"] == "markdown":
-        text = LINK.sub(r"\1", SOLUTION.sub("", text))
+        text = LINK.sub(r"\1", SOLUTION.sub("", text)).replace("*", "")
     return cell["cell_type"], " ".join(text.split())
 
 
