@@ -208,6 +208,7 @@ def try_control(root: Locator, explorer: Explorer, place: int, control: dict[str
             expect(handle.locator("xpath=following-sibling::output")).to_have_text(options[at])
         else:
             handle.select_option(str(at), timeout=LONG)
+            expect(handle).not_to_have_attribute("aria-valuetext", re.compile(""))
         chosen = [*explorer.start[:place], at, *explorer.start[place + 1 :]]
         query = shown_query(root, explorer, chosen)
         expect_shown(root, explorer, chosen, query)

@@ -112,10 +112,10 @@ function addControl(view, bar, control, i) {
   input.value = control.start;
   input.setAttribute("aria-label", control.label);
   const output = control.slider && make(label, "output");
-  const say = () => {
-    const text = control.options[view.chosen[i]];
-    input.setAttribute("aria-valuetext", text);
-    if (output) output.textContent = text;
+  const say = () => { // a list says its option by itself
+    if (!output) return;
+    output.textContent = control.options[view.chosen[i]];
+    input.setAttribute("aria-valuetext", output.textContent);
   };
   input.addEventListener("input", () => { change(view, i, Number(input.value)); say(); });
   say();
