@@ -273,6 +273,8 @@ def tell(student: Student, marks: list[Any], number: int, count: int, again: str
     """Prints one line about a student."""
     got, possible = sum(m.points for m in marks), sum(m.possible for m in marks)
     reasons = [f"{m.chapter} {m.reason}" for m in marks if m.reason and m.file]
+    if not student.chapters:
+        reasons = [*map(str, student.others)] or ["nothing handed in"]
     words = "; ".join(reasons)
     words = words if len(words) <= 100 else words[:97] + "..."
     line = f"{number:3}/{count}  {got:4g} of {possible:g}  {student.name}{again}"

@@ -19,6 +19,8 @@ from grading.gradebook import Entry, Week
 from grading.handed_in import Sent, Student
 from grading.marks import Mark
 
+NAMED = (("ada", "101"), ("bo", "102"), ("cy", "103"))
+
 
 def entry(name: str, folder: str, mark: Mark, id: str = "", row: dict | None = None) -> Entry:
     sent = {mark.chapter: Sent(Path(), f"{folder}", when=NOON)} if mark.file else {}
@@ -94,6 +96,19 @@ def canvas_finds(path: Path) -> dict[tuple[str, str], str]:
             user, attachment = [part for part in parts if re.fullmatch(r"\d+", part)][:2]
             found[user, attachment] = archive.read(name).decode()
     return found
+
+
+def test_the_points_possible_of_canvas_are_those_of_most(tmp_path):
+    """The first of the list hands in an earlier chapter again, and has other sums than the rest."""
+    first = (entry(name, f"{name}_{id}_{id}9_03.ipynb", chapter("03", 1.0)) for name, id in NAMED)
+    graded(tmp_path, week("week 1", *first))
+    ada, *rest = NAMED
+    again = entry(ada[0], f"{ada[0]}_{ada[1]}_8_03.ipynb", chapter("03", 2.0))
+    others = (entry(name, f"{name}_{id}_{id}7_04.ipynb", chapter("04", 1.0)) for name, id in rest)
+    graded(tmp_path, week("week 2", again, *others))
+    _, students, possible = canvas_takes(tmp_path / "exports" / "canvas.csv")
+    assert possible == ["2", "2"]
+    assert (students["101"], students["102"]) == (["0", "2"], ["1", "1"])
 
 
 def test_moodles_worksheet_comes_back_filled_in(tmp_path):

@@ -189,6 +189,21 @@ def test_a_chapter_that_comes_in_two_weeks_counts_once(tmp_path):
     assert bo["points"] == "1" and "also handed in in week 2: 2 of 2" in bo["reason"]
 
 
+def test_who_hands_in_again_moves_nobody_else(tmp_path):
+    """A chapter stays in its week for all others, who handed it in or not; so does its date."""
+    both = entry("Ada", chapter("03", 1.0)), entry("Bo", chapter("03", 2.0)), entry("Cy")
+    graded(tmp_path, week("week 1", *both, due="2026-11-20 12:00", percent=25.0))
+    late = entry("Ada", chapter("03", 2.0), chapter("04", 2.0), when=NOON + timedelta(hours=25))
+    graded(tmp_path, week("week 2", late, entry("Cy"), due="04=2026-11-27", percent=25.0))
+    totals = {row["student"]: row for row in table(tmp_path, "totals.csv")}
+    of_weeks = {n: (row["week 1: of"], row["week 2: of"]) for n, row in totals.items()}
+    assert of_weeks == {"Ada": ("0", "4"), "Bo": ("2", "2"), "Cy": ("2", "2")}
+    days = {
+        (row["student"], row["chapter"]): row["days_late"] for row in table(tmp_path, "grades.csv")
+    }
+    assert (days["Ada", "03"], days["Ada", "04"]) == ("2", "")
+
+
 def test_a_chosen_chapter_leaves_the_others_of_its_week(tmp_path):
     both = week("week 1", entry("Ada", chapter("03", 2.0), chapter("04", 2.0)))
     graded(tmp_path, both)

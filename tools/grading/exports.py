@@ -22,6 +22,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
 from grading import report
@@ -153,7 +154,8 @@ def _canvas(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
     if not students:
         return
     yield [*leading, *(titles.get(w.name.casefold(), w.name) for w in book.weeks)]
-    most = [points(students[0][0].of_week(w.name).possible) for w in book.weeks]
+    # Who handed in a chapter again in another week has other sums: see `Gradebook.home`.
+    most = [points(mode(r.of_week(w.name).possible for r, _ in students)) for w in book.weeks]
     yield ["    Points Possible", *[""] * (len(leading) - 1), *most]
     for result, row in students:
         got = [points(result.of_week(w.name).points) for w in book.weeks]

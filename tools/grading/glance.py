@@ -70,6 +70,7 @@ PAGE = """{% macro share(count, of) -%}
     tr { border-bottom: 1px solid #999; padding: .3rem 0; }
     tbody td, tbody th { border: 0; padding: .1rem 0; }
     details ul { columns: auto; }
+    .solved::before { content: "solved by "; }
     .tried::before { content: "tried by "; }
     .waits:not(:empty)::before { content: "open exercises to read: "; }
   }
@@ -125,7 +126,7 @@ to be read by you.{% endif %}</p>
 <td class="muted" colspan="3">open: {{ exercise.tried|length }} of {{ students }} wrote something
 {%- if exercise.tried %}{{ names(exercise.tried) }}{% endif %}</td>
 {% else -%}
-<td class="number">{{ share(exercise.solved|length, students) }}
+<td class="number solved">{{ share(exercise.solved|length, students) }}
 {{ exercise.solved|length }} of {{ students }}</td>
 <td class="number tried">{{ exercise.tried|length }} of {{ students }}</td>
 <td>{% if exercise.causes %}<ul class="causes">

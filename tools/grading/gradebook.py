@@ -231,6 +231,14 @@ class Gradebook:
     def chapters(self) -> list[str]:
         return sorted({chapter for week in self.weeks for chapter in week.chapters})
 
+    def home(self, chapter: str) -> Week:
+        """Returns the week to which a chapter belongs: most handed it in then; the first of these.
+
+        Somebody may hand it in again later, and what counts for that student counts then.
+        """
+        weeks = [week for week in self.weeks if chapter in week.chapters]
+        return max(weeks, key=lambda week: sum(chapter in entry.sent for entry in week.entries))
+
     def _students(self) -> dict[tuple[Any, ...], dict[int, Entry]]:
         """Returns the entries of each student by week: in the order of the newest week."""
         found: dict[tuple[Any, ...], dict[int, Entry]] = {}
@@ -256,7 +264,7 @@ class Gradebook:
         if not sent:
             place = next((n for n in reversed(graded) if marks.get(n)), graded[-1])
             mark = marks.get(place) or self._nothing(place, chapter)
-            return mark, self.weeks[place], None
+            return mark, self.home(chapter), None
         mark = copy.copy(marks[sent[-1]])
         for place in sent[:-1]:
             was = marks[place]
@@ -288,6 +296,8 @@ class Gradebook:
             if sent is None:
                 continue
             dates = self.week(weeks[mark.chapter]).dates()
+            if dates.of(mark.chapter) is None:  # handed in later, when only others had a date
+                dates = self.home(mark.chapter).dates()
             mark.days_late = dates.days_late(mark.chapter, sent.when)
             mark.minus = dates.costs(mark.earned, mark.days_late)
             if mark.minus:

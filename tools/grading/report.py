@@ -72,11 +72,13 @@ PAGE = """{% macro listed(cells) -%}
   h1, h2, h3 { line-height: 1.2; overflow-wrap: anywhere; }
   h2 { margin-top: 3rem; border-bottom: 2px solid #555; padding-bottom: .3rem; }
   h3 { margin: 2rem 0 .3rem; }
-  .points { float: right; font-weight: normal; white-space: nowrap; padding-left: 1rem; }
+  h2, h3 { display: flex; justify-content: space-between; gap: 1rem; }
+  .points { font-weight: normal; white-space: nowrap; }
   table { border-collapse: collapse; width: 100%; }
   th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #bbb;
            vertical-align: top; overflow-wrap: anywhere; }
-  td.number, th.number { text-align: right; white-space: nowrap; }
+  th, td.number { overflow-wrap: normal; }
+  td.number, th.number { text-align: right; white-space: nowrap; padding-right: 0; }
   pre { background: #f3f3f3; border-left: 4px solid #999; padding: .7rem; overflow-x: auto;
         font: 14px/1.4 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
   pre.shown { background: #fff; border-left-style: dotted; }
