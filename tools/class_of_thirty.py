@@ -291,7 +291,8 @@ def a_class(chapters: list[Chapter], seed: int = 0) -> list[Made]:
             notebook = with_slip(chapter.solved(done), chapter, done)
             worth = chapter.worth(done)
             if place in ODDS:
-                inserted(notebook, f"import torch\n{ODD[place - ODDS[0]]}")
+                # Before the imports: behind them it breaks the notebook in Jupyter, too.
+                inserted(notebook, f"import torch\n{ODD[place - ODDS[0]]}", 1)
             # Each cheat and each accident falls upon one chapter of one student.
             event = place - ODDS[-1] - 1 if number == place % len(chapters) else -1
             accident = event - len(CHEATS)

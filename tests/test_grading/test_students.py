@@ -472,3 +472,15 @@ def test_a_flood_does_not_reach_the_pages(graded):
 def test_the_class_of_thirty_has_thirty_students(chapter):
     assert len(making.a_class([chapter])) == 30
     assert json.loads(raw(chapter.blank))["cells"]
+
+
+def test_what_the_odd_of_thirty_bind_is_bound_anew_by_the_imports():
+    """Behind them it would break a course's own cell: chapter 06 calls encoder.FeedForward."""
+    chapter = chapter_of("06")
+    imports = next(c["source"] for c in chapter.blank["cells"] if c["cell_type"] == "code")
+    odd = [s for place, s in enumerate(making.a_class([chapter])) if place in making.ODDS]
+    for student, text in zip(odd, making.ODD, strict=True):
+        (content,) = student.files.values()
+        code = [c for c in json.loads(content)["cells"] if c["cell_type"] == "code"]
+        first, second = ("".join(cell["source"]) for cell in code[:2])
+        assert text in first and second == "".join(imports)
