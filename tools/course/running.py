@@ -28,9 +28,13 @@ def settle_environment() -> None:
     os.environ.pop("MPLBACKEND", None)
 
 
-async def execute(path: Path, timeout: float) -> str:
+async def execute(path: Path, timeout: float, first: str = "") -> str:
     """Runs one notebook in a kernel of its own, in the folder of the notebook.
 
+    Args:
+        path: of the notebook.
+        timeout: seconds for one cell.
+        first: a line of code that the kernel runs before the notebook.
     Returns:
         The canonical text of the notebook with its fresh outputs. The file is not touched.
     Raises:
@@ -66,7 +70,11 @@ async def execute(path: Path, timeout: float) -> str:
         timeout=timeout,
         resources={"metadata": {"path": str(path.parent)}},
         record_timing=False,
-        extra_arguments=["--HistoryManager.enabled=False", "--IPKernelApp.log_level=40"],
+        extra_arguments=[
+            "--HistoryManager.enabled=False",
+            "--IPKernelApp.log_level=40",
+            *([f"--IPKernelApp.exec_lines={first}"] if first else []),
+        ],
     )
     try:
         with tempfile.TemporaryDirectory(prefix="ipython-") as profile:

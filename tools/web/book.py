@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,15 @@ PREPARE = """([more, places]) => {
     links.append(link);
   }
   article.append(links);
+}"""
+# Puts drawings in the place of pixels, at the same width.
+SHARPEN = """async (sharp) => {
+  for (const image of document.querySelectorAll("img.sbs-figure")) {
+    const drawing = sharp[image.src.split("/").pop()];
+    if (!drawing) continue;
+    image.src = drawing;
+    await image.decode();
+  }
 }"""
 
 
@@ -90,7 +99,13 @@ def parts(here: Course) -> list[Part]:
     return found
 
 
-def write(browser: Browser, site: Path, listed: Sequence[Part], out: Path) -> int:
+def write(
+    browser: Browser,
+    site: Path,
+    listed: Sequence[Part],
+    out: Path,
+    drawn: Mapping[str, Path] | None = None,
+) -> int:
     """Writes the book and returns how many pages it has.
 
     Args:
@@ -98,6 +113,7 @@ def write(browser: Browser, site: Path, listed: Sequence[Part], out: Path) -> in
         site: the finished pages.
         listed: what goes into the book, in order.
         out: the file.
+        drawn: what stands in place of a figure, by the name of its file.
     """
     from pypdf import PdfReader, PdfWriter
 
@@ -105,10 +121,12 @@ def write(browser: Browser, site: Path, listed: Sequence[Part], out: Path) -> in
     tab.set_default_timeout(LONG)
     tab.emulate_media(media="print", color_scheme="light")
     wanted, book = _wanted(site, listed), PdfWriter()
+    sharp = {name: path.resolve().as_uri() for name, path in (drawn or {}).items()}
     printed: dict[str, Printed] = {}
     for part in listed:
         first = len(book.pages)
-        reader = PdfReader(io.BytesIO(_print(tab, site, part, first, wanted[part.name])))
+        printout = _print(tab, site, part, first, wanted[part.name], sharp)
+        reader = PdfReader(io.BytesIO(printout))
         places = {
             str(name).removeprefix("/"): (first + (page or 0), float(place.top or 0))
             for name, place in reader.named_destinations.items()
@@ -175,11 +193,14 @@ def _article(page: Path) -> str:
     return re.sub(r"<(/?)h([1-5])\b", lambda h: f"<{h[1]}h{int(h[2]) + 1}", found[1])
 
 
-def _print(tab: Tab, site: Path, part: Part, first: int, places: set[str]) -> bytes:
+def _print(
+    tab: Tab, site: Path, part: Part, first: int, places: set[str], sharp: dict[str, str]
+) -> bytes:
     """Prints a part, with numbers that begin behind those of the pages before it."""
     tab.goto((site / part.name).as_uri(), wait_until="load", timeout=LONG)
     more = [_article(site / name) for name in part.more]
     tab.evaluate(PREPARE, [more, sorted(places)])
+    tab.evaluate(SHARPEN, sharp)
     tab.add_style_tag(content=PAPER % first)
     tab.evaluate("() => window.MathJax && MathJax.startup && MathJax.startup.promise")
     return tab.pdf(print_background=True, prefer_css_page_size=True)
