@@ -225,7 +225,15 @@ def test_late_days_are_a_column_and_cost_nothing_unless_it_was_said(tmp_path):
     (ada,) = table(tmp_path, "grades.csv")
     assert ada["points"] == "1" and "2 days late: 1 of 2 points taken" in ada["reason"]
     assert "2 days late" in (tmp_path / "feedback" / "Ada.html").read_text(encoding="utf-8")
-    assert table(tmp_path, "moved.csv")[0]["why"] == "late by the date that is set now"
+    moved_now = table(tmp_path, "moved.csv")[0]
+    assert moved_now["why"] == "late by the date that is set now"
+    assert (moved_now["before"], moved_now["now"]) == ("0", "-1")
+    graded(tmp_path, week("week 1", late))  # graded again, as after a corrected check
+    (ada,) = table(tmp_path, "grades.csv")
+    assert (ada["points"], ada["days_late"]) == ("1", "2")
+    graded(tmp_path, week("week 1", late, due="none"))
+    (ada,) = table(tmp_path, "grades.csv")
+    assert (ada["points"], ada["days_late"]) == ("2", "")
 
 
 CHECKS = {"03.1": ["own", "chapter", "all"]}
@@ -260,6 +268,17 @@ def test_who_moved_and_why(checks, points, file, source, why, tmp_path):
     assert (row["student"], row["before"], row["now"]) == ("Ada", "2", "0")
     assert row["why"].startswith(why) and said[0].startswith("1 moved")
     assert (row["said_before"], row["says_now"]) == ("right: so", "not right: so")
+
+
+def test_a_check_that_was_changed_is_told_for_the_week_that_was_graded_again(tmp_path):
+    """Another week, in which somebody handed the chapter in again, still has the old check."""
+    bo = entry("Bo", chapter("03", 1.0))
+    graded(tmp_path, week("week 1", entry("Ada", chapter("03", 2.0)), bo, checks=CHECKS))
+    graded(tmp_path, week("week 2", entry("Bo", chapter("03", 2.0)), checks=CHECKS))
+    new = {"03.1": ["new", "chapter", "all"]}
+    graded(tmp_path, week("week 1", entry("Ada", chapter("03", 0.0)), bo, checks=new))
+    (row,) = table(tmp_path, "moved.csv")
+    assert (row["student"], row["why"]) == ("Ada", "the check of 03.1 was changed")
 
 
 def test_what_a_verdict_depends_on_is_told_apart(tmp_path):

@@ -3,6 +3,7 @@
     DUE=2026-11-20                               the end of that day
     DUE="2026-11-20 18:00"
     DUE="03=2026-11-20 18:00, 04=2026-11-27"     for each chapter
+    DUE=none                                     no date any more
 
 Times are those of this computer's clock, or say otherwise: 2026-11-20 18:00+01:00.
 """
@@ -14,6 +15,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 
+NONE = "none"
 ALL = ""  # stands for every chapter that has no date of its own
 DAY = timedelta(days=1)
 PART = re.compile(r"(?:(?P<chapter>\d\d)\s*=\s*)?(?P<when>\d{4}-.+)")
@@ -62,6 +64,8 @@ def parse(text: str | None, percent: float = 0.0) -> Due:
     if percent and not (text or "").strip():
         raise ValueError(f"LATE takes points by the day, got {percent:g} and no date. Add DUE=")
     dates: dict[str, datetime] = {}
+    if (text or "").strip().casefold() == NONE:
+        return Due()
     for part in filter(None, (part.strip() for part in (text or "").split(","))):
         match = PART.fullmatch(part)
         when = _moment(match["when"].strip()) if match else None

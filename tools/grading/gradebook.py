@@ -153,7 +153,7 @@ class Gradebook:
         return next((week for week in self.weeks if week.name == name), None)
 
     def put(self, new: Week, *, chosen: bool) -> None:
-        """Takes in a week; one of the same name gives way.
+        """Takes in a week; one of the same name gives way, and leaves its date if there is none.
 
         Args:
             new: the week.
@@ -163,6 +163,8 @@ class Gradebook:
         if old is None:
             self.weeks.append(new)
             return
+        if not new.due:
+            new.due, new.percent = old.due, old.percent
         if chosen:
             _keep_chapters(old, new)
         self.weeks[self.weeks.index(old)] = new
@@ -306,8 +308,9 @@ class Gradebook:
                 mark.reason = "; ".join(filter(None, [told, mark.reason]))
         return marks
 
-    def checks(self) -> dict[str, tuple[str, ...]]:
-        return {id: tuple(prints) for week in self.weeks for id, prints in week.checks.items()}
+    def checks(self) -> dict[str, dict[str, list[str]]]:
+        """Returns, by week, what the verdicts of the exercises depend on."""
+        return {week.name: week.checks for week in self.weeks}
 
     def save(self) -> None:
         """Writes what the next run needs."""

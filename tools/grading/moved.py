@@ -98,20 +98,23 @@ class Counted:
         return cls(**{**plain, "checks": tuple(plain["checks"])})
 
 
-def counted(results: Iterable[Any], checks: dict[str, tuple[str, ...]]) -> Iterator[Counted]:
+def counted(
+    results: Iterable[Any], checks: dict[str, dict[str, Iterable[str]]]
+) -> Iterator[Counted]:
     """Gives what counts, for all students.
 
     Args:
         results: of each student; see `report.Result`.
-        checks: by exercise, with which the answers were judged; see `checks_of`.
+        checks: by week and exercise, with which the answers were judged; see `checks_of`.
     """
     for result in results:
         who = result.student.name, result.student.id
         for mark in result.marks:
+            of_week = checks.get(result.weeks.get(mark.chapter, ""), {})
             for e in mark.exercises:
                 said = f"{e.state}: {e.reason}" if e.reason else e.state
                 kind = e.by_hand, mark.file, fingerprint(e) if e.cells else ""
-                depends = tuple(checks.get(e.id, ()))
+                depends = tuple(of_week.get(e.id, ()))
                 yield Counted(*who, e.id, e.points, e.possible, *kind, depends, said[:300])
             if mark.minus:
                 name = f"{mark.chapter} late"

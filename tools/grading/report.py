@@ -15,6 +15,7 @@ from grading.marks import Mark
 from grading.results import WEEKLY, Typed
 
 FORMULA = ("=", "+", "-", "@")  # what begins with these, a spreadsheet computes
+NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
 # The same behind what another language's spreadsheet takes for the end of a cell.
 CELL_AND_FORMULA = re.compile(r"(;\s*)(?=[=+@-])")
 COLUMNS = (
@@ -196,6 +197,8 @@ def safe(text: Any) -> str:
     """Makes one line that a spreadsheet shows and does not compute."""
     line = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in str(text))
     line = " ".join(line.split())
+    if NUMBER.fullmatch(line):
+        return line
     return f"'{line}" if line.startswith(FORMULA) else line
 
 
