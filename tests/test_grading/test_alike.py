@@ -134,7 +134,7 @@ def test_prose_that_is_the_same_is_seen():
 
 def spoken(results: list[Result]) -> list[str]:
     exercises = glance.exercises_of(results)
-    return lecture.sentences(exercises, glance.to_repeat(exercises), len(results))
+    return lecture.sentences(exercises, glance.to_repeat(exercises), {"03": len(results)})
 
 
 def test_the_lecture_begins_with_three_sentences_from_the_reasons():
@@ -143,7 +143,8 @@ def test_the_lecture_begins_with_three_sentences_from_the_reasons():
         "In 03.2 (A <b>title</b>), 2 of 5 who tried it had the same mistake: "
         "the softmax runs over i."
     )
-    assert second == "2 of 7 left out 03.2 (A <b>title</b>): say how one begins it."
+    left_out = "2 of 7 who handed in chapter 03 left out 03.2 (A <b>title</b>)"
+    assert second == f"{left_out}: say how one begins it."
     assert third == "2 of 7 wrote an answer to the open 03.7 (Open): read two of them aloud."
     different = [
         student(f"S{n}", mark("not right", "values-differ", "so", named=False)) for n in range(3)
@@ -153,13 +154,23 @@ def test_the_lecture_begins_with_three_sentences_from_the_reasons():
 
 def test_what_most_left_out_is_said_and_what_all_solved():
     blank = [student(f"S{n}", mark("not yet")) for n in range(5)]
-    assert spoken(blank)[0].startswith("All 5 left out 03.2")
+    assert spoken(blank)[0].startswith("All 5 who handed in chapter 03 left out 03.2")
     solved = [student(f"S{n}", mark("right")) for n in range(3)]
     assert spoken(solved)[0] == "Everybody solved 03.2: there is nothing to repeat in them."
     wrote = [student("A", mark("right"), OPEN), student("B", mark("right"))]
     read = "1 of 2 wrote an answer to the open 03.7 (Open): read two of them aloud."
     assert spoken(wrote)[1] == read
     assert 1 <= len(spoken(solved)) <= 3
+
+
+def test_who_did_not_hand_in_a_chapter_left_nothing_of_it_out(tmp_path):
+    """Two did this chapter, three another one: nobody left out an exercise."""
+    absent = [student(f"S{n}", mark("not handed in")) for n in range(3)]
+    for result in absent:
+        result.student.chapters["04"] = result.student.chapters.pop("03")
+    glance.write(tmp_path, [student("A", mark("right")), student("B", mark("right")), *absent])
+    page = (tmp_path / "class.html").read_text(encoding="utf-8")
+    assert "left out" not in page and "Everybody solved 03.2" in page
 
 
 def test_the_sentences_stand_on_the_page(tmp_path):

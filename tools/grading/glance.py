@@ -265,17 +265,17 @@ def page(results: list[Result], exercises: list[ExerciseOfAll], week: str = "") 
     """Returns class.html: it loads nothing and runs nothing."""
     from jinja2 import Environment
 
-    active = sum(bool(result.student.chapters) for result in results)
     chapters = list(dict.fromkeys(exercise.id[:2] for exercise in exercises))
+    handed_in = {c: sum(c in result.student.chapters for result in results) for c in chapters}
     environment = Environment(autoescape=True, trim_blocks=True)
     return environment.from_string(PAGE).render(
         results=results,
         students=len(results),
         to_read=sum(result.to_read for result in results),
-        sentences=sentences(exercises, to_repeat(exercises), active),
+        sentences=sentences(exercises, to_repeat(exercises), handed_in),
         week=week,
         repeat=to_repeat(exercises)[:MOST_TO_REPEAT],
         chapters=[(c, [e for e in exercises if e.id[:2] == c]) for c in chapters],
-        handed_in={c: sum(c in result.student.chapters for result in results) for c in chapters},
+        handed_in=handed_in,
         points=points,
     )
