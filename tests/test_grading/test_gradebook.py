@@ -202,6 +202,18 @@ def test_who_hands_in_again_moves_nobody_else(tmp_path):
         (row["student"], row["chapter"]): row["days_late"] for row in table(tmp_path, "grades.csv")
     }
     assert (days["Ada", "03"], days["Ada", "04"]) == ("2", "")
+    assert {row["exercise"][:2] for row in table(tmp_path, "class.csv")} == {"04"}
+    graded(tmp_path, week("week 3", entry("Ada", chapter("03", 2.0)), entry("Bo", missing("03"))))
+    (row,) = [row for row in table(tmp_path, "class.csv") if row["exercise"] == "03.1"]
+    assert (row["students"], row["solved"]) == ("2", "2")
+
+
+def test_what_came_in_place_of_a_notebook_is_told_in_later_weeks_too(tmp_path):
+    broken = missing("03")
+    broken.reason = "not handed in; ada.rar: an archive"
+    graded(tmp_path, week("week 1", entry("Ada", broken), entry("Bo", chapter("03", 2.0))))
+    graded(tmp_path, week("week 2", entry("Ada", missing("03")), entry("Bo", chapter("03", 1.0))))
+    assert table(tmp_path, "grades.csv")[0]["reason"] == broken.reason
 
 
 def test_a_chosen_chapter_leaves_the_others_of_its_week(tmp_path):

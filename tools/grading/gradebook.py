@@ -24,6 +24,7 @@ from grading.marks import Mark
 from grading.report import Result, page_name
 from grading.results import BOOK
 
+NOTHING = "not handed in"
 STATE = "counted.json.gz"
 # Columns of Moodle's worksheets that belong to one assignment.
 OF_ASSIGNMENT = {"Identifier", "Status", "Grade", "Maximum Grade", "Feedback comments"}
@@ -241,6 +242,11 @@ class Gradebook:
         weeks = [week for week in self.weeks if chapter in week.chapters]
         return max(weeks, key=lambda week: sum(chapter in entry.sent for entry in week.entries))
 
+    def about(self, week: Week) -> list[str]:
+        """Returns the chapters that belong to a week; where none does, those handed in again."""
+        own = [chapter for chapter in week.chapters if self.home(chapter).name == week.name]
+        return own or week.chapters
+
     def _students(self) -> dict[tuple[Any, ...], dict[int, Entry]]:
         """Returns the entries of each student by week: in the order of the newest week."""
         found: dict[tuple[Any, ...], dict[int, Entry]] = {}
@@ -264,8 +270,9 @@ class Gradebook:
         }
         sent = [n for n, mark in marks.items() if mark and mark.file]
         if not sent:
-            place = next((n for n in reversed(graded) if marks.get(n)), graded[-1])
-            mark = marks.get(place) or self._nothing(place, chapter)
+            found = [mark for n in reversed(graded) if (mark := marks.get(n))]
+            mark = next((m for m in found if m.reason != NOTHING), None)  # says what came instead
+            mark = mark or next(iter(found), None) or self._nothing(graded[-1], chapter)
             return mark, self.home(chapter), None
         mark = copy.copy(marks[sent[-1]])
         for place in sent[:-1]:
@@ -289,7 +296,7 @@ class Gradebook:
             )
             for e in other.exercises
         ]
-        return Mark(chapter, "", zeros, "not handed in")
+        return Mark(chapter, "", zeros, NOTHING)
 
     def _with_dates(self, student: Student, marks: list[Mark], weeks: dict[str, str]) -> list[Mark]:
         """Notes how many days late each notebook came, and takes what was said to take."""

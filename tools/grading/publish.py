@@ -25,7 +25,8 @@ def write(folder: Path, book: Gradebook, week: Week) -> list[str]:
     report.write(folder, results, typed)
     # Of this week: who handed something in, or stands in its list.
     names = {roster.words(entry.name) for entry in week.entries}
-    mine = [r.of_week(week.name) for r in results if roster.words(r.student.name) in names]
+    chapters = book.about(week)
+    mine = [r.of_chapters(chapters) for r in results if roster.words(r.student.name) in names]
     glance.write(folder, mine, week.name if len(book.weeks) > 1 else "")
     alike.write(folder, mine, week.stubs)
     by_hand.write(folder, results, book.given)

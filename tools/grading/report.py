@@ -175,8 +175,12 @@ class Result:
 
     def of_week(self, week: str) -> Result:
         """Returns the part of it that belongs to one week."""
-        marks = [mark for mark in self.marks if self.weeks.get(mark.chapter) == week]
-        return replace(self, marks=marks)
+        return self.of_chapters([c for c, name in self.weeks.items() if name == week])
+
+    def of_chapters(self, chapters: Iterable[str]) -> Result:
+        """Returns the part of it that belongs to some chapters."""
+        wanted = set(chapters)
+        return replace(self, marks=[mark for mark in self.marks if mark.chapter in wanted])
 
 
 def to_read(marks: Iterable[Mark]) -> int:
