@@ -428,8 +428,9 @@ def grade(
         print(f"what an earlier run wrote is in {earlier}", flush=True)
     minutes, rest = divmod(int(time.monotonic() - began), 60)
     count = sum(len(student.chapters) for student in students)
+    notebooks = "1 notebook" if count == 1 else f"{count} notebooks"
     print(
-        f"{len(students)} students, {count} notebooks in {minutes} min {rest} s: "
+        f"{len(students)} students, {notebooks} in {minutes} min {rest} s: "
         f"{out / 'grades.csv'}, {out / 'class.html'}"
     )
 
