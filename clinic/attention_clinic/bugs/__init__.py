@@ -13,6 +13,7 @@ know which weight is which: queries are (r, b, n, h * d) before and (r, b, h, n,
 # ruff: noqa: I001, the order of the catalogue is that of the stages
 from attention_clinic.bugs.projections import SPLIT, TOKENS, Setting
 from attention_clinic.bugs.crossing import SIDES
+from attention_clinic.bugs.asking import ASK, BEND
 from attention_clinic.bugs.query_norms import QUERY_NORM, QueryNorms, Scale
 from attention_clinic.bugs.rotary import EARLY, TURN, Turning
 from attention_clinic.bugs.groups import SHARE
@@ -36,7 +37,7 @@ from attention_clinic.bugs.loading import LOADING
 from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (
-    *(SIDES, TOKENS, EARLY, SPLIT, QUERY_NORM, TURN, SHARE, LINEAR, SCORES, SCALE),
+    *(SIDES, BEND, TOKENS, ASK, EARLY, SPLIT, QUERY_NORM, TURN, SHARE, LINEAR, SCORES, SCALE),
     *(CAP, TALK_BEFORE, BIAS, RULE, USE, SOFTMAX, TALK_AFTER, MIX, MERGE, GATE),
 )
 

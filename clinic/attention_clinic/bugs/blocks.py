@@ -22,7 +22,8 @@ from attention_clinic.engine.readings import Reader
 
 EPS = (1e-5, 1e-6, 1e-12, 1e-8, 1e-3)
 READINGS_WHEN_RIGHT = 24
-READINGS_WHEN_WRONG = 2
+READINGS_WHEN_WRONG = 8
+RANKS_WHEN_WRONG = 2  # other orders of the same layer, such as (h d k) for (k h d)
 
 
 @dataclass(frozen=True)
@@ -230,14 +231,26 @@ def _projected(form: Form, state: State) -> State:
 
 def _readings(state: State) -> Iterator[Form]:
     """Find which weights are which: the likeliest, and the likeliest with each mistake."""
-    readings = state["parts"].readings
+    for reading in likeliest(state["parts"].readings, state["total"]):
+        yield Form(reading, reading.ids)
+
+
+def likeliest(readings: list[Reading], mistakes: int) -> Iterator[Reading]:
+    """Yield the readings to try: right ones, and the likeliest with each mistake.
+
+    Args:
+        readings: the likeliest first.
+        mistakes: how many are looked for.
+    """
     sound = [reading for reading in readings if not reading.ids]
-    count = READINGS_WHEN_WRONG if state["total"] else READINGS_WHEN_RIGHT
+    count = READINGS_WHEN_WRONG if mistakes else READINGS_WHEN_RIGHT
+    for reading in sound[:count]:
+        if not mistakes or reading.rank <= sound[0].rank + RANKS_WHEN_WRONG:
+            yield reading
     first: dict[tuple[str, ...], Reading] = {}
     for reading in readings:
         first.setdefault(reading.ids, reading)
-    for reading in (*sound[:count], *(r for ids, r in first.items() if ids)):
-        yield Form(reading, reading.ids)
+    yield from (reading for ids, reading in first.items() if ids)
 
 
 READING = Stage("reading", _projected, found=_readings)
@@ -255,7 +268,8 @@ def _attended(form: Form, state: State) -> State | None:
 def _attentions(state: State) -> Iterator[Form]:
     """Find the right attention, with all its variants, and the mistakes of it that are left."""
     begin, chosen = {**state, "mask": None, "inside": state["read"]}, {}
-    most = state["left"] if state["reading"] is state["parts"].readings[0] else 0
+    likeliest = state["reading"] is state["parts"].readings[0]
+    most = state["left"] if likeliest or state["total"] == 1 else 0
     if most:
         chosen[SCALE.name] = all_scales(state)
     for mistakes in range(most + 1):

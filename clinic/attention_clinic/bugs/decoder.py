@@ -11,26 +11,25 @@ from torch import Tensor
 
 from attention_clinic.bugs.blocks import (
     NORM,
-    ORDER,
-    READINGS_WHEN_RIGHT,
-    READINGS_WHEN_WRONG,
     Parts,
     doubled,
     eps_values,
     from_input,
     from_norm,
     keep,
+    likeliest,
     missing,
 )
 from attention_clinic.bugs.feeds import feed, feeds
+from attention_clinic.bugs.orders import AROUND, NORMS, ORDERS, SIDE_BY_SIDE, WORDS, joined
+from attention_clinic.bugs.orders import read as read_at
 from attention_clinic.bugs.projections import Setting
 from attention_clinic.bugs.scaled import SCALES, scaled
 from attention_clinic.bugs.scores import SCALE, all_scales
-from attention_clinic.engine.forms import Form, Stage, State, bug, variant, walk
+from attention_clinic.engine.forms import Form, Stage, State, bug, walk
 from attention_clinic.engine.pieces import Reading
 from attention_clinic.engine.readings import Reader
 
-WORDS = {"self": "self-attention", "cross": "cross-attention", "feed": "feed-forward"}
 RIGHT = {2: ("self", "feed"), 3: ("self", "cross", "feed")}
 
 
@@ -47,75 +46,9 @@ class Attending:
     readings: list[Reading]
 
 
-# --------------------- order: pre-norm, post-norm, or a norm of what each part returned
-
-variant(
-    "norm-of-part",
-    "normalises what a part returned before it is added: x + norm(part(x))",
-    "Swin V2, OLMo 2",
-    "06",
-)
-
-ORDERS = Stage("order of all parts", ORDER.apply, forms=list(ORDER.forms))
-ORDERS.forms.append(
-    Form(
-        "inside",
-        ("norm-order",),
-        counts=lambda state: state["meant"].norm_first is not None,
-        variants=("norm-of-part",),
-    )
-)
-
 # ------------------------------------------------------ eps: what the norms say, or the usual ones
 
 EPSILON = Stage("eps of all norms", lambda form, state: {"eps": form.run}, found=eps_values)
-
-# --------------------------- norms: the number of the norm at each place, None where there is none
-
-NORMS = Stage("norms", lambda form, state: {"placed": form.run})
-
-bug(
-    "norm-missing",
-    "leaves out a norm: a part reads, or the stream gets, what nobody normalised",
-    "each part has a norm of its own: x + part(norm(x)), or norm(x + part(x)).",
-    "06",
-    "OpenNMT/OpenNMT-py#1689",
-    "agentdr1/LA_MIL#3",
-)
-bug(
-    "norm-shared",
-    "uses one norm in several places, where each place needs weights of its own",
-    "build one norm for each part.",
-    "06",
-    "bentrevett/pytorch-seq2seq#100",
-    "allenai/OLMo#222",
-    "ml-explore/mlx#1636",
-)
-
-
-def _placed(state: State) -> Iterator[Form]:
-    """Find which of the norms that are called may stand at which place."""
-    places, count = len(state["right_kinds"]), len(state["parts"].norms)
-    if count == places:
-        yield Form(tuple(range(places)))
-    if count == places - 1:
-        for gap in range(places):
-            rest = iter(range(count))
-            chosen = tuple(None if place == gap else next(rest) for place in range(places))
-            words = "before" if state["first"] is True else "after"
-            words += f" the {WORDS[state['right_kinds'][gap]]}"
-            yield Form(chosen, ("norm-missing",), words)
-    if count == 0:
-        yield Form((None,) * places, ("norm-missing",), "there is none at all")
-    if 0 < count < places:
-        for number in range(1, 2**places - 1):  # every way to fill the places in order
-            later = [int(number >> place & 1) for place in range(1, places)]
-            chosen = tuple(sum(later[:place]) for place in range(places))
-            if chosen[-1] == count - 1:
-                yield Form(chosen, ("norm-shared",))
-
-
-NORMS.found = _placed
 
 # ------------------------------------------ residuals: how each part joins the stream, by place
 
@@ -124,7 +57,7 @@ def _residuals(state: State) -> Iterator[Form]:
     kinds = state["right_kinds"]
     right = [keep] * len(kinds)
     yield Form(tuple(right))
-    if not state["left"]:
+    if not state["left"] or state["first"] == SIDE_BY_SIDE:
         return
     for place, kind in enumerate(kinds):
         for join, id, words in (
@@ -133,13 +66,13 @@ def _residuals(state: State) -> Iterator[Form]:
             (from_norm, "residual-from-norm", f"around the {WORDS[kind]}"),
             (from_input, "residual-from-input", f"after the {WORDS[kind]}"),
         ):
-            if (join is from_norm and state["first"] is not True) or (
+            if (join is from_norm and state["first"] not in (True, AROUND)) or (
                 join is from_input and not place
             ):
                 continue  # there the stream is what the norm returned, or the input itself
             yield Form((*right[:place], join, *right[place + 1 :]), (id,), words)
     yield Form((missing,) * len(kinds), ("residual-missing",), "around all parts")
-    if state["first"] is True:
+    if state["first"] in (True, AROUND):
         yield Form((from_norm,) * len(kinds), ("residual-from-norm",), "around all parts")
 
 
@@ -153,7 +86,7 @@ def _ordered(form: Form, state: State) -> State | None:
     if state["silenced"] is not None:  # with all parts silent, the module must agree already
         silent = {**state, **made}
         for place in range(len(form.run)):
-            silent["stream"] = _joined(place, torch.zeros_like(state["x"]), silent)
+            silent["stream"] = joined(place, torch.zeros_like(state["x"]), silent)
         if not state["near"](silent["stream"], state["silenced"](frozenset(form.run))):
             return None
     return made
@@ -174,6 +107,8 @@ bug(
 def _sequences(state: State) -> Iterator[Form]:
     right = state["right_kinds"]
     yield Form(right)
+    if state["first"] == SIDE_BY_SIDE:
+        return
     orders = {
         3: (("cross", "self", "feed"), ("self", "feed", "cross"), ("feed", "self", "cross")),
         2: (("feed", "self"),),
@@ -185,30 +120,6 @@ def _sequences(state: State) -> Iterator[Form]:
 SEQUENCE.found = _sequences
 
 # --------------------------- places: what a part reads, what it makes of it, how the stream goes on
-
-
-def normed(t: Tensor, place: int, state: State) -> Tensor:
-    """Normalise as the norm of a place does, if it has one."""
-    number = state["placed"][place]
-    if number is None:
-        return t
-    weight, bias, _ = state["parts"].norms[number]
-    return state["norm"](t, weight, bias, state["eps"])
-
-
-def _joined(place: int, out: Tensor, state: State) -> Tensor:
-    """Return the stream behind a place whose part returned `out`."""
-    stream, read = state["stream"], _read(place, state)
-    if state["first"] == "inside":
-        out = normed(out, place, state)
-    stream = state["joins"][place](stream, read, out, state["x"])
-    return stream if state["first"] else normed(stream, place, state)
-
-
-def _read(place: int, state: State) -> Tensor:
-    """Return what the part at a place reads."""
-    stream = state["stream"]
-    return normed(stream, place, state) if state["first"] is True else stream
 
 
 def _inside(kind: str, reading: Reading, read: Tensor, state: State) -> State:
@@ -240,7 +151,7 @@ def _ways(place: int, state: State) -> Iterator[Form]:
     if place >= len(kinds):
         yield Form(None)
         return
-    kind, read = kinds[place], _read(place, state)
+    kind, read = kinds[place], read_at(place, state)
     if kind == "feed":
         known = state["fixed"].get(kind)
         for form in feeds(state):
@@ -255,15 +166,11 @@ def _ways(place: int, state: State) -> Iterator[Form]:
         yield from _attended(kind, reading, read, state, chosen)
         return
     readings = state["attending"][kind].readings
-    sound = [reading for reading in readings if not reading.ids]
-    count = READINGS_WHEN_WRONG if state["total"] else READINGS_WHEN_RIGHT
-    first: dict[tuple[str, ...], Reading] = {}
-    for reading in readings:
-        first.setdefault(reading.ids, reading)
-    for reading in (*sound[:count], *(r for ids, r in first.items() if ids)):
+    for reading in likeliest(readings, state["total"]):
         left = state["left"] - len(reading.ids)
         if left >= 0:
-            alone = {**state, "left": left if reading is readings[0] else 0}
+            alone = reading is not readings[0] and state["total"] > 1
+            alone = {**state, "left": 0 if alone else left}
             yield from _attended(kind, reading, read, alone, None)
 
 
@@ -316,7 +223,7 @@ def _placed_part(place: int, form: Form, state: State) -> State | None:
     if form.run is None:
         return {}
     out, attention, activation = form.run
-    made: State = {"stream": _joined(place, out, state)}
+    made: State = {"stream": joined(place, out, state)}
     if attention is not None:
         made["attentions"] = {**state["attentions"], state["kinds"][place]: attention}
     if activation is not None:
@@ -326,7 +233,7 @@ def _placed_part(place: int, form: Form, state: State) -> State | None:
         # with the parts behind it silent, the module must agree already
         behind = {**state, **made}
         for other in range(place + 1, len(state["kinds"])):
-            behind["stream"] = _joined(other, torch.zeros_like(out), behind)
+            behind["stream"] = joined(other, torch.zeros_like(out), behind)
         if not state["near"](behind["stream"], state["silenced"](frozenset(later))):
             return None
     return made

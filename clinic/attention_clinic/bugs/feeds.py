@@ -105,6 +105,13 @@ bug(
     "devvrit/matformer#4",
 )
 
+variant(
+    "quick-gelu",
+    "bends by x * sigmoid(1.702 x), which is nearly GELU",
+    "CLIP",
+    "06",
+)
+
 VALUE, PRODUCT = " of the value", " of the product"
 
 
@@ -145,12 +152,13 @@ def feeds(state: State) -> Iterator[Form]:
         gelus = {wanted, name} == {"gelu", "gelu-tanh"}
         other = ("gelu-tanh" if gelus else "activation-other",)
         ids = () if wanted in (None, name) else other
+        quick = ("quick-gelu",) * (name == "quick-gelu")
         if fed.gate is None:
-            yield Form(name, ids)
+            yield Form(name, ids, variants=quick)
             continue
-        yield Form(name, ids, variants=("gated",))
+        yield Form(name, ids, variants=("gated", *quick))
         if fed.gate.sure:
             yield Form(name + VALUE, ("gate-swapped", *ids))
         else:
-            yield Form(name + VALUE, ids, variants=("gated", "gate-second"))
+            yield Form(name + VALUE, ids, variants=("gated", "gate-second", *quick))
         yield Form(name + PRODUCT, ("gate-product", *ids))

@@ -184,6 +184,21 @@ class WideValueReader(GroupedReader):
                 wanted = ((q, "q"), (k, "k"), (v, "v"))
                 rank = int(form == "io") + sum(self._mismatch(s, role) for s, role in wanted)
                 yield triple, {q, k, v}, (), rank
+            for number, o, i in made if self.c == self.e else ():
+                if (o, i) == (2 * self.keys + self.f, self.e):
+                    rank = int(form == "io") + self._mismatch(number, "qkv")
+                    yield self._one(number, form, True), {number}, (), rank
+                    yield self._one(number, form, False), {number}, (), rank + 1
+
+    def _one(self, source: int, form: str, by_head: bool) -> tuple[int, int, int]:
+        """Return the pieces of a packed layer, which are cut in each head or over all."""
+        rows, sizes = torch.arange(2 * self.keys + self.f), [self.keys, self.keys, self.f]
+        if by_head:
+            rows, sizes = rows.view(self.h, -1), [size // self.h for size in sizes]
+        return tuple(
+            self.number(Rows(source, form, "", part, 3, rows=tuple(cut.flatten().tolist())))
+            for part, cut in enumerate(rows.split(sizes, dim=-1))
+        )
 
 
 def wide_value_readers(
@@ -197,7 +212,12 @@ def wide_value_readers(
     """Yield a reader for each pair of widths, of keys and of values, that the weights allow."""
     sizes = {size for s in sources if s.weight.ndim == 2 for size in s.weight.shape}
     fitting = sorted(size for size in sizes if size % num_heads == 0)
-    for keys, values in permutations(fitting, 2):
+    pairs = [*permutations(fitting, 2)]
+    for total, values in permutations(sorted(sizes), 2):  # all packed in one layer
+        keys = (total - values) // 2
+        if total > values and (total - values) % 2 == keys % num_heads == values % num_heads == 0:
+            pairs.append((keys, values))
+    for keys, values in dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]):
         yield WideValueReader(
             sources, embed_dim, num_heads, keys, values, out_dim, needs_out, context_dim
         )

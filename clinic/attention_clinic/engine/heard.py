@@ -25,6 +25,7 @@ class Heard(TorchFunctionMode):
         self.bends = False
         self.weighed: list[torch.Size] = []  # what a softmax gets
         self.opens: set[str] = set()  # what may bend a gate
+        self.bent: set[str] = set()  # activation functions before the first softmax
         self.positive = False  # whether anything is made positive by another function
 
     def __torch_function__(
@@ -50,6 +51,7 @@ class Heard(TorchFunctionMode):
         self.bends |= name in ("tanh", "tanh_")
         self.positive |= name in ("elu", "relu", "relu_")
         self.opens |= {name.rstrip("_")} & {"sigmoid", "silu"}
+        self.bent |= {name.rstrip("_")} & {"gelu", "relu"} if not self.weighed else set()
         if func is F.scaled_dot_product_attention:
             q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
             self.weighed.append(torch.Size((*q.shape[:-1], k.shape[-2])))

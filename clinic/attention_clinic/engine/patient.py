@@ -32,7 +32,7 @@ from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.listed import register_listed
 from attention_clinic.engine.modes import Precision
 from attention_clinic.engine.openings import Opening
-from attention_clinic.engine.unwrapping import eager
+from attention_clinic.engine.unwrapping import eager, evaluated
 
 HERE = str(Path(__file__).parents[1])
 WIDTHS = "embed_dim hidden_size d_model n_embd dim embed_size emb_size emb_dim model_dim width"
@@ -72,7 +72,7 @@ def copied(where: str, module: nn.Module) -> nn.Module:
                 memo[id(value)] = value.detach().clone()
     try:
         patient = copy.deepcopy(module, memo)
-        patient = patient.cpu().eval()
+        patient.cpu().eval()
     except Exception as error:
         raise ValueError(
             f"{where}: the module must be one that copy.deepcopy can copy, got "
@@ -183,7 +183,7 @@ class Patient:
         if self.is_module:
             self.module = copied(where, module)
             self.listed = register_listed(self.module)
-            self.module.eval().requires_grad_(False)
+            self.module.requires_grad_(False)
             self.module.register_forward_pre_hook(self._note, with_kwargs=True)
             named = list(self.module.named_parameters())
             self.factors = tuple(name for name, p in named if _is_factor(p))
@@ -198,6 +198,7 @@ class Patient:
                 randomise(self.module)
             self.dtype = torch.float64
             self.module.double()
+            evaluated(self.module)
         else:
             self.name = getattr(module, "__name__", self.name)
             self.module = module

@@ -64,3 +64,14 @@ def eager() -> AbstractContextManager[Any]:
     from torch.compiler import set_stance  # takes seconds to import
 
     return set_stance("force_eager")
+
+
+def evaluated(module: nn.Module) -> None:
+    """Put a copy into evaluation; who keeps something for that makes it anew.
+
+    Args:
+        module: a copy that may be changed.
+    """
+    if any(type(part).train is not nn.Module.train for part in module.modules()):
+        module.train()
+    module.eval()  # some return nothing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -118,7 +118,26 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
                 if value.is_floating_point() and value.ndim == 2
             }
             found += _raw(own | plain, prefix=dot)
-    return found
+    return _with_biases_beside(found, module)
+
+
+def _with_biases_beside(found: list[Source], module: nn.Module) -> list[Source]:
+    """Give packed layers the biases that stand beside them: BEiT's queries and values have some."""
+    made = list(found)
+    for prefix, part in module.named_modules():
+        own = {
+            **dict(part.named_parameters(recurse=False)),
+            **dict(part.named_buffers(recurse=False)),
+        }
+        q, k, v = (own.get(f"{name}_bias") for name in "qkv")
+        if not isinstance(q, Tensor) or not isinstance(v, Tensor):
+            continue
+        joint = torch.cat([q, torch.zeros_like(q) if k is None else k, v])
+        for number, source in enumerate(made):
+            beside = source.name == f"{prefix}.qkv.weight".lstrip(".")
+            if beside and source.bias is None and source.weight.shape[0] == joint.numel():
+                made[number] = replace(source, bias=joint)
+    return made
 
 
 def _raw(tensors: dict[str, Tensor], prefix: str = "") -> list[Source]:

@@ -280,7 +280,7 @@ def examined(subject: Subject) -> Report:
         return Report(name, False, (found,), checked=("two inputs",), untried=untried(subject))
     if y.ndim == 4 and y.shape[1] == 1 and y.shape[0] == subject.b and subject.h == 1:
         y = y[:, 0]
-    counts = (subject.n, subject.j) if subject.crossed else (subject.n,)
+    counts = (subject.n, subject.j) if subject.crossed else (subject.n, 1)
     if y.ndim != 3 or y.shape[0] != subject.b or y.shape[1] not in counts:
         raise ValueError(
             f"diagnose: {name} must return (b, n, e), got x of shape {tuple(x.shape)} and a "

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs import ATTENTION, BLOCK, BUGS, VARIANTS, Built, Setting
 from attention_clinic.bugs.blocks import Meant, Parts
-from attention_clinic.bugs.feeds import ACTIVATIONS
+from attention_clinic.bugs.feeds import ACTIVATIONS, Feed
 from attention_clinic.bugs.masks import has_empty
 from attention_clinic.engine.forms import Found, State, replay, simplest, walk
 from attention_clinic.engine.grouped import grouped_readers
@@ -32,6 +32,7 @@ from attention_clinic.examine.declared import known_of
 from attention_clinic.examine.held import feed_of, scales_of
 from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
+from attention_clinic.examine.norm_kinds import weight_first
 
 
 class Block:
@@ -118,6 +119,8 @@ class Block:
         )
 
     takes_masks = False
+    fed: Feed | None = None
+    least, most = 0, 2  # mistakes to look for
 
     def with_masks(
         self, found: dict[tuple[str, ...], Found]
@@ -214,7 +217,8 @@ class Block:
         found: dict[nn.Module, tuple[Tensor, Tensor | None, float | None]] = {}
         kinds: list[str] = []
         for path, part in self.patient.module.named_modules():
-            own = [p for p in part.parameters(recurse=False) if p.shape == (self.e,)]
+            shapes = ((self.e,), (1,))
+            own = [p for p in part.parameters(recurse=False) if p.shape in shapes]
             kind = type(part).__name__.lower()
             alone = len(own) == 1 and re.search(r"norm|rms", f"{kind} {path.rpartition('.')[2]}")
             if any(part.children()) and not alone:  # factors of its parts
@@ -224,6 +228,7 @@ class Block:
             if not isinstance(part, nn.Linear | nn.MultiheadAttention):
                 eps = [getattr(part, name, None) for name in ("eps", "variance_epsilon", "epsilon")]
                 eps = next((value for value in eps if isinstance(value, float)), None)
+                own = [p.expand(self.e) for p in weight_first(part, own, self.e)]
                 bias = own[1] if len(own) == 2 else None
                 found[part] = (own[0], bias, eps)
                 kinds.append("rms" if "rms" in kind else "")
@@ -288,11 +293,10 @@ class Block:
             return gap_between(made["made"], self.y)
 
         begin = state(self.x, unfed, deaf)
-        found = simplest(BLOCK, begin, difference)
-        if found or any(True for _ in walk(BLOCK[:4], {**begin, "total": 0}, 0)):
-            return found
-        # something is wrong around the attention: two more may be wrong inside
-        return simplest(BLOCK, begin, difference, most=3, least=3)
+        if self.most > 2 and any(True for _ in walk(BLOCK[:4], {**begin, "total": 0}, 0)):
+            return {}
+        # else something is wrong around the attention: two more may be wrong inside
+        return simplest(BLOCK, begin, difference, self.most, self.least)
 
     def near(self, made: Tensor, y: Tensor) -> bool:
         """Say whether two outputs are the same, NaN included."""

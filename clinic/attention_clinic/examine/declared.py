@@ -178,6 +178,7 @@ def known_of(
         "mixers": tuple(mixers(module, num_heads)),
         "sinks": tuple(sinks(module, num_heads)),
         "openers": tuple(openers(module, num_heads, sounds.opens)),
+        "bent": tuple(sorted(sounds.bent)),
         "is_linear": not paired and (bool(sounds.weighed) or sounds.positive),
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
     }

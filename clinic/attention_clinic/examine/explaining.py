@@ -58,12 +58,13 @@ class Explaining:
             readings = reader.readings()
             if readings:
                 found.append((reader, readings))
-        if shared != h and not _is_plain(found):
+        plain = _is_plain(found)  # grouped ones may be as large as wider values
+        if shared != h and not plain:
             grouped = grouped_readers(sources, e, h, shared, out_dim, needs_out)
             read = [(reader, readings) for reader in grouped if (readings := reader.readings())]
             named = [(reader, rs) for reader, rs in read if any(r.rank == 0 for r in rs)]
             found += named or read
-        if not _is_plain(found):
+        if not plain:
             wide = wide_value_readers(sources, e, h, out_dim, needs_out, self.subject.c)
             found += [(reader, readings) for reader in wide if (readings := reader.readings())]
         return found

@@ -14,6 +14,7 @@ from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.decoder import LAYER, PLACES, RIGHT, Attending
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.bugs.masks import RULE, USE, has_empty
+from attention_clinic.bugs.orders import AROUND, INSIDE, SIDE_BY_SIDE
 from attention_clinic.engine.arguments import Tables
 from attention_clinic.engine.crossing import Sides
 from attention_clinic.engine.forms import Form, Found, State, simplest, walk
@@ -26,6 +27,14 @@ from attention_clinic.examine.block import Block, gap_between
 from attention_clinic.examine.held import feed_of, scales_of
 from attention_clinic.examine.mask_argument import allowed
 from attention_clinic.examine.matching import Probe
+
+ORDER_WORDS = {
+    True: "pre-norm",
+    False: "post-norm",
+    INSIDE: "norms of the parts",
+    SIDE_BY_SIDE: "parts side by side",
+    AROUND: "norms before and behind the parts",
+}
 
 
 class Layer(Block):
@@ -105,7 +114,7 @@ class Layer(Block):
         known = [name for name in ACTIVATIONS if name in heard]
         one = self.attending["self"]
         norms = self.norms(called_only=True)
-        if len(norms) > len(self.kinds):
+        if len(norms) not in (*range(len(self.kinds) + 1), 2 * len(self.kinds)):
             return f"{len(self.kinds)} norms"
         found = norms, one.reader, one.readings, fed, known, self.norm_kind, self.known()
         return Parts(*found, scales_of(self.patient.module, self.e))
@@ -186,7 +195,7 @@ class Layer(Block):
         cases = [self.hides_future, False] if self.causal is None else [self.causal]
         for self.is_causal in dict.fromkeys(cases):
             state = self.state(self.x, self.now.context, parts, silence=True)
-            found = simplest(LAYER, state, difference)
+            found = simplest(LAYER, state, difference, self.most, self.least)
             if found:
                 break
         return found
@@ -258,7 +267,7 @@ class Layer(Block):
 
     def what(self, state: State) -> str:
         """Say what was compared."""
-        order = {True: "pre-norm", False: "post-norm"}.get(state["first"], "norms of the parts")
+        order = ORDER_WORDS[state["first"]]
         heads = f"{self.h} head{'s' * (self.h > 1)}"
         crossed = ""
         if self.around.context is not None:
@@ -320,11 +329,36 @@ def examined_layer(
     """Examine one block: as a whole, or with all that stands around it part by part."""
     if around != Around():
         return Layer(patient, x, around, num_heads, meant, causal, patient.call).report()
-    report = Block(patient, x, num_heads, meant, causal).report()
-    if report.healthy or report.explanations:
-        return report
-    try:
-        again = Layer(patient, x, around, num_heads, meant, causal, patient.call).report()
-    except Exception:  # what is needed beside the tokens was found out for the first try only
-        return report
-    return again if again.healthy or again.explanations else report
+    whole = Block(patient, x, num_heads, meant, causal)
+
+    def by_parts() -> Report | None:
+        said = patient.call, patient.time_first
+        try:
+            report = Layer(patient, x, around, num_heads, meant, causal, patient.call).report()
+        except Exception:  # what is needed beside the tokens was found out for the first try only
+            return None
+        finally:
+            patient.call, patient.time_first = said
+        return report if report.healthy or report.explanations else None
+
+    reports: list[Report] = []
+
+    def at(least: int, most: int) -> Report | None:
+        whole.least, whole.most = least, most
+        reports.append(whole.report())
+        return reports[-1] if reports[-1].healthy or reports[-1].explanations else None
+
+    steps: list[Callable[[], Report | None]] = [lambda: at(1, 2), by_parts, lambda: at(3, 3)]
+    found = at(0, 0)
+    if found is None and side_by_side(whole):
+        steps = [by_parts, lambda: at(1, 2), lambda: at(3, 3)]
+    for step in steps:  # a report is true only when it is healthy
+        found = step() if found is None else found
+    return reports[-1] if found is None else found
+
+
+def side_by_side(block: Block) -> bool:
+    """Say whether what the parts of a block add does not depend on each other."""
+    if block.fed is None or not block.y.isfinite().all():
+        return False
+    return block.near(block.unfed() + block.deaf() - block.x, block.y)

@@ -52,6 +52,8 @@ def failing(subject: Subject, random: bool) -> Iterator[str]:
         changed[0] = subject.patient.tokens(*x.shape[1:], seed=21)
         if (run(changed)[1:] - y[1:]).abs().max() > limit:
             yield "samples stay apart: changing one changes another"
+    if y.shape[1] == 1 < n:  # one token alone: the other properties speak of all
+        return
     later = x.clone()
     later[:, -1] = subject.patient.tokens(b, x.shape[2], seed=22)
     sees_future = (run(later)[:, :-1] - y[:, :-1]).abs().max() > limit

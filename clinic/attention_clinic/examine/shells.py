@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.engine.weights import Silent
+from attention_clinic.examine.norm_kinds import Norm, OverChannels, norms_of
 
-EPS = (1e-5, 1e-6, 1e-8, 1e-12)
 FACTORS = re.compile(
     r"gamma|layer_?scale|(^|[._])ls\d?|lambda|alpha|gate|re_?zero|res_?(weight|scale)"
 )
@@ -57,49 +56,6 @@ class Shell:
         return {"x": lambda: x, "normed": lambda: self.enter(x)}.get(self.residual, lambda: 0.0)()
 
 
-def norms_of(module: nn.Module, width: int) -> list[tuple[nn.Module, str]]:
-    """Return the norms over the last axis that a module holds, with what they are called.
-
-    Args:
-        module: the copy.
-        width: of the tokens that they take.
-    """
-    found = []
-    for part in module.modules():
-        if isinstance(part, nn.LayerNorm):  # with weights or without
-            found += [(part, "a LayerNorm")] * (part.normalized_shape == (width,))
-            continue
-        own = list(part.parameters())
-        if not own or any(p.shape != (width,) for p in own) or len(own) > 2:
-            continue
-        if "norm" in type(part).__name__.lower():
-            kind = _kind(part, own, width)
-            found += [(part, kind)] if kind else []
-    return found
-
-
-def _kind(part: nn.Module, own: list[Tensor], width: int) -> str:
-    """Return the norm that a module is by the numbers it gives, "" when it is none."""
-    weight, bias = own[0], own[1] if len(own) > 1 else None
-    x = torch.randn(2, 3, width, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    x = x.to(weight.dtype)
-    try:
-        y = part(x)
-    except Exception:
-        return ""
-    if not isinstance(y, Tensor) or y.shape != x.shape:
-        return ""
-    said = [value for value in vars(part).values() if isinstance(value, float)]
-    for eps in dict.fromkeys((*said, *EPS)):
-        made = [F.layer_norm(x, (width,), weight, bias, eps)]
-        if bias is None:
-            made += [F.rms_norm(x, (width,), w, eps) for w in (weight, 1 + weight)]
-        fits = [torch.allclose(one, y, rtol=1e-5, atol=1e-6) for one in made]
-        if any(fits):
-            return "a LayerNorm" if fits[0] else "an RMSNorm"
-    return ""
-
-
 def shells_of(
     module: nn.Module | Callable, embed_dim: int, context_dim: int | None = None
 ) -> list[Shell]:
@@ -114,20 +70,22 @@ def shells_of(
     if not isinstance(module, nn.Module):
         return shells
     norms = norms_of(module, embed_dim)
-    for norm, kind in norms[:2]:
+    for norm in norms[:2]:
+        run, kind = norm.run, norm.kind
         around = f"a residual and {kind} around"
-        shells.append(Shell(f"after {kind} of its own", before=norm))
-        shells.append(Shell(around, before=norm, residual="x"))
-        shells.append(Shell(around, residual="x", after=norm))
-        shells.append(Shell(f"{kind} of its own after it", after=norm))
+        shells.append(Shell(f"after {kind} of its own", before=run, ids=norm.ids))
+        shells.append(Shell(around, before=run, residual="x", ids=norm.ids))
+        shells.append(Shell(around, residual="x", after=run, ids=norm.ids))
+        shells.append(Shell(f"{kind} of its own after it", after=run, ids=norm.ids))
     shells.append(Shell("a residual around", residual="x"))
     if context_dim is not None:
         others = norms_of(module, context_dim)[:2]
-        for (norm, _), (other, _) in product(norms[:2], others):
-            name = "after norms of its own of both sides"
-            shells.append(Shell(name, before=norm, context=other))
-        for other, kind in others:
-            shells.append(Shell(f"after {kind} of its own of the context", context=other))
+        for norm, other in product(norms[:2], others):
+            name, ids = "after norms of its own of both sides", norm.ids or other.ids
+            shells.append(Shell(name, before=norm.run, context=other.run, ids=ids))
+        for other in others:
+            name = f"after {other.kind} of its own of the context"
+            shells.append(Shell(name, context=other.run, ids=other.ids))
     return [*shells, *_scaled(shells, module, embed_dim), *_mistaken(norms)]
 
 
@@ -147,21 +105,18 @@ def _scaled(shells: list[Shell], module: nn.Module, embed_dim: int) -> Iterator[
             yield replace(scaled, factor=flat.tanh(), variants=("tanh-gate",))
 
 
-def _mistaken(norms: list[tuple[nn.Module, str]]) -> Iterator[Shell]:
+def _mistaken(norms: list[Norm]) -> Iterator[Shell]:
     """Yield the shells that are mistakes."""
-    for norm, kind in norms[:2]:
-        yield Shell(
-            f"a residual and {kind} around",
-            before=norm,
-            residual="normed",
-            ids=("residual-from-norm",),
-        )
+    names = {norm: f"a residual and {norm.kind} around" for norm in norms[:2]}
+    for norm, name in names.items():
+        ids = (*norm.ids, "residual-from-norm")
+        yield Shell(name, before=norm.run, residual="normed", ids=ids)
     query = Shell("a residual around", residual="query", ids=("residual-from-query",))
     yield query
-    for norm, kind in norms[:2]:
-        name = f"a residual and {kind} around"
-        yield replace(query, name=name, before=norm)
-        yield replace(query, name=name, after=norm)
+    for norm, name in names.items():
+        ids = (*norm.ids, *query.ids)
+        yield replace(query, name=name, before=norm.run, ids=ids)
+        yield replace(query, name=name, after=norm.run, ids=ids)
 
 
 @torch.no_grad()
@@ -180,7 +135,7 @@ def heard_shells(
         x: tokens.
     """
     found = [norm for s in shells for norm in (s.before, s.after) if isinstance(norm, nn.Module)]
-    norms = list(dict.fromkeys(found))
+    norms = list(dict.fromkeys(map(_heard, found)))
     limit = 1e-5 if x.dtype == torch.float32 else 1e-9
     read: list[nn.Module] = []
     sizes = x.flatten().sort().values  # in whatever order the module lays them out
@@ -203,9 +158,14 @@ def heard_shells(
         return []
     fitting = []
     for shell in shells:
-        begins = not isinstance(shell.before, nn.Module) or shell.before in read
+        begins = not isinstance(shell.before, nn.Module) or _heard(shell.before) in read
         left = torch.zeros_like(x) + shell.kept(x)
         left = left if shell.after is None else shell.after(left)
         if begins and torch.allclose(left, silent, rtol=limit, atol=limit):
             fitting.append(shell)
     return fitting
+
+
+def _heard(norm: nn.Module) -> nn.Module:
+    """Return the part of the module that is called where this norm is."""
+    return norm.norm if isinstance(norm, OverChannels) else norm

@@ -305,6 +305,8 @@ class Subject:
             x = self.patient.tokens(self.b, self.n, self.e, seed=33)
             keys = self.j if self.crossed else None
             known |= known_of(self.patient.module, self.open_run, x, self.h, keys)
+        if not self.crossed and self.blank((self.b, self.n, self.e)).shape[1:2] == (1,):
+            known["asks"] = (0, -1) if self.n > 1 else ()  # one token alone: the first, or the last
         return {**UNKNOWN, **known}
 
     @cached_property
@@ -335,6 +337,8 @@ class Subject:
         x = self.first.x.clone()
         x[:, -1] += 1.0
         change = (self.run(x) if self.mask is None else self.first.y) - self.first.y
+        if change.shape[1] == 1:  # one token alone: there are none before it
+            return True
         return bool(change[:, :-1].abs().max() > 1e-4)
 
     @cached_property
@@ -343,7 +347,8 @@ class Subject:
         b, n = self.sizes(1)
         try:
             y = self.run(self.patient.tokens(b, n, self.e), number=1)
-            return y.shape[:2] not in ((b, n), (b, self.keys(1)))
+            counts = (n, self.keys(1), *(1,) * bool(self.known.get("asks")))
+            return y.shape[:2] not in [(b, count) for count in counts]
         except Exception:
             return True
 

@@ -4,6 +4,8 @@ A `Entry` builds a module, says how it is examined and what must be found. One f
 """
 
 from patients import (  # noqa: F401, each adds its patients
+    arranged,
+    asking,
     attention,
     blocks,
     caching,
@@ -21,6 +23,7 @@ from patients import (  # noqa: F401, each adds its patients
     pairs,
     positions,
     relatives,
+    shells,
     strangers,
     structure,
     variants,

@@ -370,3 +370,91 @@ class BiasFromNowhere(Biased):
 
     def bias(self, n):
         return torch.cos(1.7 * distances(n))
+
+
+# ------------------------------------------------------- biases that a small network makes
+
+
+class MadeByNetwork(Biased):
+    """CrossFormer: a network of the distance, one number for each head."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.places = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, h))
+        self.register_buffer("away", torch.arange(-32.0, 33.0)[:, None])
+
+    def bias(self, n):
+        return self.places(self.away)[distances(n) + 32].permute(2, 0, 1)
+
+
+variant("relative-bias")(MadeByNetwork)
+
+
+@variant("cosine", "relative-bias")
+class SecondSwin(MadeByNetwork):
+    """Swin V2: cosines, a clamped temperature, biases beside the packed layer."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.logit_scale = nn.Parameter(torch.log(10 * torch.ones(h, 1, 1)))
+        self.qkv = nn.Linear(e, 3 * e, bias=False)
+        self.q_bias, self.v_bias = nn.Parameter(torch.zeros(e)), nn.Parameter(torch.zeros(e))
+
+    def bias(self, n):
+        return 16 * torch.sigmoid(super().bias(n))
+
+    def forward(self, x):
+        b, n, e = x.shape
+        bias = torch.cat([self.q_bias, torch.zeros_like(self.q_bias), self.v_bias])
+        packed = F.linear(x, self.qkv.weight, bias).view(b, n, 3, self.h, -1)
+        q, k, v = packed.permute(2, 0, 3, 1, 4)
+        scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+        scores = scores * self.logit_scale.clamp(max=math.log(100.0)).exp()
+        weights = (scores + self.bias(n).to(x)).softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+
+class WideValues(nn.Module):
+    """EfficientFormer: packed head by head, values twice as wide; a table kept for evaluation."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.d = h, e // h // 2
+        self.qkv, self.proj = nn.Linear(e, 4 * self.d * h), nn.Linear(2 * self.d * h, e)
+        self.attention_biases = nn.Parameter(torch.zeros(h, 9))
+        offsets = (torch.arange(9) // 3, torch.arange(9) % 3)
+        rows, columns = ((t[:, None] - t).abs() for t in offsets)
+        self.register_buffer("attention_bias_idxs", 3 * rows + columns)
+
+    def train(self, mode: bool = True):
+        super().train(mode)
+        if not mode:
+            self.ab = self.attention_biases[:, self.attention_bias_idxs]
+
+    def factor(self, e):
+        return self.d**-0.5
+
+    def forward(self, x):
+        bias = self.attention_biases[:, self.attention_bias_idxs] if self.training else self.ab
+        packed = self.qkv(x).unflatten(-1, (self.h, -1)).transpose(1, 2)
+        q, k, v = packed.split([self.d, self.d, 2 * self.d], dim=-1)
+        weights = (q @ k.mT * self.factor(x.shape[-1]) + bias).softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).flatten(2))
+
+
+variant("relative-bias", size=(2, 9), sizes=((24, 4), (32, 2)))(WideValues)
+
+
+@variant("relative-bias", ids=("scale-embed",), size=(2, 9), sizes=((24, 4),))
+class WideValuesScaledByEmbed(WideValues):
+    def factor(self, e):
+        return e**-0.5
+
+
+@unknown
+class BiasFromANetworkOfTokens(MadeByNetwork):
+    """The network reads the tokens, not the places."""
+
+    def forward(self, x, mask=None):
+        self.away = torch.arange(-32.0, 33.0)[:, None].to(x) * x.std()
+        return super().forward(x, mask)

@@ -1,0 +1,119 @@
+"""The norms that a module holds, by the numbers that they give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+EPS = (1e-5, 1e-6, 1e-8, 1e-12)
+
+
+class OverChannels(nn.Module):
+    """A GroupNorm, of tokens (b, n, e): its groups are of their numbers, and of all tokens."""
+
+    def __init__(self, norm: nn.GroupNorm) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.norm(tokens.mT).mT
+
+
+@dataclass(frozen=True)
+class Norm:
+    """One norm of a module.
+
+    Args:
+        run: takes tokens (b, n, e).
+        called: the module's own, which a hook hears.
+        kind: in words.
+        ids: the mistakes that it is.
+    """
+
+    run: nn.Module
+    called: nn.Module
+    kind: str
+    ids: tuple[str, ...] = ()
+
+
+def norms_of(module: nn.Module, width: int) -> list[Norm]:
+    """Return the norms of tokens that a module holds.
+
+    Args:
+        module: the copy.
+        width: of the tokens that they take.
+    """
+    found = []
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm):  # with weights or without
+            fits = part.normalized_shape == (width,)
+            found += [Norm(part, part, "a LayerNorm")] * fits
+            continue
+        if isinstance(part, nn.GroupNorm):
+            fits = part.num_channels == width
+            found += [Norm(OverChannels(part), part, "a GroupNorm")] * fits
+            continue
+        own = list(part.parameters())
+        if 0 < len(own) < 3 and len({p.shape for p in own}) == 1 and not any(part.children()):
+            kind, ids = _kind(part, own, width) if own[0].shape in ((width,), (1,)) else ("", ())
+            found += [Norm(part, part, kind, ids)] * bool(kind)
+    return found
+
+
+def weight_first(part: nn.Module, own: list[Tensor], width: int) -> list[Tensor]:
+    """Return the parameters of a norm, its weight before its bias, however they are called.
+
+    Of tokens that are 0, a norm leaves the bias.
+
+    Args:
+        part: the norm.
+        own: its parameters.
+        width: of the tokens that it takes.
+    """
+    if len(own) != 2:
+        return own
+    zeros = torch.zeros(1, 2, width, dtype=own[0].dtype)
+    try:
+        left = part(zeros)
+    except Exception:
+        return own
+    if not isinstance(left, Tensor) or left.shape != zeros.shape:
+        return own
+    first, second = (torch.allclose(left, p.expand_as(left).to(left)) for p in own)
+    return own[::-1] if first and not second else own
+
+
+def _kind(part: nn.Module, own: list[Tensor], width: int) -> tuple[str, tuple[str, ...]]:
+    """Return the norm that a module is, and its mistakes; "" when it is none."""
+    weight, *rest = weight_first(part, own, width)
+    bias = rest[0] if rest else None
+    x = torch.randn(2, 3, width, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    x = x.to(weight.dtype)
+    try:
+        y = part(x)
+    except Exception:
+        return "", ()
+    if not isinstance(y, Tensor) or y.shape != x.shape:
+        return "", ()
+    centred = x - x.mean(dim=-1, keepdim=True)
+    for eps in dict.fromkeys((*(v for v in vars(part).values() if isinstance(v, float)), *EPS)):
+        made = F.layer_norm(x, (width,), None, None, eps) * weight
+        if _equal(made if bias is None else made + bias, y):
+            return "a LayerNorm", ()
+        if bias is None:
+            if any(_equal(F.rms_norm(x, (width,), None, eps) * w, y) for w in (weight, 1 + weight)):
+                return "an RMSNorm", ()
+            continue
+        for unbiased in (True, False) if width > 1 else ():
+            variance = x.var(dim=-1, keepdim=True, unbiased=unbiased)
+            for root in (variance.sqrt() + eps, (variance + eps).sqrt()):
+                if _equal(centred / root * weight + bias, y):
+                    return "a LayerNorm", ("norm-bessel",)
+    return "", ()
+
+
+def _equal(first: Tensor, second: Tensor) -> bool:
+    return torch.allclose(first, second, rtol=1e-6, atol=1e-8)
