@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 project = "Attention, shape by shape"
-author = "The authors of Attention, shape by shape"
+author = "the authors of Attention, shape by shape"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
     "version"
 ]
@@ -30,6 +30,7 @@ exclude_patterns = ["static"]
 templates_path = ["templates"]
 html_theme = "sphinx_book_theme"
 html_title = project
+highlight_language = "none"  # what a fence does not name is no code
 html_copy_source = False
 html_show_sourcelink = False
 html_use_index = False

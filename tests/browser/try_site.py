@@ -266,6 +266,38 @@ def test_on_a_telephone_the_list_of_chapters_opens(site: Path, page: Page) -> No
     expect(page.locator("h1").first).to_contain_text(CHAPTERS[3].title)
 
 
+def test_on_a_telephone_code_goes_on_below(site: Path, page: Page) -> None:
+    """No line leaves a narrow window, and the code stays the same; a wide one shows it as it is."""
+    chapter = CHAPTERS[3]
+    page.set_viewport_size(NARROW)
+    open_file(page, site, f"{chapter.file}.html")
+    code = page.locator(".cell_input pre")
+    wider = (
+        "boxes => boxes.filter((b) => b.scrollWidth > b.clientWidth + 1).map((b) => b.innerText)"
+    )
+    assert code.evaluate_all(wider) == []
+    cells = json.loads(chapter.notebook.read_text("utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert [text.rstrip("\n") for text in code.all_text_contents()] == sources
+    page.set_viewport_size(WIDE)
+    shown = """boxes => boxes.map((box) => {
+      const look = getComputedStyle(box), around = parseFloat(look.paddingTop) * 2;
+      return Math.round((box.clientHeight - around) / parseFloat(look.lineHeight));
+    })"""
+    assert code.evaluate_all(shown) == [text.count("\n") + 1 for text in sources]
+
+
+def test_a_picture_that_goes_on_says_so_until_its_end(site: Path, page: Page) -> None:
+    page.set_viewport_size(NARROW)
+    open_file(page, site, f"{CHAPTERS[3].file}.html")
+    box = page.locator(".sbs-wide[data-wider]").first
+    expect(box).to_have_attribute("data-more", "")
+    said = "box => getComputedStyle(box, '::after').content"
+    assert "more at the right" in box.evaluate(said)
+    box.evaluate("box => { box.scrollLeft = box.scrollWidth }")
+    expect(box).not_to_have_attribute("data-more", "")
+
+
 @pytest.mark.skipif("VNU_JAR" not in os.environ, reason="VNU_JAR names no checker of the W3C")
 def test_pages_are_valid_html(site: Path) -> None:
     command = ["java", "-Xss4m", "-jar", os.environ["VNU_JAR"], "--errors-only", "--skip-non-html"]

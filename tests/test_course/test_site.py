@@ -108,6 +108,19 @@ def test_words_stay_words_in_markdown() -> None:
     assert catalogue.thread("a/b, repaired") == "a/b, repaired"
 
 
+def test_code_at_the_beginning_of_a_sentence_stays_code(made: sources.Pages) -> None:
+    assert catalogue.sentence("take it over the keys") == "Take it over the keys"
+    assert catalogue.sentence("nn.GELU() is exact") == "nn.GELU() is exact"
+    assert '"""' not in made["code/index.md"].decode()
+
+
+def test_an_answer_opens_without_a_word_of_running(made: sources.Pages) -> None:
+    pages = [content.decode() for name, content in made.items() if name.endswith(".ipynb")]
+    folded = sum(page.count("<summary>Predict first, then open the answer") for page in pages)
+    assert folded > 100
+    assert not [page for page in pages if "run again, or click" in page]
+
+
 def test_the_indexes_lead_to_their_places(made: sources.Pages, tmp_path: Path) -> None:
     anchors = {
         anchor

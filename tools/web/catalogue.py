@@ -132,6 +132,11 @@ def plain(words: str) -> str:
     return SIGNS.sub(r"\\\g<0>", words)
 
 
+def sentence(words: str) -> str:
+    """Returns words with a capital in front, unless they begin with code: nn.GELU, down(x)."""
+    return words if re.match(r"\w+[.(_=]", words) else words[0].upper() + words[1:]
+
+
 def thread(place: str) -> str:
     """Returns owner/repository#number as a link, anything else as it is."""
     found = THREAD.fullmatch(place)
@@ -170,7 +175,7 @@ def bug_page(bug: Bug, part: Part, chapter: str, root: Path, shown: Shown) -> st
         root: the folder of the course.
         shown: the code that there is to show.
     """
-    words = plain(bug.words[0].upper() + bug.words[1:])
+    words = plain(sentence(bug.words))
     lines = [f"(bug-{bug.id})=", f"# {bug.id}", "", f"**{words}.**", ""]
     lines += [f"Part: {part.title}. Explained in chapter {chapter}.", "", "## How it shows", ""]
     if bug.seen:
@@ -199,7 +204,7 @@ def bug_page(bug: Bug, part: Part, chapter: str, root: Path, shown: Shown) -> st
     test = f"from attention_clinic import {names[0]}\n\n\ndef test_mine():\n    {part.test}"
     lines += ["## The test", "", "It fails for a module with this bug, and says so:", ""]
     lines += [fenced(test), "", "## The repair", ""]
-    lines += [plain(f"{bug.fix[0].upper()}{bug.fix[1:]}"), ""]
+    lines += [plain(sentence(bug.fix)), ""]
     lines += ["## Where it happened", "", *(f"- {thread(place)}" for place in bug.threads), ""]
     return "\n".join(lines)
 
@@ -235,7 +240,7 @@ def variants_page(chapters: dict[str, str]) -> str:
     ]
     for one in VARIANTS.values():
         lines += [f"(variant-{one.id})=", f"## {one.id}", ""]
-        lines += [plain(f"{one.words[0].upper()}{one.words[1:]}. Built so in {one.models}."), ""]
+        lines += [plain(f"{sentence(one.words)}. Built so in {one.models}."), ""]
         lines += [f"Explained in chapter {chapters.get(one.chapter, one.chapter)}.", ""]
     return "\n".join(lines)
 

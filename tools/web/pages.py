@@ -21,6 +21,9 @@ SOLUTION = re.compile(r"\n*\[Solution\]\(\.\./solutions/[^)]*\)\n*")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 WITHOUT_SCRIPTS = "To click, it needs JavaScript; the still picture beside it says the same."
+# What a guess says before it is made. Here nothing runs, so the answer is one click away.
+ASKED = re.compile(r"<summary>no (?:guess|diagnosis) yet[^<]*</summary>")
+TO_OPEN = "<summary>Predict first, then open the answer</summary>"
 STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 
 
@@ -150,7 +153,7 @@ def _output(output: Cell, place: str, figures: Figures) -> Cell:
     list(outputs.explorers(text))  # one in a form that is not known stops here
     text = outputs.EXPLORER.sub(lambda found: _explorer(outputs.explorer(found)), text)
     text = outputs.PICTURE.sub(lambda found: _picture(outputs.picture(found), place, figures), text)
-    text = STYLE.sub("", text)
+    text = ASKED.sub(TO_OPEN, STYLE.sub("", text))
     if "<table" in text and "sbs-explorer" not in text:
         text = f'<div class="sbs-wide">{text}</div>'
     return {**output, "data": {"text/html": text}}

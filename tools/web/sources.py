@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -140,7 +141,7 @@ def _code(course: Course) -> Iterator[tuple[str, str]]:
     lines = ["# The finished code", "", "What the chapters build, one idea in each file.", ""]
     for script in scripts:
         code = (course.root / script).read_text("utf-8")
-        first = code.removeprefix('"""').splitlines()[0].removesuffix('"""')
+        first = (ast.get_docstring(ast.parse(code)) or "").split("\n")[0].replace("`", "")
         lines.append(f"- [`{script}`]({_page_of(script)}.md): {catalogue.plain(first)}")
         yield _page_of(script), f"# {script}\n\n{catalogue.fenced(code)}"
     names = "\n".join(map(_page_of, scripts))
@@ -150,11 +151,11 @@ def _code(course: Course) -> Iterator[tuple[str, str]]:
 def _index(course: Course, text: str) -> str:
     """Returns the first page: README's beginning, the chapters, and where the rest is."""
     beginning = linked(text[: text.index("\n## ")], "", _links(course, ""))
-    lines = [beginning, "", "## The chapters", ""]
+    lines = [beginning, "", "## The chapters", "", ":::{container} sbs-chapters", ""]
     lines += ["| | chapter | minutes | what you can do at the end |", "|---|---|---|---|"]
     for c in course.chapters:
         lines.append(f"| {c.number} | [{c.title}]({c.file}.ipynb) | {c.minutes} | {c.able} |")
-    lines += ["", _how(text), "", "## To look something up", ""]
+    lines += ["", ":::", "", _how(text), "", "## To look something up", ""]
     lines += [
         f"- **[The catalogue of bugs](clinic/index.md)**: {len(BUGS)} mistakes, each with a page. "
         "What `diagnose` prints, the search finds.",

@@ -127,7 +127,8 @@ function addLists(view) {
   const { rows, columns, heat } = layerOf(view), high = 26;
   const left = addList(view, rows, "who looks", "row"), tall = high * Math.max(rows.length, columns.length);
   const box = make(view.place, "div"), title = make(box, "p", { class: "sbs-title" });
-  const svg = make(box, "svg", { width: 190, height: tall, viewBox: `0 0 190 ${tall}`, "aria-hidden": "true" });
+  const svg = make(box, "svg", { width: 190, viewBox: `0 0 190 ${tall}`, "aria-hidden": "true",
+    preserveAspectRatio: "none", style: `height: ${tall}px` }); // narrower where there is less room
   const button = make(title, "button", { type: "button" }, "all rows");
   button.addEventListener("click", () => { view.all = !view.all; view.redraw(); });
   const right = addList(view, columns, "who is looked at", "column", heat.length);
