@@ -512,7 +512,9 @@ def main() -> None:
     parser.add_argument("--notebook-seconds", type=seconds, default=180.0, help="of a notebook")
     parser.add_argument("--memory", type=amount, default="3GB", help="of a notebook (default 3GB)")
     parser.add_argument(
-        "--isolation", default="", help="bubblewrap or plain (default: the best that works here)"
+        "--isolation",
+        default="",
+        help="podman, bubblewrap or plain (default: the first of them that works here)",
     )
     options = parser.parse_args()
     # Each process that judges takes one processor, beside the one of the student's code.

@@ -24,7 +24,7 @@ from attacks.every import every
 from attacks.outside import outside
 
 from class_of_thirty import chapter_of, find_cell, inserted, light, raw
-from grading.wall import BUBBLEWRAP
+from grading.wall import WALLS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they attack a Linux")
 
@@ -105,10 +105,12 @@ def notebook_of(attacks: list[Attack], place: Any) -> bytes:
     return raw(notebook)
 
 
-@pytest.fixture(scope="module")
-def graded(tmp_path_factory) -> dict[str, Any]:
+@pytest.fixture(
+    scope="module", params=[wall for wall in WALLS if wall.holds], ids=lambda wall: wall.name
+)
+def graded(request, tmp_path_factory) -> dict[str, Any]:
     """Hands all attacks in, grades them with one call, and looks at what is there then."""
-    if why := BUBBLEWRAP.problem():
+    if why := request.param.problem():
         pytest.skip(f"no isolation to attack: {why}")
     base = tmp_path_factory.mktemp("a")
     students = packed(ALL)
@@ -124,7 +126,13 @@ def graded(tmp_path_factory) -> dict[str, Any]:
             path.write_bytes(raw(light(chapter_of("03").solved(HONEST))))
         (base / "tmp").mkdir()
         before = tree(base)
-        command = [sys.executable, str(TOOL), str(base / "class"), "--isolation", "bubblewrap"]
+        command = [
+            sys.executable,
+            str(TOOL),
+            str(base / "class"),
+            "--isolation",
+            request.param.name,
+        ]
         done = subprocess.run(
             command, capture_output=True, text=True, env=environment(TMPDIR=str(base / "tmp"))
         )

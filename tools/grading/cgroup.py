@@ -23,6 +23,11 @@ JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || :; shift; done; 
 _count = itertools.count(1)
 
 
+def most_memory(notebook: int) -> int:
+    """Returns the bytes that a world may take, whose notebooks may take so many."""
+    return notebook * 5 // 4 + SPARE
+
+
 class Group:
     """A control group of one world; without effect where none can be made.
 
@@ -33,7 +38,7 @@ class Group:
 
     def __init__(self, memory: int, root: Path = ROOT):
         name = f"grade-{os.getpid()}-{next(_count)}"
-        most = {"memory": memory * 5 // 4 + SPARE, "pids": MOST_TASKS}
+        most = {"memory": most_memory(memory), "pids": MOST_TASKS}
         self.folders: list[Path] = []
         if (root / "cgroup.controllers").is_file():
             files = {"memory.max": most["memory"], "pids.max": most["pids"]}

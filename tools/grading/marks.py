@@ -7,6 +7,7 @@ graded in a process of its own with a copy of that gradebook, so that two never 
 from __future__ import annotations
 
 import ast
+import compileall
 import errno
 import json
 import logging
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Any
 
 from course.cards import STUB, grade_id
@@ -197,6 +199,10 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
         made.notebooks[number] = exercises(chapter)
     names = sorted({name for notebook in made.notebooks.values() for name in imported(notebook)})
     (library / "imports.txt").write_text("\n".join(names))
+    # Behind the wall nothing can be written: without this every world compiles all of it again.
+    mode = PycInvalidationMode.UNCHECKED_HASH
+    for folder in (library, root / "grader"):
+        compileall.compile_dir(folder, quiet=2, stripdir=root, invalidation_mode=mode)
     return made
 
 
@@ -329,6 +335,7 @@ def _mark(
     given = {source(cell).strip() for cell in blank["cells"] if cell["cell_type"] == "code"}
     seen = [str(suspicion) for suspicion in suspicions(sent.notebook, given)]
     restored = restore(sent.notebook, blank)
+    run.own = {*restored.outside, *(place for own in restored.own.values() for place in own)}
     for remark in [*sent.remarks, *restored.remarks, *seen]:
         log.warning("%s", remark)
     cells, scores = _autograde(assignments.stems[chapter], restored, run, scratch, log)

@@ -252,11 +252,13 @@ class Run:
         sandbox: the world in which it runs.
         limits: what it may take.
         salt: makes cases that nobody has seen.
+        own: places of the student's own cells, whose pictures are looked at; None for all.
     """
 
     sandbox: Sandbox
     limits: Limits
     salt: str = ""
+    own: set[int] | None = None
     verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # by grade_id
     troubles: dict[int, str] = field(default_factory=dict)  # by place of the cell
     stopped: str | None = None  # why the notebook did not run to its end
@@ -321,7 +323,7 @@ class Run:
         watch = Supervision(self.limits, kernel.own, self.limits.notebook - self.seconds)
         is_idle = False
         try:
-            number = self._send(kernel, cell, is_check=is_check)
+            number = self._send(kernel, cell, place, is_check=is_check)
             if is_check:
                 self.verdicts[name] = self._judge(kernel, source(cell), watch, shown)
             while not (watch.has_answered and is_idle):
@@ -355,7 +357,7 @@ class Run:
         if shown.bytes >= self.limits.output:
             self.troubles.setdefault(place, printed_too_much(self.limits))
 
-    def _send(self, kernel: Kernel, cell: Any, *, is_check: bool) -> int:
+    def _send(self, kernel: Kernel, cell: Any, place: int, *, is_check: bool) -> int:
         """Sends a cell to the kernel and returns the number of the message."""
         content = {
             "code": "" if is_check else source(cell),
@@ -365,7 +367,10 @@ class Run:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        return kernel.execute(content, {"answers": True} if is_check else {})
+        is_looked_at = self.own is None or place in self.own
+        return kernel.execute(
+            content, {"answers": True} if is_check else {"pictures": is_looked_at}
+        )
 
     def _judge(self, kernel: Kernel, call: str, watch: Supervision, shown: Shown) -> dict[str, Any]:
         """Makes a check here, with answers that run there; they have the time of a cell."""

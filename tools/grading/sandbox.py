@@ -151,9 +151,12 @@ class Sandbox:
             return
         with contextlib.suppress(OSError):
             process.stdin.close()
-        if not self.wall.holds:  # it cannot be sure to end with its first process: ask it
+        # Where it cannot be sure to end with the process that made it: ask it.
+        if not self.wall.holds or self.wall.remove:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
+        if self.wall.remove:
+            self.wall.remove(self.outside, process.poll() is not None)
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -8,13 +8,22 @@ instructor, and everything that is written says so.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from grading.cgroup import MOST_TASKS, most_memory
 
 HERE = Path(__file__).resolve().parent
 COURSE, GRADER, ROOM = Path("/course"), Path("/grader"), Path("/room")  # behind a wall
@@ -54,6 +63,8 @@ class Wall:
         wrap: takes the command, where things lie outside, and bytes of memory; returns the command
             that runs the command behind the wall.
         tool: the program that makes it; "" for none.
+        remove: takes where things lie outside, and whether the world has ended; takes away what
+            does not go with the process that made it. None where nothing stays.
     """
 
     name: str
@@ -61,6 +72,7 @@ class Wall:
     holds: bool
     wrap: Callable[[list[str], Places, int], list[str]]
     tool: str = ""
+    remove: Callable[[Places, bool], None] | None = None
 
     def places(self, outside: Places) -> Places:
         """Returns where things lie for the code, when outside they lie in the given places."""
@@ -72,16 +84,20 @@ class Wall:
             return f"{self.tool} is not installed"
         if not self.holds:
             return None
-        here = Places(HERE, HERE, HERE)
         # Python must run, alone, and the folder of this file must not be there.
         seen = f"import os; print(os.path.exists({str(HERE)!r}), os.path.exists('/proc/self'))"
-        command = self.wrap([sys.executable, "-I", "-c", seen], here, 2_000_000_000)
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=TRIES, stdin=subprocess.DEVNULL
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"{self.tool} does not run: {error}"
+        with tempfile.TemporaryDirectory(prefix="wall-") as room:
+            here = Places(HERE, HERE, Path(room, "r"))
+            try:
+                command = self.wrap([sys.executable, "-I", "-c", seen], here, 2_000_000_000)
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=TRIES, stdin=subprocess.DEVNULL
+                )
+            except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+                return f"{self.tool} does not run: {error}"
+            finally:
+                if self.remove:
+                    self.remove(here, False)
         if done.stdout.split() != ["False", "True"]:
             said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
             return f"{self.tool} makes no wall here: {said[-1][:200]}"
@@ -128,13 +144,138 @@ def _bubblewrap(command: list[str], places: Places, memory: int) -> list[str]:
     wall += ["--ro-bind", str(places.grader), str(GRADER)]
     wall += ["--size", str(FOLDER_BYTES), "--tmpfs", str(ROOM)]
     wall += ["--proc", "/proc", "--dev", "/dev"]
-    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", "/dev/shm"]
+    wall += ["--mqueue", "/dev/mqueue", "--remount-ro", "/dev"]
     return [*wall, "--remount-ro", "/", "--chdir", str(ROOM), "--", *command]
 
 
 def _help_of(tool: str) -> str:
     done = subprocess.run([tool, "--help"], capture_output=True, text=True)
     return done.stdout + done.stderr
+
+
+# Podman's own pipes copy every byte twice more; these are handed through.
+OUTER = 'exec 3<&0 4>&1 5>&2; exec "$@" < /dev/null > /dev/null'
+INNER = 'exec "$@" <&3 >&4 2>&5 3<&- 4>&- 5>&-'
+SECCOMP = Path("/usr/share/containers/seccomp.json")  # what podman lets containers ask the system
+NAMESPACES = 0x7E020000  # flags of clone: all kinds of a world of one's own
+USERS = 1_000_000_000  # the first of the numbers that users inside have outside, when root grades
+
+
+def _podman(command: list[str], places: Places, memory: int) -> list[str]:
+    """Makes the command of a container without an image: it shows what bubblewrap's world shows."""
+    wall = [*_podman_run(_runtime()), "--name", _container(places)]
+    wall += ["--hostname", "student", "--user", f"{NOBODY}:{NOBODY}", "--no-hosts"]
+    wall += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--ipc", "private"]
+    wall += ["--pids-limit", str(MOST_TASKS), "--memory", str(most_memory(memory))]
+    wall += ["--shm-size", str(FOLDER_BYTES), "--preserve-fds", "3", "--workdir", str(ROOM)]
+    for place in ("/tmp", str(ROOM)):
+        wall += ["--tmpfs", f"{place}:rw,exec,nosuid,nodev,mode=1777,size={FOLDER_BYTES}"]
+    shown = [(str(place), str(place)) for place in pythons()]
+    shown += [(str(places.course), str(COURSE)), (str(places.grader), str(GRADER))]
+    inside = ["/bin/sh", "-c", INNER, "sh", *command]
+    folder = _folder_of(places)
+    rest = _in_empty_root(folder / "root", shown)
+    rules = folder / "seccomp.json"
+    rules.write_text(json.dumps(_rules(json.loads(SECCOMP.read_text()))))
+    wall += ["--security-opt", f"seccomp={rules}"]
+    return ["/bin/sh", "-c", OUTER, "sh", *wall, *rest, *inside]
+
+
+def _rules(usual: dict[str, Any]) -> dict[str, Any]:
+    """Takes from podman's rules that one may make a world of one's own, with its weak places."""
+    names = {"clone", "clone3", "setns", "unshare"}
+    rules = [
+        {**rule, "names": [name for name in rule["names"] if name not in names]}
+        for rule in usual["syscalls"]
+    ]
+    allowed = {"index": 0, "value": NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
+    rules += [
+        {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [allowed]},
+        # Its flags cannot be looked at. Where it is not there, programs take clone.
+        {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
+    ]
+    return {**usual, "syscalls": [rule for rule in rules if rule["names"]]}
+
+
+def _podman_run(runtime: list[str]) -> list[str]:
+    """Returns how every container is started."""
+    import resource  # not on Windows
+
+    run = ["podman", *runtime, "run", "--rm", "--network", "none", "--log-driver", "none"]
+    run += ["--read-only", "--read-only-tmpfs=false"]
+    for name, wanted in (("nofile", 4096), ("nproc", 8192)):  # podman asks for more than it may
+        _, most = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
+        number = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        run += ["--ulimit", f"{name}={number}:{number}"]
+    if os.geteuid() == 0:  # others have users of their own in any case
+        run += ["--uidmap", f"0:{USERS}:65536", "--gidmap", f"0:{USERS}:65536"]
+    return run
+
+
+def _in_empty_root(root: Path, shown: list[tuple[str, str]]) -> list[str]:
+    """Makes an empty folder the root of a container, with the system and what is shown in it.
+
+    Args:
+        root: a new folder.
+        shown: folders outside, and where they lie inside.
+    """
+    for folder in root.parent.parent.glob("grade-*-*"):  # of gradings that were killed
+        number = folder.name.split("-")[1]
+        if number.isdigit() and not Path("/proc", number).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    root.mkdir(parents=True)
+    wall = []
+    for place in map(Path, _system()):
+        if place.is_symlink():
+            inside = root / str(place)[1:]
+            inside.parent.mkdir(parents=True, exist_ok=True)
+            inside.symlink_to(place.readlink())
+        else:
+            wall += ["--mount", f"type=bind,ro=true,source={place},destination={place}"]
+    for place, where in shown:
+        wall += ["--mount", f"type=bind,ro=true,source={place},destination={where}"]
+    if os.geteuid() == 0:  # whoever is root inside mounts into it
+        for path in (root, *root.rglob("*")):
+            os.chown(path, USERS, USERS, follow_symlinks=False)
+    return [*wall, "--rootfs", str(root)]
+
+
+@cache
+def _runtime() -> list[str]:
+    """Chooses what podman starts containers with: its own choice, unless only another one runs."""
+    for runtime in ([], ["--runtime", "runc"], ["--runtime", "crun"]):
+        folder = _folder_of(Places(HERE, HERE, Path("/trial", *runtime)))
+        try:
+            command = [*_podman_run(runtime), *_in_empty_root(folder / "root", [])]
+            command += ["/usr/bin/env", "true"]
+            if not subprocess.run(command, capture_output=True, timeout=TRIES).returncode:
+                return runtime
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return []
+
+
+def _container(places: Places) -> str:
+    """Returns the name of the container of a world."""
+    return f"grade-{os.getpid()}-{hashlib.sha256(str(places.room).encode()).hexdigest()[:12]}"
+
+
+def _folder_of(places: Places) -> Path:
+    """Returns where the root of a container is made; users inside must be able to come there."""
+    parent = Path("/run") if os.geteuid() == 0 else Path(tempfile.gettempdir())
+    return parent / _container(places)
+
+
+def _remove_container(places: Places, is_ended: bool) -> None:
+    """Ends the container of a world, if it still runs, and removes its root."""
+    command = ["podman", "rm", "--force", "--ignore", "--time", "0", _container(places)]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        if not is_ended:
+            subprocess.run(command, capture_output=True, timeout=TRIES, check=False)
+    shutil.rmtree(_folder_of(places), ignore_errors=True)
 
 
 def _plain(command: list[str], places: Places, memory: int) -> list[str]:
@@ -148,8 +289,16 @@ BUBBLEWRAP = Wall(
     _bubblewrap,
     "bwrap",
 )
+PODMAN = Wall(
+    "podman",
+    "podman: a container of its own, without an image; nothing of yours can be reached",
+    True,
+    _podman,
+    "podman",
+    _remove_container,
+)
 PLAIN = Wall("plain", NO_ISOLATION, False, _plain)
-WALLS = (BUBBLEWRAP, PLAIN)
+WALLS = (PODMAN, BUBBLEWRAP, PLAIN)
 
 
 def choose(wanted: str = "") -> tuple[Wall, list[str]]:

@@ -28,6 +28,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,20 @@ CALLS_TOO_MANY = 1000
 AT_ONCE = 100  # messages of a kernel that are handed on before anybody looks at it
 LOG_KEPT = 2000  # bytes of what a kernel wrote past Jupyter
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
+IPC_RMID = 0
+# What the first gradient, the first picture and the beginning of a kernel would import anew in
+# every notebook.
+IMPORTED_LATE = (
+    "torch.fx.experimental.symbolic_shapes",
+    "einops._torch_specific",
+    "matplotlib_inline.backend_inline",
+    "PIL.JpegPresets",
+    "ipykernel.kernelapp",
+    "ipykernel.debugger",
+    "IPython.core.completerlib",
+    "IPython.extensions.storemagic",
+    "IPython.terminal.pt_inputhooks",
+)
 
 
 # ----------------------------------------------------------------------------------- the kernel
@@ -70,9 +85,10 @@ def answering_kernel() -> type:
             cell_id: str | None = None,
         ) -> dict[str, Any]:
             if not (cell_meta or {}).get("answers"):
-                reply = await super().do_execute(
-                    code, silent, store_history, user_expressions, False, cell_id=cell_id
-                )
+                with pictures((cell_meta or {}).get("pictures", True)):
+                    reply = await super().do_execute(
+                        code, silent, store_history, user_expressions, False, cell_id=cell_id
+                    )
                 forget_frames(getattr(sys, "last_value", None))
                 return reply
             self._forward_input(False)
@@ -84,6 +100,20 @@ def answering_kernel() -> type:
             return {"status": "ok", "execution_count": self.shell.execution_count, "payload": []}
 
     return AnsweringKernel
+
+
+@contextlib.contextmanager
+def pictures(wanted: bool) -> Iterator[None]:
+    """Saves the time in which the course's own pictures are drawn, where nobody looks at them."""
+    style = None if wanted else sys.modules.get("utils.draw.style")
+    if style is None:
+        yield
+        return
+    drawn, style._png = style._png, lambda figure: b""
+    try:
+        yield
+    finally:
+        style._png = drawn
 
 
 def forget_frames(error: BaseException | None) -> None:
@@ -453,6 +483,19 @@ def emptied(*folders: Path) -> None:
                     path.unlink()
 
 
+def remove_numbered() -> None:
+    """Removes what a system keeps under a number when nobody uses it any more (Linux)."""
+    libc = ctypes.CDLL(None)
+    for kind in ("shm", "sem", "msg"):
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/sysvipc", kind).read_text().splitlines()[1:]:
+                number = int(line.split()[1])
+                if kind == "sem":
+                    libc.semctl(number, 0, IPC_RMID)
+                else:
+                    getattr(libc, f"{kind}ctl")(number, IPC_RMID, None)
+
+
 def tail_of(log: Path) -> str:
     """Returns the end of what a kernel wrote past Jupyter."""
     try:
@@ -479,7 +522,7 @@ def fonts_at_hand(course: Path, room: Path) -> None:
 
 def load_course(course: Path) -> None:
     """Imports what the notebooks import, so that no kernel has to."""
-    for name in (course / "imports.txt").read_text().split():
+    for name in [*(course / "imports.txt").read_text().split(), *IMPORTED_LATE]:
         with contextlib.suppress(ImportError):  # most names are no modules
             importlib.import_module(name)
 
@@ -524,7 +567,10 @@ def main() -> None:
         _, status = os.waitpid(keeper, 0)
         kill_all()
         log = tail_of(room / "kernel.log")
-        emptied(room, *(place for place in (Path("/tmp"), Path("/dev/shm")) if os.getpid() == 1))
+        emptied(room)
+        if os.getpid() == 1:
+            emptied(*filter(Path.is_dir, map(Path, ("/tmp", "/dev/shm", "/dev/mqueue"))))
+            remove_numbered()
         if status:
             # It was killed, maybe in the middle of a message: nobody can listen on.
             return
