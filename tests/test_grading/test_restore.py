@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -16,6 +19,8 @@ from course.registry import course
 from course.shipped import beginning, fingerprint
 from grading import restore
 from grading.suspicion import suspicions
+
+HANGS = 600  # seconds after which a test gives up; nothing is measured with it
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +72,20 @@ def test_of_a_copy_for_colab_only_the_students_work_counts(chapter, in_a_clone, 
 def test_a_copy_for_colab_in_which_nothing_was_done_is_known_as_fresh(chapter):
     made = raw(colab.for_colab(chapter.blank, course()["03"].exercises.parent, None))
     assert fingerprint("x.ipynb", made) == beginning("x.ipynb", made)
+
+
+@pytest.mark.parametrize("text", ["[", "[](", "[Solution](", "## " + " " * 1000])
+def test_a_long_cell_does_not_hold_up_the_grading(text):
+    """What takes the square of its length would take a day, here as in the class."""
+    code = (
+        f"from grading.restore import _bare, restore, tidy\ntext = {text!r} * 1_000_000\n"
+        "text = text[:3_000_000] + 'x'\n"
+        "cells = [{'cell_type': 'markdown', 'metadata': {}, 'source': text}]\n"
+        "restore({'cells': cells}, {'cells': [], 'metadata': {}})"
+    )
+    paths = os.pathsep.join([str(course().root / "tools"), str(course().root)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=HANGS)
 
 
 def test_a_hint_that_was_written_into_is_work(chapter):

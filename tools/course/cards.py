@@ -12,7 +12,7 @@ from typing import Any
 
 from course.notebook import Cell, Notebook, source
 
-HEADING = re.compile(r"^## (.+?)\s*$", re.MULTILINE)
+HEADING = re.compile(r"^## (.*\S)\s*$", re.MULTILINE)
 NUMBERED = re.compile(r"(\d+)\. (.+)")
 CARD_LINE = re.compile(r"^Difficulty ([1-5]) of 5 · about (\d+) minutes?$", re.MULTILINE)
 

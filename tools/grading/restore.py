@@ -20,9 +20,10 @@ from course.notebook import Cell, Notebook, source
 
 GRADE_ID = re.compile(r"(answer|check)-(\d\d)-(\d+)([b-z]?)")
 CALL = re.compile(r"""^[ \t]*check\(\s*["'](\d\d)\.(\d+)["']""", re.MULTILINE)
-LINK = re.compile(r"\[([^\]]*)\]\([^)\s]+\)")
+# No pattern here takes the square of a cell's length: cells are as long as somebody wants.
+LINK = re.compile(r"\[([^\][]*)\]\([^()\s]+\)")
 # The last line under the hints: a link, in its place what a release says, or what Colab shows.
-SOLUTION = re.compile(rf"(?:\[Solution\]\(.*\)|\*Solution\*|{re.escape(SOLUTION_LINE)})\s*$")
+SOLUTION = re.compile(rf"(?:\[Solution\]\([^()\n]*\)|\*Solution\*|{re.escape(SOLUTION_LINE)})\s*$")
 COLAB_WORDS = "**In Colab, run this cell first**"
 COLAB_CODE = re.compile(
     r"^(?:%cd -q /content|!\[ -d attention \] \|\| .*|%run attention/tools/in_colab\.py)[ \t]*\n?",

@@ -81,7 +81,7 @@ def _tree(text: str) -> ast.Module | None:
                 from IPython.core.inputtransformer2 import TransformerManager
 
                 return ast.parse(TransformerManager().transform_cell(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, RuntimeError, MemoryError):  # too deep, too many magics
         return None
 
 
