@@ -22,4 +22,6 @@ RUN python tools/setup.py install dev
 
 COPY --chown=reader:reader . .
 EXPOSE 8888
+# The first process of a container does not hear `docker stop` otherwise, which then waits.
+STOPSIGNAL SIGINT
 CMD ["python", "tools/setup.py", "lab", "--no-browser", "--ip=0.0.0.0", "--ServerApp.port_retries=0"]

@@ -40,9 +40,11 @@ def prepare():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", *names]
         if subprocess.call(pip):
             raise SystemExit("in_colab: pip could not install them, see above. Run the cell again")
-    for path in (os.path.join(ROOT, "clinic"), ROOT):
-        if path not in sys.path:
-            sys.path.insert(0, path)
+    paths = [ROOT, os.path.join(ROOT, "clinic")]
+    sys.path[:0] = [path for path in paths if path not in sys.path]
+    # Processes that a chapter starts find the course by this.
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths + before)))
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.chdir(os.path.join(ROOT, "notebooks"))
     print("ready: run the cells below, from the first to the last")

@@ -29,7 +29,8 @@ LINES = (
 WIDE = (
     '<style>{style}</style><article class="bd-article"><div class="sbs-wide"><img alt="a" '
     'class="sbs-figure" src="a.svg" width="1200" height="100"></div><div class="sbs-explorer">'
-    '<div class="sbs-panels"></div><table class="sbs-numbers"><tr>{numbers}</tr></table></div>'
+    '<div class="sbs-panels"></div><table class="sbs-table sbs-numbers"><tr>{numbers}'
+    "</tr></table></div>"
     "<h4>A heading</h4></article>"
 )
 RIGHT = "e => e.getBoundingClientRect().right"
@@ -55,7 +56,7 @@ def test_a_drawing_stands_in_place_of_pixels(browser: Browser, tmp_path: Path) -
 def test_nothing_is_cut_on_paper(browser: Browser, tmp_path: Path) -> None:
     style = outputs.styles(ROOT) + (ROOT / "website/static/course.css").read_text(encoding="utf-8")
     (tmp_path / "a.svg").write_text(LINES, encoding="utf-8")
-    page = WIDE.format(style=style, numbers="<td>-0.25</td>" * 16)
+    page = WIDE.format(style=style, numbers=17 * "<th>0</th>" + "</tr><tr>" + 17 * "<td>-0.25</td>")
     (tmp_path / "wide.html").write_text(page, encoding="utf-8")
     tab = browser.new_page(viewport={"width": 665, "height": 950})
     tab.emulate_media(media="print")

@@ -58,6 +58,7 @@ def test_the_container_has_a_python_of_the_course_and_no_root() -> None:
     assert DOCKERFILE.index("\nUSER reader\n") < DOCKERFILE.index("\nRUN python")
     command = json.loads(re.search(r"CMD (\[.*\])", DOCKERFILE).group(1))
     assert command[:3] == ["python", "tools/setup.py", "lab"]
+    assert "\nSTOPSIGNAL SIGINT\n" in DOCKERFILE, "Python does not hear SIGTERM as process 1"
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert {".venv", "build", "**/__pycache__"} <= set(ignored)
 
@@ -135,7 +136,10 @@ def test_a_session_of_colab_finds_the_course_at_once(tmp_path: Path) -> None:
     text = (
         f"import runpy; runpy.run_path({str(ROOT / 'tools' / 'in_colab.py')!r}, "
         "run_name='__main__')\n"
-        "import attention_clinic, checks, os, utils; print(os.getcwd())"
+        "import attention_clinic, checks, os, subprocess, sys, utils\n"
+        "subprocess.run([sys.executable, '-c', 'import checks, utils, attention_clinic'], "
+        "check=True, cwd=os.path.expanduser('~'))\n"
+        "print(os.getcwd())"
     )
     alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
