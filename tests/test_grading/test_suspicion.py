@@ -68,3 +68,7 @@ def test_what_a_teacher_may_want_to_look_at_is_told(text, seen):
 )
 def test_of_what_is_odd_but_honest_nothing_is_said(text):
     assert looked_at(text) == []
+
+
+def test_a_cell_of_more_magics_than_ipython_reads_costs_only_its_remark():
+    assert looked_at("!ls\n" * 600) == ["cell 1 has the magic '!ls'"]
