@@ -277,6 +277,10 @@ def test_one_token_shows_nothing() -> None:
         report = diagnose(make(24, 4), 4, size=(2, 1))
         assert not report.healthy and not report.explanations
         assert "with one token they do not" in report.failing[0]
+    for block in (PreNorm(24, 4), nn.Sequential(PreNorm(24, 4), PreNorm(24, 4))):
+        report = diagnose_block(block, 4, size=(2, 1))
+        assert not report.healthy and not report.explanations
+        assert "with one token they do not" in report.failing[0]
 
 
 def test_another_call() -> None:

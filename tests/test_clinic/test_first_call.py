@@ -162,3 +162,47 @@ def test_what_cannot_be_worked_out_is_asked_for_with_the_line_to_paste() -> None
             return super().forward(x)[:, :, :7] @ torch.eye(3)
 
     assert "Repair that line" in error_of(lambda: diagnose(Broken(24, 4), 4))
+
+
+class Reads(Views):
+    """Makes keys and values of a context, and has a default for it that does not work."""
+
+    def forward(self, x, context=None):
+        b, n, e = x.shape
+        q, k, v = self.qkv.weight.view(3, e, e)
+        bias = self.qkv.bias.view(3, e)
+        j = context.shape[1]
+        q, k, v = x @ q.T + bias[0], context @ k.T + bias[1], context @ v.T + bias[2]
+        q, k, v = (t.view(b, m, self.h, -1).transpose(1, 2) for t, m in ((q, n), (k, j), (v, j)))
+        weights = (q @ k.mT / (e // self.h) ** 0.5).softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+
+class Breaks(Reads):
+    """Breaks in another line."""
+
+    cos = None
+
+    def forward(self, x, context=None):
+        turned = x * self.cos
+        return super().forward(turned, turned if context is None else context)
+
+
+def test_who_cannot_do_without_a_context_gets_one() -> None:
+    report = diagnose(Reads(24, 4), 4)
+    assert report.healthy and "a context (context) 24 wide" in report.checked[0]
+    with pytest.raises(ValueError, match="NoneType"):
+        diagnose(Breaks(24, 4), 4)
+
+
+def test_slopes_that_must_be_given_are_0() -> None:
+    class Slopes(Views):
+        def forward(self, x, alibi):
+            self.slopes = alibi.view(len(x), self.h, 1, -1)
+            return super().forward(x)
+
+        def weigh(self, scores, mask):
+            return super().weigh(scores + self.slopes, mask)
+
+    report = diagnose(Slopes(24, 4), 4)
+    assert report.healthy and "what is added as alibi: it was 0" in report.untried

@@ -88,16 +88,46 @@ def test_a_mask_that_was_not_tried_is_said_to_be_untried() -> None:
     class_of_its_own = diagnose(MultiHeadAttention(24, 4), 4)
     assert class_of_its_own.untried == (
         "a mask (the argument attn_mask): mask=... tries one",
+        "a cache (the argument cache): cache=... tries one",
         "the argument context",
     )
-    assert diagnose_block(EncoderBlock(24, 4, 48), 4).untried == ("the argument attn_mask",)
+    assert diagnose_block(EncoderBlock(24, 4, 48), 4).untried == (
+        "a cache (the argument cache): diagnose_cache tries that of a whole model",
+        "the argument attn_mask",
+    )
 
 
 def test_what_call_gives_is_tried() -> None:
     module = MultiHeadAttention(24, 4)
     assert diagnose(module, 4, call=lambda m, x: m(x, x)).untried == (
         "a mask (the argument attn_mask): mask=... tries one",
+        "a cache (the argument cache): cache=... tries one",
     )
+
+
+class Drops(Views):
+    """Has all that may stay untried."""
+
+    def __init__(self, e: int, h: int, p: float = 0.1) -> None:
+        super().__init__(e, h)
+        self.drop, self.attention_dropout = nn.Dropout(p), p
+
+    def forward(self, x, attn_mask=None, layer_past=None, use_cache=False, cache_position=None):
+        return self.drop(super().forward(x, attn_mask))
+
+
+def test_a_cache_and_dropout_that_were_not_tried_are_said_once() -> None:
+    dropout = "dropout (p = 0.1), which rests in eval mode"
+    assert diagnose(Drops(24, 4), 4).untried == (
+        "a mask (the argument attn_mask): mask=... tries one",
+        "a cache (the arguments layer_past and use_cache): cache=... tries one",
+        "the argument cache_position",
+        dropout,
+    )
+    assert dropout not in diagnose(Drops(24, 4, 0.0), 4).untried
+    assert dropout in diagnose(nn.MultiheadAttention(24, 4, 0.1, batch_first=True), 4).untried
+    called = diagnose(Drops(24, 4), 4, call=lambda m, x: m(x, None, "a cache")).untried
+    assert not any("cache (" in words for words in called)
 
 
 def test_a_mask_that_blocks_nothing_was_not_tried() -> None:

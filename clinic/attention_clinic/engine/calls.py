@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.arguments import CACHES, PLACES, TABLES, Tables, place_value
 from attention_clinic.engine.crossing import role
+from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.layouts import Layout, needed_names
 from attention_clinic.engine.openings import Opening, mask_names
 
@@ -137,6 +138,8 @@ def standard_call(
             if value is x and layout is not None and (arguments or named):
                 made = layout[0].value(name, layout[1])
                 value = x if made is NotImplemented else made
+            if layout is not None and "alibi" in name.lower():
+                value = x.new_zeros(len(x) * (said_heads(module) or 1), 1, x.shape[1])
             if parameter.kind == parameter.KEYWORD_ONLY or named or value is not x:
                 named[name] = value
             else:

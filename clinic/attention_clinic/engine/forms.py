@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from attention_clinic.engine.budget import spend_on
 from attention_clinic.engine.report import Bug, Variant
 
 State = dict[str, Any]
@@ -208,6 +209,7 @@ def _step(
         if len(ids) > left:
             continue
         made = stage.apply(form, state)
+        spend_on((made or {}).values())
         if made is not None:
             after = {**state, **made}
             yield from _step(
@@ -225,6 +227,7 @@ def replay(stages: Sequence[Stage], forms: Sequence[Form], state: State) -> Stat
     """
     for stage, form in zip(stages, forms, strict=True):
         made = stage.apply(form, state) if form.applies(state) else None
+        spend_on((made or {}).values())
         if made is None:
             return None
         state = {**state, **made}

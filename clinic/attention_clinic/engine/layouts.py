@@ -157,6 +157,8 @@ def layouts(module: nn.Module) -> Iterator[Layout]:
     sized = any(HEIGHTS.fullmatch(n) or PAIRS.fullmatch(n.lower()) for n in names[1:])
     pictures = any(isinstance(part, nn.Conv2d) for part in module.modules())
     lines = any(isinstance(part, nn.Conv1d | nn.GroupNorm) for part in module.modules())
+    if any("alibi" in name.lower() for name in names):
+        yield Layout()
     besides = ("tokens", "zeros", "none") if len(names) > 1 else ("tokens",)
     for beside in besides:
         if beside != "tokens":

@@ -61,6 +61,22 @@ def mask_names(module: nn.Module | Callable[..., Any]) -> list[str]:
     return needed or list(names)[:1]
 
 
+def wants_mask(module: nn.Module | Callable[..., Any], attempt: Callable[[], object]) -> bool:
+    """Say whether a module that was refused may only want a mask.
+
+    Args:
+        module: takes one, or does not.
+        attempt: runs it without; who runs then has another trouble.
+    """
+    if not isinstance(module, nn.Module) or not mask_names(module):
+        return False
+    try:
+        attempt()
+    except ValueError:
+        return True
+    return False
+
+
 def openings() -> Iterator[Opening]:
     """Yield the masks to try, the usual ones first."""
     for value in VALUES:

@@ -6,7 +6,6 @@ import copy
 import inspect
 import linecache
 import random
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.listed import register_listed
 from attention_clinic.engine.modes import Precision
 from attention_clinic.engine.openings import Opening
+from attention_clinic.engine.untried import WHOLE_CACHE, untried_of
 from attention_clinic.engine.unwrapping import eager, evaluated
 
 HERE = str(Path(__file__).parents[1])
@@ -246,27 +246,9 @@ class Patient:
         """Whether forward has an argument for a mask."""
         return mask_argument(self.module) is not None
 
-    def untried(self, mask: bool) -> tuple[str, ...]:
-        """Say which arguments of forward were never given.
-
-        Args:
-            mask: whether the tool that asks could have tried a mask.
-        """
-        function = self.module.forward if self.is_module else self.module
-        names = [
-            name
-            for name, parameter in inspect.signature(function).parameters.items()
-            if parameter.default is None
-            and name not in self.given
-            and not re.search(r"cache|past", name)  # what it computes with one is the same
-        ]
-        masks = [name for name in names if mask and "mask" in name.lower()]
-        others = [name for name in names if name not in masks]
-        said = []
-        if masks:
-            said.append(f"a mask ({_listed(masks)}): mask=... tries one")
-        if others:
-            said.append(_listed(others))
+    def untried(self, mask: bool, cache: str = WHOLE_CACHE) -> tuple[str, ...]:
+        """Say what was never tried, as `untried_of` does."""
+        said = untried_of(self.module, self.given, mask, cache)
         if self.zeros:
             said.append(f"what is added as {', '.join(sorted(self.zeros))}: it was 0")
         return tuple(said)
@@ -334,13 +316,6 @@ class Patient:
 def _is_zero(value: object) -> bool:
     """Say whether a value is tokens that are all 0."""
     return isinstance(value, Tensor) and value.ndim == 3 and not bool(value.any())
-
-
-def _listed(names: list[str]) -> str:
-    """Return "the argument a", or "the arguments a, b and 3 more"."""
-    shown = names if len(names) < 5 else [*names[:3], f"{len(names) - 3} more"]
-    words = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-    return f"the argument{'s' * (len(names) > 1)} {words}"
 
 
 def _first_line(error: Exception) -> str:

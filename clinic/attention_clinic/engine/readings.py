@@ -9,6 +9,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from attention_clinic.engine.budget import READINGS, spend
 from attention_clinic.engine.pieces import (
     BY_SHARING,
     IN_AXES,
@@ -201,6 +202,7 @@ class Reader:
             choices = [option for option in outs if option[0] not in used]
             if self.f == self.out_dim:
                 choices.append(None)
+            spend(len(choices) / READINGS)
             for option in choices:
                 extra = rank
                 all_ids = ids

@@ -104,6 +104,7 @@ class Report:
         untried: what could have been tried and was not.
         remarks: what is no mistake here and is one elsewhere.
         variants: what it does in another way than the attention of 2017, on purpose and right.
+        stopped: the steps after which the search stopped, 0 when it went to its end.
         tolerance: the largest difference that counts as equal.
     """
 
@@ -115,6 +116,7 @@ class Report:
     untried: tuple[str, ...] = ()
     remarks: tuple[Explanation, ...] = ()
     variants: tuple[Variant, ...] = ()
+    stopped: int = 0
     tolerance: float = field(default=1e-9, compare=False)
 
     @property
@@ -131,6 +133,16 @@ class Report:
         if self.explanations:
             return f"{self.name}: not equal to the reference"
         return f"{self.name}: not equal to the reference, and unexplained"
+
+    @property
+    def unnamed(self) -> str:
+        """What is said where no mistake is named."""
+        if self.stopped:
+            return (
+                f"The search stopped after {self.stopped} steps. No mistake that was tried until "
+                "then gives this output; effort=10 tries more."
+            )
+        return "No known mistake, alone or with a second one, gives this output."
 
     @property
     def kind(self) -> str:
@@ -151,6 +163,7 @@ class Report:
             "failing": list(self.failing),
             "checked": list(self.checked),
             "untried": list(self.untried),
+            "stopped": self.stopped,
         }
 
     def __bool__(self) -> bool:
@@ -178,7 +191,7 @@ class Report:
         for variant in self.variants:
             lines += wrapped(f"  Variant: {variant.id}   {variant.words} ({variant.models})")
         if not self.healthy and not self.explanations:
-            lines.append("  No known mistake, alone or with a second one, gives this output.")
+            lines += wrapped(f"  {self.unnamed}")
             if not self.failing:
                 lines.append("  Every property that could be tried holds.")
         for note in notes_of(self):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.report import Report
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.subject import Subject
@@ -25,17 +26,18 @@ def as_block(subject: Subject) -> Report | None:
         return None
     options, context = subject.options, subject.context
     try:
-        report = diagnose_block(
-            subject.original,
-            subject.h,
-            causal=options.causal,
-            call=options.call,
-            size=options.size,
-            mask=None if context else options.mask,
-            context=None if context is None else context.said,
-            context_mask=options.mask if context else None,
-            like=options.like,
-        )
-    except ValueError:
+        with reserved(0.5):
+            report = diagnose_block(
+                subject.original,
+                subject.h,
+                causal=options.causal,
+                call=options.call,
+                size=options.size,
+                mask=None if context else options.mask,
+                context=None if context is None else context.said,
+                context_mask=options.mask if context else None,
+                like=options.like,
+            )
+    except (ValueError, Spent):
         return None
     return report if report.healthy or report.explanations else None

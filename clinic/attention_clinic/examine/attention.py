@@ -12,14 +12,15 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, VARIANTS, Built, globals_read
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
+from attention_clinic.engine.budget import Spent, budget, is_spent, steps_of
 from attention_clinic.engine.modes import JoinHeads, NoDropout
-from attention_clinic.engine.openings import mask_names, openings
+from attention_clinic.engine.openings import openings, wants_mask
 from attention_clinic.engine.patient import same, undisturbed
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.explaining import Explaining
-from attention_clinic.examine.first_call import Way, found_out, heads_of
+from attention_clinic.examine.first_call import Way, found_out, heads_of, wants_context
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.options import Context, Options
 from attention_clinic.examine.searching import search, with_other_heads
@@ -35,6 +36,8 @@ from attention_clinic.examine.verdict import (
     what,
 )
 
+OTHER_RESULT = "Say how to call it: call=lambda module, x: module(x)[0]."
+POOLED = "It makes one vector of all tokens: pass the attention that it holds."
 LIKELIEST = 4  # readings of a right module that are asked whether anything shows
 
 
@@ -54,6 +57,7 @@ def diagnose(
     num_kv_heads: int | None = None,
     like: str | None = None,
     cache: Callable[[], Any] | None = None,
+    effort: float = 1.0,
 ) -> Report:
     """Compare an attention with a faithful one and name the mistakes that explain it.
 
@@ -90,6 +94,7 @@ def diagnose(
             that model does otherwise is then a mistake, not a variant; None accepts all.
         cache: makes an empty cache of keys and values. The module is then called twice, on the
             first tokens and on the others, with one cache; `call` gets it in the place of a mask.
+        effort: how long to search: 1 tries what takes seconds, 10 ten times as many steps.
 
     Shape:
         x        (b, n, e)
@@ -105,7 +110,7 @@ def diagnose(
         ValueError: not a module or function, a number of heads that does not fit, weights that
             cannot be read, or an exception inside the module.
     """
-    module = unwrapped("diagnose", module)
+    module, steps = unwrapped("diagnose", module), steps_of("diagnose", effort)
     if num_heads is None:
         with undisturbed():
             num_heads = heads_of("diagnose", module, call)
@@ -121,12 +126,14 @@ def diagnose(
         layout, found, width = way
         return opened(module, replace(options, layout=layout, size=found), width)
 
-    with undisturbed():
+    with undisturbed(), budget(steps):
         try:
             return opened(module, options, embed_dim)
-        except ValueError:
-            free = (call, weights, size, options.context, cache) == (None,) * 5
-            report = found_out(module, embed_dim, again) if free and mask is None else None
+        except ValueError as error:
+            free = (call, weights, size, options.context, cache, mask) == (None,) * 6
+            if free and wants_context(module, error):
+                return opened(module, replace(options, context=Context()), embed_dim)
+            report = found_out(module, embed_dim, again) if free else None
             if report is None:
                 raise
             return report
@@ -186,7 +193,7 @@ def with_tables(
                 failed = failed or error
                 handed.remove(tables)
                 continue
-            if report.healthy:
+            if report.healthy or is_spent():
                 return report
             if most or not options.most:
                 reports.append(report)
@@ -206,9 +213,8 @@ def opened(
         return with_tables(module, options, embed_dim)
     except ValueError:
         free = options.mask is None and options.call is None and options.cache is None
-        if not free or not isinstance(module, nn.Module) or not mask_names(module):
-            raise
-        if runs(Subject(module, options), embed_dim):  # without a mask: it has another trouble
+        bare = Subject(module, options)
+        if not free or not wants_mask(module, lambda: bare.find_width(embed_dim, lambda *_: False)):
             raise
         best: Report | None = None
         fitting = list(openings())
@@ -222,21 +228,12 @@ def opened(
                     # by identity: a mask of False is equal to one of 0.0
                     fitting = [one for one in fitting if one is not opening]
                     continue
-                if report.healthy or report.explanations:
+                if report.healthy or report.explanations or is_spent():
                     return report
                 best = report if best is None else best
         if best is None:
             raise
         return best
-
-
-def runs(subject: Subject, embed_dim: int | None) -> bool:
-    """Say whether a module runs as it is."""
-    try:
-        subject.find_width(embed_dim, lambda *_: False)
-    except ValueError:
-        return False
-    return True
 
 
 def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
@@ -252,7 +249,7 @@ def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
             subject.b, subject.n, subject.e = shape
             try:
                 explained = bool(Explaining(subject).explained(most=1))
-            except (Unreadable, ValueError):
+            except (Unreadable, ValueError, Spent):
                 explained = False
             if explained:
                 subject.extra.append("heads-not-joined")
@@ -262,6 +259,14 @@ def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
 
 
 def examined(subject: Subject) -> Report:
+    """Examine a module that runs, and say what was found until the budget is spent."""
+    try:
+        return found_in(subject)
+    except Spent as spent:
+        return with_other_heads(subject, unexplained(subject, stopped=spent.steps))
+
+
+def found_in(subject: Subject) -> Report:
     """Examine a module that runs, and say what was found."""
     name = subject.patient.name
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
@@ -284,8 +289,7 @@ def examined(subject: Subject) -> Report:
     if y.ndim != 3 or y.shape[0] != subject.b or y.shape[1] not in counts:
         raise ValueError(
             f"diagnose: {name} must return (b, n, e), got x of shape {tuple(x.shape)} and a "
-            f"result of shape {tuple(y.shape)}. "
-            "Say how to call it: call=lambda module, x: module(x)[0]."
+            f"result of shape {tuple(y.shape)}. {POOLED if y.ndim == 2 else OTHER_RESULT}"
         )
     check_heads(subject, y)
     if not same(y, subject.probe(0).y):

@@ -12,6 +12,7 @@ from attention_clinic.bugs import ATTENTION, BLOCK, BUGS, VARIANTS, Built, Setti
 from attention_clinic.bugs.blocks import Meant, Parts
 from attention_clinic.bugs.feeds import ACTIVATIONS, Feed
 from attention_clinic.bugs.masks import has_empty
+from attention_clinic.engine.budget import Spent
 from attention_clinic.engine.forms import Found, State, replay, simplest, walk
 from attention_clinic.engine.grouped import grouped_readers
 from attention_clinic.engine.heard import no_numbers
@@ -87,20 +88,27 @@ class Block:
         self.other = (other, self.run(other))
         later = self.x.clone()
         later[:, -1] += torch.arange(self.e).to(later)
-        change = (self.run(later) - self.y)[:, :-1].abs().max()
-        self.hides_future = bool(change <= 1e3 * self.patient.tolerance)
+        change = (self.run(later) - self.y)[:, :-1].abs()
+        self.hides_future = change.numel() > 0 and bool(
+            change.max() <= 1e3 * self.patient.tolerance
+        )
         with Listen() as listen:
             self.run(self.x)
-        parts = self.parts(listen.heard)
-        if isinstance(parts, str):
-            return Report(name, False, checked=(f"no {parts} that could be those of a block",))
-        found, masked = self.with_masks(self.search(parts))
+        stopped = 0
+        try:
+            parts = self.parts(listen.heard)
+            if isinstance(parts, str):
+                return Report(name, False, checked=(f"no {parts} that could be those of a block",))
+            found, masked = self.with_masks(self.search(parts))
+        except Spent as spent:
+            found, masked, stopped = {}, (), spent.steps
         untried, limit = self.patient.untried(mask=self.takes_masks), self.patient.tolerance
         if not found:
             said = "residuals, norms, activation and attention, alone and in pairs"
             said += " with the masks" if masked else ""
             failing = tuple(self.failing())
-            return Report(name, False, (), failing, (said,), untried, tolerance=limit)
+            given = (name, False, (), failing, (said,), untried)
+            return Report(*given, stopped=stopped, tolerance=limit)
         explanations = []
         for ids, way in found.items():
             bugs = [BUGS[id] for id in dict.fromkeys((*ids, *self.extra))]

@@ -35,6 +35,12 @@ class Explaining:
 
     def readers(self, out_dim: int) -> Readers:
         """Return readers with their readings, one for each possible h * d."""
+        if out_dim not in self.subject.readers:
+            self.subject.readers[out_dim] = self.read(out_dim)
+        return self.subject.readers[out_dim]
+
+    def read(self, out_dim: int) -> Readers:
+        """Read the weights in every way; see `readers`."""
         e, h = self.subject.e, self.subject.h
         sources = sources_of(self.subject.weights or self.subject.patient.module)
         dtype = self.subject.patient.dtype  # tensors that are no parameters kept their own
@@ -69,22 +75,33 @@ class Explaining:
             found += [(reader, readings) for reader in wide if (readings := reader.readings())]
         return found
 
-    def explained(self, most: int = 2) -> list[tuple[Reader, Match]]:
-        """Return what explains the module without a mask, with as few mistakes as possible."""
+    def explained(self, most: int = 2, least: int = 0) -> list[tuple[Reader, Match]]:
+        """Return what explains the module without a mask, with as few mistakes as possible.
+
+        Args:
+            most: how many are looked for.
+            least: with how many the search begins; with fewer, nothing was found before.
+        """
         probe = self.subject.probe(0)
-        turning, norms = probe.known["turning"], probe.known["query_norms"]
-        # only the order of the tokens says that it turns, and tokens that are mixed say the same;
-        # norms without weights may be those of something else
-        unsure = {"turning"} if turning is not None and not turning.declared else set()
-        unsure |= {"query_norms"} if norms is not None and not norms.sure else set()
+        unsure = self.unsure(probe)
         if not unsure:
-            return self.explaining(probe, most)
+            return self.explaining(probe, most, least)
         plain = replace(probe, known={**probe.known, **dict.fromkeys(unsure)})
-        found = self.explaining(plain, min(most, 1))
+        found = self.explaining(plain, min(most, 1), least)
         return found if found or not most else self.explaining(probe, most)
 
-    def explaining(self, probe: Probe, most: int) -> list[tuple[Reader, Match]]:
-        """Return what explains one call."""
+    def unsure(self, probe: Probe) -> set[str]:
+        """Return what is known of the module, and need not be so.
+
+        Only the order of the tokens says that it turns, and tokens that are mixed say the same;
+        norms without weights may be those of something else.
+        """
+        turning, norms = probe.known["turning"], probe.known["query_norms"]
+        unsure = {"turning"} if turning is not None and not turning.declared else set()
+        return unsure | ({"query_norms"} if norms is not None and not norms.sure else set())
+
+    def explaining(self, probe: Probe, most: int, least: int = 0) -> list[tuple[Reader, Match]]:
+        """Return what explains one call; see `explained`."""
         readers = self.readers(probe.y.shape[-1])
         if not readers:
             raise Unreadable
@@ -94,15 +111,20 @@ class Explaining:
         causal = self.options.causal
         bases = [False, True] if causal is None or self.options.mask is not None else [causal]
         bases = [False] if self.subject.crossed else bases
+        if causal is None and self.subject.is_causal:
+            bases = [True]
+        likely = slice(LIKELY)
         steps = (  # mistakes in all, readings tried, with other things around, with a fitted scale
-            (0, None, True, False),
-            (1, LIKELY, True, False),
-            (1, LIKELY, False, True),
-            (1, SINGLES_TRIED, False, False),
-            (2, LIKELY, False, False),
-            (2, PAIRS_TRIED, False, False),
+            (0, slice(None), True, False),
+            (1, likely, True, False),
+            (1, likely, False, True),
+            (1, slice(LIKELY, SINGLES_TRIED), False, False),
+            (2, likely, False, False),
+            (2, slice(LIKELY, PAIRS_TRIED), False, False),
         )
-        for total, count, around, fit in steps:
+        for total, chosen, around, fit in steps:
+            if total < least:
+                continue
             if total > most:
                 break
             for shell in shells if around or sure else shells[:1]:
@@ -112,7 +134,7 @@ class Explaining:
                     if total == 2 and base and causal is None and self.subject.sees_future:
                         continue
                     case = replace(probe, causal=base)
-                    found = self.matching(readers, case, shell, total, count, fit)
+                    found = self.matching(readers, case, shell, total, chosen, fit)
                     if not found:
                         continue
                     if not fit and total and all(m.reading.rank for _, m in found):
@@ -123,12 +145,17 @@ class Explaining:
                             (reader, [r for r in readings if reader.kind(r) in kinds])
                             for reader, readings in readers
                         ]
-                        found = self.matching(same, case, shell, total, None, fit)
+                        found = self.matching(same, case, shell, total, slice(None), fit)
                     return found
         if most > 1 and not self.subject.crossed and probe.mask is None:
             around = shells if sure else shells[:1]
             return three_at_once(self.subject, self.holds, readers, probe, around)
         return []
+
+    def is_right(self) -> bool:
+        """Say whether the module is explained without a mistake."""
+        probe = self.subject.probe(0)
+        return bool(self.explained(most=0) or (self.unsure(probe) and self.explaining(probe, 0)))
 
     def shells(self, probe: Probe) -> tuple[list[Shell], bool]:
         """Return what may stand around the attention, and whether its behaviour says so."""
@@ -172,12 +199,12 @@ class Explaining:
         return search.could_differ()[0]
 
     def matching(
-        self, readers: Readers, probe: Probe, shell: Shell, total: int, count: int | None, fit: bool
+        self, readers: Readers, probe: Probe, shell: Shell, total: int, chosen: slice, fit: bool
     ) -> list[tuple[Reader, Match]]:
         """Return what matches this probe and holds for others too."""
         found = []
         for reader, readings in readers:
-            found += self.at_level(reader, readings, probe, shell, total, count, fit)
+            found += self.at_level(reader, readings, probe, shell, total, chosen, fit)
         return [(reader, match) for reader, match in found if self.holds(reader, match)]
 
     def at_level(
@@ -187,19 +214,19 @@ class Explaining:
         probe: Probe,
         shell: Shell,
         total: int,
-        count: int | None,
+        chosen: slice,
         fit: bool,
     ) -> list[tuple[Reader, Match]]:
         """Return the matches with so many mistakes, those of the reading included."""
         found: list[tuple[Reader, Match]] = []
         total -= len(shell.ids)
         for mistakes in range(total + 1):
-            chosen = [r for r in readings if len(r.ids) == total - mistakes][:count]
-            if not chosen or (fit and mistakes != 1):
+            tried = [r for r in readings if len(r.ids) == total - mistakes][chosen]
+            if not tried or (fit and mistakes != 1):
                 continue
             search = Search(
                 reader,
-                chosen,
+                tried,
                 probe,
                 shell,
                 self.subject.patient.tolerance,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
@@ -9,6 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.budget import is_spent
+from attention_clinic.engine.crossing import sides_of
 from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.heard import Heard
 from attention_clinic.engine.layouts import Layout, layouts, needed_names, token_counts
@@ -129,10 +133,24 @@ def found_out(
         except ValueError:
             continue
         report = _told(report, module, way[0])
-        if report.healthy or report.explanations:
+        if report.healthy or report.explanations or is_spent():
             return report
         best = report if best is None else best
     return best
+
+
+def wants_context(module: nn.Module | Callable[..., Any], error: ValueError) -> bool:
+    """Say whether a module was refused because it got no context: the line that fails says so.
+
+    Args:
+        module: the module, which was called on tokens alone.
+        error: what came of it.
+    """
+    sides, cause = sides_of(module), error.__cause__
+    if sides is None or sides.guessed or "NoneType" not in str(cause):
+        return False
+    line = traceback.extract_tb(cause.__traceback__)[-1].line or ""
+    return any(re.search(rf"\b{name}\b", line) for name in sides.asked)
 
 
 def _told(report: Report, module: nn.Module, layout: Layout | None) -> Report:

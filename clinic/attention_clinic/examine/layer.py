@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -16,6 +17,7 @@ from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.bugs.masks import RULE, USE, has_empty
 from attention_clinic.bugs.orders import AROUND, INSIDE, SIDE_BY_SIDE
 from attention_clinic.engine.arguments import Tables
+from attention_clinic.engine.budget import reserved
 from attention_clinic.engine.crossing import Sides
 from attention_clinic.engine.forms import Form, Found, State, simplest, walk
 from attention_clinic.engine.openings import Opening
@@ -345,7 +347,8 @@ def examined_layer(
 
     def at(least: int, most: int) -> Report | None:
         whole.least, whole.most = least, most
-        reports.append(whole.report())
+        with reserved(0.5 if least == 1 else 1.0):  # the parts are to be tried, too
+            reports.append(whole.report())
         return reports[-1] if reports[-1].healthy or reports[-1].explanations else None
 
     steps: list[Callable[[], Report | None]] = [lambda: at(1, 2), by_parts, lambda: at(3, 3)]
@@ -354,7 +357,9 @@ def examined_layer(
         steps = [by_parts, lambda: at(1, 2), lambda: at(3, 3)]
     for step in steps:  # a report is true only when it is healthy
         found = step() if found is None else found
-    return reports[-1] if found is None else found
+    if found is not None:
+        return found
+    return replace(reports[-1], stopped=max(report.stopped for report in reports))
 
 
 def side_by_side(block: Block) -> bool:

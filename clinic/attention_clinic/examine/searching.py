@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.budget import Spent, beside
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.subject import Subject, Unreadable
 
+OTHER_HEADS = 0.2  # of the steps of a search, for them
 MOST_HEADS = 64  # that are tried when the number given explains nothing
 
 
@@ -24,7 +26,7 @@ def search(subject: Subject) -> list[tuple[Reader, Match]]:
         subject.biased = bool(found)
         subject.__dict__.pop("first", None)
         subject.__dict__.pop("second", None)
-    found = found or (Explaining(subject).explained(most) if most else [])
+    found = found or (Explaining(subject).explained(most, least=1) if most else [])
     if not found and most and subject.patient.is_module and keeps_copies(subject.patient.module):
         subject.start(own_weights=True)
         found = Explaining(subject).explained(most)
@@ -44,7 +46,18 @@ def keeps_copies(module: nn.Module) -> bool:
 
 def with_other_heads(subject: Subject, report: Report) -> Report:
     """Say with which numbers of heads the module would be right."""
-    fitting = []
+    with beside(OTHER_HEADS):
+        fitting = fitting_heads(subject)
+    if not fitting:
+        return report
+    listed = " or ".join(map(str, fitting))
+    said = f"num_heads is {subject.h}: with num_heads={listed} it is right"
+    return replace(report, failing=(said, *report.failing))
+
+
+def fitting_heads(subject: Subject) -> list[int]:
+    """Return the other numbers of heads with which a module would be right."""
+    fitting: list[int] = []
     for h in range(1, min(subject.e, MOST_HEADS) + 1):
         kept = subject.options.num_kv_heads
         if h == subject.h or subject.e % h or (kept is not None and h % kept):
@@ -53,12 +66,9 @@ def with_other_heads(subject: Subject, report: Report) -> Report:
         try:
             other.find_width(subject.e, lambda *_: False)
             tried = Explaining(other)
-            right = tried.explained(most=0) or tried.explaining(other.probe(0), most=0)
-            fitting += [h] * bool(right)
+            fitting += [h] * tried.is_right()
         except (Unreadable, ValueError):
             continue
-    if not fitting:
-        return report
-    listed = " or ".join(map(str, fitting))
-    said = f"num_heads is {subject.h}: with num_heads={listed} it is right"
-    return replace(report, failing=(said, *report.failing))
+        except Spent:
+            break
+    return fitting

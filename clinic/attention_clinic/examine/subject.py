@@ -56,9 +56,18 @@ class Subject:
 
     def start(self, own_weights: bool) -> None:
         """Copy the module anew."""
-        for name in ("first", "second", "sees_future", "limited", "known", "sees_order"):
+        for name in (
+            "first",
+            "second",
+            "sees_future",
+            "sees_past",
+            "limited",
+            "known",
+            "sees_order",
+        ):
             self.__dict__.pop(name, None)
         self.own_weights = own_weights
+        self.readers: dict[int, Any] = {}  # of the weights, by the width of the output
         self.patient = Patient("diagnose", self.original, self.call, own_weights)
         self.patient.tables, self.patient.opening = self.options.tables, self.options.opening
         self.patient.layout = self.options.layout
@@ -170,6 +179,7 @@ class Subject:
                     self.patient.single()
                 shape = (b, n, width)
                 self.b, self.n, self.e, self.j, self.c = b, n, width, j, c
+                self.readers.clear()
                 try:
                     self.blank(shape)
                 except Exception as error:
@@ -340,6 +350,22 @@ class Subject:
         if change.shape[1] == 1:  # one token alone: there are none before it
             return True
         return bool(change[:, :-1].abs().max() > 1e-4)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether earlier tokens reach the last one, and it none of them: by no bias of its own."""
+        alone = self.mask is None and self.options.cache is None
+        if not alone or self.crossed or self.biased or self.n < 2 or self.sees_future:
+            return False
+        return self.sees_past
+
+    @cached_property
+    def sees_past(self) -> bool:
+        """Whether the first token reaches the last one."""
+        x = self.first.x.clone()
+        x[:, 0] += 1.0
+        change = self.open_run(x) - self.first.y
+        return bool(change[:, -1].abs().max() > 1e-4)
 
     @cached_property
     def limited(self) -> bool:

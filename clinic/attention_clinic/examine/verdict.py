@@ -14,6 +14,10 @@ from attention_clinic.examine.properties import failing
 from attention_clinic.examine.subject import Subject
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
+WHETHER_SHOWN = "whether a mistake would show"
+REACHED = "queries, keys and values of each head reach the output"
+WITH_ONE_TOKEN = "with one token they do not. Try more: size=(2, 5)"
+EVERY_MISTAKE = "every known mistake, alone and in pairs"
 
 
 def what(subject: Subject, match: Match) -> str:
@@ -45,7 +49,9 @@ def what(subject: Subject, match: Match) -> str:
 
 def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
     """Say what was not tried."""
-    said = list(subject.patient.untried(mask=True))
+    said = list(subject.patient.untried(mask=True, cache="cache=... tries one"))
+    if {"dropout-eval", "dropout-unused"} & set(subject.extra):
+        said = [words for words in said if not words.startswith("dropout")]
     if blocks_nothing:
         said.append("a mask that blocks something: the one given leaves everything as it is")
     if subject.options.opening is not None:
@@ -129,26 +135,49 @@ def remarks_of(
     return tuple(made)
 
 
-def unexplained(subject: Subject, random: bool = False, masked: bool = False) -> Report:
-    """Report the properties that fail."""
-    checked = "every known mistake, alone and in pairs" + (" with the mask" if masked else "")
+def unexplained(
+    subject: Subject, random: bool = False, masked: bool = False, stopped: int = 0
+) -> Report:
+    """Report the properties that fail.
+
+    Args:
+        subject: the module.
+        random: whether two calls in eval mode differ.
+        masked: whether it was explained without its mask.
+        stopped: the steps after which the search stopped, 0 when it went to its end.
+    """
+    checked = "known mistakes, alone and in pairs" if stopped else EVERY_MISTAKE
+    checked += " with the mask" if masked else ""
     return Report(
         subject.patient.name,
         False,
         failing=tuple(failing(subject, random)),
         checked=(checked,),
         untried=untried(subject),
+        stopped=stopped,
     )
 
 
 def unseen(subject: Subject) -> Report:
     """Report that what was compared could not have differed: a mistake would not have shown."""
-    said = "queries, keys and values of each head reach the output"
-    if subject.n == 1:
-        said += ": with one token they do not. Try more: size=(2, 5)"
-    else:
-        said += ": some are zero, or no numbers, in these weights"
-    checked = ("whether a mistake would show",)
+    why = WITH_ONE_TOKEN if subject.n == 1 else "some are zero, or no numbers, in these weights"
     return Report(
-        subject.patient.name, False, failing=(said,), checked=checked, untried=untried(subject)
+        subject.patient.name,
+        False,
+        failing=(f"{REACHED}: {why}",),
+        checked=(WHETHER_SHOWN,),
+        untried=untried(subject),
     )
+
+
+def unless_one_token(report: Report, n: int) -> Report:
+    """Return a report; one that says that nothing showed where right is all one token can be.
+
+    Args:
+        report: of a block.
+        n: how many tokens it was called with.
+    """
+    if n > 1 or not report.healthy:
+        return report
+    failing, checked = (f"{REACHED}: {WITH_ONE_TOKEN}",), (WHETHER_SHOWN,)
+    return Report(report.name, False, failing=failing, checked=checked, untried=report.untried)

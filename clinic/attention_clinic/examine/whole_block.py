@@ -14,7 +14,8 @@ from attention_clinic.bugs import BUGS, MODELS
 from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
-from attention_clinic.engine.openings import Opening, mask_names, openings
+from attention_clinic.engine.budget import budget, is_spent, steps_of
+from attention_clinic.engine.openings import Opening, openings, wants_mask
 from attention_clinic.engine.patient import (
     Patient,
     check_positive,
@@ -28,6 +29,7 @@ from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.layer import examined_layer
 from attention_clinic.examine.options import Context
 from attention_clinic.examine.stack import Stack, layers_of
+from attention_clinic.examine.verdict import unless_one_token
 
 
 def diagnose_block(
@@ -44,6 +46,7 @@ def diagnose_block(
     context: Tensor | tuple[int, int] | int | bool | None = None,
     context_mask: Tensor | None = None,
     like: str | None = None,
+    effort: float = 1.0,
 ) -> Report:
     """Compare a Transformer block, or a stack of them, with the course's own and name the mistakes.
 
@@ -63,6 +66,7 @@ def diagnose_block(
             None gives a context to a block whose forward cannot do without.
         context_mask: of the context; True = may attend.
         like: the model whose weights it is meant to hold, as in `diagnose`.
+        effort: how long to search, as in `diagnose`.
 
     Shape:
         x             (b, n, e)
@@ -99,8 +103,8 @@ def diagnose_block(
         with undisturbed():
             num_heads = heads_of("diagnose_block", block, call)
     meant = Meant(norm_first, activation, norm_eps, None if like is None else MODELS[like])
-    said = Context.of("diagnose_block", context)
-    with undisturbed():
+    said, steps = Context.of("diagnose_block", context), steps_of("diagnose_block", effort)
+    with undisturbed(), budget(steps):
         patient = Patient("diagnose_block", block, call)
         sides = patient.sides
         by_itself = said is None and call is None and sides is not None and sides.needed(block)
@@ -117,19 +121,18 @@ def diagnose_block(
             layers = layers_of(block)
             if layers:
                 stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
-                return stack.report()
-            return examined_layer(patient, x, around, num_heads, meant, causal)
+                return unless_one_token(stack.report(), x.shape[1])
+            report = examined_layer(patient, x, around, num_heads, meant, causal)
+            return unless_one_token(report, x.shape[1])
 
         names = {} if call is not None else needed(block)
         try:
             report = examined(patient)
         except ValueError:
-            free = call is None and mask is None and context_mask is None
-            try:  # who runs without a mask has another trouble
-                _first_run(Patient("diagnose_block", block), num_heads, size, said, None, None)
-                free = False
-            except ValueError:
-                pass
+            bare = Patient("diagnose_block", block)
+            free = (call, mask, context_mask) == (None, None, None) and wants_mask(
+                block, lambda: _first_run(bare, num_heads, size, said, None, None)
+            )
             handed = _handed(block, names, num_heads, examined, free)
             if handed is None and not by_itself:
                 raise
@@ -173,7 +176,7 @@ def _handed(
         free: whether masks that block nothing may be handed over.
     """
     best: Report | None = None
-    for opening in (None, *(openings() if free and mask_names(block) else ())):
+    for opening in (None, *(openings() if free else ())):
         if opening is None and not names:
             continue
         report = _with_tables(block, names, num_heads, examined, opening)
@@ -182,7 +185,7 @@ def _handed(
         if opening is not None:
             said = ("a mask that blocks something: mask=... tries one", *report.untried)
             report = replace(report, untried=said, checked=(*report.checked, opening.words))
-        if report.healthy or report.explanations:
+        if report.healthy or report.explanations or is_spent():
             return report
         best = report if best is None else best
     return best
@@ -205,7 +208,7 @@ def _with_tables(
             reports.append(examined(patient))
         except ValueError:
             continue
-        if reports[-1].healthy or reports[-1].explanations:
+        if reports[-1].healthy or reports[-1].explanations or is_spent():
             break
     return min(
         reports, key=lambda report: (not report.healthy, not report.explanations), default=None

@@ -1,0 +1,67 @@
+"""What a module has and no call of it tried: arguments, a mask, a cache, its dropout."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+from torch import nn
+
+CACHE = re.compile(r"cache(?!_pos)|past(?!_(len|seq))")
+DROPOUT = re.compile(r"drop|p_attn")
+WHOLE_CACHE = "diagnose_cache tries that of a whole model"
+
+
+def untried_of(
+    module: nn.Module | Callable[..., Any], given: Collection[str], mask: bool, cache: str
+) -> list[str]:
+    """Say what was never tried.
+
+    Args:
+        module: the module, or a function.
+        given: the arguments of forward that got a value.
+        mask: whether the tool that asks could have tried a mask.
+        cache: how a cache is tried.
+    """
+    function = module.forward if isinstance(module, nn.Module) else module
+    parameters = inspect.signature(function).parameters
+    caches = [name for name in parameters if CACHE.search(name)]
+    names = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is None and name not in given and name not in caches
+    ]
+    masks = [name for name in names if mask and "mask" in name.lower()]
+    others = [name for name in names if name not in masks]
+    said = []
+    if masks:
+        said.append(f"a mask ({listed(masks)}): mask=... tries one")
+    if caches and not set(caches) & set(given):
+        said.append(f"a cache ({listed(caches)}): {cache}")
+    if others:
+        said.append(listed(others))
+    shares = sorted(set(dropouts(module)) if isinstance(module, nn.Module) else ())
+    if shares:
+        numbers = " and ".join(f"{share:g}" for share in shares)
+        said.append(f"dropout (p = {numbers}), which rests in eval mode")
+    return said
+
+
+def dropouts(module: nn.Module) -> Iterator[float]:
+    """Yield the shares that a module drops in training."""
+    for part in module.modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            yield from [part.p] * (part.p > 0)
+            continue
+        for name, value in vars(part).items():
+            if DROPOUT.search(name) and isinstance(value, float) and 0 < value < 1:
+                yield value
+
+
+def listed(names: list[str]) -> str:
+    """Return "the argument a", or "the arguments a, b and 3 more"."""
+    shown = names if len(names) < 5 else [*names[:3], f"{len(names) - 3} more"]
+    words = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return f"the argument{'s' * (len(names) > 1)} {words}"

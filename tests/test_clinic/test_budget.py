@@ -1,0 +1,96 @@
+"""The steps that a search may take: counted, so that it ends alike on every machine."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from patients.attention import Views, ViewsMerge
+from patients.blocks import PreNorm
+from patients.unknown import Sigmoid
+
+from attention_clinic import diagnose, diagnose_block
+from attention_clinic.engine.budget import (
+    STEPS,
+    Budget,
+    Spent,
+    beside,
+    budget,
+    is_spent,
+    reserved,
+    spend,
+)
+from helpers import error_of
+
+LITTLE = 0.002
+
+
+class Bent(PreNorm):
+    """A block that nobody knows."""
+
+    def forward(self, x: torch.Tensor, *given: object) -> torch.Tensor:
+        return super().forward(x, *given).sin()
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """All steps that are taken."""
+    taken = []
+    take = Budget.take
+
+    def noted(self: Budget, steps: float) -> None:
+        taken.append(steps)
+        take(self, steps)
+
+    monkeypatch.setattr(Budget, "take", noted)
+    return taken
+
+
+def test_a_search_stops_and_says_so(counted: list[float]) -> None:
+    module = Sigmoid(24, 4)
+    report = diagnose(module, 4, effort=LITTLE)
+    assert report.kind == "unexplained" and report.stopped == LITTLE * STEPS
+    said = " ".join(str(report).split())
+    assert f"The search stopped after {LITTLE * STEPS:.0f} steps." in said
+    assert "effort=10 tries more" in said and "alone or with a second one" not in said
+    assert "every known mistake" not in said and report.data()["stopped"] == report.stopped
+    assert any("rows sum to 1" in line for line in report.failing), "properties are still said"
+    assert sum(counted) < 1.5 * LITTLE * STEPS, "other heads have steps of their own"
+    assert str(diagnose(module, 4, effort=LITTLE)) == str(report)
+
+
+def test_a_search_that_comes_to_its_end_did_not_stop() -> None:
+    report = diagnose(Sigmoid(24, 4), 4)
+    assert report.stopped == 0 and "No known mistake, alone or with a second" in str(report)
+    assert diagnose(Views(24, 4), 4, effort=LITTLE).healthy
+    assert diagnose(ViewsMerge(24, 4), 4, effort=0.1).ids == ("merge-no-transpose",)
+
+
+def test_a_block_stops_too() -> None:
+    report = diagnose_block(Bent(24, 4), 4, effort=LITTLE)
+    assert report.kind == "unexplained" and report.stopped == LITTLE * STEPS
+    assert "effort=10 tries more" in " ".join(str(report).split())
+
+
+@pytest.mark.parametrize("effort", [0, -1, True, "more", float("nan")])
+def test_an_effort_is_a_number_above_0(effort: object) -> None:
+    said = error_of(lambda: diagnose(Views(24, 4), 4, effort=effort))
+    assert said.startswith("diagnose: effort must be a number above 0")
+    assert "diagnose_block: effort" in error_of(lambda: diagnose_block(PreNorm(24, 4), 4, effort=0))
+
+
+def test_what_runs_inside_takes_from_the_same_steps() -> None:
+    with budget(10):
+        with budget(1000):
+            spend(4)
+        with pytest.raises(Spent), reserved(0.5):
+            spend(2)
+            assert not is_spent()
+            spend(2)
+        with beside(0.5):
+            spend(5)
+        spend(3)
+        assert is_spent()
+        with pytest.raises(Spent) as caught:
+            spend(1)
+        assert caught.value.steps == 10, "the whole, not a part of it"
+    spend(1e9)  # no budget is open
