@@ -33,7 +33,8 @@ class Case:
         variants: what a sick module does in another way on purpose.
         also: other sets of ids that are the same finding.
         found: sample when it was read because its repository came up, hunted when it was looked
-            for because of its bug: only a sample says how often something happens.
+            for because of its bug, or was kept among others because it shows something: only a
+            sample says how often something happens.
         share: open, or last: nobody looks at the verdicts of the last before the work is done.
         corrected: what was misread at first, "" when nothing was.
     """
