@@ -146,8 +146,9 @@ def wants_context(module: nn.Module | Callable[..., Any], error: ValueError) -> 
         module: the module, which was called on tokens alone.
         error: what came of it.
     """
-    sides, cause = sides_of(module), error.__cause__
-    if sides is None or sides.guessed or "NoneType" not in str(cause):
+    cause = error.__cause__
+    sides = sides_of(module) if "NoneType" in str(cause) else None
+    if sides is None or sides.guessed:
         return False
     line = traceback.extract_tb(cause.__traceback__)[-1].line or ""
     return any(re.search(rf"\b{name}\b", line) for name in sides.asked)
