@@ -11,11 +11,16 @@ from torch.overrides import TorchFunctionMode
 
 
 class NoDropout(TorchFunctionMode):
-    """Turn every dropout into nothing, wherever it is called, and count the calls."""
+    """Turn every dropout into nothing, wherever it is called.
+
+    Attributes:
+        calls: how often one was called that drops something.
+        most: the largest share that one would have dropped.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls = 0
+        self.calls, self.most = 0, 0.0
 
     def __torch_function__(
         self,
@@ -27,13 +32,17 @@ class NoDropout(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         if func is F.scaled_dot_product_attention:
-            self.calls += bool(kwargs.get("dropout_p") or (len(args) > 4 and args[4]))
+            self._count(kwargs.get("dropout_p") or (args[4] if len(args) > 4 else 0.0))
             kwargs.pop("dropout_p", None)
             args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
         elif "dropout" in name:
-            self.calls += 1
+            self._count(kwargs.get("p", args[1] if len(args) > 1 else 0.5))
             return args[0] if args else kwargs["input"]
         return func(*args, **kwargs)
+
+    def _count(self, share: float) -> None:
+        self.calls += share > 0
+        self.most = max(self.most, share)
 
 
 class Precision(TorchFunctionMode):

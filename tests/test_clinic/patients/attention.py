@@ -477,6 +477,32 @@ class LoopsDropoutUnused(Loops):
         self.drop = nn.Dropout(0.2)
 
 
+@attention("dropout-unused")
+class LoopsDropoutInVain(Loops):
+    """It drops a copy of the weights, and mixes with the weights themselves."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.drop = nn.Dropout(0.2)
+
+    def normalise(self, all_scores, allow):
+        all_weights = super().normalise(all_scores, allow)
+        self.dropped = [self.drop(w) for w in all_weights]
+        return all_weights
+
+
+@attention("dropout-unused")
+class LoopsOneOfTwoDropouts(Loops):
+    """The one that is called drops nothing, the one that would is not called."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attn_drop, self.proj_drop = nn.Dropout(0.1), nn.Dropout(0.0)
+
+    def normalise(self, all_scores, allow):
+        return [self.proj_drop(w) for w in super().normalise(all_scores, allow)]
+
+
 @attention("batch-first")
 class TorchNotBatchFirst(nn.Module):
     def __init__(self, e, h):
