@@ -507,7 +507,9 @@ def main() -> None:
         default=0.0,
         help="of the points for each late day (default 0)",
     )
-    parser.add_argument("--jobs", type=int, default=2, help="students at once (default 2)")
+    # a student's judge and world wait for each other, for about a quarter of the time
+    jobs = (os.cpu_count() or 1) + 1
+    parser.add_argument("--jobs", type=int, default=jobs, help=f"students at once (here {jobs})")
     parser.add_argument("--cell-seconds", type=seconds, default=30.0, help="limit of a cell")
     parser.add_argument("--notebook-seconds", type=seconds, default=180.0, help="of a notebook")
     parser.add_argument("--memory", type=amount, default="3GB", help="of a notebook (default 3GB)")
