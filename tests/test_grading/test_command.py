@@ -66,7 +66,13 @@ def test_stopping_leaves_nothing_behind(tmp_path):
     command += ["--cell-seconds", "9999", "--notebook-seconds", "9999"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # who runs the tests in the background has them ignore Ctrl-C, and what they start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
     def running() -> bool:
