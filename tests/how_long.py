@@ -20,8 +20,8 @@ import pytest
 
 BEGAN = pytest.StashKey[float]()
 CHAPTER = re.compile(r"notebooks/(?P<master>solutions/)?(?P<number>\d\d)_")
-# A test with a chapter's number in front of its parameters: [07.6-...], [07_encoder-...].
-OF_CHAPTER = re.compile(r"\[(?P<number>\d\d)[._]")
+# A test with a chapter's number in front of its parameters: [07.6-...], [07_encoder-...], no date.
+OF_CHAPTER = re.compile(r"\[(?P<number>\d\d)[._](?!\d\d\.)")
 
 Times = dict[str, Any]
 
