@@ -230,6 +230,8 @@ def test_the_search_finds_what_diagnose_prints(
             ).first.click()
         page.keyboard.type(id)
         page.keyboard.press("Enter")
+        # results come one after the other, and what is clicked before the last one may have moved
+        expect(page.locator(".search-summary")).to_contain_text("finished", timeout=LONG)
         first = page.locator("#search-results li a").first
         expect(first).to_have_text(re.compile(re.escape(id)), timeout=LONG)
         first.press("Enter") if number % 2 else first.click()
