@@ -17,14 +17,17 @@ TRIES = """def fits(found, x):
     except BaseException:
         return None
 """
+# From a frame upwards: every value that it holds is tried.
+UPWARDS = (
+    "    while frame:\n        for value in list(frame.f_locals.values()):\n"
+    "            found = fits(value, scores)\n"
+    "            if found is not None:\n                return found\n"
+    "        frame = frame.f_back\n    return scores"
+)
 ATTACKS = [
     Attack(
         "the stack walked to the reference",
-        f"import sys\n{TRIES}def softmax(scores):\n    frame = sys._getframe(1)\n"
-        "    while frame:\n        for value in list(frame.f_locals.values()):\n"
-        "            found = fits(value, scores)\n"
-        "            if found is not None:\n                return found\n"
-        "        frame = frame.f_back\n    return scores",
+        f"import sys\n{TRIES}def softmax(scores):\n    frame = sys._getframe(1)\n{UPWARDS}",
         earns,
         "2",
         together=True,
@@ -34,10 +37,7 @@ ATTACKS = [
         f"{TRIES}def softmax(scores):\n    try:\n        1 / 0\n"
         "    except ZeroDivisionError as error:\n"
         "        frame = error.__traceback__.tb_frame.f_back\n"
-        "    while frame:\n        for value in list(frame.f_locals.values()):\n"
-        "            found = fits(value, scores)\n"
-        "            if found is not None:\n                return found\n"
-        "        frame = frame.f_back\n    return scores",
+        f"{UPWARDS}",
         earns,
         "2",
         together=True,
