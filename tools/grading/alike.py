@@ -17,6 +17,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from grading.page import rendered
 from grading.report import Result, write_table
 
 COLUMNS = ("first", "second", "same", "letter_by_letter", "exercises")
@@ -29,24 +30,12 @@ MOST_PAIRS = 40
 MAGIC = re.compile(r"^[ \t]*[%!?].*$|^.*\?[ \t]*$", re.MULTILINE)
 COMMENT = re.compile(r"#[^\n]*")
 
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>Answers that are the same</title>
-<style>
-  body { max-width: 50rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; background: #fff;
-         font: 16px/1.5 system-ui, sans-serif; }
-  h1, h2, h3 { line-height: 1.2; overflow-wrap: anywhere; }
-  h2 { margin-top: 3rem; border-bottom: 2px solid #555; padding-bottom: .3rem; }
-  pre { background: #f3f3f3; border-left: 4px solid #999; padding: .7rem; overflow-x: auto;
-        font: 14px/1.4 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
-  a { color: inherit; }
-</style>
-</head>
-<body>
+PAGE = """{% extends "frame" %}
+{% block title %}Answers that are the same{% endblock %}
+{% block style %}
+  h2 { border-bottom: 2px solid #555; padding-bottom: .3rem; }
+{% endblock %}
+{% block body %}
 <h1>Answers that are the same</h1>
 <p>Equal without comments, layout and chosen names; what the exercise hands out is taken out, and so
 is what {{ usual }} students or more wrote alike. It says what is equal and not why: two may have
@@ -64,8 +53,7 @@ both {{ same.state }}</p>
 {% endfor -%}
 {% endfor -%}
 {% if more %}<p>And {{ more }} pairs with fewer equal answers: see same.csv.</p>{% endif %}
-</body>
-</html>
+{% endblock %}
 """
 
 
@@ -258,8 +246,6 @@ def write(folder: Path, results: list[Result], stubs: dict[str, list[str]]) -> N
         results: of each student.
         stubs: see `pairs_of`.
     """
-    from jinja2 import Environment
-
     pairs = pairs_of(results, stubs)
     lines = [
         [
@@ -273,8 +259,7 @@ def write(folder: Path, results: list[Result], stubs: dict[str, list[str]]) -> N
     ]
     write_table(folder / "same.csv", COLUMNS, lines)
     usual = max(RARE, int(RARE_SHARE * len(results))) + 1
-    environment = Environment(autoescape=True, trim_blocks=True)
-    page = environment.from_string(PAGE).render(
-        pairs=pairs[:MOST_PAIRS], more=max(0, len(pairs) - MOST_PAIRS), usual=usual
+    page = rendered(
+        PAGE, pairs=pairs[:MOST_PAIRS], more=max(0, len(pairs) - MOST_PAIRS), usual=usual
     )
     (folder / "same.html").write_text(page, encoding="utf-8", errors="replace")

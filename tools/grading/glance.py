@@ -12,13 +12,15 @@ from pathlib import Path
 
 from grading.lecture import sentences
 from grading.marks import ExerciseMark
+from grading.page import rendered
 from grading.report import Result, points, write_table
 
 COLUMNS = ("exercise", "title", "students", "tried", "solved", "cause", "had_it", "words")
 MOST_TO_REPEAT = 12  # causes at the top of the page
 TRIED = ("right", "not right")
 
-PAGE = """{% macro share(count, of) -%}
+PAGE = """{% extends "frame" %}
+{% macro share(count, of) -%}
 <span class="bar" aria-hidden="true"><span style="width: {{ (100 * count / of)|round|int }}%">
 </span></span>
 {%- endmacro -%}
@@ -30,18 +32,9 @@ PAGE = """{% macro share(count, of) -%}
 {% endfor -%}
 </ul></details>
 {%- endmacro -%}
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>The class at a glance</title>
-<style>
-  body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; background: #fff;
-         font: 16px/1.5 system-ui, sans-serif; }
-  h1, h2 { line-height: 1.2; }
-  h2 { margin-top: 3rem; }
+{% block title %}The class at a glance{% endblock %}
+{% block width %}62rem{% endblock %}
+{% block style %}
   table { border-collapse: collapse; width: 100%; table-layout: fixed; }
   th:nth-child(1), td:nth-child(1) { width: 15rem; }
   th:nth-child(2) { width: 11.5rem; }
@@ -61,7 +54,6 @@ PAGE = """{% macro share(count, of) -%}
   .bar span { display: block; height: 100%; background: #555; print-color-adjust: exact; }
   details ul { margin: .2rem 0 .5rem; padding-left: 1.2rem; columns: 14rem; }
   summary { cursor: pointer; }
-  a { color: inherit; }
   a:focus-visible, summary:focus-visible { outline: 3px solid #333; outline-offset: 2px; }
   .muted { color: #444; }
   @media (max-width: 45rem) {
@@ -80,9 +72,8 @@ PAGE = """{% macro share(count, of) -%}
     thead { display: table-header-group; }
     details::details-content { content-visibility: visible; display: block; }
   }
-</style>
-</head>
-<body>
+{% endblock %}
+{% block body %}
 <h1>The class at a glance</h1>
 <p>{{ students }} {{ "student" if students == 1 else "students" }},
 {{ chapters|length }} {{ "chapter" if chapters|length == 1 else "chapters" }}.
@@ -152,8 +143,7 @@ to be read by you.{% endif %}</p>
 <td class="waits">{{ result.to_read or "" }}</td></tr>
 {% endfor -%}
 </tbody></table>
-</body>
-</html>
+{% endblock %}
 """
 
 
@@ -263,12 +253,10 @@ def write(folder: Path, results: list[Result], week: str = "") -> None:
 
 def page(results: list[Result], exercises: list[ExerciseOfAll], week: str = "") -> str:
     """Returns class.html: it loads nothing and runs nothing."""
-    from jinja2 import Environment
-
     chapters = list(dict.fromkeys(exercise.id[:2] for exercise in exercises))
     handed_in = {c: sum(c in result.student.chapters for result in results) for c in chapters}
-    environment = Environment(autoescape=True, trim_blocks=True)
-    return environment.from_string(PAGE).render(
+    return rendered(
+        PAGE,
         results=results,
         students=len(results),
         to_read=sum(result.to_read for result in results),

@@ -12,6 +12,7 @@ from typing import Any
 
 from grading.handed_in import Student
 from grading.marks import Mark
+from grading.page import rendered
 from grading.results import WEEKLY, Typed
 
 FORMULA = ("=", "+", "-", "@")  # what begins with these, a spreadsheet computes
@@ -49,7 +50,8 @@ TOTALS = (
 REASON = 1000
 MOST_SHOWN = 20  # files that were left alone, on a page
 
-PAGE = """{% macro listed(cells) -%}
+PAGE = """{% extends "frame" %}
+{% macro listed(cells) -%}
 {% for cell in cells -%}
 {% if cell.number %}<p class="small">cell {{ cell.number }}</p>{% endif %}
 <pre>{{ cell.source }}</pre>
@@ -59,19 +61,10 @@ PAGE = """{% macro listed(cells) -%}
 {% endfor -%}
 {% endfor -%}
 {% endmacro -%}
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{{ name }}: feedback</title>
-<style>
-  body { max-width: 50rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; background: #fff;
-         font: 16px/1.5 system-ui, sans-serif; }
-  h1, h2, h3 { line-height: 1.2; overflow-wrap: anywhere; }
-  h2 { margin-top: 3rem; border-bottom: 2px solid #555; padding-bottom: .3rem; }
+{% block title %}{{ name }}: feedback{% endblock %}
+{% block images %}img-src data:; {% endblock %}
+{% block style %}
+  h2 { border-bottom: 2px solid #555; padding-bottom: .3rem; }
   h3 { margin: 2rem 0 .3rem; }
   h2, h3 { display: flex; justify-content: space-between; gap: 1rem; }
   .points { font-weight: normal; white-space: nowrap; }
@@ -80,8 +73,6 @@ PAGE = """{% macro listed(cells) -%}
            vertical-align: top; overflow-wrap: anywhere; }
   th, td.number { overflow-wrap: normal; }
   td.number, th.number { text-align: right; white-space: nowrap; padding-right: 0; }
-  pre { background: #f3f3f3; border-left: 4px solid #999; padding: .7rem; overflow-x: auto;
-        font: 14px/1.4 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
   pre.shown { background: #fff; border-left-style: dotted; }
   .verdict { margin: .3rem 0 .6rem; }
   .comment { border-left: 4px double #333; padding: .2rem .8rem; white-space: pre-line;
@@ -90,9 +81,8 @@ PAGE = """{% macro listed(cells) -%}
   img { max-width: 100%; }
   .small { color: #444; font-size: 14px; margin: .6rem 0 -.4rem; }
   @media print { h3, .verdict { break-after: avoid; } }
-</style>
-</head>
-<body>
+{% endblock %}
+{% block body %}
 <h1>{{ name }}</h1>
 <p>{{ points(total) }} of {{ points(possible) }} points{% if to_read %}, and
 {{ to_read }} open {{ "exercise" if to_read == 1 else "exercises" }} to be read by the
@@ -136,8 +126,7 @@ points.{% endif %}</p>
 {{ listed(mark.outside) }}
 {%- endif -%}
 {% endfor -%}
-</body>
-</html>
+{% endblock %}
 """
 
 
@@ -321,10 +310,8 @@ def write(folder: Path, results: list[Result], typed: Typed) -> None:
 
 def feedback(result: Result) -> str:
     """Returns the page of a student: HTML that loads nothing and runs nothing."""
-    from jinja2 import Environment
-
-    environment = Environment(autoescape=True, trim_blocks=True)
-    return environment.from_string(PAGE).render(
+    return rendered(
+        PAGE,
         name=result.student.name,
         marks=result.marks,
         remarks=[str(other) for other in result.student.others if other.likely][:MOST_SHOWN],
