@@ -209,14 +209,17 @@ def detection_ledger() -> dict[str, Row]:
     """Returns the rows that a detector adds to the first ledger, behind its encoder."""
     (encoded,), _ = ledger()[f"encoder of {NUM_LAYERS} blocks"]
     queries = nn.Parameter(torch.zeros(QUERIES, EMBED_DIM))
-    block, box = DecoderBlock(EMBED_DIM, NUM_HEADS, MLP_DIM).eval(), nn.Linear(EMBED_DIM, 4)
+    block = DecoderBlock(EMBED_DIM, NUM_HEADS, MLP_DIM).eval()
+    label, box = nn.Linear(EMBED_DIM, 10 + 1), nn.Linear(EMBED_DIM, 4)
     asking = queries.expand(encoded[0], -1, -1)
     with torch.no_grad(), _watched() as calls, record_attention(block):
-        boxes = box(block(asking, torch.zeros(encoded)))
+        answered = block(asking, torch.zeros(encoded))
+        scores, boxes = label(answered), box(answered)
     _, across = calls
     return {
         "100 object queries": ([tuple(asking.shape)], [_count(queries)]),
         "scores of queries across": ([across["weights"]], []),
+        'scores of 10 classes and "nothing"': ([tuple(scores.shape)], [_count(label)]),
         "a box for each query": ([tuple(boxes.shape)], [_count(box)]),
     }
 
