@@ -31,6 +31,7 @@ templates_path = ["templates"]
 html_theme = "sphinx_book_theme"
 html_title = project
 highlight_language = "none"  # what a fence does not name is no code
+smartquotes = False  # code stands in sentences: what is copied from there runs
 html_copy_source = False
 html_show_sourcelink = False
 html_use_index = False

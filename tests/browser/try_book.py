@@ -1,14 +1,19 @@
-"""The book: its figures are printed in lines, not in pixels."""
+"""The book: figures in lines, not in pixels, and it is read again when it is printed."""
 
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from course import outputs
 from course.registry import ROOT
-from web import book
+from web import book, front
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -18,9 +23,23 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
 PAGE = (
-    '<article class="bd-article"><h1>One</h1><img class="sbs-figure" alt="a" '
-    'src="figures/a.png" width="300" height="200"></article>'
+    '<article class="bd-article"><section id="one"><h1>One<a class="headerlink"></a></h1>{inside}'
+    "</section></article>"
 )
+FIGURE = '<img class="sbs-figure" alt="a" src="figures/a.png" width="300" height="200">'
+SECTIONS = (
+    '<p>Words.</p><section id="s1"><h2>1. First<a class="headerlink"></a></h2><p>Words.</p>'
+    '</section><section style="break-before: page" id="s2"><span id="old"></span>'
+    '<h2>2. Divide by \\(\\sqrt{d}\\)<a class="headerlink"></a></h2><p>Words.</p></section>'
+    '<section id="s3"><h2>Next<a class="headerlink"></a></h2></section>'
+)
+# What is wrong with a page, and what is said of it.
+WRONG = {
+    "page 2 is empty": '<div style="break-before: page; height: 9px"></div>',
+    "cut at the right by": '<img alt="a" src="figures/a.png" width="900" height="9">',
+    "hides something": '<pre style="overflow: hidden">' + 200 * "x" + "</pre>",
+    "higher than a page": '<img alt="a" src="figures/a.png" width="9" height="1100">',
+}
 LINES = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="300" height="200" viewBox="0 0 300 200">'
     '<path d="M0 0 L300 200" stroke="black"/></svg>'
@@ -43,7 +62,7 @@ def test_a_drawing_stands_in_place_of_pixels(browser: Browser, tmp_path: Path) -
     site, drawing = tmp_path / "site", tmp_path / "a.svg"
     (site / "figures").mkdir(parents=True)
     (site / "figures" / "a.png").write_bytes(PIXEL)
-    (site / "one.html").write_text(PAGE, encoding="utf-8")
+    (site / "one.html").write_text(PAGE.format(inside=FIGURE), encoding="utf-8")
     drawing.write_text(LINES, encoding="utf-8")
     listed, found = [book.Part("one.html", "One")], {}
     for name, drawn in (("pixels", {}), ("lines", {"a.png": drawing})):
@@ -51,6 +70,53 @@ def test_a_drawing_stands_in_place_of_pixels(browser: Browser, tmp_path: Path) -
         pages = PdfReader(tmp_path / f"{name}.pdf").pages
         found[name] = sum(len(page.images) for page in pages)
     assert found == {"pixels": 1, "lines": 0}
+
+
+@pytest.fixture
+def write(browser: Browser, tmp_path: Path) -> Callable[[str], list[str]]:
+    """Return a function that makes a book of one chapter and returns the text of its pages."""
+    from pypdf import PdfReader
+
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "a.png").write_bytes(PIXEL)
+
+    def make(inside: str) -> list[str]:
+        (tmp_path / "one.html").write_text(PAGE.format(inside=inside), encoding="utf-8")
+        book.write(
+            browser, tmp_path, [book.Part("one.html", "One", opened=True)], tmp_path / "a.pdf"
+        )
+        return [page.extract_text() for page in PdfReader(tmp_path / "a.pdf").pages]
+
+    return make
+
+
+def test_the_contents_name_chapters_and_their_numbered_sections(
+    write: Callable[[str], list[str]],
+) -> None:
+    texts = write(SECTIONS)
+    assert texts[1].splitlines() == ["Contents", "One 1", "1. First 1", "2. Divide by √d 2"]
+
+
+def test_contents_that_name_another_page_are_seen(
+    write: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = front.write
+    for name, off in (("One", 1), ("1. First", 1), ("2. Divide by √d", -1)):
+
+        def wrong(tab, title, entries, name=name, off=off):
+            shown = [replace(e, page=e.page + off * (e.title == name)) for e in entries]
+            return right(tab, title, shown)
+
+        monkeypatch.setattr(front, "write", wrong)
+        with pytest.raises(ValueError, match=f"say that '{re.escape(name)}' is on page"):
+            write(SECTIONS)
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_is_wrong_on_a_page_is_seen(words: str, write: Callable[[str], list[str]]) -> None:
+    write("<p>Words.</p>")
+    with pytest.raises(ValueError, match=words):
+        write("<p>Words.</p>" + WRONG[words])
 
 
 def test_nothing_is_cut_on_paper(browser: Browser, tmp_path: Path) -> None:

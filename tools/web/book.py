@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 from attention_clinic.bugs import BUGS
 from course.registry import Course
+from web import front, proof
+from web.front import Entry
 from web.links import Page
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
 LONG = 600_000  # milliseconds: no verdict depends on the speed of a machine
 TITLE = "Attention, shape by shape"
+TOP = 842.0  # of an A4 page, in PDF's points
 ARTICLE = re.compile(r'<article class="bd-article">(.*?)</article>', re.DOTALL)
 # The number of the page stands on every page, and goes on where the part before it ended.
 PAPER = """@page { size: A4; margin: 16mm 17mm 18mm;
   @bottom-center { content: counter(page); font: 9px sans-serif; color: #444; } }
 html { counter-reset: page %d; }"""
-UNNUMBERED = "@page { size: A4; margin: 20mm 22mm; }"
+PRINTED = {"width": 665, "height": 994}  # points between the margins
 # Opens what is folded, brings what else belongs to the part, and names the places that other parts
 # lead to: Chromium writes into the PDF only those places to which the page itself has a link.
 PREPARE = """([more, places]) => {
@@ -62,12 +64,14 @@ class Part:
         name: of the page of the site.
         title: in the contents.
         deep: whether it belongs to the part before it.
+        opened: whether its numbered sections stand in the contents, too.
         more: names of pages that follow in it; each is the place called like its file.
     """
 
     name: str
     title: str
     deep: bool = False
+    opened: bool = False
     more: tuple[str, ...] = ()
 
 
@@ -88,7 +92,8 @@ def parts(here: Course) -> list[Part]:
     """Returns the parts of the book in order."""
     found = []
     for chapter in here.chapters:
-        found.append(Part(f"{chapter.file}.html", f"{chapter.number} · {chapter.title}"))
+        title = f"{chapter.number} · {chapter.title}"
+        found.append(Part(f"{chapter.file}.html", title, opened=True))
         found.append(Part(f"exercises/{chapter.exercises.stem}.html", "Exercises", deep=True))
     bugs = tuple(f"clinic/{id}.html" for id in BUGS)
     found.append(Part("clinic/index.html", "The catalogue of bugs", more=bugs))
@@ -106,7 +111,7 @@ def write(
     out: Path,
     drawn: Mapping[str, Path] | None = None,
 ) -> int:
-    """Writes the book and returns how many pages it has.
+    """Writes the book, reads it again, and returns how many pages it has.
 
     Args:
         browser: prints.
@@ -114,18 +119,24 @@ def write(
         listed: what goes into the book, in order.
         out: the file.
         drawn: what stands in place of a figure, by the name of its file.
+    Raises:
+        ValueError: something is cut, a page is empty, or the contents name another page.
     """
     from pypdf import PdfReader, PdfWriter
 
-    tab = browser.new_page(viewport={"width": 900, "height": 1200})
+    tab = browser.new_page(viewport=PRINTED)
     tab.set_default_timeout(LONG)
     tab.emulate_media(media="print", color_scheme="light")
     wanted, book = _wanted(site, listed), PdfWriter()
     sharp = {name: path.resolve().as_uri() for name, path in (drawn or {}).items()}
     printed: dict[str, Printed] = {}
+    cut: list[str] = []
     for part in listed:
         first = len(book.pages)
-        printout = _print(tab, site, part, first, wanted[part.name], sharp)
+        _open(tab, site, part, wanted[part.name], sharp)
+        cut += [f"{part.name}: {words}" for words in tab.evaluate(proof.CUT)]
+        tab.add_style_tag(content=PAPER % first)
+        printout = tab.pdf(print_background=True, prefer_css_page_size=True)
         reader = PdfReader(io.BytesIO(printout))
         places = {
             str(name).removeprefix("/"): (first + (page or 0), float(place.top or 0))
@@ -134,25 +145,39 @@ def write(
         }
         printed[part.name] = Printed(first, places)
         book.append(reader, import_outline=False)
-    front = PdfReader(io.BytesIO(_front(tab, listed, printed)))
-    for number, page in enumerate(front.pages):
+    entries = list(_entries(site, listed, printed))
+    cover = PdfReader(io.BytesIO(front.write(tab, TITLE, entries)))
+    for number, page in enumerate(cover.pages):
         book.insert_page(page, number)
-    before = len(front.pages)
-    _link(book, site, listed, printed, before)
+    before = len(cover.pages)
+    _link(book, site, listed, printed, entries, before)
     above: Any = None
-    for part in listed:
+    for entry in entries:
         item = book.add_outline_item(
-            title=part.title,
-            page_number=before + printed[part.name].first,
-            parent=above if part.deep else None,
+            title=entry.title,
+            page_number=before + entry.page,
+            parent=above if entry.deep else None,
         )
-        above = above if part.deep else item
+        above = above if entry.deep else item
     book.add_metadata({"/Title": TITLE})
     book.page_mode = "/UseOutlines"
     book.compress_identical_objects()
     out.parent.mkdir(parents=True, exist_ok=True)
     book.write(out)
+    if found := [*cut, *proof.problems(out, entries, before)]:
+        raise ValueError(f"{out} is written, and is not right:\n  " + "\n  ".join(found))
     return len(book.pages)
+
+
+def _entries(site: Path, listed: Sequence[Part], printed: Mapping[str, Printed]) -> Iterator[Entry]:
+    """Gives the lines of the contents."""
+    for part in listed:
+        text, where = (site / part.name).read_text("utf-8"), printed[part.name]
+        _, _, heading = front.headings(text, 1)[0]
+        yield Entry(part.title, heading, part.deep, where.first, TOP)
+        if part.opened:
+            for id, title, heading in front.sections(text):
+                yield Entry(title, heading, True, *where.places[id])
 
 
 def _home(listed: Sequence[Part]) -> dict[str, tuple[str, str]]:
@@ -178,6 +203,9 @@ def _wanted(site: Path, listed: Sequence[Part]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {part.name: set() for part in listed}
     for part in listed:
         found[part.name] |= {Path(name).stem for name in part.more}
+        if part.opened:
+            text = (site / part.name).read_text("utf-8")
+            found[part.name] |= {id for id, _, _ in front.sections(text)}
         for name in (part.name, *part.more):
             for page, place in _targets(site, name):
                 if place and home.get(page, ("", "x"))[1] == "":
@@ -193,40 +221,22 @@ def _article(page: Path) -> str:
     return re.sub(r"<(/?)h([1-5])\b", lambda h: f"<{h[1]}h{int(h[2]) + 1}", found[1])
 
 
-def _print(
-    tab: Tab, site: Path, part: Part, first: int, places: set[str], sharp: dict[str, str]
-) -> bytes:
-    """Prints a part, with numbers that begin behind those of the pages before it."""
+def _open(tab: Tab, site: Path, part: Part, places: set[str], sharp: dict[str, str]) -> None:
+    """Opens a part and makes it ready to be printed."""
     tab.goto((site / part.name).as_uri(), wait_until="load", timeout=LONG)
     more = [_article(site / name) for name in part.more]
     tab.evaluate(PREPARE, [more, sorted(places)])
     tab.evaluate(SHARPEN, sharp)
-    tab.add_style_tag(content=PAPER % first)
     tab.evaluate("() => window.MathJax && MathJax.startup && MathJax.startup.promise")
-    return tab.pdf(print_background=True, prefer_css_page_size=True)
-
-
-def _front(tab: Tab, listed: Sequence[Part], printed: dict[str, Printed]) -> bytes:
-    """Prints the title and the contents; each line is a link to its part."""
-    lines = [
-        f'<li class="{"deep" if part.deep else ""}"><a href="book:{number}">'
-        f"{html.escape(part.title)}</a><span>{printed[part.name].first + 1}</span></li>"
-        for number, part in enumerate(listed)
-    ]
-    tab.set_content(
-        f"<style>{UNNUMBERED} body {{ font: 11pt/1.4 sans-serif; }} a {{ color: inherit;"
-        " text-decoration: none; } ol { list-style: none; padding: 0; } li { display: flex;"
-        " justify-content: space-between; border-bottom: 1px dotted #999; break-inside: avoid; }"
-        " li.deep { padding-left: 2em; font-size: 0.9em; } h1 { margin: 40mm 0 10mm;"
-        f" font-size: 30pt; }}</style><h1>{TITLE}</h1><p>Transformers from their parts, for "
-        "pictures and for text, one tensor shape at a time.</p>"
-        f'<h2 style="break-before: page">Contents</h2><ol>{"".join(lines)}</ol>'
-    )
-    return tab.pdf(print_background=True, prefer_css_page_size=True)
 
 
 def _link(
-    book: PdfWriter, site: Path, listed: Sequence[Part], printed: dict[str, Printed], before: int
+    book: PdfWriter,
+    site: Path,
+    listed: Sequence[Part],
+    printed: Mapping[str, Printed],
+    entries: Sequence[Entry],
+    before: int,
 ) -> None:
     """Lets every link lead to its page in the book, or, where the book has none, nowhere.
 
@@ -235,19 +245,27 @@ def _link(
         site: where the pages were printed from.
         listed: the parts.
         printed: where they stand.
+        entries: of the contents.
         before: how many pages stand before the first part.
     """
     from pypdf.generic import ArrayObject, FloatObject, NameObject, NullObject
 
     home, top = _home(listed), site.resolve().as_uri()
 
+    def goes(annotation: Any, number: int, height: float) -> bool:
+        spot = [book.pages[before + number].indirect_reference, NameObject("/XYZ"), NullObject()]
+        annotation.pop("/A", None)
+        annotation[NameObject("/Dest")] = ArrayObject([*spot, FloatObject(height), NullObject()])
+        return True
+
     def led(annotation: Any, part: str) -> bool:
         """Change where a link leads; say whether it leads anywhere."""
         action = annotation.get("/A", {})
+        if str(action.get("/URI", "")).startswith("book:"):
+            entry = entries[int(str(action["/URI"])[5:])]
+            return goes(annotation, entry.page, entry.height)
         if "/Dest" in annotation:
             page, place = part, str(annotation["/Dest"]).removeprefix("/")
-        elif str(action.get("/URI", "")).startswith("book:"):
-            page, place = listed[int(str(action["/URI"])[5:])].name, ""
         elif str(action.get("/URI", "")).startswith(top):
             address = urlsplit(str(action["/URI"]).removeprefix(top + "/"))
             page, inside = home.get(unquote(address.path), ("", ""))
@@ -256,12 +274,7 @@ def _link(
             return True
         if page not in printed:
             return False
-        where = printed[page].places.get(place)
-        number, height = where or (printed[page].first, 842.0)
-        spot = [book.pages[before + number].indirect_reference, NameObject("/XYZ"), NullObject()]
-        annotation.pop("/A", None)
-        annotation[NameObject("/Dest")] = ArrayObject([*spot, FloatObject(height), NullObject()])
-        return True
+        return goes(annotation, *printed[page].places.get(place, (printed[page].first, TOP)))
 
     ends = [(before + printed[part.name].first, part.name) for part in listed]
     for number, page in enumerate(book.pages):

@@ -1,0 +1,88 @@
+"""The front of the book: its title, and the contents with the page on which each thing begins."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as Tab
+
+# A section with its heading; between both stand the places that older links know.
+HEADING = (
+    r'<section[^>]* id="([^"]+)">\s*(?:<span id="[^"]*"></span>\s*)*<h%d>(.*?)<a class="headerlink"'
+)
+ROOT_OF = re.compile(r"\\\(\\sqrt\{(\w+)\}\\\)")  # the one formula that stands in headings
+TAG = re.compile(r"<[^>]+>")
+STYLE = """@page { size: A4; margin: 20mm 22mm; }
+body { font: 11pt/1.4 sans-serif; }
+h1 { margin: 40mm 0 10mm; font-size: 30pt; }
+h2 { break-before: page; }
+a { color: inherit; text-decoration: none; }
+ol { list-style: none; padding: 0; }
+li { display: flex; justify-content: space-between; gap: 1em; border-bottom: 1px dotted #999;
+  break-inside: avoid; break-after: avoid; margin-top: 0.6em; font-weight: bold; }
+li.deep { padding-left: 2em; font-size: 0.85em; break-after: auto; margin: 0;
+  font-weight: normal; }"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the contents.
+
+    Args:
+        title: what it says.
+        heading: what stands on the page to which it leads.
+        deep: whether it belongs to the line before it.
+        page: the number of that page, from 0.
+        height: where on that page.
+    """
+
+    title: str
+    heading: str
+    deep: bool
+    page: int
+    height: float
+
+
+def headings(page: str, level: int) -> list[tuple[str, str, str]]:
+    """Returns the anchor, the title and the letters of each heading; a formula has no letters.
+
+    Args:
+        page: of the site, as HTML.
+        level: 1 for the title, 2 for sections.
+    """
+    found = []
+    for id, inside in re.findall(HEADING % level, page, re.DOTALL):
+        words = " ".join(html.unescape(TAG.sub("", inside)).split())
+        found.append((id, ROOT_OF.sub(r"√\1", words), ROOT_OF.sub("", words)))
+    return found
+
+
+def sections(page: str) -> list[tuple[str, str, str]]:
+    """Returns the headings that have a number; what every chapter ends with has none."""
+    return [found for found in headings(page, 2) if found[1][:1].isdigit()]
+
+
+def write(tab: Tab, title: str, entries: Sequence[Entry]) -> bytes:
+    """Prints the title and the contents; each line is a link to book:number.
+
+    Args:
+        tab: of a browser.
+        title: of the book.
+        entries: the lines; their place in this list is the number of their link.
+    """
+    lines = [
+        f'<li class="{"deep" if entry.deep else ""}"><a href="book:{number}">'
+        f"{html.escape(entry.title)}</a><span>{entry.page + 1}</span></li>"
+        for number, entry in enumerate(entries)
+    ]
+    tab.set_content(
+        f"<style>{STYLE}</style><h1>{title}</h1><p>Transformers from their parts, for pictures and "
+        "for text, one tensor shape at a time.</p>"
+        f"<h2>Contents</h2><ol>{''.join(lines)}</ol>"
+    )
+    return tab.pdf(print_background=True, prefer_css_page_size=True)
