@@ -4,6 +4,9 @@
 
 writes them down when everything passed; `make readme` makes the table of README.md of them. Do it
 on a machine that has nothing else to do.
+
+Processes that share the tests begin with the file that took longest then, so that none of them
+idles while the last one still has a long file to do.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,9 @@ BEGAN = pytest.StashKey[float]()
 CHAPTER = re.compile(r"notebooks/(?P<master>solutions/)?(?P<number>\d\d)_")
 # A test with a chapter's number in front of its parameters: [07.6-...], [07_encoder-...], no date.
 OF_CHAPTER = re.compile(r"\[(?P<number>\d\d)[._](?!\d\d\.)")
+
+# Written into the course's folder, and read there.
+STORED = Path("resources") / "times.json"
 
 Times = dict[str, Any]
 
@@ -37,12 +44,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def collected(spans: Iterable[tuple[str, float]]) -> Times:
     """Adds up seconds: of each chapter its notebook, its exercises and its tests, of the rest all.
 
+    And once more of each file.
+
     Args:
         spans: (id of a test or of a cell, seconds).
     """
     chapters: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    files: dict[str, float] = defaultdict(float)
     rest = 0.0
     for name, seconds in spans:
+        files[file_of(name)] += seconds
         if found := CHAPTER.match(name):
             kind = "exercises" if found["master"] else "chapter"
             chapters[found["number"]][kind] += seconds
@@ -54,7 +65,43 @@ def collected(spans: Iterable[tuple[str, float]]) -> Times:
         number: {kind: round(seconds, 1) for kind, seconds in sorted(kinds.items())}
         for number, kinds in sorted(chapters.items())
     }
-    return {"chapters": rounded, "rest": round(rest, 1)}
+    each = {name: round(seconds, 1) for name, seconds in sorted(files.items())}
+    return {"chapters": rounded, "files": each, "rest": round(rest, 1)}
+
+
+def file_of(name: str) -> str:
+    return name.partition("::")[0]
+
+
+def longest_first(names: Iterable[str], seconds: dict[str, float]) -> list[int]:
+    """Says in which order the files are quickest done by several processes: the longest first.
+
+    Args:
+        names: ids of tests and of cells; those of one file stay together, in their order.
+        seconds: that each file took; of a new one nobody knows, so that it goes first.
+
+    Returns:
+        The places of the names, in the new order.
+    """
+    known = [seconds.get(file_of(name), inf) for name in names]
+    return sorted(range(len(known)), key=lambda place: -known[place])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # pytest-xdist counts a file's tests; one that takes minutes may have five.
+    if stored(config.rootpath) and hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput") and (seconds := stored(config.rootpath)):
+        items[:] = [items[place] for place in longest_first([i.nodeid for i in items], seconds)]
+
+
+def stored(root: Path) -> dict[str, float]:
+    """Reads what each file took when it was measured; nothing where nobody did."""
+    path = root / STORED
+    return json.loads(path.read_text(encoding="utf-8")).get("files", {}) if path.exists() else {}
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:

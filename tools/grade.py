@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 import warnings
+from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -474,10 +475,15 @@ def load_checks(chapters: list[str]) -> None:
     import torch
 
     from checks.engine.verdict import exercises
+    from grading.marks import OF_DIGITS
 
     torch.set_num_threads(1)
     for chapter in chapters:
         exercises(chapter)
+    loaded = [sys.modules[f"checks.chapter_{chapter}"] for chapter in chapters]
+    if any(hasattr(checks, "load_digits") for checks in loaded):
+        for name in OF_DIGITS:
+            import_module(name)
 
 
 def chosen_wall(wanted: str) -> Wall:

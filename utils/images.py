@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from einops import rearrange
-from sklearn import datasets
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 RESOURCES = Path(__file__).resolve().parent.parent / "resources"
@@ -57,6 +55,10 @@ def load_digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 
     Source: chapter 07; Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, 1998.
     """
+    # Here, because scikit-learn takes as long to import as torch, and most models need no digits.
+    from sklearn import datasets
+    from sklearn.model_selection import train_test_split
+
     digits = datasets.load_digits()
     pixels = digits.images.astype(np.float32)[:, None] / 16  # ink is counted from 0 to 16
     train_x, test_x, train_y, test_y = map(

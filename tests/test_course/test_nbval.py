@@ -25,6 +25,7 @@ from test_refresh import run
 from checks.engine.verdict import VERDICT_MIME
 from course.notebook import Cell, canonical
 from course.registry import ROOT
+from how_long import STORED, longest_first
 from warm_kernels import CAN_FORK, WarmKernels
 
 DRAW = """
@@ -222,3 +223,19 @@ def test_a_kernel_has_time_to_answer_on_a_busy_machine(request: pytest.FixtureRe
     for seconds in (10, None, 900):
         kernel.await_reply("m", timeout=seconds)
     assert asked == [conftest.OUTPUT_SECONDS, conftest.OUTPUT_SECONDS, 900]
+
+
+def test_several_processes_begin_with_the_longest_file(tmp_path: Path) -> None:
+    names = ["a.py::1", "a.py::2", "new.py::1", "b.ipynb::Cell 0", "b.ipynb::Cell 1", "c.py::1"]
+    assert longest_first(names, {"a.py": 2.0, "b.ipynb": 9.0, "c.py": 2.0}) == [2, 3, 4, 0, 1, 5]
+    copy_settings(tmp_path)
+    many = "import pytest\n@pytest.mark.parametrize('n', range(9))\ndef test_it(n): pass\n"
+    (tmp_path / "tests" / "test_one.py").write_text(many)
+    (tmp_path / "tests" / "test_two.py").write_text("def test_it(): pass\n")
+    (tmp_path / STORED).parent.mkdir()
+    times = {"files": {"tests/test_one.py": 1.0, "tests/test_two.py": 60.0}}
+    (tmp_path / STORED).write_text(json.dumps(times))
+    line = [sys.executable, "-m", "pytest", "tests", "-v", "-n", "1", "--dist", "loadfile"]
+    said = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True).stdout
+    done = re.findall(r"PASSED tests/(test_\w+)\.py", said)
+    assert done == ["test_two", *["test_one"] * 9], said

@@ -359,7 +359,10 @@ def test_seconds_are_added_up_where_they_belong() -> None:
         "tests/test_utils/test_encoder.py::test_equal[7-2]": 32.0,
     }
     chapter = {"chapter": 3.0, "exercises": 4.0, "tests": 24.0}
-    assert collected(spans.items()) == {"chapters": {"07": chapter}, "rest": 32.0}
+    found = collected(spans.items())
+    assert {**found, "files": None} == {"chapters": {"07": chapter}, "files": None, "rest": 32.0}
+    assert list(found["files"].values()) == [3.0, 4.0, 8.0, 16.0, 32.0]
+    assert found["files"]["notebooks/07_encoder.ipynb"] == 3.0
 
 
 def test_the_table_of_the_readme_is_made_from_the_list() -> None:

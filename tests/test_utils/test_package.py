@@ -1,4 +1,4 @@
-"""The package itself: one thread for everybody, and an import that costs no more than torch."""
+"""The package itself: one thread for everybody, and imports that cost little more than torch."""
 
 import os
 import subprocess
@@ -16,6 +16,12 @@ print(torch.get_num_threads(), *sorted(set(sys.modules) - before))
 torch.set_num_threads(2)
 import utils.training
 print(torch.get_num_threads())
+import utils.vision_transformer
+print("sklearn" in sys.modules)
+utils.vision_transformer.load_digits_model()
+from utils.images import load_digits
+load_digits()
+print("sklearn" in sys.modules)
 """
 
 
@@ -24,7 +30,8 @@ def test_importing_utils_sets_one_thread_and_loads_nothing_but_torch():
     result = subprocess.run(
         [sys.executable, "-c", FRESH], cwd=ROOT, env=environment, capture_output=True, text=True
     )
-    before, after, asked = result.stdout.splitlines() or [result.stderr, "", ""]
+    before, after, asked, *imported = result.stdout.splitlines() or [result.stderr, "", ""]
     assert before == "2", "so this test can see a difference"
     assert after == "1 utils", "one thread, also where torch was there first; no other import"
     assert asked == "2", "who asks for more threads keeps them"
+    assert imported == ["False", "True"], "scikit-learn, as slow as torch, is for the digits alone"
