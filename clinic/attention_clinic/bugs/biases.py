@@ -39,7 +39,7 @@ variant(
 )
 variant(
     "window",
-    "lets a token see its neighbours only, as far as a window is wide",
-    "Longformer, Mistral, Gemma",
+    "lets a token see those of its window only: its neighbours, or a part of the image",
+    "Longformer, Mistral, Swin",
     "05",
 )

@@ -114,7 +114,8 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
     """Give every parameter random values, so that no zero, one or equal start hides a mistake.
 
     A parameter of one number keeps it, unless that is 0 or none: it is mostly the factor of the
-    scores, and only the module's own factor says something about the module.
+    scores, and only the module's own factor says something about the module. One that holds -inf
+    is a mask, which no module learns.
 
     Args:
         module: a copy that may be changed.
@@ -123,6 +124,8 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
         if not parameter.is_floating_point() or _is_factor(parameter):
+            continue
+        if parameter.numel() > 1 and bool(parameter.isneginf().any()):
             continue
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
         if parameter.ndim > 1:
@@ -372,4 +375,5 @@ def possible_widths(module: nn.Module | Callable, weights: dict[str, Tensor]) ->
             for size in weight.shape:
                 counts[size] = counts.get(size, 0) + 1
     found += sorted(counts, key=lambda size: -counts[size])
-    return list(dict.fromkeys(found))
+    # a norm over channels (1, c, 1, 1) takes tokens of one number, and makes them wider
+    return [width for width in dict.fromkeys(found) if width > 1 or set(found) == {1}]

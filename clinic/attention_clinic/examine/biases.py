@@ -14,8 +14,11 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.modes import Scores
 from attention_clinic.engine.patient import Patient
+from attention_clinic.examine.offsets import kind_of, slopes_of
+from attention_clinic.examine.windows import Windows, stacked
 
 BLOCKED = -1e4  # a score below this was masked
+FAR = -50.0  # what a window adds to a score that belongs to another part of the image lies below
 ALIKE = 1e-5
 
 
@@ -24,7 +27,7 @@ class Bias:
     """What is added to the scores.
 
     Args:
-        added: (h, n, n), -inf where a token may not look.
+        added: (h, n, n), or one for each window (b * w, h, m, m); -inf where a token may not look.
         names: of the variants that it is.
     """
 
@@ -47,13 +50,8 @@ def bias_of(
     """
     found = []
     for seed in (31, 32):
-        x = patient.tokens(1, 1, e, seed=seed).expand(b, n, e)
-        with Scores() as scores:
-            try:
-                patient.run(x)
-            except Exception:
-                return None
-        added = by_head(scores.heard, b, n, num_heads)
+        heard = heard_on(patient, (b, n, e), seed)
+        added = None if heard is None else by_head(heard, b, n, num_heads)
         if added is None:
             return None
         found.append(added)
@@ -69,10 +67,93 @@ def bias_of(
     if names is None and alike:  # a small network may make the bias of the places
         tables = made_tables(patient, [(b, n, e, seed) for seed in (31, 32)], num_heads)
         names = names_of(first, seen, patient.module, tables) if tables else None
+    if names is None and alike and bool(seen.all()):
+        grid = patient.layout.grid(n) if patient.layout and patient.layout.grids else None
+        names = _held(patient, (b, n, e), num_heads, first, grid)
     if not names and turns and window_of(seen):
         # the scores of tokens that are turned depend on their places, too: what is left is who sees
         names, first = ("window",), torch.zeros_like(first).masked_fill(~seen, -torch.inf)
     return Bias(first.to(patient.dtype), names) if names else None
+
+
+def _held(
+    patient: Patient,
+    shape: tuple[int, int, int],
+    num_heads: int,
+    added: Tensor,
+    grid: tuple[int, int] | None,
+) -> tuple[str, ...] | None:
+    """Return the name of a bias by its form, and by the parameters that hold it, or None."""
+    flat = added - added.diagonal(dim1=1, dim2=2)[..., None]
+    slopes = slopes_of(flat, grid)
+    tensors = [*patient.module.parameters(), *patient.module.buffers()]
+    if slopes is not None and are_held(slopes, [t for t in tensors if t.is_floating_point()]):
+        return ("alibi",)
+
+    def observe() -> Tensor | None:
+        heard = heard_on(patient, shape, 31)
+        return None if heard is None else by_head(heard, *shape[:2], num_heads)
+
+    kind = kind_of(observe, patient.module, added, grid)
+    return (kind,) if kind else None
+
+
+def heard_on(patient: Patient, shape: tuple[int, int, int], seed: int) -> list[Tensor] | None:
+    """Return what each softmax gets of tokens that are all alike, None where the module fails."""
+    b, n, e = shape
+    with Scores() as scores:
+        try:
+            patient.run(patient.tokens(1, 1, e, seed=seed).expand(b, n, e))
+        except Exception:
+            return None
+    return scores.heard
+
+
+def windowed_bias(
+    patient: Patient, shape: tuple[int, int, int], num_heads: int, windows: Windows
+) -> Bias | None:
+    """Return what a module adds to the scores of its windows, None when that has no name.
+
+    Args:
+        patient: the copy of the module.
+        shape: samples, tokens and their width.
+        num_heads: h.
+        windows: those that it cuts its tokens into.
+    """
+
+    def observe(seed: int = 31) -> list[Tensor]:
+        fitting = [
+            t
+            for t in heard_on(patient, shape, seed) or ()
+            if t.shape[-2:] == windows.near.shape[-2:]
+        ]
+        return windows.by_head(fitting[0], shape[0], num_heads) if fitting else []
+
+    near = windows.near[:, None]
+    for number, (first, second) in enumerate(zip(observe(), observe(32), strict=False)):
+        first, second = (t - t[..., :1, :1] for t in (first, second))
+        inner = first[0]  # the first window is whole
+        apart = [(first - second), first - inner]
+        far = first.masked_fill(near, -torch.inf)
+        if bool((far > FAR).any()) or any(
+            bool(gap.masked_fill(~near, 0.0).abs().max() > ALIKE) for gap in apart
+        ):
+            continue
+        names: tuple[str, ...] = ()
+        if bool(inner.abs().max() > ALIKE):
+
+            def whole(number: int = number) -> Tensor | None:
+                seen = observe()
+                return seen[number][0] if number < len(seen) else None
+
+            kind = learned(inner, torch.ones_like(inner).bool(), list(patient.module.parameters()))
+            kind = kind or kind_of(whole, patient.module, inner, windows.sides)
+            if kind is None:
+                continue
+            names = (kind,)
+        added = first.masked_fill(first < BLOCKED, -torch.inf).to(patient.dtype)
+        return Bias(added.repeat(shape[0], 1, 1, 1), ("window", *names))
+    return None
 
 
 def by_head(heard: list[Tensor], b: int, n: int, num_heads: int) -> Tensor | None:
@@ -81,13 +162,11 @@ def by_head(heard: list[Tensor], b: int, n: int, num_heads: int) -> Tensor | Non
     if len(fitting) == num_heads > 1:
         scores = torch.stack([t.reshape(-1, n, n)[0] for t in fitting])
     elif len(fitting) == 1:
-        scores = fitting[0].reshape(-1, n, n)
-        if len(scores) in (1, num_heads):
-            scores = scores.expand(num_heads, n, n)
-        elif len(scores) == b * num_heads:
-            scores = scores[:num_heads]
-        else:
+        ways = stacked(fitting[0], b, 1, num_heads) or stacked(fitting[0], 1, 1, num_heads)
+        ways = ways or stacked(fitting[0], 1, 1, 1)
+        if not ways:
             return None
+        scores = ways[0][0].expand(num_heads, n, n)
     else:
         return None
     return scores.masked_fill(scores < BLOCKED, -torch.inf)
@@ -163,17 +242,23 @@ def window_of(seen: Tensor) -> bool | None:
 
 def is_alibi(flat: Tensor, seen: Tensor, held: list[Tensor]) -> bool:
     """Say whether each head takes a slope of its own, times the distance, from the scores."""
-    h, n, _ = flat.shape
+    n = flat.shape[1]
     away = (torch.arange(n)[None, :] - torch.arange(n)[:, None]).abs().to(flat)
     slopes = -(flat * away * seen).sum((1, 2)) / (away**2 * seen).sum((1, 2))
     gap = (flat + slopes[:, None, None] * away)[seen].abs().max()
     if gap > ALIKE or bool((slopes <= 0).any()):
         return False
+    return are_held(slopes, held)
+
+
+def are_held(slopes: Tensor, held: list[Tensor]) -> bool:
+    """Say whether slopes are the usual ones, or stand in a tensor of the module."""
     own = any(
-        t.numel() >= h and all(bool(((t.double() - m).abs() < ALIKE).any()) for m in slopes)
+        t.numel() >= len(slopes)
+        and all(bool(((t.double() - m).abs() < ALIKE).any()) for m in slopes)
         for t in held
     )
-    return own or torch.allclose(slopes, usual_slopes(h).to(slopes), atol=ALIKE)
+    return own or torch.allclose(slopes, usual_slopes(len(slopes)).to(slopes), atol=ALIKE)
 
 
 def usual_slopes(h: int) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import nn
 
 from attention_clinic.bugs.scores import SCALE, all_scales
@@ -20,6 +21,7 @@ from attention_clinic.examine.subject import Subject, Unreadable
 LIKELY = 6  # readings that follow the names best
 SINGLES_TRIED = 144  # readings that are tried with one mistake
 PAIRS_TRIED = 24  # readings that are tried with two mistakes
+WINDOWS = 3  # that are looked at, of those that a module cuts its tokens into
 
 
 class Explaining:
@@ -82,7 +84,7 @@ class Explaining:
             most: how many are looked for.
             least: with how many the search begins; with fewer, nothing was found before.
         """
-        probe = self.subject.probe(0)
+        probe = few(self.subject.probe(0)) if self.subject.windows else self.subject.probe(0)
         unsure = self.unsure(probe)
         if not unsure:
             return self.explaining(probe, most, least)
@@ -147,7 +149,8 @@ class Explaining:
                         ]
                         found = self.matching(same, case, shell, total, slice(None), fit)
                     return found
-        if most > 1 and not self.subject.crossed and probe.mask is None:
+        alone = not self.subject.crossed and self.subject.windows is None
+        if most > 1 and alone and probe.mask is None:
             around = shells if sure else shells[:1]
             return three_at_once(self.subject, self.holds, readers, probe, around)
         return []
@@ -167,8 +170,8 @@ class Explaining:
             return (shells if subject.crossed else shells[:1]), False
         if not isinstance(subject.patient.module, nn.Module) or subject.own_weights:
             return shells, False
-        run = subject.open_run
-        heard = heard_shells(shells, subject.patient.module, run, probe.x)
+        run = subject.inside
+        heard = heard_shells(shells, subject.patient.module, run, subject.first.x)
         shells, sure = (heard, True) if heard else (shells, False)
         reduced = []
         for shell in shells if wide is None else ():
@@ -258,6 +261,13 @@ class Explaining:
             if not any(True for _ in search.matches(len(match.path.ids))):
                 return False
         return True
+
+
+def few(probe: Probe) -> Probe:
+    """Return some of the windows of a probe; what explains them must hold for all."""
+    some = torch.linspace(0, len(probe.x) - 1, WINDOWS).long()
+    bias = None if probe.bias is None else probe.bias[some]
+    return replace(probe, x=probe.x[some], y=probe.y[some], bias=bias)
 
 
 def _is_plain(found: Readers) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.budget import Spent, beside
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report
+from attention_clinic.examine.adding import find_bias, find_windows, leave_windows
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.subject import Subject, Unreadable
@@ -20,8 +21,12 @@ MOST_HEADS = 64  # that are tried when the number given explains nothing
 def search(subject: Subject) -> list[tuple[Reader, Match]]:
     """Search, and once more with the module's own weights if it keeps copies of them."""
     most = subject.options.most
-    found = Explaining(subject).explained(most=0)
-    if not found and subject.find_bias():
+    cut = find_windows(subject)
+    found = Explaining(subject).explained(most if cut else 0)
+    if cut and not found:
+        leave_windows(subject)
+        found = Explaining(subject).explained(most=0)
+    if not found and find_bias(subject):
         found = Explaining(subject).explained(most)
         subject.biased = bool(found)
         subject.__dict__.pop("first", None)

@@ -17,12 +17,13 @@ from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.forms import State
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths, same
 from attention_clinic.engine.weights import sources_of
-from attention_clinic.examine.biases import Bias, bias_of
+from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
 from attention_clinic.examine.declared import known_of
 from attention_clinic.examine.mask_argument import adds, allowed
 from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
 from attention_clinic.examine.options import Options
+from attention_clinic.examine.windows import Windows
 
 
 class Subject:
@@ -50,6 +51,7 @@ class Subject:
         self.extra: list[str] = []  # ids found by the way the module behaves
         self.biased = False  # True once it adds something of its own to the scores
         self.biases: dict[tuple[int, int], Bias | None] = {}
+        self.windows: Windows | None = None  # that it cuts its tokens into, once they are found
         self.start(own_weights=options.weights is not None)
         self.b, self.n = self.sizes(0)
         self.j = self.keys(0)
@@ -255,13 +257,15 @@ class Subject:
             beside = {"context": self.context_of(number), "bias": bias, "known": self.known}
             return Probe(x, y, mask=allow, **beside)
         x = self.patient.tokens(b, n, self.e, seed=number)
-        if number and self.limited:
+        if number and (self.windows is not None or self.limited):
             x = self.patient.tokens(self.b, self.n, self.e, seed=number)
             y = self.open_run(x)
             b, n, number = *x.shape[:2], 0
         else:
             y = self.open_run(x, number)
         beside = {"context": self.context_of(number), "bias": self.bias(b, n), "known": self.known}
+        if self.windows is not None:
+            return Probe(self.windows.cut(x), self.windows.cut(y), **beside)
         if self.options.cache is not None:  # the first call sees nothing of the second
             place = torch.arange(n)
             beside["mask"] = (place[:, None] >= cut_of(n)) | (place < cut_of(n))
@@ -274,26 +278,19 @@ class Subject:
             return None
         if (b, n) not in self.biases:
             turns = self.known["turning"] is not None
-            self.biases[b, n] = bias_of(self.patient, b, n, self.e, self.h, turns)
+            if self.windows is None:
+                self.biases[b, n] = bias_of(self.patient, b, n, self.e, self.h, turns)
+            else:
+                shape = (b, n, self.e)
+                self.biases[b, n] = windowed_bias(self.patient, shape, self.h, self.windows)
         found = self.biases[b, n]
         return None if found is None else found.added
 
-    def find_bias(self) -> bool:
-        """Look for something that the module adds to its scores, and keep it from now on."""
-        if (
-            self.options.cache is not None
-            or self.crossed
-            or not self.patient.is_module
-            or self.mode is not None
-        ):
-            return False
-        for name in ("first", "second"):
-            self.__dict__.pop(name, None)
-        self.biased = True
-        added = self.bias(self.b, self.n)
-        ahead = added is not None and bool(added.isfinite().triu(1).any())
-        self.biased = added is not None and (ahead or self.options.causal is not False)
-        return self.biased
+    def inside(self, x: Tensor) -> Tensor:
+        """Call the module on tokens that lie as those of a probe: as they are, or in windows."""
+        if self.windows is None:
+            return self.open_run(x)
+        return self.windows.cut(self.open_run(self.windows.joined(x)))
 
     @property
     def bias_names(self) -> tuple[str, ...]:
@@ -344,6 +341,8 @@ class Subject:
     @cached_property
     def sees_future(self) -> bool:
         """Whether the last token reaches earlier ones."""
+        if self.windows is not None:
+            return True
         x = self.first.x.clone()
         x[:, -1] += 1.0
         change = (self.run(x) if self.mask is None else self.first.y) - self.first.y

@@ -27,6 +27,7 @@ from patients import (  # noqa: F401, each adds its patients
     strangers,
     structure,
     variants,
+    windowed,
 )
 from patients.bank import CASES, SIZES, Entry
 from patients.unknown import UNKNOWN

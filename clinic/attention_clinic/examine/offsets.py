@@ -1,0 +1,159 @@
+"""What a bias of the scores is, by its form, and which numbers of a module hold it.
+
+A bias is held by the parameters without which there is none: each is set to 0 for a moment. What
+depends on the offset of two places alone, in a row or in an image, is a relative bias, however the
+module looks it up: a table, two tables, a small network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import isqrt
+
+import torch
+from torch import Tensor, nn
+
+ALIKE = 1e-5
+HOLDERS = 24  # parameters that are set to 0, one after the other
+
+
+def kind_of(
+    observe: Callable[[], Tensor | None],
+    module: nn.Module,
+    added: Tensor,
+    grid: tuple[int, int] | None,
+) -> str | None:
+    """Return the kind of a bias that parameters of a module hold, None when it has no name.
+
+    Args:
+        observe: makes the bias anew, (h, n, n), 0 for the first pair of places.
+        module: the copy.
+        added: the bias.
+        grid: rows and columns of the places, None where nothing says them.
+    """
+    added = anchored(added)
+    held = holders(observe, module, added)
+    if not held:
+        return None
+    n = added.shape[-1]
+    if any(by_offset(added, places) for places in layouts(n, grid)):
+        return "relative-bias"
+    if not all(_square(p, n) for p in held):
+        return None
+    doubled = _with(held, lambda: _anchored(observe()), 2.0)
+    linear = doubled is not None and bool((doubled - 2 * added).abs().max() <= ALIKE)
+    return "position-bias" if linear else None
+
+
+def _square(parameter: Tensor, n: int) -> bool:
+    """Say whether a parameter has a number for each pair of n places."""
+    return parameter.ndim > 1 and min(parameter.shape[-2:]) >= n
+
+
+def _anchored(added: Tensor | None) -> Tensor | None:
+    return None if added is None else anchored(added)
+
+
+def anchored(added: Tensor) -> Tensor:
+    """Return a bias that is 0 for the first pair of places: a softmax sees no more of it."""
+    return added - added[..., :1, :1]
+
+
+def holders(observe: Callable[[], Tensor | None], module: nn.Module, added: Tensor) -> list[Tensor]:
+    """Return the parameters without which the bias is another, if it is none without all of them.
+
+    Args:
+        observe: makes the bias anew.
+        module: the copy.
+        added: the bias.
+    """
+    parameters = [p for p in module.parameters() if p.is_floating_point() and p.numel() > 2]
+    found = []
+    for parameter in parameters[:HOLDERS]:
+        left = _with([parameter], observe, 0.0)
+        if left is None:
+            continue
+        if bool((anchored(left) - added).abs().max() > ALIKE):
+            found.append(parameter)
+    left = _with(found, observe, 0.0) if found else None
+    nothing = left is not None and bool(anchored(left).abs().max() <= ALIKE)
+    return found if nothing else []
+
+
+def _with(
+    parameters: list[Tensor], observe: Callable[[], Tensor | None], factor: float
+) -> Tensor | None:
+    """Return what is observed while parameters are multiplied by a factor."""
+    kept = [p.clone() for p in parameters]
+    try:
+        for parameter in parameters:
+            parameter.mul_(factor)
+        return observe()
+    finally:
+        for parameter, before in zip(parameters, kept, strict=True):
+            parameter.copy_(before)
+
+
+def layouts(n: int, grid: tuple[int, int] | None) -> Iterator[Tensor]:
+    """Yield how n places may lie: (n, 2) rows and columns, NaN for a class token that comes first.
+
+    Args:
+        n: how many there are.
+        grid: rows and columns, None where nothing says them.
+    """
+    yield torch.stack([torch.zeros(n), torch.arange(n)], dim=1)
+    for first, count in ((False, n), (True, n - 1)):
+        side = isqrt(count)
+        square = (side, side) if side > 1 and side * side == count else None
+        said = grid if grid is not None and grid[0] * grid[1] == count else None
+        for rows, columns in dict.fromkeys(g for g in (said, square) if g is not None):
+            if min(rows, columns) == 1:
+                continue
+            places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).float()
+            nowhere = torch.full((1, 2), torch.nan)
+            yield torch.cat([nowhere, places]) if first else places
+
+
+def by_offset(added: Tensor, places: Tensor) -> bool:
+    """Say whether a bias depends on the offset of two places alone, and tells all offsets apart.
+
+    Offsets of an image that are not told apart were mixed up, unless they are opposite ones, or
+    equal in size: (1, 0) and (0, 1) share nothing.
+
+    Args:
+        added: (h, n, n).
+        places: (n, 2), NaN for a class token, which may have numbers of its own.
+    """
+    away = (places[None] - places[:, None]).flatten(0, 1)
+    shown = away.isfinite().all(dim=1)
+    away, numbers = away[shown], added.flatten(1)[:, shown]
+    offsets, which = away.unique(dim=0, return_inverse=True)
+    count = torch.bincount(which)
+    if len(offsets) == len(which):
+        return False
+    mean = torch.zeros(len(numbers), len(offsets), dtype=numbers.dtype)
+    mean = mean.index_add(1, which, numbers) / count
+    if bool((mean[:, which] - numbers).abs().max() > ALIKE):
+        return False
+    if not bool(places.nan_to_num(0.0).amin(dim=1).any()):  # a row: far offsets share numbers
+        return True
+    gaps = (mean[:, :, None] - mean[:, None]).abs().amax(dim=0)
+    alike = (gaps <= ALIKE).triu(1).nonzero()
+    return all(torch.equal(offsets[a].abs(), offsets[b].abs()) for a, b in alike.tolist())
+
+
+def slopes_of(added: Tensor, grid: tuple[int, int] | None) -> Tensor | None:
+    """Return the slopes of a bias that falls with the distance in an image, None for another.
+
+    Args:
+        added: (h, n, n), 0 on its diagonal.
+        grid: rows and columns of the places.
+    """
+    for places in layouts(added.shape[-1], grid):
+        apart = (places[None] - places[:, None]).abs()
+        for distance in (apart.square().sum(-1).sqrt(), apart.sum(-1), apart.amax(-1)):
+            away = distance.nan_to_num(0.0).to(added)
+            slopes = -(added * away).sum((1, 2)) / away.square().sum()
+            if bool((added + slopes[:, None, None] * away).abs().max() <= ALIKE):
+                return slopes if bool((slopes > 0).all()) else None
+    return None
