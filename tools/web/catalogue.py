@@ -30,6 +30,7 @@ TESTS = {
     "patches": "assert diagnose_embedding(MyEmbedding(), image_size=96, patch_size=16)",
     "positions": "assert diagnose_positions(my_table)",
     "stacks": "assert diagnose_block(MyEncoder(64), num_heads=8)",
+    "wirings": "assert diagnose_block(MyBlock(64), num_heads=8)",
 }
 ENTERED = re.compile(r'^bug\(\s*"([a-z0-9-]+)"', re.MULTILINE)
 SIGNS = re.compile(r"[\\`*_{}\[\]<>$|]")

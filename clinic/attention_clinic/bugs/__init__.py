@@ -29,6 +29,7 @@ from attention_clinic.bugs.behaviour import Built, globals_read, unused_dropout
 from attention_clinic.bugs.patches import EMBEDDING
 from attention_clinic.bugs.positions import POSITIONS
 from attention_clinic.bugs.blocks import BLOCK
+from attention_clinic.bugs.wirings import FEED_FORMS, NORM_FORMS
 from attention_clinic.bugs.stacks import STACK
 from attention_clinic.bugs.models import MODELS
 from attention_clinic.bugs.losses import LOSS
@@ -48,9 +49,11 @@ __all__ = [
     "BUGS",
     "CACHE",
     "EMBEDDING",
+    "FEED_FORMS",
     "LOADING",
     "LOSS",
     "MODELS",
+    "NORM_FORMS",
     "POSITIONS",
     "STACK",
     "VARIANTS",

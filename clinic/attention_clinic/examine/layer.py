@@ -29,6 +29,7 @@ from attention_clinic.examine.block import Block, gap_between
 from attention_clinic.examine.held import feed_of, scales_of
 from attention_clinic.examine.mask_argument import allowed
 from attention_clinic.examine.matching import Probe
+from attention_clinic.examine.wired import Wired
 
 ORDER_WORDS = {
     True: "pre-norm",
@@ -329,8 +330,23 @@ def examined_layer(
     causal: bool | None,
 ) -> Report:
     """Examine one block: as a whole, or with all that stands around it part by part."""
+
+    def wired() -> Report | None:
+        return Wired(patient, x, around, num_heads, meant, causal).report()
+
     if around != Around():
-        return Layer(patient, x, around, num_heads, meant, causal, patient.call).report()
+        given = patient.call, patient.time_first
+        for most in (0, 2):
+            patient.call, patient.time_first = given
+            layer = Layer(patient, x, around, num_heads, meant, causal, patient.call)
+            layer.most = most
+            report = layer.report()
+            if report.healthy or report.explanations or most:
+                return report
+            patient.call, patient.time_first = given
+            found = wired()
+            if found is not None:
+                return found
     whole = Block(patient, x, num_heads, meant, causal)
 
     def by_parts() -> Report | None:
@@ -353,6 +369,7 @@ def examined_layer(
 
     steps: list[Callable[[], Report | None]] = [lambda: at(1, 2), by_parts, lambda: at(3, 3)]
     found = at(0, 0)
+    found = wired() if found is None else found
     if found is None and side_by_side(whole):
         steps = [by_parts, lambda: at(1, 2), lambda: at(3, 3)]
     for step in steps:  # a report is true only when it is healthy

@@ -28,6 +28,7 @@ from patients import (  # noqa: F401, each adds its patients
     structure,
     variants,
     windowed,
+    wirings,
 )
 from patients.bank import CASES, SIZES, Entry
 from patients.unknown import UNKNOWN

@@ -1,0 +1,229 @@
+"""One run of a block, written down: every call inside it, with what it got and returned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.recording import SOFTMAXES
+
+NORMS = (F.layer_norm, F.rms_norm, F.group_norm)
+BENDS = ("relu", "gelu", "silu", "tanh", "sigmoid", "elu", "leaky_relu", "selu", "mish")
+WEIGHS = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
+Place = tuple[str, int]  # the path of a module, and which of its calls
+Slot = int | str  # the number, or the name, of an argument
+
+
+@dataclass
+class Step:
+    """One call.
+
+    Args:
+        place: which one.
+        module: what was called, None for a function.
+        given: the tensors that it got, as they were.
+        result: what it returned, as it was; None when that begins with no tensor.
+        inner: the calls inside it, in their order.
+        weighs: whether it takes a softmax of scores itself.
+        again: a function that does the same to another tensor, where no module does.
+    """
+
+    place: Place
+    module: nn.Module | None
+    given: dict[Slot, Tensor]
+    result: Tensor | None = None
+    inner: list[Step] = field(default_factory=list)
+    weighs: bool = False
+    again: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of what was called."""
+        return self.place[0]
+
+    def all(self) -> Iterator[Step]:
+        """Yield this call and all inside it."""
+        yield self
+        for step in self.inner:
+            yield from step.all()
+
+    @property
+    def mixes(self) -> bool:
+        """Whether tokens are weighed by tokens somewhere in it."""
+        return any(step.weighs for step in self.all())
+
+
+class Wires(TorchFunctionMode):
+    """Listens to a block while it runs in this context: `root` is the call of the block.
+
+    Args:
+        block: the copy that will run.
+    """
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+        self.root: Step | None = None
+
+    def __enter__(self) -> Wires:
+        self.running: list[Step] = []
+        self.counts: Counter[str] = Counter()
+        self.handles: list[Any] = []
+        for path, part in self.block.named_modules():
+            if isinstance(part, torch.jit.ScriptModule):
+                continue
+            self.handles += [
+                part.register_forward_pre_hook(self._before(path), with_kwargs=True),
+                part.register_forward_hook(self._after, with_kwargs=True, always_call=True),
+            ]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for handle in self.handles:
+            handle.remove()
+
+    def _before(self, path: str) -> Callable[..., None]:
+        def hear(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            slots = {**dict(enumerate(args)), **kwargs}
+            given = {
+                slot: value.detach().clone()
+                for slot, value in slots.items()
+                if isinstance(value, Tensor) and value.is_floating_point()
+            }
+            step = Step((path, self.counts[path]), part, given)
+            self.counts[path] += 1
+            if self.running:
+                self.running[-1].inner.append(step)
+            else:
+                self.root = step
+            self.running.append(step)
+
+        return hear
+
+    def _after(self, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        step = self.running.pop()
+        try:
+            step.result = first_tensor(result).clone()
+        except TypeError:
+            step.result = None
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not self.running:
+            return func(*args, **kwargs)
+        step = self.running[-1]
+        name = getattr(func, "__name__", "")
+        if (func in NORMS or name in BENDS) and args:
+            rest = args[1:]
+            path = f"{step.path} {name}".strip()
+            heard = Step((path, self.counts[path]), None, {0: args[0].detach().clone()})
+            heard.again = lambda t: func(t, *rest, **kwargs)
+            self.counts[path] += 1
+            step.inner.append(heard)
+            result = func(*args, **kwargs)
+            heard.result = result.detach().clone()
+            return result
+        if func in WEIGHS or name in SOFTMAXES:
+            scores = args[0] if args else kwargs.get("input", kwargs.get("query"))
+            if isinstance(scores, Tensor) and scores.ndim > 2:
+                weighing = Step((f"{step.path} {name}", 0), None, {}, weighs=True)
+                step.inner.append(weighing)
+        return func(*args, **kwargs)
+
+
+class Reached(Exception):
+    """The call whose result is wanted has returned.
+
+    Args:
+        result: what it returned.
+    """
+
+    def __init__(self, result: Tensor) -> None:
+        super().__init__("reached")
+        self.result = result
+
+
+@dataclass
+class Whole:
+    """A block that is run to look at a part of it.
+
+    Args:
+        block: the copy.
+        run: calls it on tokens and on a context, or None.
+        context: what it is called with where nobody says another one, or None.
+    """
+
+    block: nn.Module
+    run: Callable[[nn.Module, Tensor, Tensor | None], object]
+    context: Tensor | None = None
+
+    def between(
+        self,
+        x: Tensor,
+        context: Tensor | None,
+        entries: dict[Place, dict[Slot, bool]],
+        end: Place,
+    ) -> Tensor:
+        """Return what a call inside returns when others get these tokens.
+
+        Args:
+            x: tokens.
+            context: those of the context, or None.
+            entries: the arguments that are exchanged: True for the context, False for x.
+            end: the call whose result is returned.
+        """
+        counts: Counter[str] = Counter()
+        ended: Counter[str] = Counter()
+
+        def enter(path: str) -> Callable[..., Any]:
+            def exchange(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+                slots = entries.get((path, counts[path]), {})
+                counts[path] += 1
+                values, named = list(args), dict(kwargs)
+                for slot, crossed in slots.items():
+                    taken = context if crossed and context is not None else x
+                    if isinstance(slot, int):
+                        values[slot] = taken
+                    else:
+                        named[slot] = taken
+                return tuple(values), named
+
+            return exchange
+
+        def leave(part: nn.Module, args: Any, result: Any) -> None:
+            ended[end[0]] += 1
+            if ended[end[0]] == end[1] + 1:
+                raise Reached(first_tensor(result))
+
+        if context is None and self.context is not None:
+            context = self.context[:1].expand(len(x), -1, -1).to(x.dtype)
+        self.block.to(x.dtype)
+        handles = [
+            self.block.get_submodule(path).register_forward_pre_hook(enter(path), with_kwargs=True)
+            for path in {path for path, _ in entries}
+        ]
+        handles.append(self.block.get_submodule(end[0]).register_forward_hook(leave))
+        try:
+            self.run(self.block, x, context)
+        except Reached as reached:
+            return reached.result
+        finally:
+            for handle in handles:
+                handle.remove()
+        raise ValueError("the part was not reached")

@@ -1,0 +1,59 @@
+"""A part that is cut out of a block and called by itself, wherever its code stands."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+
+from attention_clinic.engine.patient import rebind
+from attention_clinic.engine.wiring import Place, Slot, Whole
+
+
+class Cut(nn.Module):
+    """A part of a block, as a module: the block runs, and others' tokens enter the part.
+
+    Args:
+        whole: the block.
+        paths: the modules that belong to the part.
+        entries: the arguments that are exchanged, by the calls that get them.
+        end: the call that returns what the part returns.
+    """
+
+    def __init__(
+        self, whole: Whole, paths: list[str], entries: dict[Place, dict[Slot, bool]], end: Place
+    ) -> None:
+        super().__init__()
+        self.whole, self.paths = whole, paths  # an object: what it holds is not this module's
+        self.entries, self.end = entries, end
+        self._register()
+
+    def _register(self) -> None:
+        for number, path in enumerate(self.paths):
+            names = path.split(".")
+            # the last names say what a layer is for: query.0, attention.qkv
+            name = "_".join(names[-2:]) if names[-1].isdigit() else names[-1]
+            name = name or "part"
+            taken = name in self._modules or hasattr(self, name)
+            name = f"{name}_{number}" if taken else name
+            self.add_module(name, self.whole.block.get_submodule(path))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Cut:
+        block = copy.deepcopy(self.whole.block, memo)
+        for part in block.modules():
+            rebind(part, memo)
+        whole = Whole(block, self.whole.run, self.whole.context)
+        made = type(self)(whole, self.paths, self.entries, self.end)
+        made.train(self.training)
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.whole.between(x, None, self.entries, self.end)
+
+
+class CutAcross(Cut):
+    """Such a part that reads a context, too."""
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return self.whole.between(x, context, self.entries, self.end)

@@ -1,0 +1,156 @@
+"""What a norm and a feed-forward of a block are, by the numbers that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.bugs.blocks import Meant
+from attention_clinic.bugs.feeds import ACTIVATIONS, Feed, feed, feeds
+from attention_clinic.bugs.wirings import FEED_FORMS, NORM_FORMS
+from attention_clinic.engine.report import Report
+from attention_clinic.engine.weights import sources_of
+from attention_clinic.examine.held import feed_of
+
+EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 1e-4, 1e-10, 0.0)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a part is.
+
+    Args:
+        ids: its mistakes.
+        detail: what they are, in words.
+        variants: what it does in another way on purpose.
+        words: what it is, in words.
+        number: of a norm, its eps; of a feed-forward, its activation's name in `words`.
+    """
+
+    ids: tuple[str, ...] = ()
+    detail: str = ""
+    variants: tuple[str, ...] = ()
+    words: str = ""
+    number: float = 0.0
+
+
+def norm_kind(run: Callable[[Tensor], Tensor], x: Tensor, limit: float) -> Kind | None:
+    """Return what a norm is, None when it is none of those that are known.
+
+    Args:
+        run: calls it.
+        x: tokens that it takes.
+        limit: the largest difference that counts as equal.
+    """
+    y = run(x.clone())
+    if y.shape != x.shape or not y.isfinite().all():
+        return None
+    module = run if isinstance(run, nn.Module) else None
+    said = [] if module is None else [v for v in vars(module).values() if isinstance(v, float)]
+    rms = "rms" in type(run).__name__.lower()
+    factors = [p.detach() for p in module.parameters()] if module is not None else None
+    for form in NORM_FORMS:
+        if form.called_rms not in (None, rms):
+            continue
+        for eps in dict.fromkeys((*said, *EPS)):
+            weight = _weight(form.run(x, eps), y, limit, form.free)
+            if weight is None:
+                continue
+            if factors is None or _held(weight, factors):
+                return Kind(form.ids, form.detail, form.variants, number=eps)
+            if "rms-norm" in form.variants and _held(weight - 1, factors):
+                return Kind(variants=(*form.variants, "norm-plus-one"), number=eps)
+    return None
+
+
+def _held(weight: Tensor, factors: list[Tensor]) -> bool:
+    """Say whether a norm's weight is one, or a parameter of it."""
+    held = [torch.ones(1, dtype=weight.dtype), *factors]
+    near = dict(rtol=1e-5, atol=1e-5)  # the numbers themselves were compared more closely
+    return any(
+        p.numel() in (1, weight.numel())
+        and torch.allclose(weight.flatten(), p.flatten().expand(weight.numel()), **near)
+        for p in held
+    )
+
+
+def _weight(normed: Tensor, y: Tensor, limit: float, free: bool) -> Tensor | None:
+    """Return the weight with which, and with a bias, a norm's numbers become y; None for none.
+
+    Args:
+        normed: (b, n, e).
+        y: (b, n, e).
+        limit: the largest difference.
+        free: whether the weights may differ by token, too.
+    """
+    if not normed.isfinite().all():
+        return None
+    first, second = normed.flatten(0, -2), y.flatten(0, -2)
+    if free:  # a weight for every place: three samples and more tell
+        first, second = normed.flatten(1), y.flatten(1)
+    size = 1 + second.abs().max()
+    mean, other = first.mean(0), second.mean(0)
+    spread = (first - mean).square().sum(0)
+    if bool((spread < 1e-20 * (1 + mean.square())).any()):
+        return None
+    weight = ((first - mean) * (second - other)).sum(0) / spread
+    rest = first * weight + other - mean * weight - second
+    return weight if bool(rest.abs().max() <= limit * size) else None
+
+
+def feed_kind(
+    part: nn.Module,
+    x: Tensor,
+    limit: float,
+    heard: list[str],
+    meant: Meant,
+    after: Callable[[Tensor], Tensor] | None = None,
+) -> Kind | None:
+    """Return what a feed-forward is, None when it is none of those that are known.
+
+    Args:
+        part: as a module.
+        x: tokens that it takes.
+        limit: the largest difference that counts as equal.
+        heard: the activations that were called in the block.
+        meant: what the block is meant to be.
+        after: what bends its result, or None.
+    """
+    sources = sources_of(part)
+    fed = feed_of(sources, x.shape[-1])
+    if fed is None and [source.weight.ndim for source in sources] == [2, 2]:
+        fed = Feed(*sources, "oi")
+    if fed is None:
+        return None
+    y = part(x.clone())
+    y = y if after is None else after(y)
+    if y.shape != x.shape:
+        return None
+
+    names = [*heard, *(name for name in ACTIVATIONS if name not in heard)]
+
+    def near(made: Tensor) -> bool:
+        return bool((made - y).abs().max() <= limit * (1 + y.abs().max()))
+
+    state = {"meant": meant, "parts": SimpleNamespace(fed=fed, heard=names)}
+    for form in feeds(state):
+        if near(feed(x, fed, form.run)):
+            return Kind(form.ids, variants=form.variants, words=form.run.split(" ")[0])
+    for name in names:
+        for form in FEED_FORMS:
+            if near(form.run(x, fed, name)):
+                return Kind(form.ids, form.detail, words=name)
+    return None
+
+
+def kinds_of_attention(report: Report) -> Iterator[Kind]:
+    """Yield what an attention may be, by its own report: nothing when it is unexplained."""
+    variants = tuple(variant.id for variant in report.variants)
+    if report.healthy:
+        yield Kind(variants=variants)
+    for one in report.explanations:
+        yield Kind(one.ids, one.detail, variants)

@@ -1,0 +1,260 @@
+"""The stream of a block as its run shows it: what each part read, and what became of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from attention_clinic.examine.units import Unclear, Unit
+
+Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
+START = "x"
+EXACT = 1e-8  # of sums, relative
+
+
+class Sums:
+    """Finds tensors as sums of what the parts returned.
+
+    Args:
+        x: the tokens that the block got.
+        context: the context, or None.
+        limit: the largest difference that counts as equal, relative.
+    """
+
+    def __init__(self, x: Tensor, context: Tensor | None, limit: float) -> None:
+        self.atoms: dict[str, Tensor] = {START: x}
+        self.same: dict[str, str] = {}
+        self.context, self.limit = context, max(limit, EXACT)
+        self.by_factor: dict[str, Tensor] = {}
+
+    def add(self, name: str, out: Tensor) -> None:
+        """Enter what a part returned."""
+        for other, t in self.atoms.items():
+            if t.shape == out.shape and torch.equal(t, out):
+                self.same[name] = other
+                return
+        self.atoms[name] = out
+
+    def of(self, t: Tensor) -> Sum | None:
+        """Return what adds up to a tensor, None when nothing does."""
+        if self.context is not None and t.shape == self.context.shape and torch.equal(
+            t, self.context
+        ):  # fmt: skip
+            return {"context": torch.ones(1, dtype=t.dtype)}
+        names = [name for name, atom in self.atoms.items() if atom.shape == t.shape]
+        if not names:
+            return None
+        columns = torch.stack([self.atoms[name].flatten() for name in names], dim=1)
+        factors = torch.linalg.lstsq(columns, t.flatten()[:, None]).solution
+        if self._near((columns @ factors)[:, 0], t.flatten()):
+            return self._told(names, factors.T.expand(1, -1))
+        b, n, e = t.shape
+        if len(names) + 2 > b * n:
+            return None
+        columns = torch.stack([self.atoms[name].reshape(b * n, e).T for name in names], dim=2)
+        wanted = t.reshape(b * n, e).T[..., None]  # a system for each number of a token
+        factors = torch.linalg.lstsq(columns, wanted).solution
+        if self._near(columns @ factors, wanted):
+            return self._told(names, factors[..., 0])
+        return None
+
+    def _near(self, made: Tensor, t: Tensor) -> bool:
+        return bool((made - t).abs().max() <= self.limit * (1 + t.abs().max()))
+
+    def _told(self, names: list[str], factors: Tensor) -> Sum:
+        """Return the factors by name, without those that are 0."""
+        found = {}
+        for name, factor in zip(names, factors.unbind(1), strict=True):
+            if bool(factor.abs().max() > 1e-5):
+                flat = (factor - factor[0]).abs().max() < 1e-5
+                found[name] = factor[:1] if flat else factor
+        return found
+
+
+def equal(first: Sum, second: Sum) -> bool:
+    """Say whether two sums are the same."""
+    return first.keys() == second.keys() and all(_close(f, second[n]) for n, f in first.items())
+
+
+def _close(first: Tensor, second: Tensor) -> bool:
+    return bool((first - second).abs().max() < 1e-4)
+
+
+def plus(*sums: Sum) -> Sum:
+    """Add sums."""
+    found: Sum = {}
+    for one in sums:
+        for name, factor in one.items():
+            found[name] = found[name] + factor if name in found else factor
+    return found
+
+
+@dataclass(frozen=True)
+class Half:
+    """How one part of a block joins the stream.
+
+    Args:
+        unit: the part.
+        before: the norms that made what it reads, the last one first.
+        inside: the norm of what it returned, or None.
+        join: "keep", "missing", "doubled", "from-norm" or "from-input".
+        behind: the norm of the sum, or None.
+        start: whether it reads what entered the block.
+    """
+
+    unit: Unit
+    before: tuple[Unit, ...] = ()
+    inside: Unit | None = None
+    join: str = "keep"
+    behind: Unit | None = None
+    start: bool = False
+
+    @property
+    def places(self) -> tuple[bool, bool, bool]:
+        """Where its norms stand: before, inside, behind."""
+        return bool(self.before), self.inside is not None, self.behind is not None
+
+    @property
+    def cost(self) -> int:
+        """How far it is from a right one."""
+        wrong = (self.join != "keep") + (len(self.before) > 1) + self.start
+        both = bool(self.before) and self.behind is not None
+        return 2 * wrong + 3 * both + (not any(self.places))
+
+
+@dataclass
+class Stream:
+    """The stream of a block.
+
+    Args:
+        parts: attentions and feed-forwards, as they ran.
+        norms: the norms, by the names of what they returned.
+        reads: what each of them read, by name.
+        ends: what the block returned.
+    """
+
+    parts: list[tuple[str, Unit]]
+    norms: dict[str, Unit]
+    reads: dict[str, Sum]
+    ends: Sum
+    factors: dict[str, Tensor] = field(default_factory=dict)
+
+    def ways(self) -> list[tuple[Half, ...]]:
+        """Return how the parts may follow each other, the likeliest first."""
+        one = torch.ones(1, dtype=next(iter(self.ends.values())).dtype)
+        start = {START: one}
+        found = list(self._from(0, start, ()))
+
+        def cost(way: tuple[Half, ...]) -> int:
+            orders = {half.places for half in way if any(half.places)}
+            return sum(half.cost for half in way) + 2 * max(0, len(orders) - 1)
+
+        return sorted(found, key=cost)
+
+    def _from(self, place: int, now: Sum, way: tuple[Half, ...]) -> Iterator[tuple[Half, ...]]:
+        if place == len(self.parts):
+            if equal(now, self.ends):
+                yield way
+            return
+        name, unit = self.parts[place]
+        one = torch.ones(1, dtype=unit.read.dtype)
+        start, out = {START: one}, {name: one}
+        for before, from_start in self._befores(self.reads[name], now, start):
+            half = Half(unit, before, start=from_start)
+            read = self.reads[name]
+            bases = [("keep", now), ("missing", {}), ("doubled", out)]
+            bases += [("from-norm", read)] if before else []
+            bases += [("from-input", start)] if place and not equal(now, start) else []
+            for inside, returned in ((None, out), *self._behind(out)):
+                for join, base in bases:
+                    joined = plus(base, returned)
+                    chosen = replace(half, inside=inside, join=join)
+                    yield from self._from(place + 1, joined, (*way, chosen))
+                    for norm, behind in self._behind(joined):
+                        ended = replace(chosen, behind=norm)
+                        yield from self._from(place + 1, behind, (*way, ended))
+
+    def _befores(self, read: Sum, now: Sum, start: Sum) -> Iterator[tuple[tuple[Unit, ...], bool]]:
+        """Yield the norms between the stream and what a part reads."""
+        norms: tuple[Unit, ...] = ()
+        while True:
+            if equal(read, now):
+                yield norms, False
+            elif equal(read, start):
+                yield norms, True
+            name = next(iter(read), "")
+            alone = len(read) == 1 and name in self.norms
+            if not alone or len(norms) > 2 or not _close(read[name], torch.ones_like(read[name])):
+                return
+            norms, read = (*norms, self.norms[name]), self.reads[name]
+
+    def _behind(self, now: Sum) -> Iterator[tuple[Unit, Sum]]:
+        """Yield the norms that read the stream as it is, with what they return."""
+        for name, norm in self.norms.items():
+            if equal(self.reads[name], now):
+                yield norm, {name: torch.ones(1, dtype=norm.read.dtype)}
+
+
+def stream_of(
+    units: list[Unit], x: Tensor, context: Tensor | None, y: Tensor, limit: float
+) -> tuple[Stream, list[Unit]]:
+    """Return the stream, and the norms whose result nothing uses.
+
+    Args:
+        units: the parts as they ran.
+        x: the tokens that the block got.
+        context: the context, or None.
+        y: what it returned.
+        limit: the largest difference that counts as equal.
+
+    Raises:
+        Unclear: some tensor is no sum of what the parts returned.
+    """
+    sums = Sums(x, context, limit)
+    reads: dict[str, Sum | None] = {}
+    norms: dict[str, Unit] = {}
+    parts: list[tuple[str, Unit]] = []
+    for number, unit in enumerate(units):
+        name = f"{number} {unit.name}"
+        reads[name] = sums.of(unit.read)
+        if unit.asked is not None and sums.of(unit.asked) is None:
+            raise Unclear
+        sums.add(name, unit.out)
+        if unit.kind == "norm":
+            if name not in sums.same:
+                norms[name] = unit
+        else:
+            parts.append((name, unit))
+    ends = sums.of(y)
+    if ends is None:
+        raise Unclear
+    names = {*(name for name, _ in parts), *norms}
+    used = {name for read in (*reads.values(), ends) if read is not None for name in read}
+    asked = [unit.asked for _, unit in parts if unit.asked is not None]
+    asked = [sums.of(t) or {} for t in asked]
+    used |= {name for one in asked for name in one}
+    unused = [norms[name] for name in norms if name not in used]
+    kept = {name: norm for name, norm in norms.items() if name in used}
+    found = {name: read for name, read in reads.items() if name in names and read is not None}
+    if any(name not in found for name in (*kept, *(name for name, _ in parts))):
+        raise Unclear
+    stream = Stream(parts, kept, found, ends)
+    _scale(stream)
+    return stream, unused
+
+
+def _scale(stream: Stream) -> None:
+    """Take the factors of the parts out of the sums: what a part returned is multiplied by one."""
+    ones = {name for name, _ in stream.parts}
+    for sum_ in (*stream.reads.values(), stream.ends):
+        for name, factor in sum_.items():
+            one, two = torch.ones_like(factor), torch.full_like(factor, 2.0)
+            if name in ones and not _close(factor, one) and not _close(factor, two):
+                stream.factors.setdefault(name, factor)
+    for sum_ in (*stream.reads.values(), stream.ends):
+        for name, factor in stream.factors.items():
+            if name in sum_:
+                sum_[name] = sum_[name] / factor
