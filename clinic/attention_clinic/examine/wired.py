@@ -18,8 +18,10 @@ from attention_clinic.engine.calls import standard_call, takes
 from attention_clinic.engine.modes import Listen, NoDropout
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.weights import sources_of
 from attention_clinic.engine.wiring import Whole, Wires
 from attention_clinic.examine.around import Around, called
+from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.streams import Half, Stream, stream_of
 from attention_clinic.examine.units import Unclear, Unit, looks_like_a_norm, units_of
@@ -163,6 +165,10 @@ class Wired:
         again = [name for name in dict.fromkeys(names) if names.count(name) > 1]
         rest = self._resting(way)
         if len(lost) != 1 or len(rest) != 1 or len(set(names)) != len(right) - 1:
+            raise Unclear
+        layers = [source for source in sources_of(self.patient.module)
+                  if source.name.startswith(tuple(rest[0].split(" and ")))]  # fmt: skip
+        if lost == ["feed"] and feed_of(layers, self.x.shape[-1]) is None:
             raise Unclear
         words = f"{rest[0]} is never called"
         words += f"; {again[0]} runs in its place, a second time" if again else ""
