@@ -26,7 +26,6 @@ import signal
 import sys
 import tempfile
 import time
-import warnings
 from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing.connection import wait
@@ -139,7 +138,6 @@ def _work(progress: Progress, place: Path, wall: Wall, *arguments: Any) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    warnings.simplefilter("ignore")  # nbgrader makes sqlalchemy warn
     from grading.marks import environment, mark_student
 
     scratch.mkdir(parents=True)
@@ -360,7 +358,6 @@ def grade(
         f"{len(students)} students, chapters {', '.join(chapters)}: making the assignments",
         flush=True,
     )
-    warnings.simplefilter("ignore")  # nbgrader makes sqlalchemy warn
     try:
         assignments = prepare({number: known[number] for number in chapters}, root / "course")
     except ValueError as error:  # a master that breaks a rule
@@ -528,9 +525,6 @@ def main() -> None:
     # Each process that judges takes one processor, beside the one of the student's code.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.path[:0] = [str(ROOT), str(ROOT / "clinic")]
-    # nbgrader calls the command alembic by its name, and .venv need not be activated.
-    commands = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    os.environ["PATH"] = os.pathsep.join(commands)
     if find_spec("nbgrader") is None:
         raise fail(
             "nbgrader does the grading, got no module nbgrader. "

@@ -184,12 +184,8 @@ FORGED = {
 
 @pytest.mark.parametrize("what", FORGED)
 def test_what_is_forged_earns_nothing(what):
-    code = f"""
-import os, struct
-said = {FORGED[what]!r}.encode()
-os.write(CHANNEL, struct.pack("!I", len(said)) + said)
-softmax = print
-"""
+    frame = frames.packed(json.loads(FORGED[what]))
+    code = f"import os\nos.write(CHANNEL, {frame!r})\nsoftmax = print\n"
     assert verdict("03.2", code, "softmax")["state"] != "right"
 
 
@@ -197,6 +193,8 @@ softmax = print
     "text",
     [
         '{"k": "tensor", "v": "AAAA", "grad": true, "parameter": false}',
+        '{"k": "bytes", "v": 1000000000000}',
+        '{"k": "bytes", "v": "text"}',
         '{"k": "again", "v": 3}',
         '{"k": "shared", "v": "os:system"}',
         '{"k": "shared", "v": "utils.attention:torch"}',
@@ -219,14 +217,14 @@ def test_what_is_no_value_is_refused(text):
 
 def there_and_back(value: Any) -> Any:
     sender, taker = (far.Peer(None, None, is_open=open_) for open_ in (True, False))
-    written = json.loads(json.dumps(values.Writer(sender._lend).write(value)))
-    return values.Reader(taker._borrow).read(written)
+    frame = frames.packed({"value": values.Writer(sender._lend).write(value)})
+    return values.Reader(taker._borrow).read(frames.parsed(frame)["value"])
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        None, True, 3, 10**40, 0.1 + 0.2, float("inf"), "é\n", b"\0", 2j, ..., range(1, 9, 2),
+        None, True, 3, 10**40, 0.1 + 0.2, float("inf"), "é\n", b"\0", b"", 2j, ..., range(1, 9, 2),
         [1, (2.5, "x"), {"a": [None]}], {1, 2}, torch.Size([2, 3]), torch.float16,
     ],
 )  # fmt: skip
@@ -280,7 +278,8 @@ def test_the_side_of_the_check_keeps_its_own_to_itself():
         return x
 
     peer = far.Peer(None, None, is_open=False)
-    text = json.dumps([values.Writer(peer._lend).write(thing) for thing in (Secret(), truth)])
+    written = [values.Writer(peer._lend).write(thing) for thing in (Secret(), truth)]
+    text = frames.packed({"check": {"all": written}}).decode("latin-1")
     assert "Secret" not in text and "truth" not in text and "def " not in text
     assert '"part"' in text and '"e": 4' in text
 

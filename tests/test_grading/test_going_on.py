@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -18,7 +20,17 @@ pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 pytest.importorskip("fcntl", reason="nothing is graded on Windows")
 
 from class_of_thirty import chapter_of, inserted, light, raw
-from grading.frames import Arriving, Broken, packed, receive, send
+from grading.frames import (
+    OF_CHECK,
+    PLAIN,
+    Arriving,
+    Broken,
+    of_kind,
+    packed,
+    parsed,
+    receive,
+    send,
+)
 from grading.handed_in import Sent, Student
 from grading.progress import PROGRESS, Busy, Progress
 
@@ -88,13 +100,16 @@ def test_what_a_killed_grading_left_half_is_removed(tmp_path):
 
 
 def test_messages_arrive_whole_in_whatever_pieces(tmp_path):
-    messages = [{"a": 1}, {"text": "é" * 1000}, {}]
+    messages = [{"a": 1}, {"text": "é" * 1000}, {}, {"b": [b"\0{", {"c": b""}], "d": b"x" * 999}]
+    messages.append({"check": messages[-1]})
     stream = b"".join(map(packed, messages))
     for size in (1, 3, 1000, len(stream)):
         arriving = Arriving()
         pieces = [stream[n : n + size] for n in range(0, len(stream), size)]
         assert [m for piece in pieces for m in arriving.add(piece)] == messages
-    for odd in (b"\xff" * 8, packed({})[:4] + b"[]", b"\0\0\0\2{]", b"\0\0\0\4null"):
+    head, short = b"\0\0\0\6\0\0\0\0\2", b"\0\0\0\2\0{}"
+    nested = b"[" * 100_000
+    for odd in (b"\xff" * 8, head + b"[]", head + b"{]", short, _frame(nested)):
         with pytest.raises(Broken):
             Arriving().add(odd)
     reading, writing = os.pipe()
@@ -104,6 +119,27 @@ def test_messages_arrive_whole_in_whatever_pieces(tmp_path):
     thread.join()
     os.close(writing)
     assert receive(reading) is None
+
+
+def _frame(text: bytes, rest: bytes = b"") -> bytes:
+    return struct.pack("!IBI", 4 + len(text + rest), 0, len(text)) + text + rest
+
+
+@pytest.mark.parametrize("counts", [[6], [5, 1], [-1], [True], ["5"], [1.0], [[]]])
+def test_bytes_that_did_not_come_are_not_made_up(counts):
+    """Of five bytes nobody makes more, by counting some twice either."""
+    said = [{"$bytes": count} for count in counts]
+    assert Arriving().add(_frame(b"[]".join([b'{"a":', b"}"]), b"12345")) == [{"a": []}]
+    with pytest.raises(Broken):
+        Arriving().add(_frame(json.dumps({"a": said}).encode(), b"12345"))
+
+
+def test_an_answer_cannot_speak_for_what_watches_it():
+    """Whatever kind it writes before what it says: who hands it on says that an answer said it."""
+    forged = bytearray(packed({"own": 0.0, "over": True}))
+    assert parsed(of_kind(forged, OF_CHECK)) == {"check": {"own": 0.0, "over": True}}
+    # and what is said to an answer is read there as it was said
+    assert parsed(of_kind(bytearray(packed({"check": {"a": b"1"}})), PLAIN)) == {"a": b"1"}
 
 
 def test_a_killed_grading_goes_on_where_it_stopped(tmp_path):

@@ -3,6 +3,6 @@
 Read the files in this order: handed_in (what the students sent), restore (what they changed),
 suspicion (what their code looks at), wall and sandbox (the world in which it runs), warm (what runs
 there), running (one notebook from its first cell to its last), judge and far (a check here that
-asks answers there), values (how results are written), marks (nbgrader), progress (what is done),
+asks answers there), values (how results are written), marks (points), progress (what is done),
 report (what comes out).
 """

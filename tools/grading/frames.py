@@ -1,7 +1,11 @@
-"""What both sides of the wall say to each other: JSON values, each with its length before it.
+"""What both sides of the wall say to each other: JSON values and bytes, with their length before.
 
-Nothing that arrives is run or unpickled. Whoever sends something else, or too much, is broken, and
-the other side stops listening.
+What a check and an answer say is only handed on by those between them. Nothing that arrives is run
+or unpickled. Whoever sends something else, or too much, is broken, and the other side stops
+listening.
+
+    length of the rest, kind: PLAIN or OF_CHECK
+    length of the JSON, the JSON, the bytes that stand in it as {"$bytes": length}, in order
 """
 
 from __future__ import annotations
@@ -9,10 +13,14 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Callable
 from typing import Any
 
+HEAD = struct.Struct("!IB")
 LENGTH = struct.Struct("!I")
 MOST = 100_000_000  # bytes of one message
+PLAIN, OF_CHECK = 0, 1
+BYTES = "$bytes"
 
 
 class Broken(Exception):
@@ -20,9 +28,66 @@ class Broken(Exception):
 
 
 def packed(message: dict[str, Any]) -> bytes:
-    """Returns a message as bytes."""
-    content = json.dumps(message, default=str).encode()
-    return LENGTH.pack(len(content)) + content
+    """Returns a message as bytes, a frame.
+
+    Args:
+        message: JSON values and bytes; {"check": message} for what is said to an answer.
+    """
+    kind = PLAIN
+    if message.keys() == {"check"}:
+        kind, message = OF_CHECK, message["check"]
+    parts: list[bytes] = []
+
+    def default(value: Any) -> Any:
+        if type(value) is not bytes:
+            return str(value)
+        parts.append(value)
+        return {BYTES: len(value)}
+
+    text = json.dumps(message, default=default).encode()
+    rest = b"".join((LENGTH.pack(len(text)), text, *parts))
+    return HEAD.pack(len(rest), kind) + rest
+
+
+def is_of_check(frame: bytes | bytearray) -> bool:
+    return frame[HEAD.size - 1] == OF_CHECK
+
+
+def of_kind(frame: bytearray, kind: int) -> bytearray:
+    """Returns the frame as one of that kind, whatever it was."""
+    frame[HEAD.size - 1] = kind
+    return frame
+
+
+def parsed(frame: bytes | bytearray) -> dict[str, Any]:
+    """Returns the message that a frame holds.
+
+    Raises:
+        Broken: it holds none.
+    """
+    start = HEAD.size + LENGTH.size
+    if len(frame) < start:
+        raise Broken("no message")
+    end = start + LENGTH.unpack_from(frame, HEAD.size)[0]
+    left = memoryview(frame)[end:]
+
+    def hook(found: dict[str, Any]) -> Any:
+        nonlocal left
+        if found.keys() != {BYTES}:
+            return found
+        count = found[BYTES]
+        if type(count) is not int or not 0 <= count <= len(left):
+            raise Broken("bytes that are not there")
+        part, left = bytes(left[:count]), left[count:]
+        return part
+
+    try:
+        message = json.loads(frame[start:end], object_hook=hook)
+    except (ValueError, RecursionError):
+        raise Broken("no JSON") from None
+    if not isinstance(message, dict):
+        raise Broken("no message")
+    return {"check": message} if is_of_check(frame) else message
 
 
 def send(file: int, message: dict[str, Any]) -> None:
@@ -30,9 +95,14 @@ def send(file: int, message: dict[str, Any]) -> None:
 
     Args:
         file: the descriptor.
-        message: JSON values by name.
+        message: JSON values and bytes by name.
     """
-    left = memoryview(packed(message))
+    write(file, packed(message))
+
+
+def write(file: int, frame: bytes | bytearray) -> None:
+    """Writes a frame to a file descriptor, and waits until all of it is taken."""
+    left = memoryview(frame)
     while left:
         left = left[os.write(file, left) :]
 
@@ -46,31 +116,39 @@ def receive(file: int) -> dict[str, Any] | None:
     Raises:
         Broken: no message arrived.
     """
-    start = _exactly(file, LENGTH.size)
-    if start is None:
+    frame = read(file)
+    return None if frame is None else parsed(frame)
+
+
+def read(file: int) -> bytearray | None:
+    """Reads a frame from a file descriptor, and waits for it; None when the other side is gone."""
+    frame = bytearray()
+    if not _filled(frame, file, HEAD.size) or not _filled(frame, file, _whole(frame)):
         return None
-    content = _exactly(file, _length(start))
-    return None if content is None else _parsed(content)
+    return frame
 
 
-def _exactly(file: int, count: int) -> bytes | None:
-    parts = []
-    while count:
-        part = os.read(file, min(count, 1 << 20))
+def _filled(frame: bytearray, file: int, size: int) -> bool:
+    """Reads until a frame has this size; says whether it came to that."""
+    while len(frame) < size:
+        part = os.read(file, min(size - len(frame), 1 << 20))
         if not part:
-            return None
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+            return False
+        frame += part
+    return True
 
 
 class Arriving:
-    """Puts messages together from the pieces in which they arrive."""
+    """Puts messages together from the pieces in which they arrive.
 
-    def __init__(self) -> None:
-        self._bytes = bytearray()
+    Args:
+        read: makes of a frame what is returned.
+    """
 
-    def add(self, piece: bytes) -> list[dict[str, Any]]:
+    def __init__(self, read: Callable[[bytearray], Any] = parsed) -> None:
+        self._bytes, self._read = bytearray(), read
+
+    def add(self, piece: bytes) -> list[Any]:
         """Takes a piece, and returns the messages that are whole now.
 
         Args:
@@ -81,27 +159,18 @@ class Arriving:
         """
         self._bytes += piece
         found = []
-        while len(self._bytes) >= LENGTH.size:
-            end = LENGTH.size + _length(bytes(self._bytes[: LENGTH.size]))
+        while len(self._bytes) >= HEAD.size:
+            end = _whole(self._bytes)
             if len(self._bytes) < end:
                 break
-            found.append(_parsed(bytes(self._bytes[LENGTH.size : end])))
+            found.append(self._read(self._bytes[:end]))
             del self._bytes[:end]
         return found
 
 
-def _length(start: bytes) -> int:
-    (length,) = LENGTH.unpack(start)
+def _whole(start: bytes | bytearray) -> int:
+    """Returns how long the frame is that begins so."""
+    length, _ = HEAD.unpack_from(start)
     if length > MOST:
         raise Broken(f"a message of {length} bytes")
-    return length
-
-
-def _parsed(content: bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(content)
-    except (ValueError, RecursionError):
-        raise Broken("no JSON") from None
-    if not isinstance(message, dict):
-        raise Broken("no message")
-    return message
+    return HEAD.size + length

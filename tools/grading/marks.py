@@ -1,7 +1,9 @@
-"""Grades one student after the other with nbgrader's own converters.
+"""Grades what one student handed in, notebook by notebook.
 
-The assignments are made once from the masters, into a gradebook (an SQLite file). Every student is
-graded in a process of its own with a copy of that gradebook, so that two never wait for each other.
+What nbgrader says of the masters (`GenerateAssignment`) and of a cell that has run (its points)
+counts. Its own `Autograde` is not called: what it puts back restore.py has put back, its database
+would be thrown away, and both together took as long as the students' code. Every student is graded
+in a process of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 import ast
 import compileall
 import errno
-import json
 import logging
 import os
 import re
@@ -23,7 +24,7 @@ from typing import Any
 
 from course.cards import STUB, grade_id
 from course.handing_out import exercises
-from course.notebook import KERNELSPEC, LANGUAGE_INFO, Notebook, source
+from course.notebook import Notebook, source
 from course.registry import ROOT, Chapter
 from grading.handed_in import Sent, Student
 from grading.restore import Original, Restored, originals_of, restore
@@ -31,7 +32,6 @@ from grading.running import Limits, Run
 from grading.sandbox import Sandbox
 from grading.suspicion import suspicions
 
-STUDENT = "student"  # nbgrader knows every student by this name, each in a gradebook of its own
 # What a student's code needs of the instructor's environment; the rest may be private.
 KEPT_VARIABLES = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
 KEPT_VARIABLES += ("COURSE_LANGUAGE",)
@@ -142,30 +142,6 @@ class Assignments:
         return originals_of(self.notebooks[chapter])
 
 
-def _converter(kind: type, root: Path, stem: str, log: logging.Logger) -> Any:
-    from nbgrader.coursedir import CourseDirectory
-    from sqlalchemy import event
-    from sqlalchemy.engine import Engine
-    from traitlets.config import Config
-
-    # The gradebook is thrown away afterwards: nobody needs to wait for the disk.
-    if not event.contains(Engine, "connect", _in_a_hurry):
-        event.listen(Engine, "connect", _in_a_hurry)
-
-    config = Config()
-    config.CourseDirectory.root = str(root)
-    config.CourseDirectory.assignment_id = stem
-    config.CourseDirectory.student_id = STUDENT
-    config.CourseDirectory.db_url = f"sqlite:///{root / 'gradebook.db'}"
-    config.ClearSolutions.code_stub = {"python": STUB}
-    return kind(coursedir=CourseDirectory(config=config, log=log), config=config, log=log)
-
-
-def _in_a_hurry(connection: Any, _record: Any) -> None:
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.execute("PRAGMA journal_mode = MEMORY")
-
-
 def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
     """Makes nbgrader's assignments from the masters, and a copy of what students' code imports.
 
@@ -173,8 +149,6 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
         chapters: those to be graded, by number.
         root: a new folder.
     """
-    from nbgrader.converters import GenerateAssignment
-
     library = root / "library"
     for name in ("utils", "checks", "clinic", "resources"):
         shutil.copytree(
@@ -191,12 +165,8 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
         shutil.copy(Path(__file__).with_name(name), inside)
     stems = {number: chapter.exercises.stem for number, chapter in chapters.items()}
     made = Assignments(root, {}, stems, library, root / "grader")
-    log = _log(root / "masters.log")
     for number, chapter in chapters.items():
-        place = root / "source" / stems[number]
-        place.mkdir(parents=True)
-        shutil.copy(chapter.master, place / chapter.exercises.name)
-        _converter(GenerateAssignment, root, stems[number], log).start()
+        _generate(chapter, root)
         made.notebooks[number] = exercises(chapter)
     names = sorted({name for notebook in made.notebooks.values() for name in imported(notebook)})
     late = OF_DIGITS if "utils.images.load_digits" in names else ()
@@ -206,6 +176,28 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
     for folder in (library, root / "grader"):
         compileall.compile_dir(folder, quiet=2, stripdir=root, invalidation_mode=mode)
     return made
+
+
+def _generate(chapter: Chapter, root: Path) -> None:
+    """Has nbgrader make an assignment of a master, which fails where the master breaks a rule."""
+    from nbgrader.converters import GenerateAssignment
+    from nbgrader.coursedir import CourseDirectory
+    from traitlets.config import Config
+
+    stem, log = chapter.exercises.stem, _log(root / "masters.log")
+    place = root / "source" / stem
+    place.mkdir(parents=True)
+    shutil.copy(chapter.master, place / chapter.exercises.name)
+    config = Config()
+    config.CourseDirectory.root = str(root)
+    config.CourseDirectory.assignment_id = stem
+    config.ClearSolutions.code_stub = {"python": STUB}
+    config.GenerateAssignment.no_database = True
+    folder = CourseDirectory(config=config, log=log)
+    converter = GenerateAssignment(coursedir=folder, config=config, log=log)
+    kinds = converter.preprocessors
+    converter.preprocessors = [kind for kind in kinds if kind.__name__ != "SaveCells"]
+    converter.start()
 
 
 def imported(notebook: Notebook) -> Iterator[str]:
@@ -296,11 +288,10 @@ def mark_student(
         sandbox: the world behind the wall in which the notebooks run.
         limits: for each notebook.
         salt: makes cases that nobody has seen.
-        scratch: a folder for what nbgrader makes.
+        scratch: a folder on the disk whose room is looked at when something fails.
         log: the file that says what happened.
     """
     logger = _log(log)
-    shutil.copy(assignments.root / "gradebook.db", scratch / "gradebook.db")
     marks = []
     for chapter in chapters:
         sent = student.chapters.get(chapter)
@@ -313,9 +304,7 @@ def mark_student(
             marks.append(missing(assignments, chapter, why, sent.label, "not checked"))
             continue
         try:
-            marks.append(
-                _mark(assignments, chapter, sent, Run(sandbox, limits, salt), scratch, logger)
-            )
+            marks.append(_mark(assignments, chapter, sent, Run(sandbox, limits, salt), logger))
         except Exception as error:
             logger.exception("grading failed")
             if shutil.disk_usage(scratch).free < ROOM_NEEDED:
@@ -330,7 +319,6 @@ def _mark(
     chapter: str,
     sent: Sent,
     run: Run,
-    scratch: Path,
     log: logging.Logger,
 ) -> Mark:
     blank = assignments.notebooks[chapter]
@@ -340,7 +328,7 @@ def _mark(
     run.own = {*restored.outside, *(place for own in restored.own.values() for place in own)}
     for remark in [*sent.remarks, *restored.remarks, *seen]:
         log.warning("%s", remark)
-    cells, scores = _autograde(assignments.stems[chapter], restored, run, scratch, log)
+    cells, scores = _autograde(restored.notebook, run)
     if run.log:
         log.info("the process wrote: %s", run.log)
     log.info("ran for %.1f own seconds", run.seconds)
@@ -360,42 +348,15 @@ def _mark(
     )
 
 
-def _autograde(
-    stem: str, restored: Restored, run: Run, root: Path, log: logging.Logger
-) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Has nbgrader run and grade a notebook; returns its cells and the score of each check."""
-    from nbgrader.api import Gradebook
-    from nbgrader.converters import Autograde
-    from nbgrader.preprocessors import (
-        CheckCellMetadata,
-        ClearOutput,
-        DeduplicateIds,
-        OverwriteCells,
-        OverwriteKernelspec,
-        SaveAutoGrades,
-    )
+def _autograde(notebook: Notebook, run: Run) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Runs a notebook; returns its cells, and the points of each check by nbgrader's rule."""
+    from nbformat import from_dict
+    from nbgrader.utils import determine_grade, is_grade
 
-    metadata = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
-    submitted = {**restored.notebook, "metadata": metadata}
-    place = root / "submitted" / STUDENT / stem
-    place.mkdir(parents=True)
-    (place / f"{stem}.ipynb").write_text(json.dumps(submitted), encoding="utf-8")
-    converter = _converter(Autograde, root, stem, log)
-    converter.sanitize_preprocessors = [
-        ClearOutput,
-        DeduplicateIds,
-        OverwriteKernelspec,
-        OverwriteCells,
-        CheckCellMetadata,
-    ]
-    # The metadata were checked above; since then only outputs have changed.
-    converter.autograde_preprocessors = [run, SaveAutoGrades]
-    converter.start()
-    text = (root / "autograded" / STUDENT / stem / f"{stem}.ipynb").read_text("utf-8")
-    with Gradebook(f"sqlite:///{root / 'gradebook.db'}") as gradebook:
-        found = gradebook.find_submission_notebook(stem, stem, STUDENT)
-        scores = {grade.cell.name: float(grade.score) for grade in found.grades}
-    return json.loads(text)["cells"], scores
+    nb = from_dict(notebook)
+    run(nb)
+    scores = {grade_id(cell): determine_grade(cell)[0] for cell in nb.cells if is_grade(cell)}
+    return nb.cells, {name: float(score or 0) for name, score in scores.items()}
 
 
 @dataclass

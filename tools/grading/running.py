@@ -1,7 +1,7 @@
 """Runs one notebook in a process of its own, with limits, and collects what it shows.
 
-nbgrader's own `Execute` waits for ever where a student's code makes it wait. `Run` takes its place
-among nbgrader's preprocessors. A cell that takes too long or prints too much is interrupted, and
+nbgrader's own `Execute` waits for ever where a student's code makes it wait. `Run` takes its place.
+A cell that takes too long or prints too much is interrupted, and
 the next cell follows; a cell that cannot be interrupted ends the notebook, and what was right
 before stays right. Check cells are not run as code: the check is made here, and only the calls of
 the answers are made there (see judge.py). All seconds here are own seconds of the code (see
@@ -246,7 +246,7 @@ def _words(status: Any) -> str:
 
 @dataclass
 class Run:
-    """A preprocessor of nbgrader that runs the cells; it keeps what each check found.
+    """Runs the cells of a notebook, and keeps what each check found.
 
     Args:
         sandbox: the world in which it runs.
@@ -266,8 +266,8 @@ class Run:
     seconds: float = 0.0  # own seconds of all cells together
     log: str = ""  # the end of what the kernel wrote past Jupyter
 
-    def __call__(self, nb: Any, resources: Any) -> tuple[Any, Any]:
-        """Runs a notebook; nbgrader calls this."""
+    def __call__(self, nb: Any) -> None:
+        """Runs a notebook, and writes into it what it shows."""
         try:
             self._run(nb)
         except Ended as end:
@@ -276,7 +276,6 @@ class Run:
             name = grade_id(cell)
             if cell.cell_type == "code" and name.startswith("check-"):
                 cell.outputs = self._said(name)
-        return nb, resources
 
     def _said(self, name: str) -> list[Any]:
         """Returns the output of a check cell: what the check found, as an error if not right.

@@ -1,4 +1,4 @@
-"""Values as JSON: what answers take and give, written so that reading them runs nothing.
+"""Values as JSON and bytes: what answers take and give, written so that reading runs nothing.
 
 Numbers, texts, containers and tensors (as safetensors) are written whole. So are objects of the
 course's `utils` and layers of torch, as the name of their class and what they hold. Everything else
@@ -8,7 +8,6 @@ gets something that asks for each call; see far.py.
 
 from __future__ import annotations
 
-import base64
 import importlib
 import math
 import re
@@ -123,7 +122,7 @@ class Writer:
             one = kind is not np.ndarray
             return {"k": "array", "v": inner, "shape": list(array.shape), "one": one}
         if kind is bytes:
-            return {"k": "bytes", "v": base64.b64encode(value).decode()}
+            return {"k": "bytes", "v": value}
         if kind is complex:
             return {"k": "complex", "v": [repr(value.real), repr(value.imag)]}
         if kind is range:
@@ -149,7 +148,7 @@ class Writer:
         self.tensors.append(value)
         data = {
             "k": "tensor",
-            "v": "" if self._later else self._written(value),
+            "v": b"" if self._later else self._written(value),
             "grad": value.requires_grad,
             "parameter": type(value) is nn.Parameter,
         }
@@ -166,11 +165,11 @@ class Writer:
             data["v"] = self._written(tensor)
 
     @staticmethod
-    def _written(value: Tensor) -> str:
+    def _written(value: Tensor) -> bytes:
         whole = _contiguous(_detach(value).cpu())
         if whole.is_conj() or whole.is_neg():
             whole = whole.resolve_conj().resolve_neg()
-        return base64.b64encode(save({"t": whole.clone()})).decode()
+        return save({"t": whole.clone()})
 
 
 class Reader:
@@ -214,7 +213,7 @@ class Reader:
             return array[()] if data["one"] else array
         simple = {
             "float": lambda v: float({"inf": "inf", "-inf": "-inf"}.get(v, "nan")),
-            "bytes": base64.b64decode,
+            "bytes": lambda v: memoryview(v).tobytes(),
             "complex": lambda v: complex(*map(float, v)),
             "range": lambda v: range(*v),
             "dtype": lambda v: DTYPES[v],
@@ -241,9 +240,9 @@ class Reader:
         return value
 
     @staticmethod
-    def _loaded(text: str) -> Tensor:
+    def _loaded(data: bytes) -> Tensor:
         try:
-            found = load(base64.b64decode(text))["t"]
+            found = load(data)["t"]
         except Exception as error:  # safetensors has errors of its own
             raise Unfit(f"a tensor: {error}"[:200]) from None
         if found.numel() > MOST_NUMBERS:

@@ -209,7 +209,7 @@ class Keeper:
         self.child = 0
         self.numbers: dict[str, int] = {}  # of the messages that were sent, by Jupyter's ids
         self.check, self.kernels_end = socket.socketpair()
-        self.asked, self.answered = bytearray(), frames.Arriving()
+        self.asked, self.answered = bytearray(), frames.Arriving(bytearray)
         self.is_checks_turn = False  # the kernel waits for a check, and gets no older by that
 
     def keep(self) -> None:
@@ -301,8 +301,12 @@ class Keeper:
                 return
             self._check_and_answers()
             while select.select([0], [], [], 0)[0]:
-                order = frames.receive(0)
-                if order is None or "stop" in order:
+                if (frame := frames.read(0)) is None:
+                    return
+                if frames.is_of_check(frame):
+                    self._ask(frame)
+                    continue
+                if "stop" in (order := frames.parsed(frame)):
                     return
                 self._do(client, order)
             if time.monotonic() - watched >= LOOK:
@@ -321,9 +325,9 @@ class Keeper:
                 del self.asked[: self.check.send(self.asked)]
         with contextlib.suppress(BlockingIOError, OSError):
             while piece := self.check.recv(1 << 18):
-                for message in self.answered.add(piece):
+                for frame in self.answered.add(piece):
                     self.is_checks_turn = True
-                    self.say(check=message)
+                    frames.write(self.out, frames.of_kind(frame, frames.OF_CHECK))
 
     def _look(self, own: OwnTime) -> tuple[float, list[Any]]:
         processes = family()
@@ -336,14 +340,16 @@ class Keeper:
             while channel.socket.poll(50):
                 self._hand_on(name, channel.get_msg(timeout=0))
 
+    def _ask(self, frame: bytearray) -> None:
+        """Hands on what a check says to an answer, unread."""
+        self.asked += frames.of_kind(frame, frames.PLAIN)
+        self.is_checks_turn = False
+        self._check_and_answers()
+
     def _do(self, client: Any, order: dict[str, Any]) -> None:
         if "interrupt" in order:
             with contextlib.suppress(OSError):
                 os.killpg(self.child, signal.SIGINT)
-        elif "check" in order:
-            self.asked += frames.packed(order["check"])
-            self.is_checks_turn = False
-            self._check_and_answers()
         elif "execute" in order:
             # A check asks when it has the time.
             self.is_checks_turn = bool(order.get("metadata", {}).get("answers"))
