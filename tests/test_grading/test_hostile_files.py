@@ -27,8 +27,9 @@ from grading import alike, handed_in, report, suspicion
 from grading import restore as restore_module
 from grading.handed_in import Sent, Student
 from grading.marks import ExerciseMark, Mark
+from grading.reading import Unreadable, tidy
 from grading.report import Result
-from grading.restore import Unreadable, restore, tidy
+from grading.restore import restore
 
 STEM = "03_exercises"
 STEMS = {"03": STEM, "04": "04_exercises"}

@@ -18,6 +18,7 @@ from course.making import generate
 from course.registry import course
 from course.shipped import beginning, fingerprint
 from grading import restore
+from grading.reading import tidy
 from grading.suspicion import suspicions
 
 HANGS = 600  # seconds after which a test gives up; nothing is measured with it
@@ -39,7 +40,7 @@ def test_what_a_release_hands_out_is_nobodys_work(chapter, in_a_clone):
     assert "your instructor has it" not in raw(in_a_clone).decode()
     for handed_in in (chapter.blank, in_a_clone):
         for handed_out in (chapter.blank, in_a_clone):
-            done = restore.restore(restore.tidy(raw(handed_in)), handed_out)
+            done = restore.restore(tidy(raw(handed_in)), handed_out)
             assert not done.outside and not done.remarks
             for original in restore.originals_of(handed_out):
                 answers = [done.notebook["cells"][place] for place in done.own[original.id]]
@@ -56,7 +57,7 @@ def test_of_a_copy_for_colab_only_the_students_work_counts(chapter, in_a_clone, 
         answer["source"] = chapter.solutions["answer-03-2"].strip()
         for cell in made["cells"] if is_bare else []:
             cell["metadata"] = {"id": "a1b2c3"}
-        handed_in = restore.tidy(raw(made))
+        handed_in = tidy(raw(made))
         given = {restore.source(c).strip() for c in chapter.blank["cells"]}
         assert not suspicions(handed_in, given)
         done = restore.restore(handed_in, chapter.blank)
@@ -78,7 +79,8 @@ def test_a_copy_for_colab_in_which_nothing_was_done_is_known_as_fresh(chapter):
 def test_a_long_cell_does_not_hold_up_the_grading(text):
     """What takes the square of its length would take a day, here as in the class."""
     code = (
-        f"from grading.restore import _bare, restore, tidy\ntext = {text!r} * 1_000_000\n"
+        "from grading.reading import tidy\nfrom grading.restore import _bare, restore\n"
+        f"text = {text!r} * 1_000_000\n"
         "text = text[:3_000_000] + 'x'\n"
         "cells = [{'cell_type': 'markdown', 'metadata': {}, 'source': text}]\n"
         "restore({'cells': cells}, {'cells': [], 'metadata': {}})"
@@ -92,27 +94,27 @@ def test_a_hint_that_was_written_into_is_work(chapter):
     notebook = json.loads(raw(chapter.blank))
     hints = [c for c in notebook["cells"] if "Hint 1" in "".join(c["source"])]
     hints[0]["source"] = "".join(hints[0]["source"]) + "\n\nI think that it is the keys."
-    done = restore.restore(restore.tidy(raw(notebook)), chapter.blank)
+    done = restore.restore(tidy(raw(notebook)), chapter.blank)
     assert len(done.own["03.1"]) == 2
 
 
 def test_cells_before_and_behind_the_exercises_are_the_students(chapter):
     notebook = inserted(chapter.solved([]), "mine = 1")
     notebook["cells"].append(code_cell("mine = 2"))
-    done = restore.restore(restore.tidy(raw(notebook)), chapter.blank)
+    done = restore.restore(tidy(raw(notebook)), chapter.blank)
     cells = [done.notebook["cells"][place]["source"] for place in done.outside]
     assert cells == ["mine = 1", "mine = 2"]
 
 
 def test_a_check_stands_behind_every_answer_of_its_exercise(chapter):
-    notebook = restore.tidy(raw(without(chapter.solved(), is_check)))
+    notebook = tidy(raw(without(chapter.solved(), is_check)))
     done = restore.restore(notebook, chapter.blank).notebook["cells"]
     names = [restore.grade_id(cell) for cell in done if restore.grade_id(cell)]
     assert names[:7] == [
         *("answer-03-1", "check-03-1", "answer-03-2", "check-03-2"),
         *("answer-03-3", "answer-03-3b", "check-03-3"),
     ]
-    untouched = restore.restore(restore.tidy(raw(chapter.blank)), chapter.blank)
+    untouched = restore.restore(tidy(raw(chapter.blank)), chapter.blank)
     same = [(c["cell_type"], c["source"]) for c in untouched.notebook["cells"]]
     assert same == [(c["cell_type"], "".join(c["source"])) for c in chapter.blank["cells"]]
     assert not untouched.remarks

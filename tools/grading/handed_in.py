@@ -27,7 +27,7 @@ from pathlib import Path
 from course.cards import grade_id
 from course.notebook import source
 from course.shipped import beginning, fingerprint
-from grading.restore import CALL, Notebook, Unreadable, chapter_of, tidy
+from grading.reading import CALL, Notebook, Unreadable, chapter_of, tidy
 
 MOODLE = re.compile(
     r"^(?P<name>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinetext)_?(?P<rest>.*)$"
