@@ -52,7 +52,7 @@ def kind(request) -> Wall:
 def shown(sandbox: Sandbox, code: str) -> str:
     """Runs a notebook of one cell, and returns what it shows."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    Run(sandbox, Limits(cell=60))(notebook, {})
+    Run(sandbox, Limits(cell=60))(notebook)
     return "".join(str(output.get("text", output)) for output in notebook.cells[0].outputs)
 
 

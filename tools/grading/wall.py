@@ -5,7 +5,7 @@ its own, and of all files only Python, the course without its masters, and an em
 memory. Which one works here is tried, best first. Where none does, students' code runs as the
 instructor, and everything that is written says so.
 
-    python tools/grading/wall.py        prints which walls work here, and how long each takes to make
+    python tools/grading/wall.py      prints which walls work here, and how long each takes
 """
 
 from __future__ import annotations
