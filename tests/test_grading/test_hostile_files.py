@@ -23,7 +23,7 @@ from test_gradebook import entry, graded, week
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from class_of_thirty import Chapter, chapter_of, raw
-from grading import alike, handed_in, report, suspicion
+from grading import alike, handed_in, reading, report, suspicion
 from grading import restore as restore_module
 from grading.handed_in import Sent, Student
 from grading.marks import ExerciseMark, Mark
@@ -241,10 +241,10 @@ def test_what_cannot_be_a_notebook_is_refused_in_words(content):
 
 def test_no_pattern_begins_anew_at_every_blank_line():
     """60,000 blank lines would take a pattern that does the square of that many steps."""
-    found = [(suspicion, "MAGIC"), (restore_module, "CALL"), (alike, "MAGIC")]
+    found = [(suspicion, "MAGIC"), (reading, "CALL"), (alike, "MAGIC")]
     patterns = [
         value
-        for module in (suspicion, restore_module, alike, handed_in, report)
+        for module in (suspicion, reading, restore_module, alike, handed_in, report)
         for value in vars(module).values()
         if isinstance(value, re.Pattern)
     ]
@@ -253,7 +253,7 @@ def test_no_pattern_begins_anew_at_every_blank_line():
         if pattern.flags & re.MULTILINE:
             assert not re.match(r"\^\\s[*+]", pattern.pattern), pattern
     many = tidy(json.dumps({"cells": [{"source": "\n" * 60_000 + "x = 1"}]}).encode())
-    assert restore_module.chapter_of(many) is None and not list(suspicion.suspicions(many, set()))
+    assert reading.chapter_of(many) is None and not list(suspicion.suspicions(many, set()))
 
 
 # -------------------------------------------------------------------------------------------- names
