@@ -33,6 +33,14 @@ SECTIONS = (
     '<h2>2. Divide by \\(\\sqrt{d}\\)<a class="headerlink"></a></h2><p>Words.</p></section>'
     '<section id="s3"><h2>Next<a class="headerlink"></a></h2></section>'
 )
+# The first section ends where a page ends: the next one begins there, and its heading overleaf.
+AT_THE_END = (
+    "<style>h2 {{ break-after: avoid; }}</style>"
+    '<section id="s1"><h2>1. First<a class="headerlink"></a></h2>'
+    '<p style="height: {height}px">Words.</p></section><section id="s2"><span id="old"></span>'
+    '<h2>2. Second<a class="headerlink"></a></h2>'
+    '<div style="height: 300px; break-inside: avoid">Words.</div></section>'
+)
 # What is wrong with a page, and what is said of it.
 WRONG = {
     "page 2 is empty": '<div style="break-before: page; height: 9px"></div>',
@@ -97,6 +105,11 @@ def test_the_contents_name_chapters_and_their_numbered_sections(
     assert texts[1].splitlines() == ["Contents", "One 1", "1. First 1", "2. Divide by √d 2"]
 
 
+def test_a_section_begins_where_its_heading_stands(write: Callable[[str], list[str]]) -> None:
+    found = {write(AT_THE_END.format(height=height))[1] for height in (500, 640, 700, 840)}
+    assert {text.splitlines()[-1] for text in found} == {"2. Second 1", "2. Second 2"}
+
+
 def test_contents_that_name_another_page_are_seen(
     write: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +130,15 @@ def test_what_is_wrong_on_a_page_is_seen(words: str, write: Callable[[str], list
     write("<p>Words.</p>")
     with pytest.raises(ValueError, match=words):
         write("<p>Words.</p>" + WRONG[words])
+
+
+def test_letters_without_a_font_are_named(
+    write: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("<p>ä √ → · é</p>")
+    assert capsys.readouterr().err == ""
+    write("<p>\ue123</p>")  # stands in no font: everybody may use it as he likes
+    assert "in place of \ue123: this computer has no font" in capsys.readouterr().err
 
 
 def test_nothing_is_cut_on_paper(browser: Browser, tmp_path: Path) -> None:

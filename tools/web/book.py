@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,13 @@ PREPARE = """([more, places]) => {
   const article = document.querySelector(".bd-article");
   for (const text of more) article.insertAdjacentHTML("beforeend", text);
   for (const fold of document.querySelectorAll(".bd-article details")) fold.open = true;
+  // A section may begin at the end of a page, and its heading overleaf: the heading is the place.
+  for (const section of document.querySelectorAll(".bd-article section[id]")) {
+    const heading = section.querySelector(":scope > :is(h1, h2, h3, h4)"), id = section.id;
+    if (!heading) continue;
+    section.removeAttribute("id");
+    heading.id = id;
+  }
   const links = document.createElement("div");
   links.hidden = true;
   for (const place of places) {
@@ -131,10 +139,12 @@ def write(
     sharp = {name: path.resolve().as_uri() for name, path in (drawn or {}).items()}
     printed: dict[str, Printed] = {}
     cut: list[str] = []
+    without_font: set[str] = set()
     for part in listed:
         first = len(book.pages)
         _open(tab, site, part, wanted[part.name], sharp)
         cut += [f"{part.name}: {words}" for words in tab.evaluate(proof.CUT)]
+        without_font |= set(tab.evaluate(proof.WITHOUT_FONT))
         tab.add_style_tag(content=PAPER % first)
         printout = tab.pdf(print_background=True, prefer_css_page_size=True)
         reader = PdfReader(io.BytesIO(printout))
@@ -164,6 +174,8 @@ def write(
     book.compress_identical_objects()
     out.parent.mkdir(parents=True, exist_ok=True)
     book.write(out)
+    if without_font:
+        print(proof.ADVICE.format(letters="".join(sorted(without_font))), file=sys.stderr)
     if found := [*cut, *proof.problems(out, entries, before)]:
         raise ValueError(f"{out} is written, and is not right:\n  " + "\n  ".join(found))
     return len(book.pages)

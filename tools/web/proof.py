@@ -10,6 +10,10 @@ from pathlib import Path
 from web.front import Entry
 
 LEAST = 400  # bytes of drawing on a page without words; a page that is empty has less
+ADVICE = (
+    "book: boxes stand in place of {letters}: this computer has no font for them. Install one and "
+    "print again (Debian, Ubuntu: sudo apt install fonts-noto-cjk)"
+)
 # In a tab as wide as paper: what sticks out at the right, hides something, is higher than a page.
 CUT = """() => {
   const article = document.querySelector(".bd-article"), found = [];
@@ -20,10 +24,23 @@ CUT = """() => {
     if (!box.width || !box.height || look.clipPath !== "none") continue;
     if (box.right > edge) say(`cut at the right by ${Math.round(box.right - edge)} points`);
     const hides = look.display !== "inline" && !/visible|clip/.test(look.overflowX);
-    if (hides && node.scrollWidth > node.clientWidth + 3) say("hides something at its right");
+    if (hides && node.scrollWidth > node.clientWidth + 6) say("hides something at its right");
     if (node.tagName === "IMG" && box.height > innerHeight) say("higher than a page");
   }
   return found;
+}"""
+
+# Letters for which no font is there: they look like one that no font ever has.
+WITHOUT_FONT = """() => {
+  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const look = (letter) => {
+    pen.clearRect(0, 0, 40, 40);
+    pen.font = "24px sans-serif";
+    pen.fillText(letter, 4, 30);
+    return String(pen.getImageData(0, 0, 40, 40).data);
+  };
+  const none = look("\\u{10FFFF}"), text = document.querySelector(".bd-article").innerText;
+  return [...new Set(text)].filter((letter) => letter > "\\u02ff" && look(letter) === none);
 }"""
 
 
