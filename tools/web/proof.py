@@ -11,8 +11,8 @@ from web.front import Entry
 
 LEAST = 400  # bytes of drawing on a page without words; a page that is empty has less
 ADVICE = (
-    "book: boxes stand in place of {letters}: this computer has no font for them. Install one and "
-    "print again (Debian, Ubuntu: sudo apt install fonts-noto-cjk)"
+    "book: boxes stand in place of {letters}: this computer has no font for them. Install some and "
+    "print again (Debian, Ubuntu: sudo apt install fonts-noto-cjk fonts-noto-color-emoji)"
 )
 # In a tab as wide as paper: what sticks out at the right, hides something, is higher than a page.
 CUT = """() => {
