@@ -6,7 +6,7 @@
 
 It is the website on paper: chapters with their exercises, the clinic, both indexes. What is folded
 on a screen is open. For figures that stay sharp at every size each chapter runs once more, the
-first time; what measures times keeps its pixels. It needs Chromium, and reads again what it printed.
+first time; what measures times keeps its pixels. It needs Chromium, and reads its pages again.
 """
 
 from __future__ import annotations
