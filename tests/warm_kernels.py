@@ -31,6 +31,7 @@ WARM = (
     "sklearn.datasets",
     "sklearn.model_selection",
     "torch",
+    "torch._dynamo",  # the first optimizer imports it, which takes as long as torch itself
 )
 INLINE = "module://matplotlib_inline.backend_inline"  # as in every kernel, but there set too late
 CAN_FORK = sys.platform == "linux" and hasattr(os, "pidfd_open")
