@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import permutations
+
 from einops import rearrange
 from torch import Tensor
 
-from attention_clinic.engine.forms import Form, Stage, State, bug
+from attention_clinic.engine.forms import Form, Stage, State, bug, observed
 
 # ------------------------------------------- merge: (r, b, h, n, d) -> (r, b, n, h * d)
 
@@ -93,6 +96,38 @@ def merge_tokens_first(mixed: Tensor) -> Tensor:
     r, b, h, n, d = mixed.shape
     return rearrange(mixed, "r b h n d -> r n b h d").reshape(r, b, n, h * d)
 
+
+bug(
+    "merge-axes",
+    "reads what was mixed in another order of axes than it lies in: numbers of other tokens, or of "
+    "other samples, come together",
+    'move the axes before they are joined: rearrange(t, "b h n d -> b n (h d)"); a reshape moves '
+    "no number.",
+    "04",
+    "UdbhavPrasad072300/Transformer-Implementations, transformer_package/models/transformer.py",
+)
+
+
+def _reshaped(axes: str, time_first: bool) -> Callable[[Tensor], Tensor]:
+    def run(mixed: Tensor) -> Tensor:
+        r, b, h, n, d = mixed.shape
+        lies = rearrange(mixed, f"r b h n d -> r {axes}")
+        if time_first:
+            return lies.reshape(r, n, b, h * d).transpose(1, 2)
+        return lies.reshape(r, b, n, h * d)
+
+    return run
+
+
+NAMED = ("b n h d", "b n d h", "b h n d", "b h d n", "b d h n", "b d n h", "h b n d", "n b h d")
+for _order in permutations("bhnd"):
+    _axes = " ".join(_order)
+    _said = f"(b, n, e) by a reshape of ({', '.join(_order)})"
+    if _axes not in NAMED:
+        MERGE.wrong("merge-axes", _said, observed)(_reshaped(_axes, False))
+    if _axes not in ("n b h d", "n b d h", "n h b d"):  # right, or merge-batch-head
+        _said = f"(n, b, e) by a reshape of ({', '.join(_order)})"
+        MERGE.wrong("merge-axes", _said, observed)(_reshaped(_axes, True))
 
 # ------------------------------------------------ found by the way the module behaves
 

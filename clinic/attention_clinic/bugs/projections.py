@@ -10,7 +10,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from attention_clinic.engine.forms import Form, Stage, State, bug
+from attention_clinic.engine.forms import Form, Stage, State, bug, observed
 
 bug(
     "value-from-key",
@@ -146,10 +146,12 @@ class Together:
         run: makes them, each (r, b, h, n, d) or what it takes for that, of (r, b, n, h * d).
         undo: lays what was mixed out again as (r, b, h, n, d), or returns None where it cannot;
             None where that is how it lies.
+        alone: whether it makes one head, which is as wide as all together.
     """
 
     run: Callable[[Tensor, Tensor, Tensor, Setting], tuple[Tensor, Tensor, Tensor]]
     undo: Callable[[Tensor, Setting], Tensor | None] | None = None
+    alone: bool = False
 
 
 def _split(form: Form, state: State) -> State:
@@ -158,6 +160,10 @@ def _split(form: Form, state: State) -> State:
         q, k, v = form.run.run(state["q"], state["k"], state["v"], setting)
         if form.run.undo is not None:
             undo = partial(form.run.undo, s=setting)
+        if form.run.alone:
+            width = setting.num_heads * setting.head_dim
+            setting = replace(setting, num_heads=1, head_dim=width)
+            return {"q": q, "k": k, "v": v, "undo": undo, "setting": setting}
         return {"q": q, "k": k, "v": v, "undo": undo}
     made = {name: form.run(state[name], setting.of(name)) for name in "qkv"}
     return {**made, "undo": undo}
@@ -187,6 +193,24 @@ bug(
 def split_no_transpose(t: Tensor, s: Setting) -> Tensor:
     r, b, n, width = t.shape
     return t.reshape(r, b, s.num_heads, n, width // s.num_heads)
+
+
+def _some(which: str) -> Together:
+    def run(q: Tensor, k: Tensor, v: Tensor, s: Setting) -> tuple[Tensor, Tensor, Tensor]:
+        parts = {"q": q, "k": k, "v": v}
+        return tuple(
+            (split_no_transpose if name in which else split)(t, s.of(name))
+            for name, t in parts.items()
+        )
+
+    return Together(run)
+
+
+for _which, _words in (
+    *(("q", "the queries alone"), ("k", "the keys alone"), ("v", "the values alone")),
+    *(("qk", "queries and keys"), ("kv", "keys and values"), ("qv", "queries and values")),
+):
+    SPLIT.wrong("split-no-transpose", _words, observed)(_some(_which))
 
 
 def _several(state: State) -> bool:
@@ -274,7 +298,7 @@ bug(
 
 def _alone(state: State) -> bool:
     """Say whether one mistake is looked for: with another scale it is a right head, of one."""
-    return _one_length(state) and state.get("total", 0) <= 1
+    return _one_length(state) and (state.get("total", 0) <= 1 or observed(state))
 
 
 def _unsplit(q: Tensor, k: Tensor, v: Tensor, s: Setting) -> tuple[Tensor, Tensor, Tensor]:
@@ -288,6 +312,11 @@ def _still_one(mixed: Tensor, s: Setting) -> Tensor | None:
 
 
 SPLIT.wrong("heads-not-split", applies=_alone)(Together(_unsplit, _still_one))
+SPLIT.wrong(
+    "heads-not-split",
+    "its one head is scaled for its own width",
+    lambda state: observed(state) and _one_length(state),
+)(Together(_unsplit, _still_one, alone=True))
 
 bug(
     "split-tokens",

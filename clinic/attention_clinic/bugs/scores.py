@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from torch import Tensor
 
 from attention_clinic.bugs.projections import Setting
-from attention_clinic.engine.forms import Form, Stage, State, bug, variant
+from attention_clinic.engine.forms import Form, Stage, State, bug, observed, variant
 
 WIDTHS_SEEN = (4, 8, 16, 32, 64, 100, 128, 256, 512, 768, 1024)
 
@@ -40,6 +41,21 @@ bug(
 def scores_of_viewed_keys(q: Tensor, k: Tensor) -> Tensor:
     r, b, h, n, d = k.shape
     return q @ k.reshape(r, b, h, d, n)
+
+
+bug(
+    "sum-apart",
+    "gives an axis two letters in einsum where both factors should share it: each is summed by "
+    "itself, and nobody is compared or weighed",
+    'use one letter for the axis that is multiplied and summed: "bhqk,bkhd->bqhd".',
+    "03",
+    "pavanpajjuri/Transformers-from-scratch, my_transformer_code/model.py",
+)
+
+
+@SCORES.wrong("sum-apart", "the numbers of queries and of keys", observed)
+def scores_of_sums(q: Tensor, k: Tensor) -> Tensor:
+    return q.sum(dim=-1, keepdim=True) @ k.sum(dim=-1, keepdim=True).mT
 
 
 # ------------------------------------------------------------- scale: scores (r, b, h, i, j)
@@ -219,3 +235,38 @@ def scaled_by(factor: float | Tensor, words: str = "") -> Form:
     """Return the form that multiplies the scores by a number."""
     detail = f"it multiplies by {words}" if words else ""
     return Form(lambda scores, s: scores * factor, ("scale-other",), detail)
+
+
+# what the root of a scale may be taken of: (words, number of a state's scores and setting)
+SIZES_MISTAKEN: tuple[tuple[str, Callable[[Tensor, Setting], float]], ...] = (
+    ("the number of samples", lambda t, s: t.shape[1]),
+    ("the number of keys", lambda t, s: t.shape[-1]),
+    ("the number of queries", lambda t, s: t.shape[-2]),
+    ("the number of heads", lambda t, s: s.num_heads),
+    ("embed_dim", lambda t, s: s.embed_dim),
+    ("head_dim", lambda t, s: s.head_dim),
+    ("3 embed_dim", lambda t, s: 3 * s.embed_dim),
+    ("head_dim * embed_dim", lambda t, s: s.head_dim * s.embed_dim),
+    ("head_dim times the number of keys", lambda t, s: s.head_dim * t.shape[-1]),
+    ("head_dim / 2", lambda t, s: s.head_dim / 2),
+    ("embed_dim / head_dim ** 2", lambda t, s: s.embed_dim / s.head_dim**2),
+)
+POWERS = (
+    (-0.5, "divides by the root of"),
+    (-1.0, "divides by"),
+    (-0.25, "divides by the fourth root of"),
+    (0.5, "multiplies by the root of"),
+    (1.0, "multiplies by"),
+    (-2.0, "divides by the square of"),
+)
+
+
+def scales_by_size() -> Iterator[Form]:
+    """Yield the scales by a power of some size, for a search that looks at the scores alone."""
+    for words, size in SIZES_MISTAKEN:
+        for power, said in POWERS:
+
+            def run(scores: Tensor, s: Setting, size: Callable = size, power: float = power) -> Any:
+                return scores * size(scores, s) ** power
+
+            yield Form(run, ("scale-other",), f"it {said} {words}")

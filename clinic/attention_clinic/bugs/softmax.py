@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from einops import rearrange
 from torch import Tensor
 
 from attention_clinic.bugs.relatives import sinks
-from attention_clinic.engine.forms import Form, Stage, State, bug
+from attention_clinic.engine.forms import Form, Stage, State, bug, observed
 
 # -------------------------------------------------- softmax: scores (r, b, h, i, j)
 
@@ -96,6 +98,42 @@ def softmax_joint(scores: Tensor) -> Tensor:
     return rearrange(joined, "r b i (h j) -> r b h i j", h=h)
 
 
+bug(
+    "softmax-axes",
+    "takes one softmax over more than the keys of one query: rows do not sum to 1",
+    "take the softmax over the keys alone, dim=-1 of (b, h, i, j).",
+    "03",
+    "nntrainer/nntrainer#1602",
+)
+# the axes beside the keys, or without them, of (r, b, h, i, j)
+TOO_MANY = {
+    (3, 4): "over all pairs of tokens of a head",
+    (2, 3): "over heads and queries",
+    (2, 3, 4): "over all pairs of tokens, of all heads",
+    (1, 4): "over the keys of all samples",
+    (1, 3): "over the queries of all samples",
+    (1, 2, 3): "over samples, heads and queries",
+    (1, 2, 4): "over the keys of all heads and samples",
+    (1, 3, 4): "over all pairs of tokens, of all samples",
+    (1, 2, 3, 4): "over all scores at once",
+}
+
+
+def _over(axes: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+    def run(scores: Tensor) -> Tensor:
+        return (scores - scores.logsumexp(dim=axes, keepdim=True)).exp()
+
+    return run
+
+
+def _several(axes: tuple[int, ...]) -> Callable[[State], bool]:
+    """Return whether there is more than one of each axis: else it is another softmax."""
+    return lambda state: observed(state) and all(state["scores"].shape[a] > 1 for a in axes)
+
+
+for _axes, _words in TOO_MANY.items():
+    SOFTMAX.wrong("softmax-axes", _words, _several(_axes))(_over(_axes))
+
 # ------------------------- mix: weights (r, b, h, i, j) and values (r, b, h, j, d)
 
 
@@ -127,3 +165,8 @@ def _square(state: State) -> bool:
 @MIX.wrong("mix-transposed", applies=_square)
 def mix_transposed(weights: Tensor, v: Tensor) -> Tensor:
     return weights.mT @ v
+
+
+@MIX.wrong("sum-apart", "the weights of a query and the values", observed)
+def mix_of_sums(weights: Tensor, v: Tensor) -> Tensor:
+    return weights.sum(dim=-1, keepdim=True) * v.sum(dim=-2, keepdim=True)

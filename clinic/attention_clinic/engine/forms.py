@@ -57,6 +57,11 @@ def always(state: State) -> bool:
     return True
 
 
+def observed(state: State) -> bool:
+    """Apply where the steps of a module are looked at one by one: see examine/stepwise.py."""
+    return bool(state.get("observed"))
+
+
 @dataclass(frozen=True)
 class Form:
     """One way to write a stage.

@@ -16,6 +16,7 @@ from attention_clinic.examine.matching import Match, Probe, Search
 from attention_clinic.examine.reducing import reducer_of
 from attention_clinic.examine.several import Readers, three_at_once
 from attention_clinic.examine.shells import Shell, heard_shells, shells_of
+from attention_clinic.examine.stepwise import step_by_step
 from attention_clinic.examine.subject import Subject, Unreadable
 
 LIKELY = 6  # readings that follow the names best
@@ -90,6 +91,10 @@ class Explaining:
             return self.explaining(probe, most, least)
         plain = replace(probe, known={**probe.known, **dict.fromkeys(unsure)})
         found = self.explaining(plain, min(most, 1), least)
+        if not found and most > 1:
+            readers = self.readers(probe.y.shape[-1])
+            around = self.shells(plain)[0]
+            found = step_by_step(self.subject, self.holds, readers, plain, around)
         return found if found or not most else self.explaining(probe, most)
 
     def unsure(self, probe: Probe) -> set[str]:
@@ -129,6 +134,10 @@ class Explaining:
                 continue
             if total > most:
                 break
+            if total == 2 and chosen == likely:
+                found = step_by_step(self.subject, self.holds, readers, probe, shells)
+                if found:
+                    return found
             for shell in shells if around or sure else shells[:1]:
                 for base in bases:
                     if len(shell.ids) > total:

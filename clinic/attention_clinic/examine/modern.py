@@ -142,6 +142,7 @@ def query_norms(module: nn.Module) -> QueryNorms | None:
         module: the copy.
     """
     found: dict[str, nn.Module] = {}
+    values: nn.Module | None = None
     for path, part in module.named_modules():
         name = path.rsplit(".", 1)[-1].lower()
         if isinstance(part, nn.Identity) or not re.search(r"norm|ln|rms", name):
@@ -151,6 +152,10 @@ def query_norms(module: nn.Module) -> QueryNorms | None:
             found.setdefault("q", part)
         if word in ("k", "key", "keys", "qk"):
             found.setdefault("k", part)
+        if word in ("v", "value", "values"):
+            values = part
+    if values is not None and len(found) == 1:  # meant for the other side, and put at the values
+        found["q" if "k" in found else "k"] = values
     if set(found) != {"q", "k"}:
         return None
     scales = {name: _scale(part) for name, part in found.items()}

@@ -16,6 +16,7 @@ from patients import (  # noqa: F401, each adds its patients
     healthy,
     loading,
     losses,
+    many,
     masks,
     modern,
     modern_blocks,

@@ -1,0 +1,100 @@
+"""Mistakes that are named because every step of a module is looked at, and many of them at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from patients.attention import (
+    Loops,
+    LoopsSplit,
+    LoopsUnscaled,
+    Views,
+    ViewsMerge,
+    ViewsNoOut,
+    ViewsScaledByEmbed,
+    ViewsSoftmaxQuery,
+)
+from patients.bank import SIZES, attention
+
+
+@attention("sum-apart", sizes=SIZES[:4])
+class MixedApart(Views):
+    def forward(self, x, mask=None):
+        q, k, v = self.heads(x)
+        weights = self.weigh(q @ k.transpose(-2, -1) * self.factor(x.shape[-1]), mask)
+        return self.proj(torch.einsum("bhij,bhkd->bihd", weights, v).flatten(2))
+
+
+@attention("sum-apart")
+class ComparedApart(Loops):
+    def score(self, q, k):
+        return torch.einsum("bid,bje->bij", q, k) / self.width**0.5
+
+
+@attention("softmax-axes")
+class OverAllPairs(Views):
+    def weigh(self, scores, mask):
+        return scores.flatten(2).softmax(dim=-1).view_as(scores)
+
+
+@attention("softmax-axes")
+class OverAllScores(Loops):
+    def normalise(self, all_scores, allow):
+        made = torch.stack(all_scores).exp()
+        return list(made / made.sum(dim=(0, 2, 3), keepdim=True))
+
+
+@attention("merge-axes", sizes=SIZES[:4])
+class TimeFirst(Views):
+    def join(self, mixed):
+        b, h, n, d = mixed.shape
+        return mixed.transpose(1, 2).reshape(n, b, h * d).transpose(0, 1)
+
+
+@attention("merge-axes", sizes=SIZES[:4])
+class TokensThenHeads(Loops):
+    def concatenate(self, mixed):
+        h, (b, n, d) = len(mixed), mixed[0].shape
+        return torch.stack(mixed).permute(2, 0, 1, 3).reshape(b, n, h * d)
+
+
+@attention(
+    *("scale-embed", "softmax-query", "merge-no-transpose", "out-missing"),
+    sizes=SIZES[:2],
+    out_proj=True,
+)
+class FourMistakes(ViewsNoOut, ViewsScaledByEmbed, ViewsSoftmaxQuery, ViewsMerge):
+    pass
+
+
+@attention("split-no-transpose", "scale-missing", "softmax-axes", "merge-axes", sizes=SIZES[:1])
+class FourInLoops(LoopsSplit, LoopsUnscaled, OverAllScores, TokensThenHeads):
+    pass
+
+
+@attention("scale-other", "merge-axes", sizes=SIZES[:2])
+class ByTheNumberOfSamples(TimeFirst):
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return q * ((self.qkv.in_features // self.h) / len(x)) ** 0.5, k, v
+
+
+@attention("heads-not-split", "softmax-query", sizes=SIZES[:2])
+class OneHeadOverQueries(nn.Module):
+    def __init__(self, e: int, h: int):
+        super().__init__()
+        self.scale = (e // h) ** -0.5
+        self.query, self.key, self.value = (nn.Linear(e, e) for _ in range(3))
+        self.out = nn.Linear(e, e)
+
+    def forward(self, x):
+        weights = (self.query(x) @ self.key(x).mT * self.scale).softmax(dim=1)
+        return self.out(weights @ self.value(x))
+
+
+@attention("split-no-transpose", "scale-embed", sizes=SIZES[:2])
+class ValuesViewed(ViewsScaledByEmbed):
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return q, k, v.transpose(1, 2).reshape(v.shape)
