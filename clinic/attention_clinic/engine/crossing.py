@@ -17,7 +17,7 @@ ASKS = re.compile(
 )
 ASKED = re.compile(
     r"k|v|kv|k_?in|v_?in|key\w*|val\w*|context\w*|ctx|mem|memory\w*|enc\w*|src\w*|source\w*|cond"
-    r"|x_?(kv|k|v)|e_out\w*"
+    r"|x_?(kv|k|v|a)|e_out\w*"
 )
 NO_TOKENS = re.compile(
     r"mask|past|cache|pos|bias|norm|rope|freq|cos|sin|rot|len|head|weights|layer|(^|_)ids?$"

@@ -77,6 +77,7 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
     if isinstance(module, dict):
         return _raw(dict(module))
     found: list[Source] = []
+    kinds = {p.dtype for p in module.parameters()}
     for prefix, part in module.named_modules():
         dot = f"{prefix}." if prefix else ""
         own = dict(part.named_parameters(recurse=False))
@@ -115,7 +116,9 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
             plain |= {
                 name: value
                 for name, value in part.named_buffers(recurse=False)
-                if value.is_floating_point() and value.ndim == 2
+                if value.is_floating_point()
+                and value.ndim == 2
+                and (not kinds or value.dtype in kinds)  # else it was made while it ran
             }
             found += _raw(own | plain, prefix=dot)
     return _with_biases_beside(found, module)

@@ -27,6 +27,7 @@ from attention_clinic.examine.searching import search, with_other_heads
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.verdict import (
     explanations_of,
+    norm_thrown_away,
     remarks_of,
     unexplained,
     unseen,
@@ -328,7 +329,7 @@ def found_in(subject: Subject) -> Report:
     turning = subject.known["turning"]
     if turning is not None and turning.declared and not turning.sees:
         subject.extra.append("rotary-no-effect")
-    said = [unused_in_training(subject)]
+    said = [unused_in_training(subject), norm_thrown_away(subject)]
     if subject.patient.listed:
         subject.extra.append("param-plain-tensor")
         names = ", ".join(f"self.{name}" for name in subject.patient.listed)

@@ -348,11 +348,14 @@ def examined_layer(
             if found is not None:
                 return found
     whole = Block(patient, x, num_heads, meant, causal)
+    only_right = patient.time_first and not patient.was_time_first  # nobody said that it is so
 
     def by_parts() -> Report | None:
         said = patient.call, patient.time_first
         try:
-            report = Layer(patient, x, around, num_heads, meant, causal, patient.call).report()
+            layer = Layer(patient, x, around, num_heads, meant, causal, patient.call)
+            layer.most = 0 if only_right else layer.most
+            report = layer.report()
         except Exception:  # what is needed beside the tokens was found out for the first try only
             return None
         finally:
@@ -372,6 +375,7 @@ def examined_layer(
     found = wired() if found is None else found
     if found is None and side_by_side(whole):
         steps = [by_parts, lambda: at(1, 2), lambda: at(3, 3)]
+    steps = [by_parts] if only_right else steps
     for step in steps:  # a report is true only when it is healthy
         found = step() if found is None else found
     if found is not None:

@@ -220,7 +220,8 @@ def stream_of(
     for number, unit in enumerate(units):
         name = f"{number} {unit.name}"
         reads[name] = sums.of(unit.read)
-        if unit.asked is not None and sums.of(unit.asked) is None:
+        asked = None if unit.asked is None else sums.of(unit.asked)
+        if unit.asked is not None and not _of_context(asked, reads):
             raise Unclear
         sums.add(name, unit.out)
         if unit.kind == "norm":
@@ -244,6 +245,18 @@ def stream_of(
     stream = Stream(parts, kept, found, ends)
     _scale(stream)
     return stream, unused
+
+
+def _of_context(asked: Sum | None, reads: dict[str, Sum | None]) -> bool:
+    """Say whether what is asked is the context, or what norms made of it."""
+    while asked is not None and len(asked) == 1:
+        name, factor = next(iter(asked.items()))
+        if not _close(factor, torch.ones_like(factor)):
+            return False
+        if name == "context":
+            return True
+        asked = reads.get(name)
+    return False
 
 
 def _scale(stream: Stream) -> None:

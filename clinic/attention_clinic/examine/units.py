@@ -126,7 +126,7 @@ def _matrices(steps: list[Step]) -> set[int]:
 def _opened(step: Step, x: Tensor) -> bool:
     """Say whether a call is to be looked into: it is more, or less, than one part."""
     e = x.shape[-1]
-    if step.result is None or step.result.shape[-1] != e:
+    if step.result is None or step.result.ndim != 3 or step.result.shape[-1] != e:
         return False
     below = [one for inner in step.inner for one in inner.all()]
     normed = [one for one in below if _is_norm(one) and _width(one) in (e, None)]
@@ -144,7 +144,8 @@ def _width(step: Step) -> int | None:
 
 
 def _maps(step: Step, e: int) -> bool:
-    return step.result is not None and step.result.shape[-1] == e and bool(step.given)
+    made = step.result
+    return made is not None and made.ndim == 3 and made.shape[-1] == e and bool(step.given)
 
 
 @torch.no_grad()
@@ -221,13 +222,13 @@ class _Grouping:
 
     def _single(self, step: Step) -> Unit | None:
         """Return the part that one call is, None when it is none, or only a layer of one."""
-        if step.weighs or step.result is None:
+        if step.weighs or step.result is None or step.result.ndim != 3:
             return None
         beside = _is_norm(step) and self._is_context(step.result)
         if step.result.shape[-1] != self.e and not beside:
             return None
         given = [t for t in step.given.values() if t.ndim == 3]
-        if not given or step.result.ndim != 3:
+        if not given:
             return None
         if _is_norm(step):
             return self._norm(step, given[0])

@@ -11,7 +11,9 @@ from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.properties import failing
+from attention_clinic.examine.resting import thrown_away
 from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.units import looks_like_a_norm
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 WHETHER_SHOWN = "whether a mistake would show"
@@ -89,6 +91,22 @@ def unused_in_training(subject: Subject) -> str | None:
         return None
     subject.extra.append("dropout-unused")
     return declared
+
+
+def norm_thrown_away(subject: Subject) -> str | None:
+    """Say which norm is called and its result used by nothing, or return None."""
+    if not subject.patient.is_module or subject.mode is not None:
+        return None
+    module = subject.patient.module
+    norms = {path for path, part in module.named_modules() if looks_like_a_norm(path, part)}
+    if not norms:
+        return None
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    unused = [path for path in thrown_away(module, lambda: subject.open_run(x)) if path in norms]
+    if not unused:
+        return None
+    subject.extra.append("norm-missing")
+    return f"{unused[0]} is called, and nothing uses what it returns"
 
 
 def explanations_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
 from itertools import product
@@ -144,7 +145,8 @@ def diagnose_block(
         if said is not None and sides is not None and sides.guessed:
             turned = Patient("diagnose_block", block)
             turned.sides = sides.exchanged()
-            report = likelier(report, examined(turned))
+            with suppress(ValueError):  # it takes them in one order only
+                report = likelier(report, examined(turned))
         if not report.explanations and not report.healthy and not patient.was_time_first:
             turned = Patient("diagnose_block", block)
             turned.time_first = True

@@ -13,6 +13,7 @@ from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.decoder import RIGHT
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.bugs.orders import WORDS
+from attention_clinic.engine.arguments import ROTARY, tensors
 from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.calls import standard_call, takes
 from attention_clinic.engine.modes import Listen, NoDropout
@@ -38,6 +39,19 @@ JOINS = {
     "from-norm": ("residual-from-norm", "around the {}"),
     "from-input": ("residual-from-input", "after the {}"),
 }
+
+
+class Unexplained(Exception):
+    """Nothing explains an attention, which is a module of its own.
+
+    Args:
+        name: of the attention.
+        report: on it.
+    """
+
+    def __init__(self, name: str, report: Report) -> None:
+        super().__init__(name)
+        self.name, self.failing, self.stopped = name, report.failing, report.stopped
 
 
 class Wired:
@@ -74,6 +88,17 @@ class Wired:
             return None
         try:
             return self._report()
+        except Unexplained as part:
+            words = f"{part.name} is what nothing explains"
+            return Report(
+                self.patient.name,
+                False,
+                failing=(f"each part is right by itself: {words}", *part.failing),
+                checked=("residuals, norms, activation, and each attention by itself",),
+                untried=self.patient.untried(mask=True),
+                stopped=part.stopped,
+                tolerance=self.patient.tolerance,
+            )
         except (Unclear, Spent, ValueError, RuntimeError, IndexError, TypeError):
             return None
 
@@ -99,7 +124,7 @@ class Wired:
         self._wiring(stream, ways[0], unused)
         heard = [name for name in ACTIVATIONS if name in listen.heard]
         alternatives = [list(self._kinds(half, whole, heard)) for half in ways[0]]
-        norms = {id(n.run): n for half in ways[0] for n in _norms(half)}
+        norms = {id(norm.run): norm for norm in stream.norms.values()}
         for norm in norms.values():
             self._norm(norm)
         return self._told(list(islice(product(*alternatives), ALTERNATIVES)))
@@ -142,7 +167,8 @@ class Wired:
         if order is not None and wanted in against[order]:
             self.found.append(("norm-order", ""))
         self._shared(way)
-        for norm in unused:
+        missing = any(id == "norm-missing" for id, _ in self.found)
+        for norm in unused * (not missing):
             self.found.append(("part-unused", f"what {norm.name} returns is thrown away"))
         self._factors(stream)
 
@@ -160,6 +186,8 @@ class Wired:
             words = f"it runs {', '.join(WORDS[kind] for kind in kinds)}"
             self.found.append(("parts-order", words))
             return
+        if kinds == ["cross", "feed"] and not self._resting(way):
+            return  # it only asks a context: Perceiver, Flamingo
         lost = [kind for kind in right if kind not in kinds]
         names = [half.unit.name for half in way]
         again = [name for name in dict.fromkeys(names) if names.count(name) > 1]
@@ -297,12 +325,19 @@ class Wired:
         if _uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
             raise Unclear  # queries and keys do not reach its result: nothing is shown
         kinds = list(kinds_of_attention(report))
+        alone = unit.paths == [unit.end[0]] and self.patient.tables is None
+        if not kinds and alone and not self._turns():
+            raise Unexplained(unit.name, report)
         if not kinds or any("of its own" in said or "residual" in said for said in report.checked):
             raise Unclear
         causal = any("causal" in said for said in report.checked)
         kind = "cross-attention" if crossed else "attention"
         self.said.append(f"{kind} with {self.h} head{'s' * (self.h > 1)}{', causal' * causal}")
         yield from kinds
+
+    def _turns(self) -> bool:
+        """Say whether the block holds angles, which a part alone may not show."""
+        return any(ROTARY.search(name) for name, _ in tensors(self.patient.module))
 
     def _told(self, combined: list[tuple[Kind, ...]]) -> Report:
         """Return the report."""

@@ -112,3 +112,25 @@ class FromNormOverQueries(ViewsSoftmaxQuery):
     def forward(self, x, mask=None):
         x = self.norm(x)
         return x + super().forward(x, mask)
+
+
+@attention("norm-missing", sizes=TWO)
+class NormedTooLate(Views):
+    """The norm runs when nobody reads its result any more."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = nn.LayerNorm(e)
+
+    def forward(self, x, mask=None):
+        y = super().forward(x, mask)
+        x = self.norm(x)
+        return y
+
+
+@attention(sizes=TWO)
+class NormedBeside(NormedTooLate):
+    """The norm's result is handed out, too."""
+
+    def forward(self, x, mask=None):
+        return super().forward(x, mask), self.norm(x)

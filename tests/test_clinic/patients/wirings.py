@@ -8,6 +8,7 @@ from torch import nn
 
 from patients.attention import Views, ViewsScaledByEmbed, ViewsSoftmaxQuery
 from patients.blocks import BLOCK_SIZES, PostNorm, PreNorm, block
+from patients.crossing import Apart
 from patients.decoders import PostDecoder
 
 TWO, ONE = BLOCK_SIZES[:2], BLOCK_SIZES[:1]
@@ -80,6 +81,16 @@ class NormsInVain(PreNorm):
         x = super().forward(x)
         self.ln_3(x)
         return x
+
+
+@block("norm-missing", sizes=TWO)
+class NormsTooLate(PreNorm):
+    """The first norm's result is thrown away."""
+
+    def forward(self, x):
+        self.ln_1(x)
+        x = x + self.attention(x)
+        return x + self.ffn(self.ln_2(x))
 
 
 @block("part-unused", context=True, sizes=ONE)
@@ -297,3 +308,39 @@ class ThreeAtOnce(PreNorm):
     def forward(self, x):
         x = self.attention(self.ln_1(x))
         return x + self.ffn(self.ln_2(x))
+
+
+# ------------------------------------------------------------- blocks that only ask a context
+
+
+@block(context=True, sizes=TWO)
+class OnlyAsks(nn.Module):
+    """No attention to its own tokens."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.norm1, self.norm2, self.norm_context = (nn.LayerNorm(e) for _ in range(3))
+        self.cross_attn = Apart(e, h)
+        self.mlp = nn.Sequential(nn.Linear(e, 2 * e), nn.GELU(), nn.Linear(2 * e, e))
+
+    def forward(self, x, context):
+        context = self.norm_context(context)
+        x = x + self.cross_attn(self.norm1(x), context, context)[0]
+        return x + self.mlp(self.norm2(x))
+
+
+@block("residual-from-norm", "scale-embed", context=True, sizes=ONE)
+class OnlyAsksAddsNorm(OnlyAsks):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.cross_attn = ApartScaledByEmbed(e, h)
+
+    def forward(self, x, context):
+        x = self.norm1(x)
+        x = x + self.cross_attn(x, context, context)[0]
+        return x + self.mlp(self.norm2(x))
+
+
+class ApartScaledByEmbed(Apart):
+    def root(self):
+        return self.fc.in_features**0.5

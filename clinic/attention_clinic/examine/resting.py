@@ -1,0 +1,71 @@
+"""Layers that are called and whose result nothing uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
+    """Return the paths of the layers that are called and reach nothing that is returned or kept.
+
+    Args:
+        module: the copy.
+        run: calls it.
+    """
+    own = {path: list(part.parameters(recurse=False)) for path, part in module.named_modules()}
+    called: list[nn.Module] = []
+    handles = [
+        part.register_forward_pre_hook(lambda part, _: called.append(part))
+        for part in module.modules()
+    ]
+    results: list[Any] = []
+    # who runs it may have switched the history off
+    handles.append(module.register_forward_pre_hook(lambda *_: _listen()))
+    handles.append(module.register_forward_hook(lambda part, _, result: results.append(result)))
+    held = [p for p in module.parameters() if p.is_floating_point()]
+    try:
+        for p in held:
+            p.requires_grad_(True)
+        with torch.enable_grad():
+            run()
+            kept = [value for part in module.modules() for value in vars(part).values()]
+            made = [t for t in _tensors([results, kept]) if t.requires_grad and t.grad_fn]
+            total = sum(t.abs().double().sum() for t in made)
+            if not isinstance(total, Tensor):
+                return []
+            grads = torch.autograd.grad(total, held, allow_unused=True)
+    except Exception:  # what cannot be differentiated says nothing
+        return []
+    finally:
+        for handle in handles:
+            handle.remove()
+        for p in held:
+            p.requires_grad_(False)
+    reached = {id(p) for p, grad in zip(held, grads, strict=True) if grad is not None}
+    parts = dict(module.named_modules())
+    return [
+        path
+        for path, values in own.items()
+        if path and values and any(parts[path] is part for part in called)
+        if not any(id(p) in reached for p in values)
+    ]
+
+
+def _listen() -> None:
+    torch.set_grad_enabled(True)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in what a call returned, however deep."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            yield from _tensors(one)
