@@ -139,7 +139,8 @@ def feed_kind(
     state = {"meant": meant, "parts": SimpleNamespace(fed=fed, heard=names)}
     for form in feeds(state):
         if near(feed(x, fed, form.run)):
-            return Kind(form.ids, variants=form.variants, words=form.run.split(" ")[0])
+            variants = () if form.ids else form.variants
+            return Kind(form.ids, variants=variants, words=form.run.split(" ")[0])
     for name in names:
         for form in FEED_FORMS:
             if near(form.run(x, fed, name)):

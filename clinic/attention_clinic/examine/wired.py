@@ -147,9 +147,10 @@ class Wired:
     def _wiring(self, stream: Stream, way: tuple[Half, ...], unused: list[Unit]) -> None:
         """Name what is wrong between the parts."""
         kinds = [self._kind(half.unit) for half in way]
-        self._parts(kinds, way)
-        parallel = len(way) == 2 and kinds.count("feed") == 1 and way[1].start
+        parallel = sorted(kinds) == sorted(RIGHT[2]) and way[1].start
         parallel = parallel and [half.places for half in way] == [PRE, PRE]
+        if not parallel:  # there what runs first is free
+            self._parts(kinds, way)
         if any(half.start for half in way) and not parallel:
             raise Unclear
         for half, kind in zip(way, kinds, strict=True):
@@ -243,7 +244,7 @@ class Wired:
                 self.found.append(("norm-missing", words))
         if len(orders) == 1:
             self.said.append(ORDERS[orders[0]])
-            right = all(half.join == "keep" for half in way)
+            right = all(half.join != "doubled" for half in way)
             variants = {INSIDE: ["norm-of-part"], AROUND: ["sandwich-norm"]}
             self.variants += variants.get(orders[0], []) * right
         return orders[0] if len(orders) == 1 else None
