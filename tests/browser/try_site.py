@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
 from pypdf import PdfReader
 
 from attention_clinic.bugs import BUGS
@@ -300,6 +300,27 @@ def test_a_picture_that_goes_on_says_so_until_its_end(site: Path, page: Page) ->
     assert "more at the right" in box.evaluate(said)
     box.evaluate("box => { box.scrollLeft = box.scrollWidth }")
     expect(box).not_to_have_attribute("data-more", "")
+
+
+def test_a_picture_is_seen_whole_by_a_tap(site: Path, page: Page) -> None:
+    """Curves have their legend at the right, beyond a narrow window; a drawing is wide, too."""
+    page.set_viewport_size(NARROW)
+    open_file(page, site, f"{CHAPTERS[3].file}.html")
+    for kind in (".sbs-wide", "p"):
+        _try_taps(page, page.locator(f"{kind}[data-wider]:has(> img)").first)
+
+
+def _try_taps(page: Page, box: Locator) -> None:
+    image, widest = box.locator("img"), box.evaluate("box => box.clientWidth")
+    width = "image => image.getBoundingClientRect().width"
+    large = image.evaluate(width)
+    for act in (image.click, lambda: box.press("Enter")):
+        act()
+        assert image.evaluate(width) <= widest < large
+        expect(box).not_to_have_attribute("data-more", "")
+        page.evaluate("() => dispatchEvent(new Event('resize'))")
+        act()
+        assert image.evaluate(width) == large
 
 
 @pytest.mark.skipif("VNU_JAR" not in os.environ, reason="VNU_JAR names no checker of the W3C")

@@ -14,7 +14,7 @@ function reachable() {
   const boxes = ".sbs-wide, .sbs-explorer, p:has(> img), .sbs-panels, .sbs-model, .sbs-neurons, .bd-article pre, .math, .MathJax, .pst-scrollable-table-container, .table-wrapper";
   for (const box of document.querySelectorAll(boxes)) {
     const moves = /auto|scroll/.test(getComputedStyle(box).overflowX);
-    const wider = moves && box.scrollWidth > box.clientWidth + 1;
+    const wider = moves && (box.scrollWidth > box.clientWidth + 1 || box.hasAttribute("data-whole"));
     box.toggleAttribute("data-wider", wider);
     if (wider) box.setAttribute("tabindex", "0");
     else if (box.getAttribute("tabindex") === "0") box.removeAttribute("tabindex");
@@ -26,6 +26,16 @@ function seen(box) { // whether there is more at the right
   const rest = box.scrollWidth - box.clientWidth - box.scrollLeft;
   box.toggleAttribute("data-more", box.hasAttribute("data-wider") && rest > 2);
 }
+
+// A picture that goes on at the right, its legend mostly: a tap or Enter shows it whole, and small.
+function whole({ target, type, key }) {
+  const box = target.closest("[data-wider]:has(> img)");
+  if (!box || (type === "keydown" && key !== "Enter")) return;
+  box.toggleAttribute("data-whole");
+  seen(box);
+}
+addEventListener("click", whole);
+addEventListener("keydown", whole);
 
 // Each line of code and output in an element of its own: in a narrow window it goes on below,
 // further in. A table of several lines stays as it is and moves.
