@@ -61,6 +61,12 @@ def cut_view(images: Tensor, ph: int, pw: int) -> Tensor:
     return images.reshape(b, -1, c * ph * pw)
 
 
+@CUT.wrong("patch-view", "here as (b, c * p * p, n): a token gets every n-th number")
+def cut_view_spread(images: Tensor, ph: int, pw: int) -> Tensor:
+    b, c, _, _ = images.shape
+    return images.reshape(b, c * ph * pw, -1).mT
+
+
 @CUT.wrong("patch-view", "with the channels last")
 def cut_view_channels_last(images: Tensor, ph: int, pw: int) -> Tensor:
     b, c, _, _ = images.shape

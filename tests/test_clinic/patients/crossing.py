@@ -287,3 +287,20 @@ class ApartMaskInverted(Apart):
 class PackedMaskMultiply(Packed):
     def weigh(self, scores, mask):
         return (scores if mask is None else scores * mask).softmax(-1)
+
+
+@attention(context=40, sizes=((24, 4), (15, 3)))
+class UncustomaryNames(nn.Module):
+    """A context of another width, and layers whose names follow no custom."""
+
+    def __init__(self, e: int, h: int):
+        super().__init__()
+        self.h = h
+        self.first_map, self.last_map = nn.Linear(e, e, bias=False), nn.Linear(e, e, bias=False)
+        self.second_map, self.third_map = (nn.Linear(40, e, bias=False) for _ in range(2))
+
+    def forward(self, asks: Tensor, told: Tensor) -> Tensor:
+        made = self.first_map(asks), self.second_map(told), self.third_map(told)
+        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=self.h) for t in made)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.last_map(rearrange(mixed, "b h n d -> b n (h d)"))

@@ -101,6 +101,12 @@ class LinearOfViewChannelsLast(ByLinear):
         return x.movedim(1, 3).flatten(1).unflatten(1, (-1, self.project.in_features))
 
 
+@embedding("patch-view")
+class LinearOfEveryNth(ByLinear):
+    def patches(self, x):
+        return x.reshape(len(x), self.project.in_features, -1).transpose(1, 2)
+
+
 @embedding("patch-channel-mix")
 class LinearOfUnfold(ByLinear):
     def patches(self, x):
