@@ -35,7 +35,7 @@ class Cut(nn.Module):
             # the last names say what a layer is for: query.0, attention.qkv
             name = "_".join(names[-2:]) if names[-1].isdigit() else names[-1]
             name = name or "part"
-            taken = name in self._modules or hasattr(self, name)
+            taken = hasattr(self, name)  # by a part, or by what every module has
             name = f"{name}_{number}" if taken else name
             self.add_module(name, self.whole.block.get_submodule(path))
 
