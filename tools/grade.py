@@ -18,6 +18,7 @@ import argparse
 import ctypes
 import dataclasses
 import errno
+import gc
 import json
 import multiprocessing
 import os
@@ -481,6 +482,8 @@ def load_checks(chapters: list[str]) -> None:
     if any(hasattr(checks, "load_digits") for checks in loaded):
         for name in OF_DIGITS:
             import_module(name)
+    gc.collect()
+    gc.freeze()  # all of this stays: no student's process need look through it
 
 
 def chosen_wall(wanted: str) -> Wall:

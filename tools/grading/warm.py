@@ -549,6 +549,7 @@ def main() -> None:
     os.dup2(2, 1)
     sys.path.insert(0, str(course))
     fonts_at_hand(course, room)
+    gc.disable()  # what is imported stays: to look through it again and again takes a fifth more
     from jupyter_client import BlockingKernelClient  # noqa: F401  # what the keeper needs, once
 
     load_course(course)
@@ -565,6 +566,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
+    gc.enable()
     frames.send(out, {"ready": True})
     while (order := frames.receive(0)) is not None:
         if "begin" not in order:  # meant for a notebook that has ended meanwhile
