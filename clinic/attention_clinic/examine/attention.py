@@ -36,6 +36,7 @@ from attention_clinic.examine.verdict import (
     variants_of,
     what,
 )
+from attention_clinic.examine.wired import EXAMINERS
 
 OTHER_RESULT = "Say how to call it: call=lambda module, x: module(x)[0]."
 POOLED = "It makes one vector of all tokens: pass the attention that it holds."
@@ -374,3 +375,6 @@ def check_heads(subject: Subject, y: Tensor) -> None:
         f"diagnose: num_heads must divide the width of a token, got num_heads={h} and "
         f"embed_dim={e}. Pick num_heads from {[n for n in range(1, e + 1) if e % n == 0]}."
     )
+
+
+EXAMINERS["attention"] = diagnose
