@@ -17,6 +17,7 @@ from attention_clinic.bugs.asking import ASK, BEND
 from attention_clinic.bugs.query_norms import QUERY_NORM, QueryNorms, Scale
 from attention_clinic.bugs.rotary import EARLY, TURN, Turning
 from attention_clinic.bugs.groups import SHARE
+from attention_clinic.bugs.lengths import PLACES, Places
 from attention_clinic.bugs.scores import SCALE, SCORES
 from attention_clinic.bugs.caps import CAP, Caps
 from attention_clinic.bugs.relatives import LINEAR, TALK_AFTER, TALK_BEFORE, Mixer
@@ -38,7 +39,8 @@ from attention_clinic.bugs.loading import LOADING
 from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (
-    *(SIDES, BEND, TOKENS, ASK, EARLY, SPLIT, QUERY_NORM, TURN, SHARE, LINEAR, SCORES, SCALE),
+    *(SIDES, BEND, TOKENS, ASK, EARLY, SPLIT, QUERY_NORM, TURN, SHARE),
+    *(PLACES, LINEAR, SCORES, SCALE),
     *(CAP, TALK_BEFORE, BIAS, RULE, USE, SOFTMAX, TALK_AFTER, MIX, MERGE, GATE),
 )
 
@@ -61,6 +63,7 @@ __all__ = [
     "Caps",
     "Mixer",
     "Opener",
+    "Places",
     "QueryNorms",
     "Scale",
     "Setting",

@@ -43,3 +43,9 @@ variant(
     "Longformer, Mistral, Swin",
     "05",
 )
+variant(
+    "no-self",
+    "hides every token from itself: it sees the others only",
+    "LSA of ViT for small data sets, Reformer",
+    "05",
+)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_clinic.engine.forms import Form, Stage, State, variant
 
@@ -19,21 +19,39 @@ class Mixer:
     Args:
         weight: (h, h), from the second axis to the first.
         bias: (h,), or None.
+        norm: what stands behind it, a LayerNorm or a BatchNorm2d of h numbers, or None.
     """
 
     weight: Tensor
     bias: Tensor | None
+    norm: nn.Module | None = None
 
     def run(self, t: Tensor) -> Tensor:
         """Mix the heads of scores or weights, (r, b, h, i, j)."""
         mixed = torch.einsum("rbhij,gh->rbgij", t, self.weight)
-        return mixed if self.bias is None else mixed + self.bias[:, None, None]
+        mixed = mixed if self.bias is None else mixed + self.bias[:, None, None]
+        if isinstance(self.norm, nn.LayerNorm):
+            return self.norm(mixed.movedim(2, -1)).movedim(-1, 2)
+        if self.norm is not None:
+            return self.norm(mixed.flatten(0, 1)).view_as(mixed)
+        return mixed
+
+    @property
+    def name(self) -> str:
+        """The name of the variant that it is."""
+        return "talking-heads" if self.norm is None else "re-attention"
 
 
 variant(
     "talking-heads",
     "mixes the scores, or the weights, of its heads with each other",
     "CaiT, talking-heads attention",
+    "04",
+)
+variant(
+    "re-attention",
+    "mixes the weights of its heads with each other, and norms what comes of it",
+    "DeepViT",
     "04",
 )
 variant(
@@ -57,6 +75,13 @@ variant(
     "16",
 )
 
+variant(
+    "conv-projection",
+    "makes queries, keys or values by convolutions, which look at neighbours, too",
+    "CvT, CMT, CoAtNet",
+    "16",
+)
+
 # ----------------------- talking heads: scores (r, b, h, i, j) before, weights after the softmax
 
 
@@ -66,7 +91,7 @@ def _talking(name: str) -> Stage:
 
     def found(state: State) -> Iterator[Form]:
         for mixer in state.get("mixers", ()):
-            yield Form(mixer.run, variants=("talking-heads",))
+            yield Form(mixer.run, variants=(mixer.name,))
 
     return Stage(f"heads that mix {name}", apply, found, [Form(None)])
 
@@ -121,9 +146,39 @@ def _linear(state: State) -> Iterator[Form]:
             yield Form(ratios, variants=("linear-attention",))
 
 
+# channels: q, k (r, b, h, n, d) -> weights (r, b, h, d, d), which mix the numbers of a head
+
+variant(
+    "cross-covariance",
+    "lets the channels of a head attend to each other, over all tokens, instead of the tokens",
+    "XCiT, Restormer",
+    "16",
+)
+
+
+def _channels(state: State) -> Iterator[Form]:
+    if not state.get("by_channels") or not state["q"].shape == state["k"].shape == state["v"].shape:
+        return
+    for factor in (*state.get("temperatures", ()), 1.0):
+        # without unit lengths it may be the wrong axis by mistake
+
+        def run(q: Tensor, k: Tensor, by: float | Tensor = factor) -> Tensor:
+            q, k = (F.normalize(t, dim=-2) for t in (q, k))
+            return (q.mT @ k * by).softmax(dim=-1)
+
+        yield Form(("channels", run), variants=("cross-covariance",))
+
+
+def _both(state: State) -> Iterator[Form]:
+    yield from _linear(state)
+    yield from _channels(state)
+
+
 def _weighed(form: Form, state: State) -> State:
+    if isinstance(form.run, tuple):
+        return {"linear": form.run[1](state["q"], state["k"]), "v": state["v"].mT, "turned": True}
     made = None if form.run is None else form.run(state["q"], state["k"])
     return {"linear": made}
 
 
-LINEAR = Stage("linear", _weighed, _linear, [Form(None)])
+LINEAR = Stage("linear", _weighed, _both, [Form(None)])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from einops import rearrange
 from torch import Tensor
 
+from attention_clinic.bugs.lengths import tops
 from attention_clinic.bugs.relatives import sinks
 from attention_clinic.engine.forms import Form, Stage, State, bug, observed
 
@@ -25,7 +26,12 @@ def _weighed(form: Form, state: State) -> State:
     return {"weights": weights * state["factor"]}
 
 
-SOFTMAX = Stage("softmax", _weighed, found=sinks)
+def _found(state: State) -> Iterator[Form]:
+    yield from sinks(state)
+    yield from tops(state)
+
+
+SOFTMAX = Stage("softmax", _weighed, found=_found)
 
 
 @SOFTMAX.right
@@ -138,7 +144,8 @@ for _axes, _words in TOO_MANY.items():
 
 
 def _mixed(form: Form, state: State) -> State:
-    return {"mixed": form.run(state["weights"], state["v"])}
+    mixed = form.run(state["weights"], state["v"])
+    return {"mixed": mixed.mT if state.get("turned") else mixed}
 
 
 MIX = Stage("mix", _mixed)

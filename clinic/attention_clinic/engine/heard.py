@@ -26,6 +26,7 @@ class Heard(TorchFunctionMode):
         self.weighed: list[torch.Size] = []  # what a softmax gets
         self.opens: set[str] = set()  # what may bend a gate
         self.bent: set[str] = set()  # activation functions before the first softmax
+        self.tops: dict[tuple[int, int], None] = {}  # how many numbers topk keeps, and of how many
         self.positive = False  # whether anything is made positive by another function
 
     def __torch_function__(
@@ -52,6 +53,9 @@ class Heard(TorchFunctionMode):
         self.positive |= name in ("elu", "relu", "relu_")
         self.opens |= {name.rstrip("_")} & {"sigmoid", "silu"}
         self.bent |= {name.rstrip("_")} & {"gelu", "relu"} if not self.weighed else set()
+        if name == "topk":
+            kept = args[1] if len(args) > 1 else kwargs.get("k")
+            self.tops |= {(int(kept), args[0].shape[-1]): None} if args and kept else {}
         if func is F.scaled_dot_product_attention:
             q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
             self.weighed.append(torch.Size((*q.shape[:-1], k.shape[-2])))

@@ -154,6 +154,10 @@ def layouts(module: nn.Module) -> Iterator[Layout]:
     said = [(side, side) for side in dict.fromkeys(squares)]
     grids = [*((grid, (grid[0] + 1, grid[1])) for grid in GRIDS), *((g, g) for g in said)]
     grids += [((side, side), (side, side)) for side in SQUARES if (side, side) not in said]
+    strides = [max(p.stride) for p in module.modules() if isinstance(p, nn.Conv2d)]
+    most = max(strides, default=1)  # a smaller image may leave one place of all
+    left = [g for g in grids if (g[0][0] // most) * (g[0][1] // most) > 1]
+    grids = left or grids
     sized = any(HEIGHTS.fullmatch(n) or PAIRS.fullmatch(n.lower()) for n in names[1:])
     pictures = any(isinstance(part, nn.Conv2d) for part in module.modules())
     lines = any(isinstance(part, nn.Conv1d | nn.GroupNorm) for part in module.modules())

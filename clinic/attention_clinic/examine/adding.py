@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from attention_clinic.examine.made import made_of
+from attention_clinic.examine.shells import shells_of
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.windows import windows_of
 
@@ -46,5 +48,27 @@ def leave_windows(subject: Subject) -> None:
         return
     subject.windows, subject.biased = None, False
     subject.biases.clear()
+    for name in ("first", "second"):
+        subject.__dict__.pop(name, None)
+
+
+def find_made(subject: Subject) -> bool:
+    """Look for parts that make queries, keys and values, and keep them from now on."""
+    if not is_plain(subject) or subject.mask is not None or subject.own_weights:
+        return False
+    x = subject.patient.tokens(subject.b, subject.n, subject.e, seed=43)
+    module = subject.patient.module
+    subject.made = made_of(module, subject.open_run, x, shells_of(module, subject.e))
+    if subject.made is not None:
+        subject.readers.clear()
+        for name in ("first", "second"):
+            subject.__dict__.pop(name, None)
+    return subject.made is not None
+
+
+def leave_made(subject: Subject) -> None:
+    """Read the weights of the module as they are again."""
+    subject.made = None
+    subject.readers.clear()
     for name in ("first", "second"):
         subject.__dict__.pop(name, None)

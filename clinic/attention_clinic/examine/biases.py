@@ -212,12 +212,13 @@ def names_of(
         module: whose parameters prove it.
         tables: what its layers make, which proves it instead.
     """
-    window = window_of(seen)
+    apart = bool((seen == ~torch.eye(seen.shape[-1], dtype=torch.bool)).all())
+    window = False if apart else window_of(seen)
     if window is None:
         return None
-    names = ("window",) * window
+    names = ("no-self",) if apart else ("window",) * window
     rows = added.masked_fill(~seen, 0.0)
-    flat = rows - rows.diagonal(dim1=1, dim2=2)[..., None] * seen
+    flat = rows - (rows[:, :, :1] if apart else rows.diagonal(dim1=1, dim2=2)[..., None]) * seen
     if flat[seen].abs().max() <= ALIKE:
         return names
     held = [p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()]

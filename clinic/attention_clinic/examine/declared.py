@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BENDS, Caps, Mixer, Opener, QueryNorms, Scale
+from attention_clinic.bugs import BENDS, Caps, Mixer, Opener, Places, QueryNorms, Scale
 from attention_clinic.engine.heard import Heard, heard, reached
 from attention_clinic.engine.weights import apart_from_gates, sources_of
 from attention_clinic.examine.modern import configs, holders, named, query_norms
@@ -23,6 +23,7 @@ SCALES = re.compile(r"scal|sqrt|norm_fact|temperature|temper$|divisor|inv_norm")
 GATES = re.compile(r"gate|gating|(^|[._])(w_?|linear_?|to_?)?g(_proj|ate)?[._]")
 UNSCALED = ("relative_attention_num_buckets",)  # T5 and its relatives
 UNSCALED_MODELS = {"gpt_neo"}
+FEW = 4  # layers over places
 HOTTEST = math.log(100.0)
 
 
@@ -104,14 +105,21 @@ def prepared(module: nn.Module) -> tuple[tuple[str, float], ...]:
 
 def mixers(module: nn.Module, num_heads: int) -> Iterator[Mixer]:
     """Yield the layers of a module that may mix its heads, in both directions."""
+    norms: list[nn.Module | None] = [
+        part
+        for part in module.modules()
+        if (isinstance(part, nn.LayerNorm) and part.normalized_shape == (num_heads,))
+        or (isinstance(part, nn.BatchNorm2d) and part.num_features == num_heads)
+    ]
     for part in module.modules():
         bias = getattr(part, "bias", None)
         bias = bias if isinstance(bias, Tensor) and bias.shape == (num_heads,) else None
         for _, weight in part.named_parameters(recurse=False):
             flat = weight.squeeze()
             if num_heads > 1 and flat.shape == (num_heads, num_heads):
-                yield Mixer(flat, bias)
-                yield Mixer(flat.T, bias)
+                for norm in norms[:2] or [None]:
+                    yield Mixer(flat, bias, norm)
+                    yield Mixer(flat.T, bias, norm)
 
 
 def openers(module: nn.Module, num_heads: int, bends: set[str]) -> Iterator[Opener]:
@@ -139,6 +147,31 @@ def sinks(module: nn.Module, num_heads: int) -> Iterator[Tensor]:
             yield parameter.flatten()
 
 
+def places(
+    module: nn.Module, n: int, weighed: list[Any], rows: int, keys: int | None
+) -> Iterator[Places]:
+    """Yield the layers of a module that may make other places of those of n tokens.
+
+    Args:
+        module: the copy.
+        n: number of tokens.
+        weighed: the shapes of what its softmax got.
+        rows: how many matrices of scores there are, those of all heads and samples.
+        keys: number of tokens of a context, or None.
+    """
+    whole = [s for s in weighed if len(s) > 2 and s[-2] == n and math.prod(s[:-2]) == rows]
+    counts = {s[-1] for s in whole if s[-1] not in (n, keys)}
+    for part in module.modules() if counts else ():
+        own = dict(part.named_parameters(recurse=False))
+        for name, weight in own.items():
+            flat = weight.flatten(1).squeeze() if weight.ndim > 1 else weight
+            bias = own.get("bias") if name == "weight" else None
+            for t in (flat, flat.mT) if flat.ndim == 2 else ():
+                fits = bias is None or bias.numel() == t.shape[1]
+                if t.shape[1] in counts and len(t) >= n and fits:
+                    yield Places(t, bias)
+
+
 def known_of(
     module: nn.Module,
     run: Callable[[Tensor], Tensor],
@@ -156,7 +189,9 @@ def known_of(
         keys: number of tokens of a context, or None.
     """
     norms, capped = query_norms(module), caps(module)
-    sounds, x = _heard_apart(run, x, num_heads)
+    whole = x
+    sounds, x = _heard_apart(run, whole, num_heads)
+    weighed = sounds.weighed if x is whole else heard(run, whole).weighed
     without, n = tuple(dict.fromkeys(sounds.norms)), x.shape[1]
     pairs = {(n, n), (n, keys)}
     paired = any(shape[-2:] in pairs for shape in sounds.weighed if len(shape) > 1)
@@ -178,6 +213,12 @@ def known_of(
         "mixers": tuple(mixers(module, num_heads)),
         "sinks": tuple(sinks(module, num_heads)),
         "openers": tuple(openers(module, num_heads, sounds.opens)),
+        "places": tuple(places(module, whole.shape[1], weighed, len(whole) * num_heads, keys))[
+            :FEW
+        ],
+        "tops": tuple(sounds.tops),
+        "by_channels": keys is None
+        and any(s[-1] == s[-2] != n for s in sounds.weighed if len(s) > 2),
         "bent": tuple(sorted(sounds.bent)),
         "is_linear": not paired and (bool(sounds.weighed) or sounds.positive),
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),

@@ -44,8 +44,10 @@ class Explaining:
 
     def read(self, out_dim: int) -> Readers:
         """Read the weights in every way; see `readers`."""
-        e, h = self.subject.e, self.subject.h
+        e, c, h, made = self.subject.e, self.subject.c, self.subject.h, self.subject.made
         sources = sources_of(self.subject.weights or self.subject.patient.module)
+        if made is not None:
+            sources, e, c = made.sources(self.subject.patient.module), made.width, 2 * made.width
         dtype = self.subject.patient.dtype  # tensors that are no parameters kept their own
         sources = [
             replace(s, weight=s.weight.to(dtype), bias=None if s.bias is None else s.bias.to(dtype))
@@ -63,7 +65,7 @@ class Explaining:
             # heads as modules of their own have the width e / h too: that is not h * d
             if inner % h or (inner == e // h and inner not in (e, out_dim)):
                 continue
-            reader = Reader(sources, e, h, inner, out_dim, needs_out, self.subject.c)
+            reader = Reader(sources, e, h, inner, out_dim, needs_out, c)
             readings = reader.readings()
             if readings:
                 found.append((reader, readings))
@@ -74,7 +76,7 @@ class Explaining:
             named = [(reader, rs) for reader, rs in read if any(r.rank == 0 for r in rs)]
             found += named or read
         if not plain:
-            wide = wide_value_readers(sources, e, h, out_dim, needs_out, self.subject.c)
+            wide = wide_value_readers(sources, e, h, out_dim, needs_out, c)
             found += [(reader, readings) for reader in wide if (readings := reader.readings())]
         return found
 
@@ -182,6 +184,8 @@ class Explaining:
         run = subject.inside
         heard = heard_shells(shells, subject.patient.module, run, subject.first.x)
         shells, sure = (heard, True) if heard else (shells, False)
+        if subject.made is not None:
+            return subject.made.shells(shells), sure
         reduced = []
         for shell in shells if wide is None else ():
             reducer = reducer_of(subject.patient.module, run, probe.x, shell.enter)

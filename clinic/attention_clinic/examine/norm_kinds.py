@@ -12,13 +12,20 @@ EPS = (1e-5, 1e-6, 1e-8, 1e-12)
 
 
 class OverChannels(nn.Module):
-    """A GroupNorm, of tokens (b, n, e): its groups are of their numbers, and of all tokens."""
+    """A norm that takes channels first, of tokens (b, n, e).
 
-    def __init__(self, norm: nn.GroupNorm) -> None:
+    Args:
+        norm: a GroupNorm, whose groups are of the numbers of all tokens; or one of one's own.
+        image: whether it takes images, (b, c, h, w).
+    """
+
+    def __init__(self, norm: nn.Module, image: bool = False) -> None:
         super().__init__()
-        self.norm = norm
+        self.norm, self.image = norm, image
 
     def forward(self, tokens: Tensor) -> Tensor:
+        if self.image:
+            return self.norm(tokens.mT[..., None])[..., 0].mT
         return self.norm(tokens.mT).mT
 
 
@@ -58,8 +65,13 @@ def norms_of(module: nn.Module, width: int) -> list[Norm]:
             continue
         own = list(part.parameters())
         if 0 < len(own) < 3 and len({p.shape for p in own}) == 1 and not any(part.children()):
-            kind, ids = _kind(part, own, width) if own[0].shape in ((width,), (1,)) else ("", ())
-            found += [Norm(part, part, kind, ids)] * bool(kind)
+            flat, run = [p.flatten() for p in own], part
+            if own[0].shape in ((1, width, 1, 1), (width, 1, 1)):
+                run = OverChannels(part, image=True)
+            elif own[0].shape not in ((width,), (1,)):
+                continue
+            kind, ids = _kind(run, flat, width, part)
+            found += [Norm(run, part, kind, ids)] * bool(kind)
     return found
 
 
@@ -86,8 +98,17 @@ def weight_first(part: nn.Module, own: list[Tensor], width: int) -> list[Tensor]
     return own[::-1] if first and not second else own
 
 
-def _kind(part: nn.Module, own: list[Tensor], width: int) -> tuple[str, tuple[str, ...]]:
-    """Return the norm that a module is, and its mistakes; "" when it is none."""
+def _kind(
+    part: nn.Module, own: list[Tensor], width: int, said: nn.Module
+) -> tuple[str, tuple[str, ...]]:
+    """Return the norm that a module is, and its mistakes; "" when it is none.
+
+    Args:
+        part: takes tokens.
+        own: its parameters, (e,) each.
+        width: of the tokens, e.
+        said: the module, whose numbers may be an epsilon.
+    """
     weight, *rest = weight_first(part, own, width)
     bias = rest[0] if rest else None
     x = torch.randn(2, 3, width, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -99,7 +120,7 @@ def _kind(part: nn.Module, own: list[Tensor], width: int) -> tuple[str, tuple[st
     if not isinstance(y, Tensor) or y.shape != x.shape:
         return "", ()
     centred = x - x.mean(dim=-1, keepdim=True)
-    for eps in dict.fromkeys((*(v for v in vars(part).values() if isinstance(v, float)), *EPS)):
+    for eps in dict.fromkeys((*(v for v in vars(said).values() if isinstance(v, float)), *EPS)):
         made = F.layer_norm(x, (width,), None, None, eps) * weight
         if _equal(made if bias is None else made + bias, y):
             return "a LayerNorm", ()

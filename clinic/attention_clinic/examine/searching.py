@@ -9,7 +9,13 @@ from torch import Tensor, nn
 from attention_clinic.engine.budget import Spent, beside
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report
-from attention_clinic.examine.adding import find_bias, find_windows, leave_windows
+from attention_clinic.examine.adding import (
+    find_bias,
+    find_made,
+    find_windows,
+    leave_made,
+    leave_windows,
+)
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.subject import Subject, Unreadable
@@ -21,6 +27,15 @@ MOST_HEADS = 64  # that are tried when the number given explains nothing
 def search(subject: Subject) -> list[tuple[Reader, Match]]:
     """Search, and once more with the module's own weights if it keeps copies of them."""
     most = subject.options.most
+    if find_made(subject):
+        found = Explaining(subject).explained(0)
+        if not found and find_bias(subject):
+            found = Explaining(subject).explained(0)
+            subject.biased = bool(found)
+        found = found or (Explaining(subject).explained(most, least=1) if most else [])
+        if found:
+            return found
+        leave_made(subject)
     cut = find_windows(subject)
     found = Explaining(subject).explained(most if cut else 0)
     if cut and not found:

@@ -19,6 +19,7 @@ from attention_clinic.engine.patient import Patient, check_positive, possible_wi
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
 from attention_clinic.examine.declared import known_of
+from attention_clinic.examine.made import Made
 from attention_clinic.examine.mask_argument import adds, allowed
 from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
@@ -51,6 +52,7 @@ class Subject:
         self.extra: list[str] = []  # ids found by the way the module behaves
         self.biased = False  # True once it adds something of its own to the scores
         self.biases: dict[tuple[int, int], Bias | None] = {}
+        self.made: Made | None = None  # its parts that make queries, keys and values
         self.windows: Windows | None = None  # that it cuts its tokens into, once they are found
         self.start(own_weights=options.weights is not None)
         self.b, self.n = self.sizes(0)
@@ -264,6 +266,8 @@ class Subject:
         else:
             y = self.open_run(x, number)
         beside = {"context": self.context_of(number), "bias": self.bias(b, n), "known": self.known}
+        if self.made is not None:
+            beside["context"] = x
         if self.windows is not None:
             return Probe(self.windows.cut(x), self.windows.cut(y), **beside)
         if self.options.cache is not None:  # the first call sees nothing of the second

@@ -6,8 +6,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from patients.attention import Views, ViewsScaledByEmbed
 from patients.unknown import unknown
-from patients.variants import Biased, slopes, variant
+from patients.variants import VARIANT_SIZES, Biased, slopes, variant
 
 SIDE = 2
 
@@ -149,3 +150,198 @@ class AlibiOfAnImage(Biased):
         away = torch.zeros(n, n)
         away[1:, 1:] = torch.cdist(places, places)
         return -slopes(self.h)[:, None, None] * away
+
+
+# -------------------------------------------------------------- fewer keys, and what makes them
+
+
+class MixedPlaces(Views):
+    """Linformer: keys and values are mixed to four places, by matrices that stand alone."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.E, self.F = (nn.Parameter(torch.randn(32, 4)) for _ in range(2))
+
+    def mixed(self, t: Tensor, places: Tensor) -> Tensor:
+        return torch.einsum("bhnd,nk->bhkd", t, places[: t.shape[2]])
+
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return q, self.mixed(k, self.E), self.mixed(v, self.F)
+
+
+variant("linformer")(MixedPlaces)
+
+
+@variant("linformer", size=(2, 10))
+class MixedPlacesByLayer(Views):
+    """One layer with a bias for keys and values."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.fewer = nn.Linear(10, 7)
+
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return q, self.fewer(k.mT).mT, self.fewer(v.mT).mT
+
+
+@variant("linformer", ids=("scale-embed",))
+class MixedPlacesScaledByEmbed(MixedPlaces):
+    factor = ViewsScaledByEmbed.factor
+
+
+@variant("top-k")
+class Highest(Views):
+    """The three highest scores of each query."""
+
+    def weigh(self, scores, mask):
+        least = scores.topk(3, dim=-1).values[..., -1:]
+        return scores.masked_fill(scores < least, -torch.inf).softmax(-1)
+
+
+@variant("top-k")
+class HighestHalf(Views):
+    def weigh(self, scores, mask):
+        kept = scores.topk(max(1, scores.shape[-1] // 2), dim=-1)
+        few = torch.full_like(scores, -torch.inf).scatter(-1, kept.indices, kept.values)
+        return few.softmax(-1)
+
+
+class Convolved(nn.Module):
+    """CvT: queries, keys and values by convolutions of each channel, then of each place."""
+
+    stride = 1
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads, self.scale = h, (e // h) ** -0.5
+        self.to_q, self.to_kv = self.made(e, e, 1), self.made(e, 2 * e, self.stride)
+        self.to_out = nn.Conv2d(e, e, 1)
+
+    def made(self, e: int, wide: int, stride: int) -> nn.Module:
+        apart = nn.Conv2d(e, e, 3, padding=1, stride=stride, groups=e, bias=False)
+        return nn.Sequential(apart, nn.BatchNorm2d(e), nn.Conv2d(e, wide, 1, bias=False))
+
+    def forward(self, x):
+        q, (k, v) = self.to_q(x), self.to_kv(x).chunk(2, dim=1)
+        q, k, v = (rearrange(t, "b (h d) y x -> b h (y x) d", h=self.heads) for t in (q, k, v))
+        mixed = (q @ k.mT * self.scale).softmax(-1) @ v
+        return self.to_out(rearrange(mixed, "b h (y x) d -> b (h d) y x", y=x.shape[2]))
+
+
+variant("conv-projection")(Convolved)
+
+
+@variant("conv-projection", sizes=VARIANT_SIZES[:1])
+class ConvolvedToFewer(Convolved):
+    stride = 2
+
+
+@variant("conv-projection", ids=("scale-embed",), sizes=VARIANT_SIZES[:1])
+class ConvolvedScaledByEmbed(Convolved):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.scale = e**-0.5
+
+
+@variant("spatial-reduction", sizes=VARIANT_SIZES[:1])
+class ConvolvedToPatches(Convolved):
+    """Keys and values of patches of four places each."""
+
+    def made(self, e, wide, stride):
+        size = 1 if wide == e else 2
+        return nn.Conv2d(e, wide, size, stride=size, bias=False)
+
+
+class ChannelNorm(nn.Module):
+    """A LayerNorm of images, with its parameters (1, c, 1, 1)."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.g, self.b = nn.Parameter(torch.ones(1, e, 1, 1)), nn.Parameter(torch.zeros(1, e, 1, 1))
+
+    def forward(self, x):
+        mean = x.mean(1, keepdim=True)
+        var = x.var(1, unbiased=False, keepdim=True)
+        return (x - mean) / (var + 1e-5).sqrt() * self.g + self.b
+
+
+@variant("conv-projection", sizes=VARIANT_SIZES[:1])
+class ConvolvedAfterNorm(Convolved):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = ChannelNorm(e)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+# ------------------------------------------------------- who is seen, and what attends to what
+
+
+class NotOneself(Views):
+    """LSA: the diagonal of the scores is blocked."""
+
+    def weigh(self, scores, mask):
+        own = torch.eye(scores.shape[-1], dtype=torch.bool)
+        return super().weigh(scores.masked_fill(own, -torch.inf), mask)
+
+
+variant("no-self")(NotOneself)
+
+
+@variant("no-self", ids=("scale-embed",))
+class NotOneselfScaledByEmbed(NotOneself):
+    factor = ViewsScaledByEmbed.factor
+
+
+class Reattended(Views):
+    """DeepViT: the weights of all heads are mixed, then normed over the heads."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.mixing, self.norm = nn.Parameter(torch.randn(h, h)), nn.LayerNorm(h)
+
+    def weigh(self, scores, mask):
+        weights = torch.einsum("bhij,hg->bgij", super().weigh(scores, mask), self.mixing)
+        return self.norm(weights.movedim(1, -1)).movedim(-1, 1)
+
+
+variant("re-attention")(Reattended)
+
+
+@variant("re-attention")
+class ReattendedByConvolution(Views):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.mixing, self.norm = nn.Conv2d(h, h, 1), nn.BatchNorm2d(h)
+
+    def weigh(self, scores, mask):
+        return self.norm(self.mixing(super().weigh(scores, mask)))
+
+
+class AcrossChannels(Views):
+    """XCiT: channels attend to channels, each of unit length over the tokens."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.temperature = nn.Parameter(torch.ones(h, 1, 1))
+
+    def sharp(self) -> Tensor:
+        return self.temperature
+
+    def forward(self, x, mask=None):
+        q, k, v = (t.mT for t in self.heads(x))
+        q, k = (nn.functional.normalize(t, dim=-1) for t in (q, k))
+        mixed = (q @ k.mT * self.sharp()).softmax(-1) @ v
+        return self.proj(self.join(mixed.mT))
+
+
+variant("cross-covariance")(AcrossChannels)
+
+
+@variant("cross-covariance")
+class AcrossChannelsByExponent(AcrossChannels):
+    def sharp(self):
+        return self.temperature.exp()

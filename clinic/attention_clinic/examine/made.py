@@ -1,0 +1,212 @@
+"""Queries, keys and values that are made by more than a linear layer, such as convolutions.
+
+Such a part is called as it is, on the tokens that it gets; what follows it is examined: heads,
+scale, softmax, mixing, joining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.engine.patient import same
+from attention_clinic.engine.weights import Source, role, sources_of
+from attention_clinic.examine.shells import Shell
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
+KINDS = (*CONVOLUTIONS, nn.BatchNorm1d, nn.BatchNorm2d, nn.Linear, nn.Identity, nn.Dropout)
+RESHAPES = {"Rearrange", "Flatten", "Unflatten"}
+ROLES = (("q", "kv"), ("q", "k", "v"), ("qkv",))
+
+
+@dataclass
+class Part:
+    """A part of a module that makes queries, keys or values of tokens.
+
+    Args:
+        path: its name in the module.
+        part: the part.
+        form: how it takes tokens: "b n e", "b c h w", "b h w c" or "b c n".
+        grids: rows and columns of an image, by the number of its tokens.
+    """
+
+    path: str
+    part: nn.Module
+    form: str = "b n e"
+    grids: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return what it makes of tokens (b, n, e), (b, j, o)."""
+        if self.form == "b c h w":
+            x = x.mT.unflatten(2, self.grids[x.shape[1]])
+        elif self.form == "b h w c":
+            x = x.unflatten(1, self.grids[x.shape[1]])
+        elif self.form == "b c n":
+            x = x.mT
+        made = self.part(x.contiguous())
+        if made.ndim == 4:
+            return made.flatten(1, 2) if self.form == "b h w c" else made.flatten(2).mT
+        return made.mT if self.form == "b c n" else made
+
+    def listen(self, part: nn.Module, given: tuple) -> None:
+        """Write down the sizes of the image that it gets."""
+        t = given[0] if given and isinstance(given[0], Tensor) else None
+        if t is not None and t.ndim == 4:
+            size = t.shape[2:] if self.form == "b c h w" else t.shape[1:3]
+            self.grids[size[0] * size[1]] = tuple(size)
+
+
+@dataclass(frozen=True)
+class Made:
+    """The parts that make queries, keys and values.
+
+    Args:
+        parts: one for queries, then one or two for keys and values; or one for all.
+        width: of the queries, h * d.
+        fewer: whether there are fewer keys than tokens.
+    """
+
+    parts: tuple[Part, ...]
+    width: int
+    fewer: bool
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Return the queries, (b, n, h * d)."""
+        return self.parts[0](x)[..., : self.width]
+
+    def others(self, x: Tensor) -> Tensor:
+        """Return keys and values beside each other, (b, j, 2 * h * d)."""
+        if len(self.parts) == 1:
+            return self.parts[0](x)[..., self.width :]
+        return torch.cat([part(x) for part in self.parts[1:]], dim=-1)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the variants that it is."""
+        held = [m for p in self.parts for m in p.part.modules() if isinstance(m, CONVOLUTIONS)]
+        wide = [m for m in held if max(m.kernel_size) > 1]
+        apart = ("conv-projection",) * any(m.groups > 1 or not self.fewer for m in wide)
+        return (*apart, *("spatial-reduction",) * (self.fewer and not apart))
+
+    def shells(self, shells: list[Shell]) -> list[Shell]:
+        """Return what may stand around, with these parts inside."""
+
+        def inside(shell: Shell) -> Shell:
+            enter, kind = shell.enter, "queries, keys and values of its own parts"
+            return replace(
+                shell,
+                name=f"{shell.name}; {kind}".removeprefix("; "),
+                before=lambda x: self.queries(enter(x)),
+                context=lambda x: self.others(enter(x)),
+                variants=(*shell.variants, *self.names),
+            )
+
+        plain = [s for s in shells if s.residual in ("", "x") and s.context is None]
+        return [inside(shell) for shell in plain]
+
+    def sources(self, module: nn.Module) -> list[Source]:
+        """Return the weights that are left, and what lets the parts pass as they are."""
+        inner = tuple(f"{part.path}." for part in self.parts)
+        kept = [s for s in sources_of(module) if not s.name.startswith(inner)]
+        like = next(module.parameters())
+        eyes = [("q", self.width), ("kv", 2 * self.width)]
+        made = [Source(name, torch.eye(w).to(like), None, ("oi",), name) for name, w in eyes]
+        return [*made, *kept]
+
+
+def made_of(
+    module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor, shells: list[Shell]
+) -> Made | None:
+    """Return the parts that make queries, keys and values; None where linear layers do.
+
+    Args:
+        module: the copy.
+        run: calls it.
+        x: tokens.
+        shells: what may stand around.
+    """
+    parts = _parts(module)
+    if parts is None:
+        return None
+    heard: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def hear(path: str) -> Callable[..., None]:
+        def listen(part: nn.Module, given: tuple, made: Tensor) -> None:
+            heard.setdefault(path, (given[0], made))
+
+        return listen
+
+    handles = [part.part.register_forward_hook(hear(part.path)) for part in parts]
+    try:
+        run(x)
+    except Exception:
+        return None
+    finally:
+        for handle in handles:
+            handle.remove()
+    if len(heard) < len(parts) or not all(
+        isinstance(t, Tensor) and t.ndim in (3, 4) for pair in heard.values() for t in pair
+    ):
+        return None
+    for part in parts:
+        given, _ = heard[part.path]
+        size = given.shape
+        last = {3: "b n e", 4: "b h w c"}[given.ndim], {3: "b c n", 4: "b c h w"}[given.ndim]
+        first = (part.form, *last) if size[-1] == x.shape[-1] else last[::-1]
+        part.form = next(f for f in first if (f in last))
+        part.listen(part.part, (given,))
+        part.part.register_forward_pre_hook(part.listen)  # for good: other calls have other grids
+    for shell in shells:
+        entered = shell.enter(x)
+        try:
+            fits = all(same(_laid(p, heard[p.path][1]), p(entered)) for p in parts)
+        except Exception:
+            continue
+        if fits:
+            return _measured(parts, entered)
+    return None
+
+
+def _laid(part: Part, made: Tensor) -> Tensor:
+    """Return what a part made as tokens (b, j, o)."""
+    if made.ndim == 4:
+        return made.flatten(1, 2) if part.form == "b h w c" else made.flatten(2).mT
+    return made.mT if part.form == "b c n" else made
+
+
+def _measured(parts: list[Part], x: Tensor) -> Made | None:
+    """Return the parts with their sizes, None where heads are not as wide as each other."""
+    widths = [part(x).shape[-1] for part in parts]
+    counts = [part(x).shape[1] for part in parts]
+    width = widths[0] // 3 if len(parts) == 1 else widths[0]
+    if sum(widths) != 3 * width or (len(parts) == 3 and widths[1] != width):
+        return None
+    return Made(tuple(parts), width, counts[-1] < x.shape[1])
+
+
+def _parts(module: nn.Module) -> list[Part] | None:
+    """Return the parts that are called after queries, keys and values and convolve."""
+    named: dict[str, Part] = {}
+    for path, part in module.named_modules():
+        said = role(f"{path}.weight") if path else ""
+        if said not in ("q", "k", "v", "kv", "qkv") or any(
+            path.startswith(f"{p.path}.") for p in named.values()
+        ):
+            continue
+        if said in named:
+            return None
+        named[said] = Part(path, part)
+    if tuple(named) not in ROLES:
+        return None
+    leaves = [
+        m for p in named.values() for m in p.part.modules() if not any(True for _ in m.children())
+    ]
+    if not all(isinstance(m, KINDS) or type(m).__name__ in RESHAPES for m in leaves):
+        return None
+    wide = any(isinstance(m, CONVOLUTIONS) and max(m.kernel_size) > 1 for m in leaves)
+    several = any(not isinstance(p.part, (nn.Linear, *CONVOLUTIONS)) for p in named.values())
+    return list(named.values()) if wide or several else None
