@@ -106,7 +106,7 @@ def stored(root: Path) -> dict[str, float]:
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     target = config.getoption("--times")
-    if target is None:
+    if target is None or hasattr(config, "workerinput"):  # a process of several knows its share
         return
     if exitstatus:
         terminalreporter.write_line(f"{target} stays as it is: not everything passed")

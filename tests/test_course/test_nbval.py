@@ -239,3 +239,13 @@ def test_several_processes_begin_with_the_longest_file(tmp_path: Path) -> None:
     said = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True).stdout
     done = re.findall(r"PASSED tests/(test_\w+)\.py", said)
     assert done == ["test_two", *["test_one"] * 9], said
+
+
+def test_nobody_writes_the_times_of_a_run_that_failed(tmp_path: Path) -> None:
+    copy_settings(tmp_path)
+    for name, line in {"one": "pass", "two": "assert False"}.items():
+        (tmp_path / "tests" / f"test_{name}.py").write_text(f"def test_it(): {line}\n")
+    line = [sys.executable, "-m", "pytest", "tests", "-n", "2", "--dist", "loadfile"]
+    said = subprocess.run([*line, "--times", "t"], cwd=tmp_path, capture_output=True, text=True)
+    assert "t stays as it is" in said.stdout, said
+    assert not (tmp_path / "t").exists(), "a process of several has written its share"
