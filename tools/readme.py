@@ -88,7 +88,7 @@ def with_times(text: str, here: Course) -> str:
     sums = [sum(found.get(kind, 0) for found in times["chapters"].values()) for kind in kinds]
     lines.append(("all of them", *map(in_words, sums)))
     lines.append(("the tests of the rest", "", "", in_words(times["rest"])))
-    lines.append(("`make test`, in two processes", "", "", in_words(times["elapsed"])))
+    lines.append(("`make test`, in three processes", "", "", in_words(times["elapsed"])))
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return _between(text, BEGIN_TIMES, HEAD_OF_TIMES + table)
 

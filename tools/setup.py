@@ -75,7 +75,7 @@ INSTRUCTORS = {
     "honest": ("grading", "tests/test_grading/honest_bank.py", "grade all known right answers"),
 }
 
-# One thread for each of two processes: with more they get in each other's way and take far longer.
+# One thread for each process: with more they get in each other's way and take far longer.
 ONE_THREAD = (
     *("test", "refresh", "weights", "study", "parts", "clinic", "wild", "mutants", "browser"),
 )
@@ -309,7 +309,8 @@ def calls(command):
         return _lab()
     if command == "test":
         say("== Notebooks: every cell runs again and every output is compared. Tests: the rest.")
-        return [["-m", "pytest", "--nbval", "notebooks", "tests", "-n", "2", "--dist", "loadfile"]]
+        # Two cores want three processes: some tests wait for what they have started.
+        return [["-m", "pytest", "--nbval", "notebooks", "tests", "-n", "3", "--dist", "loadfile"]]
     if command == "lint":
         return [["-m", "ruff", "check", "."], ["-m", "ruff", "format", "--check", "."]]
     if command == "browser":

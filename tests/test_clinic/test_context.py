@@ -65,7 +65,7 @@ class Deaf(PreDecoder):
 
 @pytest.mark.parametrize("make", [FromTheStart, SideBySide, Together, CausalCross])
 def test_blocks_that_no_bug_explains_get_no_name(make: type) -> None:
-    report = diagnose_block(make(24, 4), 4, context=True)
+    report = diagnose_block(make(24, 4), 4, context=True, effort=0.25)
     assert not report.healthy and not report.explanations
     assert not any("the context is heard" in said for said in report.failing)
 
