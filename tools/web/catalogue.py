@@ -29,6 +29,7 @@ TESTS = {
     "packing": "assert diagnose_loading(mine, theirs)",
     "patches": "assert diagnose_embedding(MyEmbedding(), image_size=96, patch_size=16)",
     "positions": "assert diagnose_positions(my_table)",
+    "table_rows": "assert diagnose_positions(my_table)",
     "stacks": "assert diagnose_block(MyEncoder(64), num_heads=8)",
     "wirings": "assert diagnose_block(MyBlock(64), num_heads=8)",
 }

@@ -19,6 +19,7 @@ from attention_clinic.bugs.rotary import EARLY, TURN, Turning
 from attention_clinic.bugs.groups import SHARE
 from attention_clinic.bugs.lengths import PLACES, Places
 from attention_clinic.bugs.scores import SCALE, SCORES
+from attention_clinic.bugs.distances import DISTANCES, DISTANT_VALUES
 from attention_clinic.bugs.caps import CAP, Caps
 from attention_clinic.bugs.relatives import LINEAR, TALK_AFTER, TALK_BEFORE, Mixer
 from attention_clinic.bugs.biases import BIAS
@@ -40,8 +41,9 @@ from attention_clinic.engine.forms import BUGS, VARIANTS
 
 ATTENTION = (
     *(SIDES, BEND, TOKENS, ASK, EARLY, SPLIT, QUERY_NORM, TURN, SHARE),
-    *(PLACES, LINEAR, SCORES, SCALE),
-    *(CAP, TALK_BEFORE, BIAS, RULE, USE, SOFTMAX, TALK_AFTER, MIX, MERGE, GATE),
+    *(PLACES, LINEAR, SCORES, DISTANCES, SCALE),
+    *(CAP, TALK_BEFORE, BIAS, RULE, USE, SOFTMAX, TALK_AFTER, MIX),
+    *(DISTANT_VALUES, MERGE, GATE),
 )
 
 __all__ = [

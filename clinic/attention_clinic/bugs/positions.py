@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from attention_clinic.bugs.table_rows import LENGTHS, PADDING
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
+from attention_clinic.engine.waves import rule_of, speeds
 
 # ---------------------------------- start: the number of the first place, 0 in the paper
 
@@ -30,8 +32,10 @@ def _other_base(state: State) -> Iterator[Form]:
         return
     # a power of the right base is a wrong exponent, which has forms of its own
     known = [state["base"] ** power for power in (1.0, 2.0, 0.5, 0.0)]
-    for column in (1, 2):  # where the sine of pair 1 stands, in halves and interleaved
-        angle = given[1, column].clamp(-1, 1).asin().item()
+    row, place = (1, 1) if not state["start"] else (0, state["start"])
+    # where the sine of pair 1 stands: in halves and interleaved, the cosines behind or before
+    for column in dict.fromkeys((1, 2, 3, min(e // 2 + 1, e - 1))):
+        angle = given[row, column].clamp(-1, 1).asin().item() / place
         if not 0 < angle < 1:
             continue
         base = angle ** (-e / 2)
@@ -61,15 +65,79 @@ def _turned(form: Form, state: State) -> State:
     n, e = state["given"].shape
     places = torch.arange(n, dtype=torch.float64)[:, None] + state["start"]
     sines, cosines = form.run(torch.arange((e + 1) // 2, dtype=torch.float64), e)
-    second = places / state["used"] ** cosines
+    first, second = (
+        places / state["used"] ** sines,
+        (places / state["used"] ** cosines)[:, : e // 2],
+    )
     return {
-        "sines": (places / state["used"] ** sines).sin(),
-        "cosines": second.cos()[:, : e // 2],
-        "sines_again": second.sin()[:, : e // 2],
+        "sines": first.sin(),
+        "cosines": second.cos(),
+        "sines_again": second.sin(),
+        "cosines_again": first.cos(),
     }
 
 
-ANGLES = Stage("angles", _turned)
+# the rules of the forms below: the exponent is 2 (s p + o) / e in pair p, of sines and of cosines
+KNOWN = (
+    *((1, 0, 1, 0), (2, 0, 2, 1), (1, 0, 1, 0.5), (1, 0, 1, 1)),
+    *((2, 0, 2, 0), (0.5, 0, 0.5, 0), (0, 0, 0, 0)),
+)
+PAIRS_READ = 6  # whose waves are read: the fastest ones
+
+
+def _measured(state: State) -> Iterator[Form]:
+    """Find the rule of the exponents in the waves of the columns themselves."""
+    given, base = state["given"], state["used"]
+    n, e = given.shape
+    if not state.get("left", 0) or e < 4:
+        return
+    places = torch.arange(n, dtype=torch.float64) + state["start"]
+    sound = given.isfinite().all(dim=1) & given.any(dim=1)
+    half, twice = (e + 1) // 2, 2 * PAIRS_READ
+    even, odd = range(0, e, 2)[:PAIRS_READ], range(1, e, 2)[:PAIRS_READ]
+    front, back = range(half)[:PAIRS_READ], range(half, e)[:PAIRS_READ]
+    columns = sorted({*range(min(e, twice)), *back})
+    waves = [
+        dict(zip(columns, speeds(given[sound][:, columns], places[sound], bend), strict=True))
+        for bend in (torch.sin, torch.cos)
+    ]
+    spaced = (e // 2) / (e // 2 - 1)
+    said = [*KNOWN, (spaced, 0, spaced, 0)]
+    for lying in ((even, odd), (odd, even), (front, back), (back, front)):
+        first, second = (
+            rule_of([wave[column] for column in where], base, e)
+            for wave, where in zip(waves, lying, strict=True)
+        )
+        if first is None:
+            continue
+        rule = (*first, *(second or first))
+        if any(math.dist(rule, other) < 1e-6 for other in said):
+            continue
+        said.append(rule)
+        yield _by_rule(rule, (1, 0) if first != (spaced, 0) else first)
+
+
+def _by_rule(rule: tuple[float, ...], right: tuple[float, float]) -> Form:
+    """Return the form whose exponents are 2 (s p + o) / e, for sines and for cosines."""
+    first, second = rule[:2], rule[2:]
+
+    def run(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
+        sines, cosines = (2 * (step * pairs + start) / e for step, start in (first, second))
+        return sines, cosines
+
+    def words(step: float, start: float) -> str:
+        if not step:
+            return f"that of pair {start:.4g} in every column"
+        if not start:
+            return f"{2 * step:.4g} i / embed_dim"
+        return f"({2 * step:.4g} i {'-' if start < 0 else '+'} {abs(2 * start):g}) / embed_dim"
+
+    ids = ("sincos-exponent",) * (first != right) + ("sincos-pairs",) * (first != second)
+    detail = f"the exponent is {words(*first)}"
+    return Form(run, ids, detail + f" for sines, {words(*second)} for cosines" * (first != second))
+
+
+ANGLES = Stage("angles", _turned, found=_measured)
 
 
 @ANGLES.right
@@ -103,11 +171,6 @@ bug(
     "maxjcohen/transformer#62",
     "luhengshiwo/LLMForEverybody#106",
 )
-
-
-@ANGLES.wrong("sincos-pairs", "the exponent is 2 c / embed_dim in column c")
-def exponents_by_column(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
-    return 4 * pairs / e, (4 * pairs + 2) / e
 
 
 @ANGLES.wrong("sincos-pairs", "the exponent is c / embed_dim in column c")
@@ -146,6 +209,30 @@ def exponents_none(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
     return 0 * pairs, 0 * pairs
 
 
+@ANGLES.wrong("sincos-exponent", "the exponent is 4 i // embed_dim, a division of integers")
+def exponents_whole(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
+    return (4 * pairs / e).floor(), (4 * pairs / e).floor()
+
+
+@ANGLES.wrong("sincos-exponent", "the exponent has the other sign: the waves grow shorter")
+def exponents_growing(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
+    return -2 * pairs / e, -2 * pairs / e
+
+
+def exponents_by_column(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
+    """Take the number of the column for i, and double it."""
+    return 4 * pairs / e, (4 * pairs + 2) / e
+
+
+ANGLES.forms.append(
+    Form(
+        exponents_by_column,
+        ("sincos-exponent", "sincos-pairs"),
+        "the exponent is 2 c / embed_dim in column c",
+    )
+)
+
+
 # ---------------------------------------- table: sines and cosines -> (n, e)
 
 
@@ -181,11 +268,6 @@ def sines_first(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
     return torch.cat([sines, cosines], dim=1)
 
 
-@TABLE.variant("sincos-halves", applies=_even)
-def cosines_first(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
-    return torch.cat([cosines, sines], dim=1)
-
-
 variant(
     "sincos-exchanged",
     "puts the cosine of a pair before its sine: harmless until weights are exchanged",
@@ -197,6 +279,16 @@ variant(
 @TABLE.variant("sincos-exchanged", applies=_even)
 def exchanged(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
     return interleaved(cosines, sines, state)
+
+
+def cosines_first(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
+    """Put all cosines before all sines."""
+    return torch.cat([cosines, sines], dim=1)
+
+
+TABLE.forms.append(
+    Form(cosines_first, applies=_even, variants=("sincos-halves", "sincos-exchanged"))
+)
 
 
 bug(
@@ -226,6 +318,42 @@ for _cosines, _detail in (
     TABLE.wrong("sincos-cosine", _detail, applies=_even)(_without(_cosines, True))
 
 bug(
+    "sincos-overwritten",
+    "takes the cosine of the sine: its angles were overwritten by then",
+    "keep the angles apart from the table: table[:, 0::2] = angle.sin(), table[:, 1::2] = "
+    "angle.cos().",
+    "09",
+    "TianruiDai/Transformer-Original-Attention-is-all-you-need-",
+)
+
+
+@TABLE.wrong("sincos-overwritten")
+def cosine_of_sine(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
+    return interleaved(sines, sines[:, : cosines.shape[1]].cos(), state)
+
+
+@TABLE.wrong("sincos-overwritten", applies=_even)
+def cosine_of_sine_behind(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
+    return torch.cat([sines, sines.cos()], dim=1)
+
+
+bug(
+    "sincos-rows",
+    "takes sines for even places and cosines for odd ones: rows, where columns belong",
+    "cut the columns: table[:, 0::2] = sin(angle), table[:, 1::2] = cos(angle).",
+    "09",
+    "minhrongcon2000/attention-is-all-you-need-demo",
+)
+
+
+@TABLE.wrong("sincos-rows")
+def by_rows(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
+    table = interleaved(sines, state["sines_again"], state)
+    table[1::2] = interleaved(state["cosines_again"], cosines, state)[1::2]
+    return table
+
+
+bug(
     "sincos-same",
     "gives every place the same code",
     "let the angle grow with the place: place / 10000 ** (2 i / embed_dim).",
@@ -243,7 +371,7 @@ def same_row(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
     return state["given"][:1].expand_as(state["given"])
 
 
-POSITIONS = (START, BASE, ANGLES, TABLE)
+POSITIONS = (START, BASE, ANGLES, TABLE, PADDING, LENGTHS)
 
 # ------------------------------------------- found by calling the function with an odd width
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attention_clinic.bugs.models import HALVES, PAIRS, Model
+from attention_clinic.bugs.turns import base_of, measured, rule_words
 from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 
@@ -35,12 +37,28 @@ class Turning:
     cut: bool = False
 
 
+# what stands in the place of (-second, first): how often the first and the second number, each
+ACROSS = {
+    "(-first, first)": ((-1, 0), (1, 0)),
+    "(-first, second)": ((-1, 0), (0, 1)),
+    "(second, first)": ((0, 1), (1, 0)),
+    "(-second, second)": ((0, -1), (0, 1)),
+    "(-second, -first)": ((0, -1), (-1, 0)),
+}
+
+
 def frequencies(width: int, base: float) -> Tensor:
     """Return the angle of each pair at place 1, (width / 2,)."""
     return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 
-def turned(t: Tensor, angles: Tensor, layout: str = HALVES, table: str | None = None) -> Tensor:
+def turned(
+    t: Tensor,
+    angles: Tensor,
+    layout: str = HALVES,
+    table: str | None = None,
+    rows: tuple[tuple[int, int], ...] = ((0, -1), (1, 0)),
+) -> Tensor:
     """Turn the first numbers of each head, the others stay as they are.
 
     Args:
@@ -48,6 +66,7 @@ def turned(t: Tensor, angles: Tensor, layout: str = HALVES, table: str | None = 
         angles: of each pair at each place.
         layout: what a pair is: numbers p and p + w/2, or neighbours.
         table: for which layout the cosines and sines are laid out; None is the same.
+        rows: what is taken of both numbers of a pair, times the sine.
 
     Shape:
         t       (..., n, d)
@@ -62,11 +81,9 @@ def turned(t: Tensor, angles: Tensor, layout: str = HALVES, table: str | None = 
         else angles.repeat_interleave(2, dim=-1)
     )
     t, rest = t[..., :width], t[..., width:]
-    if layout == HALVES:
-        first, second = t.chunk(2, dim=-1)
-        across = torch.cat([-second, first], dim=-1)
-    else:
-        across = torch.stack([-t[..., 1::2], t[..., 0::2]], dim=-1).flatten(-2)
+    pair = t.chunk(2, dim=-1) if layout == HALVES else (t[..., 0::2], t[..., 1::2])
+    made = [times[0] * pair[0] + times[1] * pair[1] for times in rows]
+    across = torch.cat(made, dim=-1) if layout == HALVES else torch.stack(made, -1).flatten(-2)
     return torch.cat([t * wide.cos() + across * wide.sin(), rest], dim=-1)
 
 
@@ -107,20 +124,24 @@ bug(
 
 
 def _early(state: State) -> Iterator[Form]:
-    base = state.get("turning").bases[0]
-    for layout in (HALVES, PAIRS):
+    base = state["turning"].bases[0]
+    if state["setting"].num_heads < 2 or any(state[name].shape[-1] % 2 for name in "qk"):
+        return
+    options = ((HALVES, PAIRS), (1, -1), ("qk", "qkv"), (0, -1))
+    for layout, sign, which, first in product(*options):
 
-        def run(state: State, layout: str = layout) -> State:
-            return {
-                name: turned(
-                    state[name], places(state) * frequencies(state[name].shape[-1], base), layout
-                )
-                for name in "qk"
-            }
+        def run(state: State, way: tuple = (layout, sign, which, first)) -> State:
+            layout, sign, which, first = way
+            made = {}
+            for name in which:
+                width = state[name].shape[-1]
+                angles = sign * frequencies(width, base) * base ** (-2 * first / width)
+                made[name] = turned(state[name], places(state) * angles, layout)
+            return made
 
-        heads = state["setting"].num_heads
-        if heads > 1 and all(state[name].shape[-1] % 2 == 0 for name in "qk"):
-            yield Form(run, ("rotary-before-split",))
+        ids = ("rotary-before-split",) + ("rotary-frequencies",) * (first != 0)
+        ids += ("rotary-values",) * (which == "qkv")
+        yield Form(run, ids, "pairs are counted from -1" if first else "")
 
 
 # ------------------------------------ turn: q (r, b, h, n, d), k and v (r, b, g, n, d)
@@ -184,6 +205,14 @@ bug(
     "facebookresearch/vjepa2#15",
     "Tongjilibo/bert4torch#1",
     "Dao-AILab/flash-attention#45",
+)
+bug(
+    "rotary-across",
+    "puts another number in the place of the other one of a pair: that is no turn",
+    "the other number, with a minus in the first place: torch.cat([-second, first], dim=-1) for "
+    "halves.",
+    "13",
+    "rutpatel4003/paligemma-from-scratch",
 )
 bug(
     "rotary-frequencies",
@@ -263,6 +292,23 @@ def _turns(state: State) -> Iterator[Form]:
         return
     for layout, width, base in ways[: 2 * len(layouts)]:
         yield from _wrong(turning, layout, width, base, state)
+    for layout, angles in measured(state):
+        yield _measured(state, layout, angles, bases[0])
+
+
+def _measured(state: State, layout: str, angles: Tensor, usual: float) -> Form:
+    """Return the form that turns by these angles, which the module's own numbers say."""
+    sign = -1 if bool(angles.median() < 0) else 1
+    base, d = base_of(sign * angles), state["q"].shape[-1]
+    if base is not None:
+        return _right(state.get("model"), layout, d, base, d, sign)
+
+    def run(state: State, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k = (turned(state[name], place * angles, layout) for name in "qk")
+        return q, k, state["v"]
+
+    names = (f"rotary-{layout}", *("rotary-backwards",) * (sign < 0))
+    return Form(run, ("rotary-frequencies",), rule_words(angles, usual), variants=names)
 
 
 def _right(model: Model | None, layout: str, width: int, base: float, d: int, sign: int) -> Form:
@@ -306,6 +352,8 @@ def _wrong(turning: Turning, layout: str, width: int, base: float, state: State)
         for detail, spread in _spread(width, base, state["setting"].embed_dim):
             if not torch.allclose(spread, right):
                 yield both("rotary-frequencies", detail, spread)
+    for said, rows in ACROSS.items():
+        yield both("rotary-across", said, right, rows=rows)
 
     def all_three(q: Tensor, k: Tensor, v: Tensor, place: Tensor) -> tuple:
         return tuple(turn(t, place * right) for t in (q, k, v))

@@ -190,6 +190,20 @@ def scale_after_softmax_embed(scores: Tensor, s: Setting) -> tuple[Tensor, float
     return scores, s.embed_dim**-0.5
 
 
+bug(
+    "scores-rounded",
+    "rounds the scores to whole numbers: // where / belongs",
+    "write scores / head_dim ** 0.5: whole numbers have no gradient, and say little.",
+    "03",
+    "mridul404/Transformers-from-Scratch-in-Pytorch",
+)
+
+
+@SCALE.wrong("scores-rounded", applies=observed)
+def scores_rounded(scores: Tensor, s: Setting) -> Tensor:
+    return (scores / s.head_dim**0.5).floor()
+
+
 # Any other factor has no form of its own: `other_scales` guesses it, and the search fits it.
 bug(
     "scale-other",

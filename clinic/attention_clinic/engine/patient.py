@@ -137,6 +137,14 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
         parameter.data.copy_(noise)
 
 
+def _is_rounded(t: Tensor) -> bool:
+    """Say whether a tensor was computed in single precision, as cosines are, and masks are not."""
+    if t.dtype != torch.float32 or t.numel() < 2:
+        return False
+    some = 1024 * t.flatten()[:4096]
+    return bool((some[some.isfinite()] != some[some.isfinite()].round()).any())
+
+
 def _is_factor(parameter: Tensor) -> bool:
     """Say whether a parameter is one number other than 0."""
     return parameter.numel() == 1 and bool(parameter.isfinite().all() and (parameter != 0).all())
@@ -194,7 +202,7 @@ class Patient:
                 b for b in self.module.buffers() if b.is_floating_point() and b.numel() == 1
             ]
             # and tables of angles
-            kept += [t for name, t in tensors(self.module) if ROTARY.search(name)]
+            kept += [t for name, t in tensors(self.module) if ROTARY.search(name) or _is_rounded(t)]
             if any(v.dtype in (torch.float32, torch.complex64) for v in kept):
                 self.rough = True  # doubling a single number does not make it exact
             if not own_weights:

@@ -23,6 +23,7 @@ SCALES = re.compile(r"scal|sqrt|norm_fact|temperature|temper$|divisor|inv_norm")
 GATES = re.compile(r"gate|gating|(^|[._])(w_?|linear_?|to_?)?g(_proj|ate)?[._]")
 UNSCALED = ("relative_attention_num_buckets",)  # T5 and its relatives
 UNSCALED_MODELS = {"gpt_neo"}
+DISTANCES = re.compile(r"rel|dist|pos|emb|^e$|^e_?r$")  # names of vectors for distances
 FEW = 4  # layers over places
 HOTTEST = math.log(100.0)
 
@@ -140,6 +141,16 @@ def openers(module: nn.Module, num_heads: int, bends: set[str]) -> Iterator[Open
                 yield Opener(source, bend)
 
 
+def distances(module: nn.Module) -> Iterator[Tensor]:
+    """Yield the tables of vectors of a module that may stand for distances: no layer's weights."""
+    for part in module.modules():
+        if isinstance(part, nn.Embedding) or not type(part).__module__.startswith("torch.nn"):
+            for name, held in part.named_parameters(recurse=False):
+                said = isinstance(part, nn.Embedding) or DISTANCES.search(name.lower())
+                if said and held.ndim in (2, 3) and held.shape[-2] > 1:
+                    yield held.detach()
+
+
 def sinks(module: nn.Module, num_heads: int) -> Iterator[Tensor]:
     """Yield the numbers, one for each head, that may be sinks."""
     for name, parameter in module.named_parameters():
@@ -211,6 +222,7 @@ def known_of(
         "unscaled": is_unscaled(module),
         "prepared": prepared(module),
         "mixers": tuple(mixers(module, num_heads)),
+        "distances": tuple(distances(module))[:FEW],
         "sinks": tuple(sinks(module, num_heads)),
         "openers": tuple(openers(module, num_heads, sounds.opens)),
         "places": tuple(places(module, whole.shape[1], weighed, len(whole) * num_heads, keys))[

@@ -25,7 +25,7 @@ UNKNOWN: State = {
     **{"turning": None, "query_norms": None, "model": None, "total": 0},
     **{"factors": (), "caps": None, "temperatures": (), "cosine": False},
     **{"unscaled": False, "prepared": (), "mixers": (), "sinks": (), "is_linear": False},
-    **{"openers": ()},
+    **{"openers": (), "distances": ()},
 }
 FITTED = 3  # right attentions, such as turned ones, that an arbitrary scale is fitted to
 LOOKS = 6  # numbers looked at of each output token, each a random mix of all; survivors are checked

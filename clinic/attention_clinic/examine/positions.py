@@ -6,15 +6,19 @@ import inspect
 import linecache
 from collections.abc import Callable
 from itertools import product
+from math import isqrt
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, POSITIONS, VARIANTS
-from attention_clinic.engine.forms import State, simplest
+from attention_clinic.engine.forms import Found, State, replay, simplest
 from attention_clinic.engine.patient import Patient, undisturbed
 from attention_clinic.engine.report import Report, explain
+
+PLACES = 64  # that are looked at; what explains them must hold for all
+MISTAKES = 4  # of a table, at most
 
 
 def diagnose_positions(
@@ -66,16 +70,15 @@ def diagnose_positions(
             f"diagnose_positions: the table must have shape (n, e) or (1, n, e), got {got}. "
             "Pass the table itself, or a function of n and embed_dim."
         )
-    # tables are mostly made in single precision, where an angle of n is off by n * 6e-8
-    limit = 1e-6 * max(10, len(table))
     checked = ["sines and cosines, place by place"]
     checked += ["an odd width"] * (callable(positions) and not isinstance(positions, nn.Module))
-
-    def difference(state: State) -> float | None:
-        gap = float((state["made"] - table).abs().max())
-        return gap if gap <= limit else None
-
-    found = simplest(POSITIONS, {"given": table, "base": float(base)}, difference)
+    found = explained(table, float(base))
+    named = next(iter(found.values())).path.variants if found else ()
+    sides = None if found else sides_of(table)
+    if sides is not None:
+        found, named = both_explained(*sides, float(base))
+        named = (*named, *("sincos-2d",) * bool(found))
+        checked[0] = "sines and cosines, by row and by column of the image"
     explanations = []
     for more, way in found.items() or {(): None}.items():
         bugs = [BUGS[id] for id in (*more, *ids)]
@@ -83,7 +86,6 @@ def diagnose_positions(
             gap = way.difference if way else 0.0
             explanations.append(explain(bugs, gap, way.path.detail if way else "", what="table"))
     failing = () if table.isfinite().all() else ("the table holds numbers: it has NaN or infinity",)
-    named = next(iter(found.values())).path.variants if found else ()
     return Report(
         name,
         () in found and not ids,
@@ -91,8 +93,65 @@ def diagnose_positions(
         failing,
         tuple(checked),
         variants=tuple(VARIANTS[id] for id in named),
-        tolerance=limit,
+        tolerance=limit_of(table),
     )
+
+
+Ways = dict[tuple[str, ...], Found]
+
+
+def limit_of(table: Tensor) -> float:
+    """Return the largest difference that counts as equal.
+
+    Tables are mostly made in single precision, where an angle of n is off by n * 6e-8.
+    """
+    return 1e-6 * max(10, len(table))
+
+
+def explained(table: Tensor, base: float) -> Ways:
+    """Return what gives a table, with as few mistakes as possible."""
+    limit = limit_of(table)
+
+    def difference(state: State) -> float | None:
+        both = state["made"].isnan() & state["given"].isnan()
+        gap = float((state["made"] - state["given"]).masked_fill(both, 0.0).abs().max())
+        return gap if gap <= limit else None
+
+    def whole(way: Found) -> bool:
+        made = replay(POSITIONS, way.path.forms, {"given": table, "base": base})
+        return made is not None and difference(made) is not None
+
+    ways = simplest(POSITIONS, {"given": table[:PLACES], "base": base}, difference, MISTAKES)
+    return {ids: way for ids, way in ways.items() if len(table) <= PLACES or whole(way)}
+
+
+def sides_of(table: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the tables of rows and of columns where the places are those of a square image.
+
+    One half of the numbers is that of the row then, the other that of the column; a class token
+    may have a row of zeros before them.
+    """
+    n, e = table.shape
+    for blank in (0, 1):
+        side = isqrt(n - blank)
+        if side < 3 or side**2 != n - blank or e % 4 or (blank and table[0].any()):
+            continue
+        halves = table[blank:].unflatten(0, (side, side)).chunk(2, dim=2)
+        for rows, columns in (halves, halves[::-1]):
+            apart = (rows - rows[:, :1]).abs().max(), (columns - columns[:1]).abs().max()
+            if max(apart) <= limit_of(table):
+                return rows[:, 0], columns[0]
+    return None
+
+
+def both_explained(rows: Tensor, columns: Tensor, base: float) -> tuple[Ways, tuple[str, ...]]:
+    """Return what gives the tables of rows and of columns alike, and the names of the variants."""
+    first, second = explained(rows, base), explained(columns, base)
+    found = {ids: way for ids, way in first.items() if ids in second}
+    for ids, way in found.items():
+        if way.path.variants != second[ids].path.variants:
+            return {}, ()
+    return found, next(iter(found.values())).path.variants if found else ()
 
 
 def added(module: nn.Module, embed_dim: int) -> Tensor | None:

@@ -79,7 +79,7 @@ def step_by_step(
         return []
     seen = Seen(lambda: subject.open_run(probe.x), subject.h, max(1e-8, subject.patient.tolerance))
     subject.known["observed"] = True
-    probe = replace(probe, known={**probe.known, "observed": True})
+    probe = replace(probe, known={**probe.known, "observed": True, "seen": seen})
     found: list[tuple[Reader, Match]] = []
     for shell, base in product(shells, _bases(subject)):
         case = replace(probe, causal=base)

@@ -118,6 +118,18 @@ class LoopsUnscaled(Loops):
         return torch.bmm(q, k.mT)
 
 
+@attention("scores-rounded", sizes=SIZES[:1])
+class ViewsRounded(Views):
+    def weigh(self, scores, mask):
+        return super().weigh(torch.floor(scores), mask)
+
+
+@attention("scores-rounded", sizes=SIZES[:1])
+class LoopsRounded(Loops):
+    def score(self, q, k):
+        return torch.bmm(q, k.mT) // math.sqrt(self.width)
+
+
 @attention("scale-other")
 class ViewsScaledByConstant(Views):
     def factor(self, e):

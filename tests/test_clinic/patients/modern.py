@@ -324,6 +324,34 @@ class LlamaMixedPairs(Llama):
         return torch.stack([-t[..., 1::2], t[..., 0::2]], dim=-1).flatten(-2)
 
 
+@modern("rotary-across")
+class LlamaFirstTwice(Llama):
+    def rotate_half(self, t):
+        first, _ = t.chunk(2, dim=-1)
+        return torch.cat([-first, first], dim=-1)
+
+
+@modern("rotary-across")
+class LlamaWithoutMinus(Llama):
+    def rotate_half(self, t):
+        first, second = t.chunk(2, dim=-1)
+        return torch.cat([second, first], dim=-1)
+
+
+@modern("rotary-frequencies")
+class LlamaByNumber(Llama):
+    """No power of anything: 1, 1/2, 1/3, ..."""
+
+    def frequencies(self, x):
+        return 1 / (1 + torch.arange(self.d // 2).to(x))
+
+
+@modern(sizes=((24, 4),))
+class LlamaOfUnsaidBase(Llama):
+    def frequencies(self, x):
+        return 777.0 ** -(torch.arange(0, self.d, 2).to(x) / self.d)
+
+
 @modern("rotary-frequencies")
 class LlamaHalfExponent(Llama):
     rope_theta = 10_000.0

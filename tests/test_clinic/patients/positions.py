@@ -75,7 +75,7 @@ def halves_padded(n, e):
     return torch.cat([angle.sin(), angle.cos()], dim=1)[:, :e]
 
 
-@positions(variants=("sincos-halves",))
+@positions(variants=("sincos-halves", "sincos-exchanged"))
 def halves_cosine_first(n, e):
     place = torch.arange(n).view(-1, 1)
     columns = [
@@ -104,10 +104,88 @@ def exchanged(n, e):
     return laid(angles(n, e).cos(), angles(n, e).sin(), e)
 
 
+@positions(variants=("sincos-padding",))
+def row_of_zeros(n, e):
+    return torch.cat([torch.zeros(1, e), interleaved(n, e)[1:]])
+
+
+@positions(variants=("sincos-halves", "sincos-unit"))
+def rows_of_one_length(n, e):
+    return nn.functional.normalize(halves_padded(n, e), dim=1)
+
+
+def of_image(first, second, side=4):
+    """Lay out codes of rows and columns as those of the places of an image."""
+    rows, columns = first.repeat_interleave(side, dim=0), second.repeat(side, 1)
+    return torch.cat([rows, columns], dim=1)
+
+
+def tables(*ids: str, variants: tuple[str, ...] = ()) -> Callable:
+    """Enter a function of the width that makes a table for one number of places."""
+
+    def enter(make: Callable) -> Callable:
+        def examine(seed: int, e: int, h: int) -> Report:
+            report = diagnose_positions(make(e))
+            assert tuple(variant.id for variant in report.variants) == variants
+            return report
+
+        CASES.append(Entry(make.__name__, ids, examine, sizes=((16, 1),)))
+        return make
+
+    return enter
+
+
+@tables(variants=("sincos-2d",))
+def image(e):
+    return of_image(interleaved(4, e // 2), interleaved(4, e // 2))
+
+
+@tables(variants=("sincos-halves", "sincos-2d"))
+def as_mae(e):
+    """Columns before rows, and zeros for the class token."""
+    codes = halves_padded(5, e // 2)
+    return torch.cat([torch.zeros(1, e), of_image(codes, codes, 5).roll(e // 2, dims=1)])
+
+
+@tables("sincos-base", variants=("sincos-2d",))
+def image_of_another_base(e):
+    codes = laid(angles(4, e // 2, base=300.0).sin(), angles(4, e // 2, base=300.0).cos(), e // 2)
+    return of_image(codes, codes)
+
+
 # ------------------------------------------------------------------------------- wrong exponents
 
 
-@positions("sincos-pairs")
+@positions("sincos-exponent")
+def pairs_from_one(n, e):
+    return laid((angles(n, e) / 10000 ** (2 / e)).sin(), (angles(n, e) / 10000 ** (2 / e)).cos(), e)
+
+
+@positions("sincos-exponent")
+def halfway(n, e):
+    """The odd columns are counted: 2 i + 1."""
+    angle = torch.arange(n)[:, None] / 10000 ** ((torch.arange(0, e, 2) + 1) / e)
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@positions("sincos-exponent", "sincos-cosine")
+def one_wave_for_all(n, e):
+    return (torch.arange(n)[:, None] / 10000 ** (2 / e)).sin().expand(n, e)
+
+
+@positions("sincos-exponent")
+def divided_to_whole_numbers(n, e):
+    angle = torch.arange(n)[:, None] / 10000 ** (2 * torch.arange(0, e, 2) // e)
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@positions("sincos-exponent")
+def shorter_and_shorter(n, e):
+    angle = torch.arange(n)[:, None] * 10000 ** (torch.arange(0, e, 2).double() / e)
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@positions("sincos-exponent", "sincos-pairs")
 def both_indices_doubled(n, e):
     """i counts two already, and the cosine takes i + 1."""
     table = torch.zeros(n, e + e % 2)
@@ -118,7 +196,7 @@ def both_indices_doubled(n, e):
     return table[:, :e]
 
 
-@positions("sincos-pairs")
+@positions("sincos-exponent", "sincos-pairs")
 def every_column_doubled(n, e):
     table = torch.tensor([[p / 10000 ** (2 * c / e) for c in range(e)] for p in range(n)])
     table[:, 0::2], table[:, 1::2] = table[:, 0::2].sin(), table[:, 1::2].cos()
@@ -172,6 +250,11 @@ positions(base=1000.0)(base_of_a_thousand)
 positions("sincos-base", base=500_000.0)(interleaved_loop)
 
 
+@positions("sincos-base", variants=("sincos-exchanged",))
+def base_and_exchanged(n, e):
+    return laid(angles(n, e, base=3e5).cos(), angles(n, e, base=3e5).sin(), e)
+
+
 @positions("sincos-base", "sincos-pairs")
 def base_and_columns(n, e):
     table = torch.outer(torch.arange(n), 1000 ** (-torch.arange(e) / e))
@@ -191,6 +274,52 @@ def sine_overwritten(n, e):
     table = torch.zeros(n, e)
     table[:, : (e + 1) // 2] = angles(n, e).sin()
     return table
+
+
+@positions("sincos-overwritten")
+def cosine_of_the_sine(n, e):
+    table = angles(n, e).repeat_interleave(2, dim=1)[:, :e]
+    table[:, 0::2] = table[:, 0::2].sin()
+    table[:, 1::2] = table[:, 0::2][:, : e // 2].cos()
+    return table
+
+
+@positions("sincos-overwritten")
+def overwritten_halves(n, e):
+    angle = angles(n, e)[:, : e // 2]
+    first = angle.sin_()
+    return torch.cat([first, angle.cos(), angle[:, : e % 2]], dim=1)
+
+
+@positions("sincos-rows")
+def rows_for_columns(n, e):
+    table = angles(n, e).repeat_interleave(2, dim=1)[:, :e]
+    table[0::2], table[1::2] = table[0::2].sin(), table[1::2].cos()
+    return table
+
+
+@positions("sincos-rows", "sincos-pairs")
+def rows_and_columns(n, e):
+    rows = torch.outer(torch.arange(n), 10000 ** (-torch.arange(e) / e))
+    return torch.stack([row.cos() if p % 2 else row.sin() for p, row in enumerate(rows)])
+
+
+@positions("sincos-rows")
+def rows_one_by_one(n, e):
+    rows = [[p / 10000 ** ((i - i % 2) / e) for i in range(e)] for p in range(n)]
+    return torch.tensor([[(math.sin, math.cos)[p % 2](a) for a in r] for p, r in enumerate(rows)])
+
+
+@positions("sincos-normed")
+def root_of_the_sum(n, e):
+    table = interleaved(n, e)
+    return table / table.sum(dim=1, keepdim=True).sqrt()
+
+
+@positions("sincos-normed")
+def root_of_the_sum_and_a_little(n, e):
+    rows = [row / math.sqrt(row.sum() + 1e-5) for row in interleaved_loop(n, e)[0]]
+    return torch.stack(rows)
 
 
 @positions("sincos-same")
@@ -297,5 +426,5 @@ def adds(*ids: str) -> Callable:
 
 for _make in (Adds, OneLengthOnly, Returns, TokensFirst):
     adds()(_make)
-adds("sincos-pairs")(AddsByColumn)
+adds("sincos-exponent", "sincos-pairs")(AddsByColumn)
 adds("pos-batch-axis")(CountsSamples)

@@ -17,6 +17,65 @@ from patients.variants import variant
 TWO = ((24, 4), (15, 3))
 
 
+@variant("relative-keys")
+class Shaw(Views):
+    """Distances up to 2, one table for all heads."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.relative_position = nn.Embedding(5, e // h)
+
+    def vectors(self, n):
+        ahead = torch.arange(n)[None, :] - torch.arange(n)[:, None]
+        return self.relative_position(ahead.clamp(-2, 2) + 2)
+
+    def forward(self, x, mask=None):
+        q, k, v = self.heads(x)
+        scores = q @ k.mT + einsum(q, self.vectors(x.shape[1]), "b h i d, i j d -> b h i j")
+        weights = self.weigh(scores * self.factor(x.shape[-1]), mask)
+        return self.proj(self.join(self.mix(weights, v)))
+
+    def mix(self, weights, v):
+        return weights @ v
+
+
+@variant("relative-keys", ids=("scale-embed",), sizes=TWO[:1])
+class ShawScaledByEmbed(Shaw):
+    def factor(self, e):
+        return e**-0.5
+
+
+@variant("relative-keys", "relative-values")
+class ShawValues(Shaw):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.relative_value = nn.Parameter(torch.randn(5, e // h))
+
+    def mix(self, weights, v):
+        n = v.shape[2]
+        ahead = torch.arange(n)[:, None] - torch.arange(n)[None, :]
+        vectors = self.relative_value[2 - ahead.clamp(-2, 2)]
+        return weights @ v + einsum(weights, vectors, "b h i j, i j d -> b h i d")
+
+
+@variant("relative-keys", sizes=TWO)
+class Music(Views):
+    """A vector for each distance in the past and each head, skewed into its place."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.E = nn.Embedding(32, e)
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        n = x.shape[1]
+        past = rearrange(self.E.weight[-n:], "n (h d) -> h n d", h=self.h)
+        skewed = F.pad(q @ past.mT, (1, 0)).reshape(*q.shape[:2], n + 1, n)[:, :, 1:]
+        scores = (q @ k.mT + skewed) * self.factor(x.shape[-1])
+        weights = self.weigh(scores, torch.ones(n, n).tril().bool())
+        return self.proj(self.join(weights @ v))
+
+
 @variant("talking-heads", sizes=TWO)
 class TalksTwice(Views):
     """CaiT: a layer over the heads before the softmax, one after it."""

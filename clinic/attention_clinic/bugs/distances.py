@@ -1,0 +1,92 @@
+"""Learned vectors for the distances of tokens, that stand beside keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from attention_clinic.engine.forms import Form, Stage, State, variant
+
+variant(
+    "relative-keys",
+    "multiplies its queries with a learned vector for each distance, too, and adds that to the "
+    "scores",
+    "Shaw et al. 2018, Music Transformer, Conformer",
+    "05",
+)
+variant(
+    "relative-values",
+    "mixes a learned vector for each distance with the values",
+    "Shaw et al. 2018",
+    "05",
+)
+
+# the row of a table of so many rows for each distance j - i; others take the nearest
+ROWS: tuple[Callable[[Tensor, int], Tensor], ...] = (
+    lambda ahead, rows: ahead + (rows - 1) // 2,
+    lambda ahead, rows: (rows - 1) // 2 - ahead,
+    lambda ahead, rows: ahead + rows // 2,
+    lambda ahead, rows: rows // 2 - ahead,
+    lambda ahead, rows: ahead + rows - 1,  # the past alone, its farthest first
+    lambda ahead, rows: -ahead,  # its nearest first
+)
+
+
+def _vectors(table: Tensor, rule: Callable[[Tensor, int], Tensor], i: int, j: int) -> Tensor:
+    """Return the vector of each pair of places, (h or 1, i, j, d), of a table (h or 1, m, d)."""
+    ahead = torch.arange(j)[None, :] - torch.arange(i)[:, None]
+    rows = table.shape[1]
+    return table[:, rule(ahead, rows).clamp(0, rows - 1)]
+
+
+def _tables(state: State, h: int, d: int) -> Iterator[Tensor]:
+    """Yield the module's own tables of vectors as wide as a head, (h or 1, m, d)."""
+    for table in state.get("distances", ()):
+        if table.ndim == 3 and table.shape[2] == d and len(table) in (1, h):
+            yield table
+        elif table.ndim == 3 and table.shape[2] == d and table.shape[1] == h:
+            yield table.transpose(0, 1)
+        elif table.ndim == 2 and table.shape[1] == d:
+            yield table[None]
+        elif table.ndim == 2 and table.shape[1] == h * d:
+            yield table.unflatten(1, (h, d)).transpose(0, 1)
+
+
+def _asked(state: State) -> Iterator[Form]:
+    h, d = state["q"].shape[-3], state["q"].shape[-1]
+    for table in _tables(state, h, d):
+        for rule in ROWS:
+
+            def run(state: State, table: Tensor = table, rule: Callable = rule) -> State:
+                q, raw = state["q"], state["raw"]
+                found = _vectors(table.to(q), rule, *raw.shape[-2:])
+                found = found.expand(q.shape[-3], -1, -1, -1)
+                return {"raw": raw + torch.einsum("rbhid,hijd->rbhij", q, found)}
+
+            yield Form(run, variants=("relative-keys",))
+
+
+def _answered(state: State) -> Iterator[Form]:
+    if state.get("turned"):
+        return
+    h, d = state["mixed"].shape[-3], state["mixed"].shape[-1]
+    for table in _tables(state, h, d):
+        for rule in ROWS:
+
+            def run(state: State, table: Tensor = table, rule: Callable = rule) -> State:
+                weights, mixed = state["weights"], state["mixed"]
+                found = _vectors(table.to(mixed), rule, *weights.shape[-2:])
+                found = found.expand(mixed.shape[-3], -1, -1, -1)
+                return {"mixed": mixed + torch.einsum("rbhij,hijd->rbhid", weights, found)}
+
+            yield Form(run, variants=("relative-values",))
+
+
+def _through(form: Form, state: State) -> State:
+    return {} if form.run is None else form.run(state)
+
+
+DISTANCES = Stage("distances", _through, _asked, [Form(None)])
+DISTANT_VALUES = Stage("values of distances", _through, _answered, [Form(None)])

@@ -1,0 +1,111 @@
+"""By how much a module turned its queries, read off what it made on its way to the scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attention_clinic.bugs.models import HALVES, PAIRS
+from attention_clinic.engine.forms import State
+from attention_clinic.engine.waves import rule_of
+
+CLOSE = 1e-4  # of two angles, for a module in single precision
+SAMPLES = 2  # at least: one alone says little
+
+
+def measured(state: State) -> Iterator[tuple[str, Tensor]]:
+    """Yield what makes a pair, and the angle of each pair at place 1, (d / 2,).
+
+    Args:
+        state: with the queries of each reading, (r, b, h, n, d), and what the module made.
+    """
+    seen, queries = state.get("seen"), state["q"]
+    b, n, d = queries.shape[1], queries.shape[3], queries.shape[4]
+    if seen is None or b < SAMPLES or n < 3 or d % 2:
+        return
+    said: list[tuple[str, Tensor]] = []
+    for made in seen.steps.made.get(queries[0].numel(), ()):
+        for q, t in _unturned(queries, made):
+            for layout in (HALVES, PAIRS):
+                angles = _turn_of(q, t, layout)
+                if angles is None or any(
+                    layout == other and torch.allclose(angles, known, atol=1e-6)
+                    for other, known in said
+                ):
+                    continue
+                said.append((layout, angles))
+                yield layout, angles
+
+
+def _unturned(queries: Tensor, t: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield queries of a reading, and what they may have been turned into: not the first token."""
+    b, h, n, d = queries.shape[1:]
+    ways = [t.reshape(b, n, h, d).transpose(1, 2)] if t.shape == (b, n, h * d) else []
+    ways += [t] * (t.shape == (b, h, n, d))
+    ways += [t.transpose(1, 2)] * (t.shape == (b, n, h, d))
+    limit = CLOSE * queries.abs().max()
+    for way in ways:
+        way = way.to(queries)
+        begin = (queries[:, :, :, 0] - way[:, :, 0]).abs().amax(dim=(1, 2, 3)) <= limit
+        for number in torch.nonzero(begin)[:, 0].tolist():
+            if (queries[number] - way).abs().max() > limit:
+                yield queries[number], way
+
+
+def _turn_of(q: Tensor, t: Tensor, layout: str) -> Tensor | None:
+    """Return the angle of each pair at place 1, None where this is no turn by the places."""
+    first, second = (_pairs(x, layout) for x in (q, t))
+    ratio = second / first
+    turn = ratio[0, 0]
+    if bool((ratio - turn).abs().max() > CLOSE) or bool((turn.abs() - 1).abs().max() > CLOSE):
+        return None
+    angles = turn[1].angle()
+    places = torch.arange(len(turn), dtype=angles.dtype)[:, None]
+    again = torch.polar(torch.ones_like(places * angles), places * angles)
+    return angles if bool((again - turn).abs().max() <= CLOSE) else None
+
+
+def _pairs(t: Tensor, layout: str) -> Tensor:
+    """Return the pairs as complex numbers, in double precision."""
+    t = t.double()
+    if layout == PAIRS:
+        return torch.view_as_complex(t.unflatten(-1, (-1, 2)).contiguous())
+    return torch.complex(*(half.contiguous() for half in t.chunk(2, dim=-1)))
+
+
+def base_of(angles: Tensor) -> float | None:
+    """Return the base that angles are the right ones of, None where they are of none.
+
+    Args:
+        angles: at place 1, (d / 2,), all above 0.
+    """
+    pairs = len(angles)
+    if pairs < 2 or abs(float(angles[0]) - 1) > CLOSE or not 0 < float(angles[1]) < 1:
+        return None
+    base = float(angles[1]) ** -pairs
+    near = float(f"{base:.4g}")
+    base = near if math.isclose(near, base, rel_tol=1e-3) else base
+    right = base ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+    return base if torch.allclose(right, angles, rtol=1e-3, atol=1e-6) else None
+
+
+def rule_words(angles: Tensor, base: float) -> str:
+    """Say what rule angles at place 1 follow.
+
+    Args:
+        angles: (d / 2,).
+        base: of the powers.
+    """
+    read = [float(angle) if 1e-6 < angle < math.pi else None for angle in angles.abs()]
+    rule = rule_of(read, base, 2 * len(angles))
+    if rule is None:
+        first = ", ".join(f"{float(angle):.3g}" for angle in angles[:3].abs())
+        return f"at place 1 they turn by {first}, ..."
+    step, start = rule
+    if not step:
+        return "all pairs turn alike"
+    begun = f" {'-' if start < 0 else '+'} {abs(2 * start):g}" if start else ""
+    return f"base ** (-({2 * step:.4g} p{begun}) / head_dim)"

@@ -1,0 +1,74 @@
+"""The waves of a table of positions: how far the angle of a column moves from place to place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+MOST = 64  # places that are read; what is found must hold for all
+FEW = 24  # places that the search begins with
+FAST, SLOW = 3.0, 0.05  # angles between which a speed can be read: at one place, and over all
+NEAR = 2e-3  # two numbers of a rule are the same
+
+
+def speeds(columns: Tensor, places: Tensor, bend: Callable[[Tensor], Tensor]) -> list[float | None]:
+    """Return the angle by which each column moves per place, None where it is no such wave.
+
+    A search over all speeds, then Gauss-Newton on the logarithm of the nearest.
+
+    Args:
+        columns: of a table.
+        places: their numbers.
+        bend: sine or cosine.
+
+    Shape:
+        columns  (n, c)
+        places   (n,)
+    """
+    columns, places = columns[:MOST], places[:MOST]
+    grid = torch.logspace(-9, math.log10(math.pi), 600, dtype=torch.float64)
+    waves = bend(places[:FEW, None] * grid)
+    apart = (columns[:FEW, :, None] - waves[:, None]).square().sum(dim=0)
+    log = grid[apart.argmin(dim=1)].log()
+    for many in (FEW,) * 8 + (MOST,) * 8:
+        place = places[:many, None]
+        made = bend(place * log.exp())
+        slope = (bend(place * (log + 1e-6).exp()) - made) / 1e-6
+        step = ((columns[:many] - made) * slope).sum(0) / slope.square().sum(0).clamp(min=1e-30)
+        log = log + step.clamp(-0.05, 0.05)
+    found = log.exp()
+    gap = (bend(places[:, None] * found) - columns).abs().amax(dim=0)
+    sure = (gap <= 1e-6 * max(10, len(places))) & (found < FAST) & (found * len(places) > SLOW)
+    return [
+        speed if fits else None for speed, fits in zip(found.tolist(), sure.tolist(), strict=True)
+    ]
+
+
+def rule_of(found: list[float | None], base: float, e: int) -> tuple[float, float] | None:
+    """Return (s, o) where the speeds of the pairs p are base ** (-2 (s p + o) / e), or None.
+
+    Args:
+        found: a speed for each pair, None where it could not be read.
+        base: of the powers.
+        e: the width.
+    """
+    read = [
+        (pair, -math.log(speed) / math.log(base) * e / 2)
+        for pair, speed in enumerate(found)
+        if speed is not None
+    ]
+    if len(read) < 2:
+        return None
+    (first, low), (second, high) = read[:2]
+    step = (high - low) / (second - first)
+    start = low - step * first
+    pairs = e // 2
+    steps = [0.5, 1.0, 2.0, 4.0, *([pairs / (pairs - 1)] if pairs > 1 else [])]
+    if abs(step) < NEAR:
+        return 0.0, round(2 * start) / 2 if abs(2 * start - round(2 * start)) < NEAR else start
+    near = [s for s in steps if abs(s - step) < NEAR * s]
+    half = round(2 * start) / 2
+    return (near[0], half) if near and abs(start - half) < NEAR and abs(half) <= 2 else None
