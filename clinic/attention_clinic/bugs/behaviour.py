@@ -64,6 +64,23 @@ class Built:
 
 
 bug(
+    "graph-cut",
+    "cuts numbers from the graph that gradients go back by: what lies before the cut never learns",
+    "leave out torch.no_grad() and .detach() in forward; who evaluates writes no_grad around it.",
+    "04",
+    "dqj5182/ViT-PyTorch",
+    "ioarun/pytorch-transformer",
+    seen="the output moves with them, and their gradients do not say so",
+)
+bug(
+    "parameter-unused",
+    "holds a parameter that reaches nothing: it gets no gradient, and stays what it was at first",
+    "use it in forward where it belongs, or leave it out.",
+    "04",
+    "bradezard131/swin-transformer",
+    seen="it gets no gradient, and no output moves with it",
+)
+bug(
     "dropout-eval",
     "drops weights while evaluating: two calls differ",
     "pass dropout_p=self.dropout if self.training else 0.0.",

@@ -14,7 +14,8 @@ from attention_clinic.engine.forms import Form, Stage, State, variant
 
 variant(
     "linformer",
-    "mixes the places of keys and values into another number of them, by matrices that it learns",
+    "mixes the places of keys and values into another number of them, by matrices of its own, "
+    "learned or fixed",
     "Linformer",
     "16",
 )

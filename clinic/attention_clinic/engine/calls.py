@@ -6,6 +6,7 @@ import dis
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from attention_clinic.engine.openings import Opening, mask_names
 
 NOTHING = re.compile(r"mask|alibi|(^|_)bias$|past|cache")  # needed, and may be None
 ADDED = re.compile(r"(^|_)pos(ition)?s?(_|$)|pos_?emb|position_?(al_?)?emb")
+MOST_SIDES = 32  # rows or columns of a grid that the user's call may name
 LAYERS = (
     nn.TransformerEncoderLayer,
     nn.TransformerEncoder,
@@ -35,6 +37,27 @@ def takes(function: Callable) -> int:
         return 2
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(parameter.kind in kinds for parameter in parameters)
+
+
+def further_calls(
+    call: Callable[..., Any] | None, widths: list[int], num_heads: int, sizes: tuple[int, int]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield samples, tokens and their width for modules that take no usual call.
+
+    Args:
+        call: of the user, whose own numbers may be the sides of a grid: m(x, 4, 2).
+        widths: that the weights have; a layer of a head may read its own slice of a token.
+        num_heads: h.
+        sizes: samples and tokens that were tried.
+    """
+    numbers = getattr(getattr(call, "__code__", None), "co_consts", ())
+    sides = [n for n in numbers if type(n) is int and 1 < n <= MOST_SIDES]
+    counts = [a * b for a, b in pairwise(sides)] + [a * a for a in sides] + sides
+    for n in dict.fromkeys(counts):
+        yield from ((sizes[0], n, width) for width in widths[:2])
+    for width in widths[:2]:
+        if width * num_heads not in widths:
+            yield *sizes, width * num_heads
 
 
 def unknown_names(module: nn.Module | Callable) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 
 import torch
@@ -210,6 +210,7 @@ def wide_value_readers(
     context_dim: int | None,
 ) -> Iterator[WideValueReader]:
     """Yield a reader for each pair of widths, of keys and of values, that the weights allow."""
+    sources = [_in_rows(source, num_heads) for source in sources]
     sizes = {size for s in sources if s.weight.ndim == 2 for size in s.weight.shape}
     fitting = sorted(size for size in sizes if size % num_heads == 0)
     pairs = [*permutations(fitting, 2)]
@@ -221,6 +222,15 @@ def wide_value_readers(
         yield WideValueReader(
             sources, embed_dim, num_heads, keys, values, out_dim, needs_out, context_dim
         )
+
+
+def _in_rows(source: Source, num_heads: int) -> Source:
+    """Return the layers of heads that were stacked, (h, o, i), as one layer (h * o, i)."""
+    weight, bias = source.weight, source.bias
+    if weight.ndim != 3 or source.forms != ("oi",) or len(weight) != num_heads:
+        return source
+    bias = None if bias is None else bias.flatten()
+    return replace(source, weight=weight.flatten(0, 1), bias=bias)
 
 
 def grouped_readers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -67,6 +68,56 @@ class Precision(TorchFunctionMode):
 
 def _is_single(value: object) -> bool:
     return isinstance(value, Tensor) and value.dtype in (torch.float32, torch.complex64)
+
+
+NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Widened(TorchFunctionMode):
+    """Compute in double precision, whatever a module casts its numbers to, or makes."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in ("float", "half", "bfloat16") and args:
+            return args[0].double()
+        args = tuple(_wider_type(value) for value in args)
+        kwargs = {key: _wider_type(value) for key, value in (kwargs or {}).items()}
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            if not is_of_types(error):
+                raise
+        if name.endswith("_"):  # what is changed in its place stays as wide as it is
+            like = args[0]
+            rest = (v.to(like.dtype) if _is_float(v) else v for v in args[1:])
+            return func(like, *rest, **kwargs)
+        wide = {key: _wider(value) for key, value in kwargs.items()}
+        return func(*(_wider(value) for value in args), **wide)
+
+
+def is_of_types(error: BaseException) -> bool:
+    """Say whether an exception speaks of numbers of two widths."""
+    return bool(re.search(r"dtype|scalar type|(Double|Float|Half|BFloat16)\b", str(error)))
+
+
+def _wider_type(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _wider(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(_wider(one) for one in value)
+    return value.double() if _is_float(value) else value
 
 
 class JoinHeads(TorchFunctionMode):

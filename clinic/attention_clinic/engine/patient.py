@@ -29,7 +29,7 @@ from attention_clinic.engine.calls import (
 from attention_clinic.engine.crossing import Sides, crossed_call, sides_of
 from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.listed import register_listed
-from attention_clinic.engine.modes import Precision
+from attention_clinic.engine.modes import Precision, Widened
 from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.untried import WHOLE_CACHE, untried_of
 from attention_clinic.engine.unwrapping import eager, evaluated
@@ -76,7 +76,7 @@ def copied(where: str, module: nn.Module) -> nn.Module:
     except Exception as error:
         raise ValueError(
             f"{where}: the module must be one that copy.deepcopy can copy, got "
-            f"{type(error).__name__}: {_first_line(error)}. "
+            f"{type(error).__name__}: {first_line(error)}. "
             "Keep open files, locks and tensors of another computation out of it."
         ) from error
     for part in patient.modules():
@@ -184,6 +184,7 @@ class Patient:
         self.beside: tuple[Any, int] | None = None  # a cache, and how many tokens it holds
         self.dtype = torch.float32
         self.rough: bool | None = None  # whether it computes something in single precision
+        self.wide = False  # whether its casts to less than double precision are left out
         self.given: set[str] = set()  # the arguments of forward that got a value
         self.zeros: set[str] = set()  # those that got zeros
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
@@ -214,6 +215,16 @@ class Patient:
             self.name = getattr(module, "__name__", self.name)
             self.module = module
 
+    def anew(self, own_weights: bool = False) -> Patient:
+        """Return another copy of the module, which is called in the same way."""
+        made = Patient(self.where, self.original, self.call, own_weights)
+        for name in ("tables", "opening", "layout", "sides", "time_first", "wide"):
+            setattr(made, name, getattr(self, name))
+        if self.dtype == torch.float32:
+            made.single()
+        made.rough = self.rough
+        return made
+
     def single(self) -> None:
         """Go back to single precision: some constant of the module is not double."""
         self.dtype = torch.float32
@@ -238,7 +249,11 @@ class Patient:
         x, context = x.clone(), None if context is None else context.to(x.dtype, copy=True)
         if mask is not None:
             mask = mask.to(x.dtype) if mask.is_floating_point() else mask.clone()
-        if self.rough is None and x.dtype == torch.float64:
+        if self.wide:
+            with Widened():
+                result = self._called(x, mask, context)
+            self.rough = True
+        elif self.rough is None and x.dtype == torch.float64:
             with Precision() as precision:
                 result = self._called(x, mask, context)
             self.rough = precision.single
@@ -307,7 +322,7 @@ class Patient:
         """Turn an exception inside the module into one line that names the module's own line."""
         return ValueError(
             f"{self.where}: {self.name} must run on x of shape {tuple(shape)}, got "
-            f"{type(error).__name__}: {_first_line(error)}{place(error)}. {self._advice()}"
+            f"{type(error).__name__}: {first_line(error)}{place(error)}. {self._advice()}"
         )
 
     def _advice(self) -> str:
@@ -329,7 +344,7 @@ def _is_zero(value: object) -> bool:
     return isinstance(value, Tensor) and value.ndim == 3 and not bool(value.any())
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Return the first line of an error, without a full stop."""
     text = str(error).strip()
     return text.splitlines()[0].rstrip(".") if text else "no message"

@@ -193,6 +193,8 @@ def joined_heads(sources: list[Source], num_heads: int, width: int) -> list[Sour
         shape = first.weight.shape
         # a list of square ones may be q, k, v and out: another list beside it says that it is not
         several = sum(other[0].weight.shape == shape for other in lists) > 1
+        # and so does one of other sizes in the same modules: values may be as wide as the token
+        several |= any(_beside(pattern, shape, *other) for other in groups.items())
         fits = shape[0] != shape[-1] or shape[0] * num_heads == width or several
         if apart and len(shape) == 2 and fits:
             weight = torch.stack([s.weight for s in group])
@@ -206,6 +208,19 @@ def joined_heads(sources: list[Source], num_heads: int, width: int) -> list[Sour
             named = f"{roles[number]}?" if guess else source.role
             result.append(Source(source.name, source.weight, source.bias, source.forms, named))
     return result
+
+
+def _beside(pattern: str, shape: torch.Size, other: str, group: list[Source]) -> bool:
+    """Say whether a list of layers is that of keys beside values as wide as a token."""
+    whole = group[0].weight.shape
+    return (
+        other.partition("#")[0] == pattern.partition("#")[0]
+        and other != pattern
+        and whole[-1] == shape[-1]
+        and len(whole) == 2
+        and 1 < whole[0] < shape[0]
+        and role(pattern) == "v"
+    )
 
 
 def apart_from_gates(sources: list[Source], num_heads: int) -> tuple[list[Source], list[Source]]:

@@ -13,14 +13,17 @@ from torch import Tensor, nn
 from attention_clinic.bugs import BUGS, VARIANTS, Built, globals_read
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.budget import Spent, budget, is_spent, steps_of
+from attention_clinic.engine.doors import answered
 from attention_clinic.engine.modes import JoinHeads, NoDropout
 from attention_clinic.engine.openings import openings, wants_mask
 from attention_clinic.engine.patient import same, undisturbed
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
+from attention_clinic.examine.adapters import folded
 from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.first_call import Way, found_out, heads_of, wants_context
+from attention_clinic.examine.learning import learned
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.options import Context, Options
 from attention_clinic.examine.searching import search, with_other_heads
@@ -128,7 +131,7 @@ def diagnose(
         layout, found, width = way
         return opened(module, replace(options, layout=layout, size=found), width)
 
-    with undisturbed(), budget(steps):
+    with undisturbed(), budget(steps), answered("diagnose", module):
         try:
             return opened(module, options, embed_dim)
         except ValueError as error:
@@ -300,6 +303,9 @@ def found_in(subject: Subject) -> Report:
             subject.mode = None
             return unexplained(subject, random=True)
         subject.extra.append("dropout-eval")
+    low: list[str] = []
+    if subject.patient.is_module and not subject.own_weights:
+        low = folded(subject.patient.module, lambda: subject.open_run(x))
     try:
         report = as_block(subject) if subject.options.most else None
         if report is not None:
@@ -316,6 +322,7 @@ def found_in(subject: Subject) -> Report:
     if right and not any(Explaining(subject).shows(*pair) for pair in right[:LIKELIEST]):
         return unseen(subject)
     checked = [what(subject, matches[0][1])]
+    checked += [f"with what low-rank layers add to their weights: {', '.join(low)}"] * bool(low)
     blocks_nothing = remarked = False
     if subject.mask is not None:
         found_with = with_mask(subject, matches)
@@ -343,7 +350,7 @@ def found_in(subject: Subject) -> Report:
         explanations, remarks = [], (*remarks, replace(explanations[0], detail=words))
     if subject.patient.dtype == torch.float32:
         checked.append("in single precision")
-    return Report(
+    report = Report(
         name,
         not explanations,
         tuple(explanations),
@@ -353,6 +360,10 @@ def found_in(subject: Subject) -> Report:
         variants=(*variants_of(matches), *(VARIANTS[name] for name in subject.bias_names)),
         tolerance=subject.patient.tolerance,
     )
+    if subject.options.cache is not None:
+        return report
+    given = [t for t in (x, subject.context_of(0)) if t is not None]
+    return learned(report, subject.patient, lambda: subject.open_run(x), given)
 
 
 def ignores(subject: Subject, y: Tensor) -> bool:

@@ -157,7 +157,7 @@ class Block:
         norms = self.norms()
         if len(norms) != 2:
             return "two norms"
-        known = [name for name in ACTIVATIONS if name in heard]
+        known = [name for name in ACTIVATIONS if name in heard] or list(ACTIVATIONS)
         return Parts(
             norms,
             *read,

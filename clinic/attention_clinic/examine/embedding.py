@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, EMBEDDING
 from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.doors import answered
 from attention_clinic.engine.forms import Form, Found, State, simplest
 from attention_clinic.engine.patient import Patient, check_positive, same, undisturbed
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.weights import Source, sources_of
+from attention_clinic.examine.learning import learned
 
 Size = int | tuple[int, int]
 
@@ -49,7 +51,7 @@ def diagnose_embedding(
     """
     sizes, (ph, pw) = _pair("image_size", image_size), _pair("patch_size", patch_size)
     gh, gw = _grid(sizes, (ph, pw))
-    with undisturbed():
+    with undisturbed(), answered("diagnose_embedding", module):
         return _Embedding(module, sizes, (ph, pw), gh * gw, in_channels, inverse, call).report()
 
 
@@ -147,7 +149,9 @@ class _Embedding:
         untried = untried if found else ()
         said = (", ".join(checked),)
         if () in found and not ids:
-            return Report(name, True, checked=said, untried=untried)
+            report = Report(name, True, checked=said, untried=untried)
+            run = lambda: self.patient.run(images)  # noqa: E731
+            return learned(report, self.patient, run, [images], parameters=not untried)
         explanations = [
             explain([BUGS[id] for id in (*ids, *more)], way.difference, way.path.detail)
             for more, way in found.items()

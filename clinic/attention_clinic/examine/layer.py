@@ -114,7 +114,7 @@ class Layer(Block):
                 self.check_heads()
                 return f"projections of the {kind}-attention"
             self.attending[kind] = Attending(*read)
-        known = [name for name in ACTIVATIONS if name in heard]
+        known = [name for name in ACTIVATIONS if name in heard] or list(ACTIVATIONS)
         one = self.attending["self"]
         norms = self.norms(called_only=True)
         if len(norms) not in (*range(len(self.kinds) + 1), 2 * len(self.kinds)):

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, POSITIONS, VARIANTS
+from attention_clinic.engine.doors import answered
 from attention_clinic.engine.forms import Found, State, replay, simplest
 from attention_clinic.engine.patient import Patient, undisturbed
 from attention_clinic.engine.report import Report, explain
+from attention_clinic.examine.learning import learned
 
 PLACES = 64  # that are looked at; what explains them must hold for all
 MISTAKES = 4  # of a table, at most
@@ -48,7 +50,7 @@ def diagnose_positions(
     name = "positions"
     ids: list[str] = []
     table: Any = positions
-    with undisturbed(), torch.no_grad():
+    with undisturbed(), torch.no_grad(), answered("diagnose_positions", positions):
         if isinstance(positions, nn.Module):
             name = type(positions).__name__
             table = added(positions, embed_dim)
@@ -86,7 +88,7 @@ def diagnose_positions(
             gap = way.difference if way else 0.0
             explanations.append(explain(bugs, gap, way.path.detail if way else "", what="table"))
     failing = () if table.isfinite().all() else ("the table holds numbers: it has NaN or infinity",)
-    return Report(
+    report = Report(
         name,
         () in found and not ids,
         tuple(explanations),
@@ -95,6 +97,17 @@ def diagnose_positions(
         variants=tuple(VARIANTS[id] for id in named),
         tolerance=limit_of(table),
     )
+    if isinstance(positions, nn.Module):
+        with undisturbed():
+            return _learned(report, positions, table)
+    return report
+
+
+def _learned(report: Report, module: nn.Module, table: Tensor) -> Report:
+    """Say whether tokens that get their places still learn."""
+    patient = Patient("diagnose_positions", module, own_weights=True)
+    x = patient.tokens(3, *table.shape, seed=1)
+    return learned(report, patient, lambda: patient.run(x), [x], parameters=False)
 
 
 Ways = dict[tuple[str, ...], Found]

@@ -33,7 +33,7 @@ def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
         with torch.enable_grad():
             run()
             kept = [value for part in module.modules() for value in vars(part).values()]
-            made = [t for t in _tensors([results, kept]) if t.requires_grad and t.grad_fn]
+            made = [t for t in tensors_in([results, kept]) if t.requires_grad and t.grad_fn]
             total = sum(t.abs().double().sum() for t in made)
             if not isinstance(total, Tensor):
                 return []
@@ -59,13 +59,13 @@ def _listen() -> None:
     torch.set_grad_enabled(True)
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> Iterator[Tensor]:
     """Yield the tensors in what a call returned, however deep."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, dict):
         for one in value.values():
-            yield from _tensors(one)
+            yield from tensors_in(one)
     elif isinstance(value, tuple | list):
         for one in value:
-            yield from _tensors(one)
+            yield from tensors_in(one)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import torch
@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs import MODELS
 from attention_clinic.engine.arguments import cut_of
+from attention_clinic.engine.calls import further_calls
 from attention_clinic.engine.forms import State
+from attention_clinic.engine.modes import is_of_types
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths, same
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
@@ -25,6 +27,9 @@ from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
 from attention_clinic.examine.options import Options
 from attention_clinic.examine.windows import Windows
+
+# what is found out of a copy, and anew of another one
+FOUND = ("first", "second", "sees_future", "sees_past", "limited", "known", "sees_order")
 
 
 class Subject:
@@ -60,19 +65,16 @@ class Subject:
 
     def start(self, own_weights: bool) -> None:
         """Copy the module anew."""
-        for name in (
-            "first",
-            "second",
-            "sees_future",
-            "sees_past",
-            "limited",
-            "known",
-            "sees_order",
-        ):
+        for name in FOUND:
             self.__dict__.pop(name, None)
         self.own_weights = own_weights
         self.readers: dict[int, Any] = {}  # of the weights, by the width of the output
-        self.patient = Patient("diagnose", self.original, self.call, own_weights)
+        before: Patient | None = self.__dict__.get("patient")
+        self.patient = (
+            Patient("diagnose", self.original, self.call, own_weights)
+            if before is None
+            else before.anew(own_weights)  # what was found out of its call is kept
+        )
         self.patient.tables, self.patient.opening = self.options.tables, self.options.opening
         self.patient.layout = self.options.layout
         if not self.patient.is_module and self.weights is None:
@@ -177,9 +179,13 @@ class Subject:
                 "without parameters. Hand them over: weights={...}."
             )
         first: tuple[Exception, tuple] | None = None
+        failed = Exception()
         for b, n, width, j, c in self.calls_to_try(widths[:6]):
-            for single in (False, True):
-                if single:
+            for way in ("double", "wide", "single"):
+                if way == "wide" and not is_of_types(failed):
+                    continue
+                self.patient.wide = way == "wide"
+                if way == "single":
                     self.patient.single()
                 shape = (b, n, width)
                 self.b, self.n, self.e, self.j, self.c = b, n, width, j, c
@@ -187,7 +193,7 @@ class Subject:
                 try:
                     self.blank(shape)
                 except Exception as error:
-                    first = first or (error, shape)
+                    first, failed = first or (error, shape), error
                     if not self.crossed and join_heads(self, shape):
                         return
                 else:
@@ -218,9 +224,10 @@ class Subject:
         sizes = [(b, n)] if fixed else [(b, n), (b, 4), (1, n)]
         if self.options.opening is not None:  # with one sample a mask of another shape fits, too
             sizes = sizes[:2]
-        for width in widths:
-            for samples, tokens in sizes:
-                yield samples, tokens, width, tokens, width
+        usual = [(*pair, width) for width in widths for pair in sizes]
+        more = () if fixed else further_calls(self.call, widths, self.h, (b, n))
+        for samples, tokens, width in chain(usual, more):
+            yield samples, tokens, width, tokens, width
 
     def open_run(self, x: Tensor, number: int = 0) -> Tensor:
         """Call the module without a mask or, where it needs one, with one that blocks nothing."""

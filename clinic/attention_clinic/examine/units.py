@@ -273,7 +273,8 @@ class _Grouping:
     def _ended(self, group: list[Step]) -> Unit | None:
         """Return the part that the layers make, None as long as more of them belong to it."""
         last = group[-1]
-        layers = [step for step in group if not step.weighs]
+        held = [step for step in group if not step.weighs]
+        layers = [step for step in held if step.given]  # a table of places gets no tokens
         if last.weighs or not layers or last.result is None:
             return None
         first = next(iter(layers[0].given.values()))
@@ -298,7 +299,7 @@ class _Grouping:
                 entries[step.place] = {slot: True}
             else:
                 raise Unclear
-        paths = list(dict.fromkeys(step.path for step in layers))
+        paths = list(dict.fromkeys(step.path for step in held))
         return Unit(kind, last.path, read, last.result, asked, paths, entries, last.place)
 
 

@@ -16,6 +16,8 @@ from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.budget import budget, is_spent, steps_of
+from attention_clinic.engine.doors import answered
+from attention_clinic.engine.modes import is_of_types
 from attention_clinic.engine.openings import Opening, openings, wants_mask
 from attention_clinic.engine.patient import (
     Patient,
@@ -28,6 +30,7 @@ from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.around import Around
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.layer import examined_layer
+from attention_clinic.examine.learning import learned
 from attention_clinic.examine.options import Context
 from attention_clinic.examine.stack import Stack, layers_of
 from attention_clinic.examine.verdict import unless_one_token
@@ -105,7 +108,7 @@ def diagnose_block(
             num_heads = heads_of("diagnose_block", block, call)
     meant = Meant(norm_first, activation, norm_eps, None if like is None else MODELS[like])
     said, steps = Context.of("diagnose_block", context), steps_of("diagnose_block", effort)
-    with undisturbed(), budget(steps):
+    with undisturbed(), budget(steps), answered("diagnose_block", block):
         patient = Patient("diagnose_block", block, call)
         sides = patient.sides
         by_itself = said is None and call is None and sides is not None and sides.needed(block)
@@ -119,12 +122,16 @@ def diagnose_block(
 
         def examined(patient: Patient, said: Context | None = said) -> Report:
             x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
+            other = patient.anew()
             layers = layers_of(block)
             if layers:
                 stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
-                return unless_one_token(stack.report(), x.shape[1])
-            report = examined_layer(patient, x, around, num_heads, meant, causal)
-            return unless_one_token(report, x.shape[1])
+                report = stack.report()
+            else:
+                report = examined_layer(patient, x, around, num_heads, meant, causal)
+            report = unless_one_token(report, x.shape[1])
+            given = [x, *(() if around.context is None else (around.context,))]
+            return learned(report, other, lambda: other.run(x, context=around.context), given)
 
         names = {} if call is not None else needed(block)
         try:
@@ -244,8 +251,11 @@ def _first_run(
     common = sorted(dict.fromkeys(norms), key=lambda width: -norms.count(width))
     widths = list(dict.fromkeys([*common[:2], *possible_widths(patient.module, named)]))
     first: tuple[Exception, tuple] | None = None
-    for single in (False, True):
-        if single:
+    for way in ("double", "wide", "single"):
+        if way == "wide" and (first is None or not is_of_types(first[0])):
+            continue
+        patient.wide = way == "wide"
+        if way == "single":
             patient.single()
         lengths = [j] if said is None or said.length or context_mask is not None else [j, n]
         # a context as long as the tokens is for blocks that take no other
@@ -256,7 +266,7 @@ def _first_run(
                 if patient.run(x, context=context).shape == x.shape:
                     return x, Around(context, mask, context_mask)
             except Exception as error:
-                if first is None or width == common[0]:
+                if first is None or width == (common or widths)[0]:
                     first = first or (error, tuple(x.shape))
     if first is None:
         raise ValueError(

@@ -101,7 +101,7 @@ class Wired:
                 stopped=part.stopped,
                 tolerance=self.patient.tolerance,
             )
-        except (Unclear, Spent, ValueError, RuntimeError, IndexError, TypeError):
+        except (Unclear, Spent, ValueError, RuntimeError, LookupError, TypeError, StopIteration):
             return None
 
     @torch.no_grad()

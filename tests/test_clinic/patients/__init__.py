@@ -14,6 +14,7 @@ from patients import (  # noqa: F401, each adds its patients
     decoders,
     embedding,
     healthy,
+    learning,
     loading,
     losses,
     many,

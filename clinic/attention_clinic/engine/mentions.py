@@ -1,0 +1,70 @@
+"""Whether any code of a module reads an attribute, beside the code that makes it."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+
+from torch import nn
+
+BEGINS = ("__init__", "init", "_init", "reset", "_reset")  # code that only makes parameters
+
+
+def is_mentioned(path: str, module: nn.Module) -> bool:
+    """Say whether any code beside that which makes it reads what lies at a path.
+
+    Args:
+        path: of a part or a parameter.
+        module: the copy.
+    """
+    where, _, name = path.rpartition(".")
+    if name.isdigit():  # one of a list: who reads the list may mean the others
+        return False
+    kind = type(module.get_submodule(where))
+    known = {type(part) for part in module.modules()} | {kind}
+    files = {k.__module__ for k in known} - {"torch", "builtins"}
+    for file in files:
+        held = vars(sys.modules.get(file, sys)) if file in sys.modules else {}
+        for value in list(held.values()):
+            if isinstance(value, type) and value.__module__ == file:
+                kin = issubclass(value, kind) or issubclass(kind, value)
+                if any(_reads(code, name, kin) for code in _codes_of(value)):
+                    return True
+                continue
+            function = isinstance(value, FunctionType) and value.__module__ == file
+            if function and _reads(value.__code__, name, True):
+                return True
+    return any(_reads(code, name, True) for one in kind.__mro__ for code in _codes_of(one))
+
+
+def _codes_of(kind: type) -> Iterator[CodeType]:
+    """Yield the code of a class that does more than to build it."""
+    if kind.__module__.startswith("torch."):
+        return
+    for name, value in vars(kind).items():
+        function = value.fget if isinstance(value, property) else value
+        function = getattr(function, "__func__", function)
+        function = inspect.unwrap(function) if callable(function) else function
+        if isinstance(function, FunctionType) and not name.startswith(BEGINS):
+            yield function.__code__
+
+
+def _reads(code: CodeType, name: str, own: bool) -> bool:
+    """Say whether code reads an attribute.
+
+    Args:
+        code: of a function.
+        name: of the attribute.
+        own: whether `self` may be the module that has it.
+    """
+    before = None
+    for one in dis.get_instructions(code):
+        if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == name:
+            of_self = before is not None and before.argval == "self"
+            if own or not of_self:
+                return True
+        before = one
+    return any(_reads(inner, name, own) for inner in code.co_consts if isinstance(inner, CodeType))

@@ -1,0 +1,396 @@
+"""Whether what a module holds, and what comes in, learns: gradients against true derivatives.
+
+A step of what comes in, and one of the parameters, changes the output by so much; the gradients
+that PyTorch gives must say the same. Who gets none lies behind a cut, or reaches nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from attention_clinic.bugs import BUGS
+from attention_clinic.engine.mentions import is_mentioned
+from attention_clinic.engine.modes import NoDropout
+from attention_clinic.engine.patient import Patient
+from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.examine.cuts import Cut
+from attention_clinic.examine.resting import tensors_in
+
+SEEDS = (71, 72)  # of the directions; what differs must differ in both
+SHARE = 0.05  # of a derivative that its gradient may miss
+PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
+NAMED = 3  # parameters that a report lists
+UNUSED = {"part-unused", "parameter-unused", "norm-missing", "norm-shared", "out-unused"}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What gets no gradient though it could, or could not get one.
+
+    Args:
+        cut: what moves the output, and whose gradient does not say so.
+        unused: parameters that move nothing and get none.
+        own: whether the graph holds functions with a backward of their own.
+        read: those of the unused that the run read.
+    """
+
+    cut: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    own: bool = False
+    read: frozenset[str] = frozenset()
+
+
+@dataclass
+class Gradients(TorchFunctionMode):
+    """The comparison for one module.
+
+    Args:
+        module: the copy.
+        run: calls it, on the same tokens each time.
+        given: the tokens that it is called with.
+        names: of the parameters that its user would train.
+        rough: whether it computes something in single precision.
+    """
+
+    module: nn.Module
+    run: Callable[[], object]
+    given: Sequence[Tensor]
+    names: set[str]
+    rough: bool
+    read: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.sizes = [(t.numel(), float(t.double().square().sum())) for t in self.given]
+        self.held = {n: p for n, p in self.module.named_parameters() if n in self.names}
+        self.step = 1e-2 if self.rough else 1e-4
+        self.noise = (1e-5 if self.rough else 1e-9) / self.step
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if getattr(func, "__name__", "") != "__get__":
+            self.read |= {id(t) for t in args if isinstance(t, nn.Parameter)}
+        return func(*args, **(kwargs or {}))
+
+    def found(self) -> Learned:
+        """Return what does not learn."""
+        first = self._once(SEEDS[0])
+        if not first.cut:
+            return first
+        again = self._once(SEEDS[1]).cut
+        return replace(first, cut=tuple(name for name in first.cut if name in again))
+
+    def _once(self, seed: int) -> Learned:
+        """Compare along one direction."""
+        moved = torch.zeros((), dtype=self.given[0].dtype, requires_grad=True)
+        with self._training():
+            with self:
+                y, made = self._called(moved, seed)
+            total = self._sum(y, seed)
+            inputs = [moved, *self.held.values()]
+            found = self._asked(total, inputs)
+            every = sum(t.abs().sum() for t in made if t.requires_grad)
+            reached = self._asked(every, inputs)
+            own = _has_own(total)
+        floor = self.noise * float(y.detach().double().square().sum().sqrt())
+        cut = []
+        real = self._real_input(seed)
+        if real is not None and _differ(found[0], real, floor):
+            cut.append("")
+        directed = {
+            name: None if grad is None else (grad * direction_of(p, seed, n)).sum()
+            for n, ((name, p), grad) in enumerate(zip(self.held.items(), found[1:], strict=True))
+        }
+        told = sum(float(value) for value in directed.values() if value is not None)
+        together = self._real(dict(enumerate(self.held.values())), seed)
+        lost = [name for name, value in directed.items() if value is None]
+        wrong = _differ(torch.tensor(told), together, floor)
+        for number, (name, p) in enumerate(self.held.items()):
+            if not wrong and name not in lost:
+                continue
+            if _differ(directed[name], self._real({number: p}, seed), floor):
+                cut.append(name)
+        pairs = zip(self.held.items(), reached[1:], strict=True)
+        unused = {n: id(p) for (n, p), grad in pairs if grad is None and n not in cut}
+        read = frozenset(name for name, number in unused.items() if number in self.read)
+        return Learned(tuple(cut), tuple(unused), own, read)
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """Let the parameters learn for a while."""
+        for p in self.held.values():
+            p.requires_grad_(True)
+        try:
+            with torch.enable_grad():
+                yield
+        finally:
+            for p in self.held.values():
+                p.requires_grad_(False)
+
+    def _called(self, moved: Tensor | float, seed: int) -> tuple[Tensor, list[Tensor]]:
+        """Return what the module returns first, and all tensors that it returns or keeps."""
+        results: list[Any] = []
+        entered: dict[int, Tensor] = {}
+
+        def move(value: Any) -> Any:
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                return value
+            size = value.numel(), float(value.detach().double().square().sum())
+            if not any(size[0] == n and abs(size[1] - s) <= 1e-6 * s for n, s in self.sizes):
+                return value
+            if id(value) not in entered:
+                self.kept.append(value)  # as long as it lives, no other has its number
+                entered[id(value)] = value.detach() + moved * noise_of(value, seed)
+            return entered[id(value)]
+
+        def enter(part: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+            torch.set_grad_enabled(isinstance(moved, Tensor))
+            return tuple(map(move, args)), {name: move(value) for name, value in kwargs.items()}
+
+        self.kept: list[Tensor] = []
+        handles = [
+            self.module.register_forward_pre_hook(enter, with_kwargs=True),
+            self.module.register_forward_hook(lambda part, given, made: results.append(made)),
+        ]
+        torch.manual_seed(0)
+        try:
+            self.run()
+        finally:
+            for handle in handles:
+                handle.remove()
+        self.entered = bool(entered)
+        kept = [value for part in self.module.modules() for value in vars(part).values()]
+        made = [t for t in tensors_in([results, kept]) if t.requires_grad and t.grad_fn]
+        firsts = [next(iter(tensors_in(result))) for result in results]
+        return torch.cat([t.flatten() for t in firsts if t.is_floating_point()]), made
+
+    def _sum(self, y: Tensor, seed: int) -> Tensor:
+        return (y * noise_of(y, seed, 1000)).sum()
+
+    def _asked(self, total: Any, inputs: list[Tensor]) -> tuple[Tensor | None, ...]:
+        """Return the gradients, None where there is none."""
+        if not isinstance(total, Tensor) or not total.requires_grad:
+            return (None,) * len(inputs)
+        return torch.autograd.grad(total, inputs, retain_graph=True, allow_unused=True)
+
+    def _real_input(self, seed: int) -> float | None:
+        """Return how fast the output changes with what comes in, None where that is not seen."""
+        ends = []
+        for step in (self.step, -self.step):
+            with torch.no_grad():
+                ends.append(float(self._sum(self._called(step, seed)[0], seed)))
+            if not self.entered:
+                return None
+        return (ends[0] - ends[1]) / (2 * self.step)
+
+    def _real(self, moving: dict[int, Tensor], seed: int) -> float:
+        """Return how fast the output changes with some parameters."""
+        before = {number: p.detach().clone() for number, p in moving.items()}
+        ends = []
+        try:
+            for step in (self.step, -self.step):
+                for number, p in moving.items():
+                    p.data.copy_(before[number] + step * direction_of(before[number], seed, number))
+                with torch.no_grad():
+                    ends.append(float(self._sum(self._called(0.0, seed)[0], seed)))
+        finally:
+            for number, p in moving.items():
+                p.data.copy_(before[number])
+        return (ends[0] - ends[1]) / (2 * self.step)
+
+
+def noise_of(like: Tensor, seed: int, number: int = 0) -> Tensor:
+    """Return random numbers of the same shape, the same for every call."""
+    generator = torch.Generator().manual_seed(seed + 31 * number)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype)
+
+
+def direction_of(p: Tensor, seed: int, number: int) -> Tensor:
+    """Return random numbers as large as those of a parameter."""
+    size = p.detach().double().square().mean().sqrt()
+    return noise_of(p, seed, number) * (float(size) if 0 < size < torch.inf else 1.0)
+
+
+def _differ(told: Tensor | None, real: float, floor: float) -> bool:
+    """Say whether a gradient is not the derivative."""
+    said = 0.0 if told is None else float(told)
+    return not abs(said - real) <= SHARE * max(abs(said), abs(real)) + floor
+
+
+def _has_own(total: Tensor) -> bool:
+    """Say whether a graph holds functions with a backward of their own."""
+    waiting, seen = [total.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        waiting += [before for before, _ in node.next_functions]
+    return False
+
+
+def learned(
+    report: Report,
+    patient: Patient,
+    run: Callable[[], object],
+    given: Sequence[Tensor],
+    parameters: bool = True,
+) -> Report:
+    """Return a report that says of a module what does not learn in it.
+
+    Args:
+        report: on the module.
+        patient: its copy, which is not used afterwards.
+        run: calls the copy.
+        given: the tokens that it is called with.
+        parameters: whether what stands unused is to be said: it may be used by others.
+    """
+    asked = report.healthy or report.explanations
+    if not patient.is_module or isinstance(patient.module, Cut) or not asked:
+        return report
+    trained = {n for n, p in patient.original.named_parameters() if p.requires_grad}
+    held = {n for n, p in patient.module.named_parameters() if p.is_floating_point()}
+    rough = patient.dtype != torch.float64 or bool(patient.rough)
+    found: Learned | None = None
+    for training in (False, True):  # some do it only while they evaluate
+        patient.module.train(training)
+        gradients = Gradients(patient.module, run, given, trained & held, rough)
+        try:
+            with NoDropout():
+                again = gradients.found()
+        except Exception:  # what cannot be differentiated says nothing
+            return report
+        finally:
+            patient.module.eval()
+        found = again if found is None else _both(found, again)
+        if not found.cut and not found.unused:
+            break
+    frozen = {n for n, p in patient.original.named_parameters() if not p.requires_grad}
+    if frozen & held and trained and report.healthy:
+        words = f"gradients; frozen, so that nothing there learns: {_listed(sorted(frozen & held))}"
+        report = replace(report, checked=(*report.checked, words))
+    return _told(report, patient, found, trained & held, parameters)
+
+
+def _both(first: Learned, second: Learned) -> Learned:
+    """Return what holds while evaluating and while training."""
+    cut = tuple(name for name in first.cut if name in second.cut)
+    unused = tuple(name for name in first.unused if name in second.unused)
+    return Learned(cut, unused, first.own or second.own, first.read | second.read)
+
+
+def _told(
+    report: Report, patient: Patient, found: Learned, trained: set[str], parameters: bool
+) -> Report:
+    """Say what was found."""
+    more: list[tuple[str, str]] = []
+    if found.cut and found.own:
+        words = f"the gradient is the derivative: not of {_listed(list(found.cut))}"
+        return replace(report, healthy=False, failing=(*report.failing, words))
+    if found.cut:
+        inner = [name for name in found.cut if name]
+        words = [
+            *["what comes in"] * ("" in found.cut),
+            *[_listed(inner) if set(inner) < trained else "every parameter"] * bool(inner),
+        ]
+        more.append(("graph-cut", f"no gradient, or not all of it, reaches {' and '.join(words)}"))
+    for path, names in _gathered(found.unused, trained) if parameters else ():
+        read = any(name in found.read for name in names)
+        layer = path not in names
+        words = f"what {path} returns is thrown away" if read else f"{path} is never "
+        words += "" if read else "called" if layer else "read"
+        id = "part-unused" if layer else "parameter-unused"
+        if not report.healthy and not _stands_out(report, patient, path, names, read):
+            continue
+        mentioned = not read and is_mentioned(path, patient.module)
+        if mentioned and _has_options(patient):
+            report = replace(report, untried=(*report.untried, f"what {path} is for"))
+        elif mentioned or (report.healthy and not read and _is_left_over(path, patient.module)):
+            where = "an option uses it" if mentioned else "nothing was meant to use it"
+            remark = explain([BUGS[id]], detail=f"{words} here: right where {where}")
+            report = replace(report, remarks=(*report.remarks, remark))
+        else:
+            more.append((id, words))
+    if not more:
+        return report
+    ids, detail = [id for id, _ in more], "; ".join(words for _, words in more)
+    explanations = tuple(_with(one, ids, detail) for one in report.explanations)
+    if not explanations:
+        explanations = (explain([BUGS[id] for id in dict.fromkeys(ids)], detail=detail),)
+    return replace(report, healthy=False, explanations=explanations)
+
+
+def _with(one: Explanation, ids: list[str], detail: str) -> Explanation:
+    """Return an explanation with more mistakes."""
+    bugs = [BUGS[id] for id in dict.fromkeys((*one.ids, *ids))]
+    said = "; ".join(filter(None, (one.detail, detail)))
+    return replace(explain(bugs, one.difference, said), evidence=one.evidence)
+
+
+def _stands_out(report: Report, patient: Patient, path: str, names: list[str], read: bool) -> bool:
+    """Say whether a part that stands unused is named beside what a sick module is called."""
+    wide = [n for n in names if patient.module.get_parameter(n).ndim > 1]
+    if UNUSED & set(report.ids) or read or len(wide) < 3:
+        return False
+    return not is_mentioned(path, patient.module)
+
+
+def _is_left_over(path: str, module: nn.Module) -> bool:
+    """Say whether a part that is never called may be no more than a layer too many.
+
+    All that an attention needs is there without it; a table of places has no other purpose.
+    """
+    try:
+        part = module.get_submodule(path)
+    except AttributeError:  # a parameter that stands alone
+        return False
+    held = [one for one in part.modules() if any(True for _ in one.parameters(recurse=False))]
+    return all(isinstance(one, PLAIN) for one in held)
+
+
+def _gathered(unused: Sequence[str], trained: set[str]) -> list[tuple[str, list[str]]]:
+    """Return the highest parts none of whose parameters is used, or parameters that stand alone."""
+    found: dict[str, list[str]] = {}
+    for name in unused:
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            path = ".".join(parts[:depth])
+            inside = [n for n in trained if n == path or n.startswith(f"{path}.")]
+            if all(n in unused for n in inside):
+                found.setdefault(path, []).append(name)
+                break
+    return list(found.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    shown = [name or "what comes in" for name in names[:NAMED]]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def _has_options(patient: Patient) -> bool:
+    """Say whether forward has arguments that got nothing."""
+    try:
+        names = inspect.signature(patient.module.forward).parameters
+    except (TypeError, ValueError):
+        return False
+    return any(
+        name not in patient.given and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        for name, p in names.items()
+    )

@@ -1,0 +1,161 @@
+"""What does not learn: numbers that are cut from the graph, parameters that reach nothing."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from patients.attention import Loops, Views, ViewsUnscaled
+from patients.bank import attention
+from patients.blocks import PreNorm, block
+from patients.embedding import ByConvolution, embedding
+from patients.positions import Adds, adds
+
+ONE = ((24, 4),)
+
+# --------------------------------------------------------------------------- cut from the graph
+
+
+@attention("graph-cut", sizes=ONE)
+class ProjectsInVain(Views):
+    """The layer of queries, keys and values never learns."""
+
+    def heads(self, x):
+        with torch.no_grad():
+            return super().heads(x)
+
+
+@attention("graph-cut", sizes=ONE)
+class ScoresDetached(Loops):
+    """Only values learn."""
+
+    def score(self, q, k):
+        return super().score(q, k).detach()
+
+
+@attention("scale-missing", "graph-cut", sizes=ONE)
+class UnscaledAndDetached(ViewsUnscaled):
+    def join(self, mixed):
+        return super().join(mixed).detach()
+
+
+@embedding("graph-cut")
+class CutsWithoutGradients(ByConvolution):
+    @torch.no_grad()
+    def patches(self, images):
+        return super().patches(images)
+
+
+@block("graph-cut", sizes=ONE)
+class StreamDetached(PreNorm):
+    """What comes in learns by the parts alone: the stream is cut."""
+
+    def forward(self, x):
+        x = x.detach() + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_2(x))
+
+
+class AddsAndCuts(Adds):
+    def forward(self, x):
+        return super().forward(x).detach().requires_grad_(False)
+
+
+adds("graph-cut")(AddsAndCuts)
+
+# --------------------------------------------------------------------- parameters without a use
+
+
+@attention("parameter-unused", sizes=ONE)
+class PlacesUnheard(Views):
+    """A bias of the places is built, and no score gets it."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.unheard_table = nn.Parameter(torch.zeros(15, h))
+        nn.init.normal_(self.unheard_table)
+
+
+@attention("parameter-unused", sizes=ONE)
+class TokenUnheard(Loops):
+    """A token is made ready, and what comes of it is thrown away."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.unheard_token = nn.Parameter(torch.zeros(1, 1, e))
+
+    def forward(self, tokens, allow_mask=None):
+        _ = self.unheard_token + tokens
+        return super().forward(tokens, allow_mask)
+
+
+@attention("part-unused", sizes=ONE)
+class TableUnheard(Views):
+    """A table of places that nothing asks for."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.unheard_places = nn.Embedding(15, h)
+
+
+@attention("part-unused", sizes=ONE)
+class LayerInVain(Views):
+    """What a layer returns is thrown away."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.vain_layer = nn.Linear(e, 2 * e)
+
+    def forward(self, x, mask=None):
+        self.vain_layer(x)
+        return super().forward(x, mask)
+
+
+@attention("part-unused", sizes=ONE, remark=True)
+class LayerTooMany(Views):
+    """A layer that nothing calls: all that is needed is there without it."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.unheard_layer = nn.Linear(e, 2 * e)
+
+
+# -------------------------------------------------------------------------- healthy beside them
+
+
+@attention(sizes=ONE)
+class Frozen(Views):
+    """Its first layer is not to learn, and said so."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.qkv.requires_grad_(False)
+
+
+@attention(sizes=ONE)
+class LearnsInTraining(Views):
+    """While it evaluates, it keeps no graph."""
+
+    def forward(self, x, mask=None):
+        with torch.set_grad_enabled(self.training):
+            return super().forward(x, mask)
+
+
+@attention(sizes=ONE)
+class StartsAtZero(Views):
+    """The factor of what it returns is zero at first."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        nn.init.zeros_(self.proj.weight)
+        nn.init.zeros_(self.proj.bias)
+        nn.init.zeros_(self.qkv.bias)
+
+
+@attention(sizes=ONE)
+class Steadied(Views):
+    """The largest score is taken from all, outside the graph: a softmax does not see it."""
+
+    def weigh(self, scores, mask):
+        largest = scores.amax(dim=-1, keepdim=True).detach()
+        raised = (scores - largest).exp()
+        return raised / raised.sum(dim=-1, keepdim=True)
