@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType
 
 from torch import nn
@@ -68,3 +68,17 @@ def _reads(code: CodeType, name: str, own: bool) -> bool:
                 return True
         before = one
     return any(_reads(inner, name, own) for inner in code.co_consts if isinstance(inner, CodeType))
+
+
+def gathered(unused: Sequence[str], trained: set[str]) -> list[tuple[str, list[str]]]:
+    """Return the highest parts none of whose parameters is used, or parameters that stand alone."""
+    found: dict[str, list[str]] = {}
+    for name in unused:
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            path = ".".join(parts[:depth])
+            inside = [n for n in trained if n == path or n.startswith(f"{path}.")]
+            if all(n in unused for n in inside):
+                found.setdefault(path, []).append(name)
+                break
+    return list(found.items())

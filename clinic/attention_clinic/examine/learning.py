@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attention_clinic.bugs import BUGS
-from attention_clinic.engine.mentions import is_mentioned
+from attention_clinic.engine.mentions import gathered, is_mentioned
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
@@ -40,12 +40,14 @@ class Learned:
         unused: parameters that move nothing and get none.
         own: whether the graph holds functions with a backward of their own.
         read: those of the unused that the run read.
+        silent: whether something of the cut gets no gradient at all.
     """
 
     cut: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     own: bool = False
     read: frozenset[str] = frozenset()
+    silent: bool = False
 
 
 @dataclass
@@ -107,26 +109,45 @@ class Gradients(TorchFunctionMode):
             own = _has_own(total)
         floor = self.noise * float(y.detach().double().square().sum().sqrt())
         cut = []
-        real = self._real_input(seed)
-        if real is not None and _differ(found[0], real, floor):
+        if self._is_told_wrongly(found[0], lambda: self._real_input(seed), floor):
             cut.append("")
         directed = {
             name: None if grad is None else (grad * direction_of(p, seed, n)).sum()
             for n, ((name, p), grad) in enumerate(zip(self.held.items(), found[1:], strict=True))
         }
         told = sum(float(value) for value in directed.values() if value is not None)
-        together = self._real(dict(enumerate(self.held.values())), seed)
+        every_one = dict(enumerate(self.held.values()))
         lost = [name for name, value in directed.items() if value is None]
-        wrong = _differ(torch.tensor(told), together, floor)
+        together = torch.tensor(told)
+        wrong = self._is_told_wrongly(together, lambda: self._real(every_one, seed), floor)
         for number, (name, p) in enumerate(self.held.items()):
             if not wrong and name not in lost:
                 continue
-            if _differ(directed[name], self._real({number: p}, seed), floor):
+            moving = {number: p}
+            if self._is_told_wrongly(
+                directed[name], lambda moving=moving: self._real(moving, seed), floor
+            ):
                 cut.append(name)
         pairs = zip(self.held.items(), reached[1:], strict=True)
         unused = {n: id(p) for (n, p), grad in pairs if grad is None and n not in cut}
         read = frozenset(name for name, number in unused.items() if number in self.read)
-        return Learned(tuple(cut), tuple(unused), own, read)
+        silent = ("" in cut and found[0] is None) or any(name in cut for name in lost)
+        return Learned(tuple(cut), tuple(unused), own, read, silent)
+
+    def _is_told_wrongly(
+        self, told: Tensor | None, measure: Callable[[], float | None], floor: float
+    ) -> bool:
+        """Say whether a gradient is not the derivative, by more than a shorter step changes it."""
+        real = measure()
+        if real is None or not _differ(told, real, floor):
+            return False
+        self.step /= 4
+        try:
+            nearer = measure()
+        finally:
+            self.step *= 4
+        assert nearer is not None, "it was seen before"
+        return _differ(told, nearer, 4 * floor + 2 * abs(real - nearer))
 
     @contextmanager
     def _training(self) -> Iterator[None]:
@@ -291,7 +312,8 @@ def _both(first: Learned, second: Learned) -> Learned:
     """Return what holds while evaluating and while training."""
     cut = tuple(name for name in first.cut if name in second.cut)
     unused = tuple(name for name in first.unused if name in second.unused)
-    return Learned(cut, unused, first.own or second.own, first.read | second.read)
+    own, silent = first.own or second.own, first.silent and second.silent
+    return Learned(cut, unused, own, first.read | second.read, silent)
 
 
 def _told(
@@ -302,14 +324,14 @@ def _told(
     if found.cut and found.own:
         words = f"the gradient is the derivative: not of {_listed(list(found.cut))}"
         return replace(report, healthy=False, failing=(*report.failing, words))
-    if found.cut:
+    if found.cut and (report.healthy or found.silent):
         inner = [name for name in found.cut if name]
         words = [
             *["what comes in"] * ("" in found.cut),
             *[_listed(inner) if set(inner) < trained else "every parameter"] * bool(inner),
         ]
         more.append(("graph-cut", f"no gradient, or not all of it, reaches {' and '.join(words)}"))
-    for path, names in _gathered(found.unused, trained) if parameters else ():
+    for path, names in gathered(found.unused, trained) if parameters else ():
         read = any(name in found.read for name in names)
         layer = path not in names
         words = f"what {path} returns is thrown away" if read else f"{path} is never "
@@ -361,20 +383,6 @@ def _is_left_over(path: str, module: nn.Module) -> bool:
         return False
     held = [one for one in part.modules() if any(True for _ in one.parameters(recurse=False))]
     return all(isinstance(one, PLAIN) for one in held)
-
-
-def _gathered(unused: Sequence[str], trained: set[str]) -> list[tuple[str, list[str]]]:
-    """Return the highest parts none of whose parameters is used, or parameters that stand alone."""
-    found: dict[str, list[str]] = {}
-    for name in unused:
-        parts = name.split(".")
-        for depth in range(1, len(parts) + 1):
-            path = ".".join(parts[:depth])
-            inside = [n for n in trained if n == path or n.startswith(f"{path}.")]
-            if all(n in unused for n in inside):
-                found.setdefault(path, []).append(name)
-                break
-    return list(found.items())
 
 
 def _listed(names: Sequence[str]) -> str:
