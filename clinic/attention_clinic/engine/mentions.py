@@ -82,3 +82,20 @@ def gathered(unused: Sequence[str], trained: set[str]) -> list[tuple[str, list[s
                 found.setdefault(path, []).append(name)
                 break
     return list(found.items())
+
+
+def has_options(module: nn.Module, given: set[str]) -> bool:
+    """Say whether forward has arguments that got nothing.
+
+    Args:
+        module: the copy.
+        given: the arguments that got a value.
+    """
+    try:
+        names = inspect.signature(module.forward).parameters
+    except (TypeError, ValueError):
+        return False
+    return any(
+        name not in given and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        for name, p in names.items()
+    )

@@ -6,7 +6,6 @@ that PyTorch gives must say the same. Who gets none lies behind a cut, or reache
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attention_clinic.bugs import BUGS
-from attention_clinic.engine.mentions import gathered, is_mentioned
+from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
@@ -340,7 +339,7 @@ def _told(
         if not report.healthy and not _stands_out(report, patient, path, names, read):
             continue
         mentioned = not read and is_mentioned(path, patient.module)
-        if mentioned and _has_options(patient):
+        if mentioned and has_options(patient.module, patient.given):
             report = replace(report, untried=(*report.untried, f"what {path} is for"))
         elif mentioned or (report.healthy and not read and _is_left_over(path, patient.module)):
             where = "an option uses it" if mentioned else "nothing was meant to use it"
@@ -390,15 +389,3 @@ def _listed(names: Sequence[str]) -> str:
     shown = [name or "what comes in" for name in names[:NAMED]]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
-
-
-def _has_options(patient: Patient) -> bool:
-    """Say whether forward has arguments that got nothing."""
-    try:
-        names = inspect.signature(patient.module.forward).parameters
-    except (TypeError, ValueError):
-        return False
-    return any(
-        name not in patient.given and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        for name, p in names.items()
-    )
