@@ -218,11 +218,10 @@ class Patient:
     def anew(self, own_weights: bool = False) -> Patient:
         """Return another copy of the module, which is called in the same way."""
         made = Patient(self.where, self.original, self.call, own_weights)
-        for name in ("tables", "opening", "layout", "sides", "time_first", "wide"):
+        for name in ("tables", "opening", "layout", "sides", "time_first", "wide", "rough"):
             setattr(made, name, getattr(self, name))
         if self.dtype == torch.float32:
             made.single()
-        made.rough = self.rough
         return made
 
     def single(self) -> None:
