@@ -182,9 +182,8 @@ class Patient:
         self.opening: Opening | None = None  # for masks that are needed
         self.layout: Layout | None = None  # for tokens that do not lie in rows
         self.beside: tuple[Any, int] | None = None  # a cache, and how many tokens it holds
-        self.dtype = torch.float32
+        self.dtype, self.wide = torch.float32, False  # wide: without casts to less than double
         self.rough: bool | None = None  # whether it computes something in single precision
-        self.wide = False  # whether its casts to less than double precision are left out
         self.given: set[str] = set()  # the arguments of forward that got a value
         self.zeros: set[str] = set()  # those that got zeros
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
@@ -218,8 +217,8 @@ class Patient:
     def anew(self, own_weights: bool = False) -> Patient:
         """Return another copy of the module, which is called in the same way."""
         made = Patient(self.where, self.original, self.call, own_weights)
-        for name in ("tables", "opening", "layout", "sides", "time_first", "wide", "rough"):
-            setattr(made, name, getattr(self, name))
+        kept = ("tables", "opening", "layout", "sides", "time_first", "wide", "rough")
+        vars(made).update({name: getattr(self, name) for name in kept})
         if self.dtype == torch.float32:
             made.single()
         return made
