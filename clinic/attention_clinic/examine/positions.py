@@ -21,6 +21,8 @@ from attention_clinic.examine.learning import learned
 
 PLACES = 64  # that are looked at; what explains them must hold for all
 MISTAKES = 4  # of a table, at most
+# Bases for images, which need no long waves: DINOv3's, and DETR's with anchors.
+SHORT_WAVES = (100.0, 20.0)
 
 
 def diagnose_positions(
@@ -78,7 +80,8 @@ def diagnose_positions(
     named = next(iter(found.values())).path.variants if found else ()
     sides = None if found else sides_of(table)
     if sides is not None:
-        found, named = both_explained(*sides, float(base))
+        tried = [both_explained(*sides, wave) for wave in (float(base), *SHORT_WAVES)]
+        found, named = next((one for one in tried if () in one[0]), tried[0])
         named = (*named, *("sincos-2d",) * bool(found))
         checked[0] = "sines and cosines, by row and by column of the image"
     explanations = []
