@@ -54,34 +54,29 @@ def _tables(state: State, h: int, d: int) -> Iterator[Tensor]:
             yield table.unflatten(1, (h, d)).transpose(0, 1)
 
 
-def _asked(state: State) -> Iterator[Form]:
+def _forms(state: State, into: str, by: str, how: str, variant: str) -> Iterator[Form]:
+    """Yield forms that multiply `by` with the vectors of distances and add it to `into`."""
     h, d = state["q"].shape[-3], state["q"].shape[-1]
     for table in _tables(state, h, d):
         for rule in ROWS:
 
             def run(state: State, table: Tensor = table, rule: Callable = rule) -> State:
-                q, raw = state["q"], state["raw"]
-                found = _vectors(table.to(q), rule, *raw.shape[-2:])
-                found = found.expand(q.shape[-3], -1, -1, -1)
-                return {"raw": raw + torch.einsum("rbhid,hijd->rbhij", q, found)}
+                t = state[by]
+                found = _vectors(table.to(t), rule, *state["raw"].shape[-2:])
+                found = found.expand(t.shape[-3], -1, -1, -1)
+                return {into: state[into] + torch.einsum(how, t, found)}
 
-            yield Form(run, variants=("relative-keys",))
+            yield Form(run, variants=(variant,))
+
+
+def _asked(state: State) -> Iterator[Form]:
+    return _forms(state, "raw", "q", "rbhid,hijd->rbhij", "relative-keys")
 
 
 def _answered(state: State) -> Iterator[Form]:
     if state.get("turned"):
-        return
-    h, d = state["mixed"].shape[-3], state["mixed"].shape[-1]
-    for table in _tables(state, h, d):
-        for rule in ROWS:
-
-            def run(state: State, table: Tensor = table, rule: Callable = rule) -> State:
-                weights, mixed = state["weights"], state["mixed"]
-                found = _vectors(table.to(mixed), rule, *weights.shape[-2:])
-                found = found.expand(mixed.shape[-3], -1, -1, -1)
-                return {"mixed": mixed + torch.einsum("rbhij,hijd->rbhid", weights, found)}
-
-            yield Form(run, variants=("relative-values",))
+        return iter(())
+    return _forms(state, "mixed", "weights", "rbhij,hijd->rbhid", "relative-values")
 
 
 def _through(form: Form, state: State) -> State:

@@ -8,15 +8,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from attention_clinic.engine.modes import Scores
+from attention_clinic.engine.modes import Mode, Scores
 
 EPS = (1e-6, 1e-5, 1e-8, 0.0)
 FAR, FURTHER = 1e6, 1e7  # tokens so long that a cap is reached
 
 
-class Heard(TorchFunctionMode):
+class Heard(Mode):
     """Write down norms without a weight, what is bent, and what a softmax is taken of."""
 
     def __init__(self) -> None:
@@ -29,14 +28,7 @@ class Heard(TorchFunctionMode):
         self.tops: dict[tuple[int, int], None] = {}  # how many numbers topk keeps, and of how many
         self.positive = False  # whether anything is made positive by another function
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if name in ("rms_norm", "layer_norm"):
             given = dict(zip(("input", "shape", "weight"), args, strict=False)) | kwargs

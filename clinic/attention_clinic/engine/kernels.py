@@ -19,7 +19,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from attention_clinic.engine import fused
+from attention_clinic.engine.modes import Mode
 
 Place = tuple[int, int]  # of a copy: number of the text, place in it
 
@@ -103,7 +105,7 @@ class Texts:
         return len(self.held) - 1, place
 
 
-class Kernels(TorchFunctionMode):
+class Kernels(Mode):
     """Carry out a plan in every attention of a model that runs on several texts.
 
     Args:
@@ -295,31 +297,16 @@ class Kernels(TorchFunctionMode):
 
     def fused(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Do what the fused kernel does, in the three steps."""
-        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        q, k, v = given["query"], given["key"], given["value"]
-        if q.shape[-3:-2] != k.shape[-3:-2]:
-            k, v = (t.repeat_interleave(q.shape[-3] // t.shape[-3], dim=-3) for t in (k, v))
-        factor = given.get("scale") or q.shape[-1] ** -0.5
-        s = self.scores(lambda q, k: q @ k.mT * factor, q, k, (-2, -2, -2))
-        mask = given.get("attn_mask")
-        if given.get("is_causal"):
-            s = s.masked_fill(~torch.ones_like(s[..., :, :]).bool().tril(), -torch.inf)
-        if mask is not None:
-            s = s.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else s + mask
+        given = fused.given(args, kwargs)
+        (k, v), factor = fused.shared(given), fused.scale(given)
+        s = self.scores(lambda q, k: q @ k.mT * factor, given["query"], k, (-2, -2, -2))
+        s = fused.masked(s, given)
         w = self.weights(lambda s: s.softmax(-1), s)
         return self.mixed(torch.matmul, w, v, (-2, -2))
 
     # ------------------------------------------------------------------------ what is called
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is F.scaled_dot_product_attention:
             q, k = (args[i] if len(args) > i else kwargs[n] for i, n in ((0, "query"), (1, "key")))
             if q.shape[-2] == k.shape[-2] == self.n:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.modes import Mode
 
 EPS = re.compile(r"(\w*_)?(eps|epsilon)")
 HEADS = re.compile(r"(num_|n_?)?((attention|attn|kv|key_value|query)_?)?heads?(_kv)?|n_kv_heads?")
@@ -49,7 +49,7 @@ def parts(values: Values) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-class Bend(TorchFunctionMode):
+class Bend(Mode):
     """Use another activation wherever one is called.
 
     Args:
@@ -60,16 +60,10 @@ class Bend(TorchFunctionMode):
         super().__init__()
         self.bend = BENDS[name]
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if getattr(func, "__name__", "") in ("gelu", "relu", "silu") and args:
             return self.bend(args[0])
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 @dataclass

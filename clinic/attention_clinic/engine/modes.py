@@ -3,15 +3,71 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from attention_clinic.engine import fused
 
-class NoDropout(TorchFunctionMode):
+
+class Mode(TorchFunctionMode):
+    """A look at every call of torch's functions; `called` of a subclass says what happens there."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        return self.called(func, args, dict(kwargs or {}))
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what a call of `func` gives."""
+        return func(*args, **kwargs)
+
+
+class Visits(Mode):
+    """A look at every call of a module's parts, too: `arrives` and `leaves` of a subclass.
+
+    Args:
+        module: the copy that will run in this context.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.handles: list[Any] = []
+
+    def __enter__(self) -> Self:
+        for path, part in self.module.named_modules():
+            if isinstance(part, torch.jit.ScriptModule):
+                continue
+            arrives, leaves = partial(self.arrives, path), partial(self.leaves, path)
+            self.handles += [
+                part.register_forward_pre_hook(arrives, with_kwargs=True),
+                part.register_forward_hook(leaves, with_kwargs=True, always_call=True),
+            ]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for handle in self.handles:
+            handle.remove()
+
+    def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
+        """Notice that a part is called."""
+
+    def leaves(self, path: str, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        """Notice what a part returns."""
+
+
+class NoDropout(Mode):
     """Turn every dropout into nothing, wherever it is called.
 
     Attributes:
@@ -23,14 +79,7 @@ class NoDropout(TorchFunctionMode):
         super().__init__()
         self.calls, self.most = 0, 0.0
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = dict(kwargs or {})
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if func is F.scaled_dot_product_attention:
             self._count(kwargs.get("dropout_p") or (args[4] if len(args) > 4 else 0.0))
@@ -46,21 +95,15 @@ class NoDropout(TorchFunctionMode):
         self.most = max(self.most, share)
 
 
-class Precision(TorchFunctionMode):
+class Precision(Mode):
     """Notice numbers in single precision inside a module in double precision."""
 
     def __init__(self) -> None:
         super().__init__()
         self.single = False
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         # one number is enough: the root of torch.FloatTensor([head_dim]) is off by 6e-8
         self.single |= any(_is_single(value) for value in (*args, result))
         return result
@@ -73,21 +116,15 @@ def _is_single(value: object) -> bool:
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class Widened(TorchFunctionMode):
+class Widened(Mode):
     """Compute in double precision, whatever a module casts its numbers to, or makes."""
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if name in ("float", "half", "bfloat16") and args:
             return args[0].double()
         args = tuple(_wider_type(value) for value in args)
-        kwargs = {key: _wider_type(value) for key, value in (kwargs or {}).items()}
+        kwargs = {key: _wider_type(value) for key, value in kwargs.items()}
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
@@ -120,20 +157,14 @@ def _wider(value: Any) -> Any:
     return value.double() if _is_float(value) else value
 
 
-class JoinHeads(TorchFunctionMode):
+class JoinHeads(Mode):
     """Join the heads of a four-axis tensor that a layer for (b, n, h * d) was given."""
 
     def __init__(self, num_heads: int, heads_axis: int) -> None:
         super().__init__()
         self.num_heads, self.heads_axis, self.calls = num_heads, heads_axis, 0
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is F.linear or getattr(func, "__name__", "") in ("matmul", "__matmul__"):
             t, weight = args[:2]
             inner = weight.shape[-1] if func is F.linear else weight.shape[0]
@@ -145,57 +176,37 @@ class JoinHeads(TorchFunctionMode):
             ):
                 self.calls += 1
                 t = (t.transpose(1, 2) if self.heads_axis == 1 else t).flatten(2)
-                return func(t, *args[1:], **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+                return func(t, *args[1:], **kwargs)
+        return func(*args, **kwargs)
 
 
-class Listen(TorchFunctionMode):
+class Listen(Mode):
     """Write down which activations are called."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heard: set[str] = set()
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if name in ("gelu", "relu", "relu_", "silu"):
-            tanh = (kwargs or {}).get("approximate") == "tanh"
+            tanh = kwargs.get("approximate") == "tanh"
             self.heard.add("gelu-tanh" if tanh else name.rstrip("_"))
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
-class Scores(TorchFunctionMode):
+class Scores(Mode):
     """Write down what every softmax gets; of the fused kernel, what is added to the scores."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[Tensor] = []
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is F.scaled_dot_product_attention:
-            q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
-            mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
-            added = torch.zeros(*q.shape[:-1], k.shape[-2], dtype=torch.float64)
-            if mask is not None and mask.dtype == torch.bool:
-                added = added.masked_fill(~mask, -torch.inf)
-            elif mask is not None:
-                added = added + mask
-            if kwargs.get("is_causal", args[5] if len(args) > 5 else False):
-                added = added.masked_fill(~torch.ones_like(added).bool().tril(), -torch.inf)
-            self.heard.append(added)
+            given = fused.given(args, kwargs)
+            rows, keys = given["query"].shape[:-1], given["key"].shape[-2]
+            self.heard.append(fused.masked(torch.zeros(*rows, keys, dtype=torch.float64), given))
         elif getattr(func, "__name__", "") in ("softmax", "log_softmax") and args:
             self.heard.append(args[0].detach().clone())
         return func(*args, **kwargs)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+
+from attention_clinic.engine.modes import Visits
 
 SOFTMAXES = ("softmax", "log_softmax", "_softmax")
 
@@ -48,66 +48,39 @@ class Weighing:
     certain: bool
 
 
-@dataclass
-class Recording(TorchFunctionMode):
+class Recording(Visits):
     """Listens to a model while it runs in this context.
 
     Args:
         model: the copy that will run.
+
+    Attributes:
+        calls: the first call of each part.
+        weighings: where tokens are weighed by tokens.
     """
 
-    model: nn.Module
-    calls: dict[str, Call] = field(default_factory=dict)
-    weighings: list[Weighing] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__()
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.calls: dict[str, Call] = {}
+        self.weighings: list[Weighing] = []
         self.running: list[str] = []
-        self.handles: list[Any] = []
 
-    def __enter__(self) -> Recording:
-        for path, part in self.model.named_modules():
-            if isinstance(part, torch.jit.ScriptModule):
-                continue
-            self.handles += [
-                part.register_forward_pre_hook(self._before(path), with_kwargs=True),
-                part.register_forward_hook(self._after(path), with_kwargs=True, always_call=True),
-            ]
-        super().__enter__()
-        return self
+    def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
+        """Write down the first call of a part."""
+        self.running.append(path)
+        if path in self.calls:
+            self.calls[path].count += 1
+            return
+        self.calls[path] = call_of(part, args, kwargs)
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        for handle in self.handles:
-            handle.remove()
+    def leaves(self, path: str, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        """Write down what the first call of a part gave."""
+        if self.running and self.running[-1] == path:
+            self.running.pop()
+        if self.calls[path].result is None:
+            self.calls[path].result = result
 
-    def _before(self, path: str) -> Any:
-        def hear(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self.running.append(path)
-            if path in self.calls:
-                self.calls[path].count += 1
-                return
-            self.calls[path] = call_of(part, args, kwargs)
-
-        return hear
-
-    def _after(self, path: str) -> Any:
-        def hear(part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-            if self.running and self.running[-1] == path:
-                self.running.pop()
-            if self.calls[path].result is None:
-                self.calls[path].result = result
-
-        return hear
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.running:
             self._heard(func, args, kwargs)
         return func(*args, **kwargs)

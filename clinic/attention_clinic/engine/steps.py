@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+
+from attention_clinic.engine import fused
+from attention_clinic.engine.modes import Mode
 
 MOST = 100_000  # numbers of a tensor that is written down
 CLOSE = 1e-8  # relative to the largest number, for a module in double precision
 
 
-class Steps(TorchFunctionMode):
+class Steps(Mode):
     """Write down what every function of torch returns, the fused kernel's own steps included.
 
     Attributes:
@@ -26,16 +28,9 @@ class Steps(TorchFunctionMode):
         super().__init__()
         self.made: dict[int, list[Tensor]] = {}
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is F.scaled_dot_product_attention:
-            for made in inside(*args, **kwargs):
+            for made in fused.steps(fused.given(args, kwargs)):
                 self._note(made)
         result = func(*args, **kwargs)
         if isinstance(result, Tensor):
@@ -47,41 +42,6 @@ class Steps(TorchFunctionMode):
             seen = self.made.setdefault(t.numel(), [])
             if not any(t is other for other in seen[-1:]):
                 seen.append(t.detach().clone())
-
-
-def inside(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Iterator[Tensor]:
-    """Yield the steps of the fused kernel: scores, scaled and masked ones, weights, what is mixed.
-
-    Args:
-        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa: as torch's.
-    """
-    if enable_gqa:
-        times = query.shape[-3] // key.shape[-3]
-        key, value = (t.repeat_interleave(times, dim=-3) for t in (key, value))
-    scores = query @ key.mT
-    yield scores
-    scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
-    yield scores
-    if is_causal:
-        rows, columns = scores.shape[-2:]
-        keep = torch.ones(rows, columns, dtype=torch.bool).tril()
-        scores = scores.masked_fill(~keep, -torch.inf)
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attn_mask, -torch.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    weights = scores.softmax(dim=-1)
-    yield weights
-    yield weights @ value
 
 
 class Seen:

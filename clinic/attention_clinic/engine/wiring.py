@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.modes import Visits
 from attention_clinic.engine.recording import SOFTMAXES
 
 NORMS = (F.layer_norm, F.rms_norm, F.group_norm)
@@ -61,7 +60,7 @@ class Step:
         return any(step.weighs for step in self.all())
 
 
-class Wires(TorchFunctionMode):
+class Wires(Visits):
     """Listens to a block while it runs in this context: `root` is the call of the block.
 
     Args:
@@ -69,62 +68,36 @@ class Wires(TorchFunctionMode):
     """
 
     def __init__(self, block: nn.Module) -> None:
-        super().__init__()
-        self.block = block
+        super().__init__(block)
         self.root: Step | None = None
-
-    def __enter__(self) -> Wires:
         self.running: list[Step] = []
         self.counts: Counter[str] = Counter()
-        self.handles: list[Any] = []
-        for path, part in self.block.named_modules():
-            if isinstance(part, torch.jit.ScriptModule):
-                continue
-            self.handles += [
-                part.register_forward_pre_hook(self._before(path), with_kwargs=True),
-                part.register_forward_hook(self._after, with_kwargs=True, always_call=True),
-            ]
-        super().__enter__()
-        return self
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        for handle in self.handles:
-            handle.remove()
+    def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
+        """Begin a step below the one that runs."""
+        slots = {**dict(enumerate(args)), **kwargs}
+        given = {
+            slot: value.detach().clone()
+            for slot, value in slots.items()
+            if isinstance(value, Tensor) and value.is_floating_point()
+        }
+        step = Step((path, self.counts[path]), part, given)
+        self.counts[path] += 1
+        if self.running:
+            self.running[-1].inner.append(step)
+        else:
+            self.root = step
+        self.running.append(step)
 
-    def _before(self, path: str) -> Callable[..., None]:
-        def hear(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            slots = {**dict(enumerate(args)), **kwargs}
-            given = {
-                slot: value.detach().clone()
-                for slot, value in slots.items()
-                if isinstance(value, Tensor) and value.is_floating_point()
-            }
-            step = Step((path, self.counts[path]), part, given)
-            self.counts[path] += 1
-            if self.running:
-                self.running[-1].inner.append(step)
-            else:
-                self.root = step
-            self.running.append(step)
-
-        return hear
-
-    def _after(self, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+    def leaves(self, path: str, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        """Write down what the step that runs has made."""
         step = self.running.pop()
         try:
             step.result = first_tensor(result).clone()
         except TypeError:
             step.result = None
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.running:
             return func(*args, **kwargs)
         step = self.running[-1]

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from attention_clinic.bugs import BUGS
 from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
-from attention_clinic.engine.modes import NoDropout
+from attention_clinic.engine.modes import Mode, NoDropout
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.examine.cuts import Cut
@@ -50,7 +49,7 @@ class Learned:
 
 
 @dataclass
-class Gradients(TorchFunctionMode):
+class Gradients(Mode):
     """The comparison for one module.
 
     Args:
@@ -75,16 +74,10 @@ class Gradients(TorchFunctionMode):
         self.step = 1e-2 if self.rough else 1e-4
         self.noise = (1e-5 if self.rough else 1e-9) / self.step
 
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if getattr(func, "__name__", "") != "__get__":
             self.read |= {id(t) for t in args if isinstance(t, nn.Parameter)}
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
     def found(self) -> Learned:
         """Return what does not learn."""
