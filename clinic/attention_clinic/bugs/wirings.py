@@ -55,6 +55,34 @@ bug(
     "06",
     "vjhawar12/Vision-Transformer-Implementation",
 )
+bug(
+    "residual-again",
+    "adds the stream twice: the part adds it, and what stands around the part does so again",
+    "one residual for each part: in the part, or around it.",
+    "06",
+    "Mayukhdeb/tiny-transformer",
+)
+bug(
+    "residual-from-context",
+    "adds the context where the block's own tokens belong: its stream is lost",
+    "the residual of a cross-attention is the stream that asks: x + attention(norm(x), context).",
+    "10",
+    "ZhengkunTian/Speech-Tranformer-Pytorch",
+)
+bug(
+    "residual-in-place",
+    "changes the stream in its place, such as by nn.ReLU(inplace=True), before it is added",
+    "no inplace=True where a part begins: what it reads is still needed for the residual.",
+    "06",
+    "sunjie97/detr-pytorch",
+)
+bug(
+    "wiring-other",
+    "connects its parts as no known block does: one reads something else than the stream",
+    "keep one stream, x = x + part(norm(x)) or x = norm(x + part(x)), for each part in turn.",
+    "06",
+    "found in none of the blocks that were read; written down for those to come",
+)
 
 
 # ----------------------------------------------------- norms, without their weights and biases

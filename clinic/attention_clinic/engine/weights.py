@@ -197,9 +197,13 @@ def joined_heads(sources: list[Source], num_heads: int, width: int) -> list[Sour
         several |= any(_beside(pattern, shape, *other) for other in groups.items())
         fits = shape[0] != shape[-1] or shape[0] * num_heads == width or several
         if apart and len(shape) == 2 and fits:
-            weight = torch.stack([s.weight for s in group])
-            bias = None if first.bias is None else torch.stack([s.bias for s in group])
-            result.append(Source(pattern, weight, bias, first.forms, first.role))
+            result.append(_stacked(pattern, group, first.role))
+            continue
+        if len(group) == 3 * num_heads > 3 and same and "#" in pattern and shape[0] != shape[-1]:
+            for start, named in enumerate("qkv"):  # head by head, or one after another
+                apart_, row = group[start::3], group[start * num_heads :][:num_heads]
+                result.append(_stacked(f"{pattern} ({start}, 3 on)", apart_, f"{named}?"))
+                result.append(_stacked(f"{pattern} (third {start})", row, ""))
             continue
         roles = {3: "qkv", 4: "qkvo"}.get(len(group), "")
         for number, source in enumerate(group):
@@ -208,6 +212,17 @@ def joined_heads(sources: list[Source], num_heads: int, width: int) -> list[Sour
             named = f"{roles[number]}?" if guess else source.role
             result.append(Source(source.name, source.weight, source.bias, source.forms, named))
     return result
+
+
+def _stacked(name: str, group: list[Source], named: str) -> Source:
+    """Return the layers of heads as one."""
+    weight = torch.stack([s.weight for s in group])
+    bias = (
+        None
+        if group[0].bias is None
+        else torch.stack([s.bias for s in group if s.bias is not None])
+    )
+    return Source(name, weight, bias, group[0].forms, named)
 
 
 def _beside(pattern: str, shape: torch.Size, other: str, group: list[Source]) -> bool:

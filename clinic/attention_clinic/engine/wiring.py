@@ -16,6 +16,7 @@ from attention_clinic.engine.recording import SOFTMAXES
 
 NORMS = (F.layer_norm, F.rms_norm, F.group_norm)
 BENDS = ("relu", "gelu", "silu", "tanh", "sigmoid", "elu", "leaky_relu", "selu", "mish")
+ADDS = ("add", "add_", "__add__", "__iadd__", "__radd__")
 WEIGHS = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
 Place = tuple[str, int]  # the path of a module, and which of its calls
 Slot = int | str  # the number, or the name, of an argument
@@ -33,6 +34,8 @@ class Step:
         inner: the calls inside it, in their order.
         weighs: whether it takes a softmax of scores itself.
         again: a function that does the same to another tensor, where no module does.
+        changed: what it got and changed in its place, as that was afterwards.
+        sums: what it adds itself: both terms, and the result.
     """
 
     place: Place
@@ -42,6 +45,8 @@ class Step:
     inner: list[Step] = field(default_factory=list)
     weighs: bool = False
     again: Callable[[Tensor], Tensor] | None = None
+    changed: dict[Slot, Tensor] = field(default_factory=dict)
+    sums: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -92,6 +97,12 @@ class Wires(Visits):
     def leaves(self, path: str, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         """Write down what the step that runs has made."""
         step = self.running.pop()
+        slots = {**dict(enumerate(args)), **kwargs}
+        step.changed = {
+            slot: slots[slot].detach().clone()
+            for slot, before in step.given.items()
+            if not torch.equal(slots[slot], before)
+        }
         try:
             step.result = first_tensor(result).clone()
         except TypeError:
@@ -102,22 +113,33 @@ class Wires(Visits):
             return func(*args, **kwargs)
         step = self.running[-1]
         name = getattr(func, "__name__", "")
-        if (func in NORMS or name in BENDS) and args:
+        if (func in NORMS or name.rstrip("_") in BENDS) and args:
             rest = args[1:]
             path = f"{step.path} {name}".strip()
             heard = Step((path, self.counts[path]), None, {0: args[0].detach().clone()})
-            heard.again = lambda t: func(t, *rest, **kwargs)
+            heard.again = lambda t: func(t.clone(), *rest, **kwargs)
             self.counts[path] += 1
             step.inner.append(heard)
             result = func(*args, **kwargs)
             heard.result = result.detach().clone()
+            if not torch.equal(args[0], heard.given[0]):
+                heard.changed = {0: args[0].detach().clone()}
             return result
+        if name in ADDS and len(args) == 2 and all(isinstance(t, Tensor) for t in args):
+            return self._added(step, func, args, kwargs)
         if func in WEIGHS or name in SOFTMAXES:
             scores = args[0] if args else kwargs.get("input", kwargs.get("query"))
             if isinstance(scores, Tensor) and scores.ndim > 2:
                 weighing = Step((f"{step.path} {name}", 0), None, {}, weighs=True)
                 step.inner.append(weighing)
         return func(*args, **kwargs)
+
+    def _added(self, step: Step, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        first, second = (t.detach().clone() for t in args)
+        result = func(*args, **kwargs)
+        if first.shape == second.shape == result.shape and result.ndim == 3 and not kwargs:
+            step.sums.append((first, second, result.detach().clone()))
+        return result
 
 
 class Reached(Exception):
@@ -140,11 +162,13 @@ class Whole:
         block: the copy.
         run: calls it on tokens and on a context, or None.
         context: what it is called with where nobody says another one, or None.
+        turned: whether its parts get (n, b, e) where it is called with (b, n, e).
     """
 
     block: nn.Module
     run: Callable[[nn.Module, Tensor, Tensor | None], object]
     context: Tensor | None = None
+    turned: bool = False
 
     def between(
         self,
@@ -171,6 +195,7 @@ class Whole:
                 values, named = list(args), dict(kwargs)
                 for slot, crossed in slots.items():
                     taken = context if crossed and context is not None else x
+                    taken = taken.transpose(0, 1) if self.turned else taken
                     if isinstance(slot, int):
                         values[slot] = taken
                     else:
@@ -195,7 +220,7 @@ class Whole:
         try:
             self.run(self.block, x, context)
         except Reached as reached:
-            return reached.result
+            return reached.result.transpose(0, 1) if self.turned else reached.result
         finally:
             for handle in handles:
                 handle.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -43,7 +44,7 @@ class Cut(nn.Module):
         block = copy.deepcopy(self.whole.block, memo)
         for part in block.modules():
             rebind(part, memo)
-        whole = Whole(block, self.whole.run, self.whole.context)
+        whole = replace(self.whole, block=block)
         made = type(self)(whole, self.paths, self.entries, self.end)
         made.train(self.training)
         return made

@@ -331,8 +331,13 @@ def examined_layer(
 ) -> Report:
     """Examine one block: as a whole, or with all that stands around it part by part."""
 
+    odd: list[str] = []  # connections that nobody has named, in words
+
     def wired() -> Report | None:
-        return Wired(patient, x, around, num_heads, meant, causal).report()
+        one = Wired(patient, x, around, num_heads, meant, causal)
+        report = one.report()
+        odd.extend(one.odd)
+        return report
 
     if around != Around():
         given = patient.call, patient.time_first
@@ -380,7 +385,8 @@ def examined_layer(
         found = step() if found is None else found
     if found is not None:
         return found
-    return replace(reports[-1], stopped=max(report.stopped for report in reports))
+    failing = (*reports[-1].failing, *(f"connected as usual: {said}" for said in odd))
+    return replace(reports[-1], failing=failing, stopped=max(report.stopped for report in reports))
 
 
 def side_by_side(block: Block) -> bool:

@@ -29,6 +29,7 @@ class Kind:
         variants: what it does in another way on purpose.
         words: what it is, in words.
         number: of a norm, its eps; of a feed-forward, its activation's name in `words`.
+        odd: what is neither known as right nor as wrong, in words.
     """
 
     ids: tuple[str, ...] = ()
@@ -36,17 +37,21 @@ class Kind:
     variants: tuple[str, ...] = ()
     words: str = ""
     number: float = 0.0
+    odd: str = ""
 
 
-def norm_kind(run: Callable[[Tensor], Tensor], x: Tensor, limit: float) -> Kind | None:
+def norm_kind(
+    run: Callable[[Tensor], Tensor], x: Tensor, limit: float, turned: bool = False
+) -> Kind | None:
     """Return what a norm is, None when it is none of those that are known.
 
     Args:
         run: calls it.
         x: tokens that it takes.
         limit: the largest difference that counts as equal.
+        turned: whether it is handed (n, b, e).
     """
-    y = run(x.clone())
+    y = run(x.transpose(0, 1).clone()).transpose(0, 1) if turned else run(x.clone())
     if y.shape != x.shape or not y.isfinite().all():
         return None
     module = run if isinstance(run, nn.Module) else None

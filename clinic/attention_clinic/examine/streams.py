@@ -11,7 +11,7 @@ from torch import Tensor
 from attention_clinic.examine.units import Unclear, Unit
 
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
-START = "x"
+START, CONTEXT = "x", "context"
 EXACT = 1e-8  # of sums, relative
 
 
@@ -28,6 +28,8 @@ class Sums:
         self.atoms: dict[str, Tensor] = {START: x}
         self.same: dict[str, str] = {}
         self.context, self.limit = context, max(limit, EXACT)
+        if context is not None and context.shape == x.shape:
+            self.atoms[CONTEXT] = context
         self.by_factor: dict[str, Tensor] = {}
 
     def add(self, name: str, out: Tensor) -> None:
@@ -43,7 +45,7 @@ class Sums:
         if self.context is not None and t.shape == self.context.shape and torch.equal(
             t, self.context
         ):  # fmt: skip
-            return {"context": torch.ones(1, dtype=t.dtype)}
+            return {CONTEXT: torch.ones(1, dtype=t.dtype)}
         names = [name for name, atom in self.atoms.items() if atom.shape == t.shape]
         if not names:
             return None
@@ -83,6 +85,14 @@ def _close(first: Tensor, second: Tensor) -> bool:
     return bool((first - second).abs().max() < 1e-4)
 
 
+def minus(whole: Sum, part: Sum) -> Sum | None:
+    """Take a sum out of another one, None when that does not hold it."""
+    if not part.keys() <= whole.keys():
+        return None
+    rest = {n: f - part[n] if n in part else f for n, f in whole.items()}
+    return {name: factor for name, factor in rest.items() if bool(factor.abs().max() > 1e-4)}
+
+
 def plus(*sums: Sum) -> Sum:
     """Add sums."""
     found: Sum = {}
@@ -100,9 +110,16 @@ class Half:
         unit: the part.
         before: the norms that made what it reads, the last one first.
         inside: the norm of what it returned, or None.
-        join: "keep", "missing", "doubled", "from-norm" or "from-input".
+        join: "keep", "missing", "doubled", "from-norm", "from-input", or, of a way that no known
+            block has, "in-place", "from-context", "dropped", "other".
         behind: the norm of the sum, or None.
         start: whether it reads what entered the block.
+        now: the stream before it, of such a way.
+        base: what its result is added to, of "other".
+        source: what it reads, before its norms, where that is not the stream.
+        again: what is added once more behind that.
+        between: whether a norm stands between these two sums.
+        later: the norms behind all that.
     """
 
     unit: Unit
@@ -111,6 +128,12 @@ class Half:
     join: str = "keep"
     behind: Unit | None = None
     start: bool = False
+    now: Sum | None = None
+    base: Sum | None = None
+    source: Sum | None = None
+    again: Sum | None = None
+    between: bool = False
+    later: tuple[Unit, ...] = ()
 
     @property
     def places(self) -> tuple[bool, bool, bool]:
@@ -134,6 +157,9 @@ class Stream:
         norms: the norms, by the names of what they returned.
         reads: what each of them read, by name.
         ends: what the block returned.
+        factors: by what the parts' results are multiplied, by name.
+        changes: what was changed in its place, by the name of what it is then.
+        keys: what attentions ask, where that is not what they read themselves.
     """
 
     parts: list[tuple[str, Unit]]
@@ -141,6 +167,8 @@ class Stream:
     reads: dict[str, Sum]
     ends: Sum
     factors: dict[str, Tensor] = field(default_factory=dict)
+    changes: dict[str, Sum] = field(default_factory=dict)
+    keys: dict[str, Sum] = field(default_factory=dict)
 
     def ways(self) -> list[tuple[Half, ...]]:
         """Return how the parts may follow each other, the likeliest first."""
@@ -163,17 +191,17 @@ class Stream:
         one = torch.ones(1, dtype=unit.read.dtype)
         start, out = {START: one}, {name: one}
         for before, from_start in self._befores(self.reads[name], now, start):
-            half = Half(unit, before, start=from_start)
+            half = Half(unit, before, start=from_start, now=now)
             read = self.reads[name]
             bases = [("keep", now), ("missing", {}), ("doubled", out)]
             bases += [("from-norm", read)] if before else []
             bases += [("from-input", start)] if place and not equal(now, start) else []
-            for inside, returned in ((None, out), *self._behind(out)):
+            for inside, returned in ((None, out), *self.behind(out)):
                 for join, base in bases:
                     joined = plus(base, returned)
                     chosen = replace(half, inside=inside, join=join)
                     yield from self._from(place + 1, joined, (*way, chosen))
-                    for norm, behind in self._behind(joined):
+                    for norm, behind in self.behind(joined):
                         ended = replace(chosen, behind=norm)
                         yield from self._from(place + 1, behind, (*way, ended))
 
@@ -191,7 +219,7 @@ class Stream:
                 return
             norms, read = (*norms, self.norms[name]), self.reads[name]
 
-    def _behind(self, now: Sum) -> Iterator[tuple[Unit, Sum]]:
+    def behind(self, now: Sum) -> Iterator[tuple[Unit, Sum]]:
         """Yield the norms that read the stream as it is, with what they return."""
         for name, norm in self.norms.items():
             if equal(self.reads[name], now):
@@ -217,16 +245,29 @@ def stream_of(
     reads: dict[str, Sum | None] = {}
     norms: dict[str, Unit] = {}
     parts: list[tuple[str, Unit]] = []
+    changes: dict[str, Sum] = {}
+    keys: dict[str, Sum] = {}
     for number, unit in enumerate(units):
         name = f"{number} {unit.name}"
         reads[name] = sums.of(unit.read)
         asked = None if unit.asked is None else sums.of(unit.asked)
         if unit.asked is not None and not _of_context(asked, reads):
-            raise Unclear
+            if asked is None:
+                raise Unclear
+            if _of_context(reads[name], reads):
+                asked, reads[name] = reads[name], asked
+                unit.turn()
+            else:
+                keys[name] = asked
+                unit.alone()
+        if unit.kind == "mix" and unit.asked is None and _of_context(reads[name], reads):
+            raise Unclear  # the context asks itself: the tokens ask nothing
         sums.add(name, unit.out)
         if unit.kind == "norm":
             if name not in sums.same:
                 norms[name] = unit
+        elif unit.kind == "change":
+            changes[name] = reads[name] or {}
         else:
             parts.append((name, unit))
     ends = sums.of(y)
@@ -236,13 +277,13 @@ def stream_of(
     used = {name for read in (*reads.values(), ends) if read is not None for name in read}
     asked = [unit.asked for _, unit in parts if unit.asked is not None]
     asked = [sums.of(t) or {} for t in asked]
-    used |= {name for one in asked for name in one}
+    used |= {name for one in (*asked, *keys.values()) for name in one}
     unused = [norms[name] for name in norms if name not in used]
     kept = {name: norm for name, norm in norms.items() if name in used}
     found = {name: read for name, read in reads.items() if name in names and read is not None}
     if any(name not in found for name in (*kept, *(name for name, _ in parts))):
         raise Unclear
-    stream = Stream(parts, kept, found, ends)
+    stream = Stream(parts, kept, found, ends, changes=changes, keys=keys)
     _scale(stream)
     return stream, unused
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -22,7 +22,8 @@ class Unit:
     """One part of a block.
 
     Args:
-        kind: "norm", "mix" for what weighs tokens by tokens, or "feed".
+        kind: "norm", "mix" for what weighs tokens by tokens, "feed", or "change" for what a call
+            changed in its place.
         name: its path, or that of its last layer.
         read: what it got.
         out: what it returned.
@@ -32,6 +33,8 @@ class Unit:
         end: the call whose result is its own.
         run: calls a norm again.
         after: what bends its result, or None.
+        steps: the calls that make it, of a feed-forward.
+        adds: whether its module adds what it reads to that, too.
     """
 
     kind: str
@@ -44,6 +47,22 @@ class Unit:
     end: Place = ("", 0)
     run: Callable[[Tensor], Tensor] | None = None
     after: Callable[[Tensor], Tensor] | None = None
+    steps: list[Step] = field(default_factory=list)
+    adds: bool = False
+
+    def turn(self) -> None:
+        """Take what is asked for what asks, where the context was handed over as that."""
+        assert self.asked is not None
+        self.read, self.asked = self.asked, self.read
+        self.entries = {
+            place: {slot: not crossed for slot, crossed in slots.items()}
+            for place, slots in self.entries.items()
+        }
+
+    def alone(self) -> None:
+        """Let it ask its own tokens only, when it is examined by itself."""
+        self.asked = None
+        self.entries = {place: dict.fromkeys(slots, False) for place, slots in self.entries.items()}
 
     def cut(self, whole: Whole) -> Cut:
         """Return it as a module of its own."""
@@ -74,14 +93,14 @@ def _leaves(step: Step, x: Tensor) -> list[Step]:
     """Return the calls that are parts, or layers of parts that nobody wrote as a module."""
     found: list[Step] = []
     for inner in step.inner:
-        if inner.module is None or _is_norm(inner) or not inner.inner or not _opened(inner, x):
+        if inner.module is None or is_norm(inner) or not inner.inner or not _opened(inner, x):
             found.append(inner)
         else:
             found += _leaves(inner, x)
     return found
 
 
-def _is_norm(step: Step) -> bool:
+def is_norm(step: Step) -> bool:
     """Say whether a call is that of a norm."""
     if step.module is None:
         return step.again is not None and "norm" in step.path.rpartition(" ")[2]
@@ -129,7 +148,7 @@ def _opened(step: Step, x: Tensor) -> bool:
     if step.result is None or step.result.ndim != 3 or step.result.shape[-1] != e:
         return False
     below = [one for inner in step.inner for one in inner.all()]
-    normed = [one for one in below if _is_norm(one) and _width(one) in (e, None)]
+    normed = [one for one in below if is_norm(one) and _width(one) in (e, None)]
     if normed or _adds_what_it_gets(step):
         return True
     whole = [one for one in below if one.module is not None and one.mixes and _maps(one, e)]
@@ -181,29 +200,43 @@ class _Grouping:
         """Return the parts."""
         found: list[Unit] = []
         group: list[Step] = []
+        since: list[Step] = []  # all calls behind the last part
         for step in leaves:
             unit = self._single(step)
+            since.append(step)
+            changes = list(self._changes(step))
             if unit is not None:
                 if group and unit.kind != "norm":
                     raise Unclear
-                found.append(unit)
-                self.known.append(unit.out)
+                unit.steps = [step]
+                since = since * bool(group)
+                found += [unit, *changes]
+                self.known += [one.out for one in (unit, *changes)]
                 continue
             if found and not group and self._bends(step, found[-1]):
                 continue
+            found += changes
+            self.known += [one.out for one in changes]
             if not step.weighs and not step.mixes and not _matrices([step]):
                 continue  # an activation, a dropout, positions
-            if not step.weighs and (step.result is None or step.result.ndim != 3):
+            if not step.mixes and (step.result is None or step.result.ndim != 3):
                 continue
             group.append(step)
             unit = self._ended(group)
             if unit is not None:
+                unit.steps, since = since, []
                 found.append(unit)
                 self.known.append(unit.out)
                 group = []
         if group:
             raise Unclear
         return found
+
+    def _changes(self, step: Step) -> Iterator[Unit]:
+        """Yield what a call changed in its place, of the tensors that others may read."""
+        for slot, after in step.changed.items():
+            if self._is_known(step.given[slot]):
+                yield Unit("change", step.path, step.given[slot], after)
 
     def _bends(self, step: Step, last: Unit) -> bool:
         """Say whether a call bends what a feed-forward returned, and add it to that."""
@@ -224,18 +257,19 @@ class _Grouping:
         """Return the part that one call is, None when it is none, or only a layer of one."""
         if step.weighs or step.result is None or step.result.ndim != 3:
             return None
-        beside = _is_norm(step) and self._is_context(step.result)
+        beside = is_norm(step) and self._is_context(step.result)
         if step.result.shape[-1] != self.e and not beside:
             return None
         given = [t for t in step.given.values() if t.ndim == 3]
         if not given:
             return None
-        if _is_norm(step):
+        if is_norm(step):
             return self._norm(step, given[0])
         if step.result.shape != self.shape:
             return None
         count = len(_matrices([step]))
-        if (step.mixes and count > 1) or (step.mixes and _held(step) > 2):
+        whole = isinstance(step.module, nn.MultiheadAttention) or count > 1 or _held(step) > 2
+        if step.mixes and whole:
             return self._whole(step, "mix")
         return self._whole(step, "feed") if count > 1 else None
 
@@ -268,7 +302,14 @@ class _Grouping:
                 slots[slot] = True
         entries: dict[Place, dict[Slot, bool]] = {step.place: slots}
         assert step.result is not None
-        return Unit(kind, step.path, read, step.result, asked, [step.path], entries, step.place)
+        out, adds = step.result, False
+        for first, second, whole in (one for inner in step.all() for one in inner.sums):
+            if kind == "mix" and _equal(whole, step.result):
+                rest = second if _equal(first, read) else first
+                adds = _equal(first, read) or _equal(second, read)
+                out = rest if adds else out
+        place = step.place
+        return Unit(kind, step.path, read, out, asked, [step.path], entries, place, adds=adds)
 
     def _ended(self, group: list[Step]) -> Unit | None:
         """Return the part that the layers make, None as long as more of them belong to it."""

@@ -257,10 +257,12 @@ def _first_run(
         patient.wide = way == "wide"
         if way == "single":
             patient.single()
-        lengths = [j] if said is None or said.length or context_mask is not None else [j, n]
-        # a context as long as the tokens is for blocks that take no other
-        for j, width in product(lengths, widths[:6]):
-            x = patient.tokens(b, n, width)
+        lengths = [(n, j)]
+        if said is not None and context_mask is None and mask is None and size is None:
+            # a context as long as the tokens is for blocks that take no other
+            lengths.append((j, j) if said.length else (n, n))
+        for (rows, j), width in product(lengths, widths[:6]):
+            x = patient.tokens(b, rows, width)
             context = None if said is None else patient.tokens(b, j, said.width or width, seed=9)
             try:
                 if patient.run(x, context=context).shape == x.shape:

@@ -9,6 +9,7 @@ from patients import (  # noqa: F401, each adds its patients
     attention,
     blocks,
     caching,
+    connections,
     crossing,
     declared,
     decoders,

@@ -1,0 +1,283 @@
+"""The connections of a block by their names: joins, the places of norms, parts too many or few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from attention_clinic.bugs.blocks import Meant
+from attention_clinic.bugs.decoder import RIGHT
+from attention_clinic.bugs.orders import WORDS
+from attention_clinic.engine.patient import Patient
+from attention_clinic.engine.weights import sources_of
+from attention_clinic.examine.held import feed_of
+from attention_clinic.examine.joins import words
+from attention_clinic.examine.streams import CONTEXT, START, Half, Stream, equal
+from attention_clinic.examine.units import Unclear, Unit, looks_like_a_norm
+
+PRE, POST = (True, False, False), (False, False, True)
+INSIDE, AROUND, BARE = (False, True, False), (True, True, False), (False, False, False)
+ORDERS = {PRE: "pre-norm", POST: "post-norm", INSIDE: "norms of the parts",
+          AROUND: "norms before and behind the parts", BARE: "no norms"}  # fmt: skip
+JOINS = {
+    "missing": ("residual-missing", "around the {}"),
+    "doubled": ("residual-missing", "what the {} returned is added to itself"),
+    "from-norm": ("residual-from-norm", "around the {}"),
+    "from-input": ("residual-from-input", "after the {}"),
+    "in-place": ("residual-in-place", "around the {}"),
+    "from-context": ("residual-from-context", "behind the {}"),
+    "dropped": ("part-unused", "what the {} returns is thrown away"),
+}
+
+
+class Connections:
+    """What is said of the wiring of a block.
+
+    Args:
+        patient: its copy.
+        x: tokens that it takes.
+        context: the context, or None.
+        meant: what it is meant to be.
+
+    Attributes:
+        found: mistakes, with what is said of each.
+        variants: what is otherwise on purpose.
+        said: what was seen.
+        odd: connections that are neither, in words.
+        norms: the names of what norms returned.
+        called: the paths of all that was called.
+    """
+
+    def __init__(self, patient: Patient, x: Tensor, context: Tensor | None, meant: Meant) -> None:
+        self.patient, self.x, self.context, self.meant = patient, x, context, meant
+        self.found: list[tuple[str, str]] = []
+        self.variants: list[str] = []
+        self.said: list[str] = []
+        self.odd: list[str] = []
+        self.norms: set[str] = set()
+        self.called: set[str] = set()
+
+    def name(self, stream: Stream, way: tuple[Half, ...], unused: list[Unit]) -> None:
+        """Name what is wrong between the parts."""
+        self.norms = {*stream.norms}
+        kinds = [self._kind(half.unit) for half in way]
+        places = [half.places for half in way]
+        parallel = sorted(kinds) == sorted(RIGHT[2]) and way[1].start and places == [PRE, PRE]
+        if not parallel:  # there what runs first is free
+            self._parts(kinds, way)
+        for half, kind in zip(way, kinds, strict=True):
+            self._joined(half, WORDS[kind])
+            if not parallel:
+                self._reads(half, WORDS[kind], stream)
+        order = self._order(way, kinds)
+        if parallel:
+            self.variants.append("parallel")
+            self.said.append("parts side by side")
+        wanted = self.meant.norm_first
+        against = {PRE: (False,), POST: (True,), INSIDE: (True, False), AROUND: (False,)}
+        if order is not None and wanted in against[order]:
+            self.found.append(("norm-order", ""))
+        self._shared(way)
+        missing = any(id == "norm-missing" for id, _ in self.found)
+        for norm in unused * (not missing):
+            self.found.append(("part-unused", f"what {norm.name} returns is thrown away"))
+        self._factors(stream)
+        for name, asked in stream.keys.items():
+            own = words(stream.reads[name])
+            self.odd.append(f"the self-attention asks {words(asked)}, with queries of {own}")
+
+    def _joined(self, half: Half, part: str) -> None:
+        """Name what the result of a part is added to."""
+        if half.unit.adds and half.join == "from-norm" and half.again is not None:
+            half = replace(half, join="keep")  # the part adds what it reads, the block the stream
+        if half.join in JOINS:
+            id, said = JOINS[half.join]
+            self.found.append((id, said.format(part)))
+        if half.join == "other":
+            self._other(half, part)
+        if len(half.before) > 1:
+            self.found.append(("norm-doubled", f"before the {part}"))
+        if half.later and half.again is None:
+            self.found.append(("norm-doubled", f"behind the {part}"))
+        if half.again is None or half.now is None:
+            return
+        once_more = f"behind the {part}, {words(half.again)} is added once more"
+        sure = half.between or half.behind is None or half.unit.adds
+        if equal(half.again, half.now) and sure:
+            self.found.append(("residual-again", once_more))
+        else:  # norm(2 x + part(x)) may be DeepNorm, whose factor is 2 for eight layers
+            self.odd.append(once_more)
+
+    def _other(self, half: Half, part: str) -> None:
+        """Name a join that has no name of its own."""
+        base, now = half.base or {}, half.now or {}
+        said = f"behind the {part}, {words(base)} is added, where {words(now)} was expected"
+        lost = {*now} - {*base}
+        stream = next((name for name in now if name == START or name in self.norms), None)
+        if CONTEXT in base:
+            self.found.append(("residual-from-context", said))
+        elif stream in lost and len(base) == 1 and next(iter(base)) in self.norms:
+            self.found.append(("residual-from-norm", said))
+        elif stream in lost:
+            self.found.append(("residual-missing", said))
+        elif lost:
+            self.found.append(("wiring-other", said))
+        else:
+            self.odd.append(said)
+
+    def _reads(self, half: Half, part: str, stream: Stream) -> None:
+        """Name what a part reads, where that is not the stream."""
+        source = {START: half.unit.read.new_ones(1)} if half.start else half.source
+        if source is None or half.now is None:
+            return
+        if any(name in stream.changes for name in source):
+            return  # it is said where that is added
+        said = f"the {part} reads {words(source)}, where {words(half.now)} was expected"
+        if half.before:
+            said = said.replace(" reads ", f" reads {half.before[0].name} of ")
+        kept = {name for name in half.now if name == START or name in self.norms}
+        post = half.behind is not None
+        if post or not kept & {*source}:
+            self.found.append(("wiring-other", said))
+        else:
+            self.odd.append(said)
+
+    def _kind(self, unit: Unit) -> str:
+        if unit.kind == "feed":
+            return "feed"
+        return "self" if unit.asked is None else "cross"
+
+    def _parts(self, kinds: list[str], way: tuple[Half, ...]) -> None:
+        """Compare the parts with those of a right block."""
+        right = list(RIGHT[2] if self.context is None else RIGHT[3])
+        names = [half.unit.name for half in way]
+        again = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        if kinds == right and not again:
+            return
+        runs = f"it runs {', '.join(WORDS[kind] for kind in kinds)}"
+        rest = self._resting(way)
+        if kinds == right:
+            if len(rest) == 1:  # else both attentions share their weights
+                self.found.append(("part-unused", _in_the_place(rest[0], again)))
+            return
+        if sorted(kinds) == sorted(right):
+            self.found.append(("parts-order", runs))
+            return
+        if kinds == ["cross", "feed"] and not rest:
+            return  # it only asks a context: Perceiver, Flamingo
+        lost = [kind for kind in right if kind not in kinds]
+        if kinds == ["self", "self", "feed"] and lost == ["cross"] and not rest and not again:
+            self.found.append(("cross-ignored", f"{names[1]} asks its own tokens"))
+            return
+        if len(lost) != 1 or len(rest) != 1 or len(set(names)) != len(right) - 1:
+            self.odd.append(runs)
+            raise Unclear
+        layers = [source for source in sources_of(self.patient.module)
+                  if source.name.startswith(tuple(rest[0].split(" and ")))]  # fmt: skip
+        if lost == ["feed"] and feed_of(layers, self.x.shape[-1]) is None:
+            raise Unclear
+        self.found.append(("part-unused", _in_the_place(rest[0], again)))
+
+    def _resting(self, way: tuple[Half, ...]) -> list[str]:
+        """Return the parts of several layers that were never called."""
+        held = {id(p) for half in way for path in half.unit.paths
+                for p in self.patient.module.get_submodule(path).parameters()}  # fmt: skip
+        found: list[str] = []
+        layers: list[str] = []
+        for path, part in self.patient.module.named_modules():
+            own = [p for p in part.parameters() if p.ndim > 1]
+            inside = any(path.startswith(f"{other}.") for other in found)
+            if not path or not own or inside or any(id(p) in held for p in own):
+                continue
+            (found if len(own) > 1 else layers).append(path)
+        return [*found, " and ".join(layers)] if len(layers) > 1 else found
+
+    def _order(self, way: tuple[Half, ...], kinds: list[str]) -> tuple[bool, ...] | None:
+        """Return where the norms stand, after naming those that stand elsewhere."""
+        places = [half.places for half in way]
+        orders = list(dict.fromkeys(place for place in places if place != BARE))
+        for place, kind in zip(places, kinds, strict=True):
+            if place not in ORDERS:
+                sides = ("before it", "behind it, inside of the sum", "behind the sum")
+                at = " and ".join(
+                    side for side, is_there in zip(sides, place, strict=True) if is_there
+                )
+                self.odd.append(f"the {WORDS[kind]} has norms {at}")
+        if any(order not in ORDERS for order in orders):
+            return None
+        resting = self._resting_norms(way)
+        if not orders:
+            self.found.append(("norm-missing", "there is none at all"))
+            self.said.append(ORDERS[BARE])
+            return None
+        if len(orders) > 1:
+            named = {PRE: "before", POST: "behind", INSIDE: "on what it returns of",
+                     AROUND: "around"}  # fmt: skip
+            said = ", ".join(
+                f"{named[place]} the {WORDS[kind]}"
+                for place, kind in zip(places, kinds, strict=True)
+                if place != BARE
+            )
+            if set(orders) == {PRE, POST}:
+                self.found.append(("norm-mixed", said))
+            else:
+                self.odd.append(f"norms stand {said}")
+        for place, kind in zip(places, kinds, strict=True):
+            if place == BARE:
+                said = f"{'after' if orders[0] == POST else 'before'} the {WORDS[kind]}"
+                said += f"; {resting[0]} is never called" if resting else ""
+                self.found.append(("norm-missing", said))
+        if len(orders) == 1:
+            self.said.append(ORDERS[orders[0]])
+            right = all(half.join != "doubled" for half in way)
+            variants = {INSIDE: ["norm-of-part"], AROUND: ["sandwich-norm"]}
+            self.variants += variants.get(orders[0], []) * right
+        return orders[0] if len(orders) == 1 else None
+
+    def _resting_norms(self, way: tuple[Half, ...]) -> list[str]:
+        """Return the norms that were never called."""
+        used = {norm.name for half in way for norm in _norms(half)}
+        return [
+            path
+            for path, part in self.patient.module.named_modules()
+            if path not in used | self.called and looks_like_a_norm(path, part)
+        ]
+
+    def _shared(self, way: tuple[Half, ...]) -> None:
+        """Name norms that stand in several places."""
+        seen: dict[str, set[int]] = {}
+        for half in way:
+            for norm in _norms(half):
+                if isinstance(norm.run, nn.Module) and any(True for _ in norm.run.parameters()):
+                    seen.setdefault(norm.name, set()).add(id(norm))
+        shared = [name for name, calls in seen.items() if len(calls) > 1]
+        if shared:
+            resting = self._resting_norms(way)
+            said = f"{shared[0]} stands in {len(seen[shared[0]])} places"
+            said += f", {' and '.join(resting)} is never called" if resting else ""
+            self.found.append(("norm-shared", said))
+
+    def _factors(self, stream: Stream) -> None:
+        """Find the factors of the parts among the parameters."""
+        held = [p.detach().flatten() for p in self.patient.module.parameters() if p.ndim < 4]
+        for factor in stream.factors.values():
+            near = [p for p in held if p.numel() == factor.numel()]
+            if any((p - factor).abs().max() < 1e-5 for p in near):
+                self.variants.append("layer-scale")
+            elif any((p.tanh() - factor).abs().max() < 1e-5 for p in near):
+                self.variants.append("tanh-gate")
+            else:
+                raise Unclear
+
+
+def _in_the_place(rest: str, again: list[str]) -> str:
+    words = f"{rest} is never called"
+    return words + (f"; {again[0]} runs in its place, a second time" if again else "")
+
+
+def _norms(half: Half) -> Iterator[Unit]:
+    """Yield the norms around a part."""
+    yield from half.before
+    yield from (norm for norm in (half.inside, half.behind, *half.later) if norm is not None)

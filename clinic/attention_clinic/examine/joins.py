@@ -1,0 +1,156 @@
+"""How the parts of a block are connected where no known block has it so: the least unusual way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from attention_clinic.examine.streams import (
+    CONTEXT,
+    START,
+    Half,
+    Stream,
+    Sum,
+    equal,
+    minus,
+    plus,
+)
+from attention_clinic.examine.units import Unit
+
+MOST = 20_000  # states of one search
+AGAIN, ELSEWHERE, OTHER, DROPPED, DOUBLED, START_READ = 3, 5, 5, 7, 2, 2
+
+
+class Joins:
+    """The search: what was read and what was returned says what was added where.
+
+    Args:
+        stream: of the block.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.one = torch.ones(1, dtype=next(iter(stream.ends.values())).dtype)
+        self.start: Sum = {START: self.one}
+        self.seen: list[Sum] = []
+        for read in (*stream.reads.values(), stream.ends):
+            if not any(equal(read, other) for other in self.seen):
+                self.seen.append(read)
+        used = [name for read in (*self.seen, *stream.keys.values()) for name in read]
+        self.unused = {name for name, _ in stream.parts if name not in used}
+        self.cost, self.left = 10**6, MOST
+        self.best: tuple[Half, ...] | None = None
+
+    def way(self) -> tuple[Half, ...] | None:
+        """Return the way that has the fewest unusual connections, None when there is none."""
+        self._walk(0, self.start, (), 0)
+        return self.best
+
+    def _walk(self, place: int, now: Sum, way: tuple[Half, ...], cost: int) -> None:
+        self.left -= 1
+        if cost >= self.cost or self.left < 0:
+            return
+        if place == len(self.stream.parts):
+            orders = {half.places for half in way if any(half.places)}
+            cost += 2 * max(0, len(orders) - 1)
+            if cost < self.cost and equal(now, self.stream.ends):
+                self.best, self.cost = way, cost
+            return
+        name, unit = self.stream.parts[place]
+        for first, paid in self._befores(name, unit, now):
+            half = replace(first, now=now)
+            for made, then, more in self._joined(name, half, now):
+                plain = not any(made.places)
+                both = bool(made.before) and made.behind is not None
+                self._walk(place + 1, then, (*way, made), cost + paid + more + plain + 3 * both)
+
+    def _befores(self, name: str, unit: Unit, now: Sum) -> Iterator[tuple[Half, int]]:
+        """Yield what a part may read: the stream, what entered, or anything else."""
+        norms: tuple[Unit, ...] = ()
+        read = self.stream.reads[name]
+        while True:
+            cost = DOUBLED * max(0, len(norms) - 1)
+            if equal(read, now):
+                yield Half(unit, norms), cost
+            elif equal(read, self.start):
+                yield Half(unit, norms, start=True), cost + START_READ
+            else:
+                yield Half(unit, norms, source=read), cost + ELSEWHERE
+            inner = next(iter(read), "")
+            if len(read) != 1 or inner not in self.stream.norms or len(norms) > 2:
+                return
+            if bool((read[inner] - 1).abs().max() > 1e-4):
+                return
+            norms, read = (*norms, self.stream.norms[inner]), self.stream.reads[inner]
+
+    def _joined(self, name: str, half: Half, now: Sum) -> Iterator[tuple[Half, Sum, int]]:
+        """Yield how what a part returned may go on, and the stream behind that."""
+        if name in self.unused:
+            yield replace(half, join="dropped"), now, DROPPED
+            return
+        out = {name: self.one}
+        for inside, returned in ((None, out), *self.stream.behind(out)):
+            for join, base, cost in self._bases(name, half, now, returned):
+                joined = plus(base, returned)
+                made = replace(half, inside=inside, join=join, base=base)
+                yield from self._behind(made, now, joined, cost)
+
+    def _bases(
+        self, name: str, half: Half, now: Sum, returned: Sum
+    ) -> Iterator[tuple[str, Sum, int]]:
+        read = self.stream.reads[name]
+        named: list[tuple[str, Sum, int]] = [("keep", now, 0), ("missing", {}, 2)]
+        named.append(("doubled", returned, 2))
+        if half.before:
+            named.append(("from-norm", read, 2))
+        if not equal(now, self.start):
+            named.append(("from-input", self.start, 2))
+        for changed, before in self.stream.changes.items():
+            if equal(before, now):
+                named.append(("in-place", {changed: self.one}, 2))
+        named.append(("from-context", {CONTEXT: self.one}, 3))
+        yield from named
+        for whole in self.seen:
+            base = minus(whole, returned)
+            if base and not any(equal(base, other) for _, other, _ in named):
+                yield "other", base, OTHER
+
+    def _behind(
+        self, half: Half, now: Sum, joined: Sum, cost: int
+    ) -> Iterator[tuple[Half, Sum, int]]:
+        """Yield the norms behind a sum, and sums behind these."""
+        ways = [(half, joined, cost)]
+        for norm, behind in self.stream.behind(joined):
+            ways.append((replace(half, behind=norm), behind, cost))
+            for other, last in self.stream.behind(behind):
+                ways.append((replace(half, behind=norm, later=(other,)), last, cost + DOUBLED))
+        yield from ways
+        for made, then, paid in ways:
+            for whole in self.seen:
+                base = minus(whole, then)
+                if not base or not (equal(base, now) or equal(base, self.start)):
+                    continue
+                twice = replace(made, again=base, between=made.behind is not None)
+                yield twice, whole, paid + AGAIN
+                for norm, behind in self.stream.behind(whole):
+                    if made.behind is None:
+                        yield replace(twice, behind=norm), behind, paid + AGAIN
+                    else:
+                        later = (*made.later, norm)
+                        yield replace(twice, later=later), behind, paid + AGAIN
+
+
+def words(sum_: Sum) -> str:
+    """Say what a sum adds up."""
+    terms = []
+    for name, factor in sum_.items():
+        said = {START: "x", CONTEXT: "the context"}.get(name)
+        said = said or f"what {name.partition(' ')[2]} returned"
+        if factor.numel() > 1:
+            said = f"{said} times factors"
+        elif abs(float(factor) - 1) > 1e-4:
+            said = f"{float(factor):.4g} times {said}"
+        terms.append(said)
+    return " + ".join(terms) or "nothing"

@@ -1,0 +1,226 @@
+"""Blocks whose parts are right, and whose stream goes another way than in any known block."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from patients.attention import Views
+from patients.blocks import PostNorm, PreNorm, block
+from patients.decoders import PostDecoder
+from patients.wirings import ONE, TWO
+
+# --------------------------------------------------------------------- the stream is added twice
+
+
+class AddsAndNorms(Views):
+    """An attention that comes with its residual and its norm."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.layer_norm = nn.LayerNorm(e)
+
+    def forward(self, x):
+        return self.layer_norm(x + super().forward(x))
+
+
+class Adds(Views):
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+@block("residual-again", sizes=TWO)
+class AddsTwice(PostNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.self_attn = AddsAndNorms(e, h)
+
+
+@block("residual-again", sizes=TWO)
+class AddsTwiceWithoutNorm(PreNorm):
+    """The attention adds what it reads, which is normed, and the block the stream."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = Adds(e, h)
+
+
+@block("residual-again", "residual-from-input", sizes=ONE)
+class AddsTwiceAndFromInput(AddsTwice):
+    def forward(self, x):
+        y = self.norms[0](x + self.self_attn(x))
+        return self.norms[1](x + self.feed(y))
+
+
+# -------------------------------------------------------------- what is added is another thing
+
+
+@block("residual-from-context", context=True, sizes=TWO)
+class AddsTheContext(PostDecoder):
+    """It runs only where the context is as long as the tokens."""
+
+    def forward(self, x, memory):
+        x = self.norms[0](x + self.look(x, None))
+        x = self.norms[1](memory + self.listen(x, memory, None))
+        return self.norms[2](x + self.feed(x))
+
+
+@block("residual-from-context", "residual-missing", context=True, sizes=ONE)
+class AddsTheContextOnly(PostDecoder):
+    def forward(self, x, memory):
+        x = self.norms[0](self.look(x, None))
+        x = self.norms[1](self.listen(x, memory, None) + memory)
+        return self.norms[2](x + self.feed(x))
+
+
+@block("residual-in-place", "activation-missing", sizes=TWO)
+class BendsTheStream(PostNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.first = nn.ReLU(inplace=True)
+
+    def feed(self, x):
+        return self.w_2(self.w_1(self.first(x)))
+
+
+@block("residual-in-place", sizes=TWO)
+class BendsTheStreamTwice(PostNorm):
+    """The layers of the feed-forward stand in a module, and another activation between them."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.mlp = nn.Sequential(nn.ReLU(inplace=True), self.w_1, nn.GELU(), self.w_2)
+        del self.w_1, self.w_2
+
+    def forward(self, x):
+        x = self.norms[0](x + self.self_attn(x))
+        return self.norms[1](x + self.mlp(x))
+
+
+@block("residual-missing", "norm-missing", sizes=TWO)
+class AddsTheAttentionOnly(PreNorm):
+    """What the attention returned is added twice, and the stream never again."""
+
+    def forward(self, x):
+        y = self.attention(self.ln_1(x))
+        return self.ffn(x + y) + y
+
+
+@block("residual-from-norm", sizes=TWO)
+class AsksWhatNobodyNormed(PreNorm):
+    """SASRec: queries of the norm, keys and values of the stream itself."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = TwoSided(e, h)
+
+    def forward(self, x):
+        y = self.ln_1(x)
+        y = self.ln_2(y + self.attention(y, x))
+        return y + self.ffn(y)
+
+
+class TwoSided(nn.Module):
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.proj = h, nn.Linear(e, e)
+        self.query, self.key, self.value = (nn.Linear(e, e) for _ in range(3))
+
+    def forward(self, x, other):
+        b, n, e = x.shape
+        q = self.query(x).view(b, n, self.h, -1).transpose(1, 2)
+        k, v = (to(other).view(b, n, self.h, -1).transpose(1, 2) for to in (self.key, self.value))
+        weights = (q @ k.transpose(2, 3) / (e // self.h) ** 0.5).softmax(-1)
+        return self.proj((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+
+# ------------------------------------------------------------------- what is read is another thing
+
+
+@block("wiring-other", sizes=TWO)
+class FeedsTheAttentionOnly(PreNorm):
+    """The feed-forward reads what the attention returned, not the stream."""
+
+    def forward(self, x):
+        y = self.attention(self.ln_1(x))
+        return x + y + self.ffn(self.ln_2(y))
+
+
+@block("wiring-other", sizes=TWO)
+class FeedsTheInput(PostNorm):
+    """The feed-forward reads what came into the block."""
+
+    def forward(self, x):
+        y = self.norms[0](x + self.self_attn(x))
+        return self.norms[1](y + self.feed(x))
+
+
+@block("part-unused", sizes=TWO)
+class ThrowsAttentionAway(PreNorm):
+    def forward(self, x):
+        self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_2(x))
+
+
+@block("norm-shared", "norm-doubled", sizes=TWO)
+class NormsBehindNorms(PostNorm):
+    def forward(self, x):
+        x = self.norms[0](x + self.self_attn(x))
+        return self.norms[1](self.norms[0](x + self.feed(x)))
+
+
+# ------------------------------------------------------------------- feed-forwards that are right
+
+
+@block(sizes=TWO)
+class ThreeLayers(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        layers = nn.Linear(e, 2 * e), nn.ReLU(), nn.Linear(2 * e, 2 * e), nn.ReLU()
+        self.ffn = nn.Sequential(*layers, nn.Dropout(0.1), nn.Linear(2 * e, e))
+
+
+@block("norm-missing", sizes=TWO)
+class NormsTheHidden(PostNorm):
+    """The second norm stands inside the feed-forward."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norms[1] = nn.LayerNorm(e + 5)
+
+    def feed(self, x):
+        return self.w_2(torch.relu(self.norms[1](self.w_1(x))))
+
+    def forward(self, x):
+        x = self.norms[0](x + self.self_attn(x))
+        return x + self.feed(x)
+
+
+class TimeFirst(nn.Module):
+    """Torch's attention, which takes tokens first; its caller turns them."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(e, h)
+        self.norm1, self.norm2 = nn.LayerNorm(e), nn.LayerNorm(e)
+        self.up, self.down = nn.Linear(e, 3 * e), nn.Linear(3 * e, e)
+
+    def forward(self, x):
+        x = self.norm1(x + self.attn(x, x, x)[0])
+        return self.norm2(x + self.down(self.up(x).relu()))
+
+
+def turned(block, x):
+    return block(x.transpose(0, 1)).transpose(0, 1)
+
+
+@block(call=turned, sizes=TWO)
+class TurnedAround(TimeFirst):
+    pass
+
+
+@block("residual-missing", call=turned, sizes=TWO)
+class TurnedAroundAndLost(TimeFirst):
+    def forward(self, x):
+        x = self.norm1(self.attn(x, x, x)[0])
+        return self.norm2(x + self.down(self.up(x).relu()))
