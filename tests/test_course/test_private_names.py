@@ -18,8 +18,11 @@ FILES = [
     for path in sorted((ROOT / folder).rglob("*.py"))
     if path != HOME
 ]
-# The clinic is a distribution of its own: what it uses of them stands in one file, too.
-OWN = ROOT / "clinic" / "attention_clinic" / "engine" / "patient.py"
+# The clinic is a distribution of its own: what it uses of them stands in two files, one of which
+# is the mode that hears every operation: torch documents no other way to it.
+OWN = [
+    ROOT / "clinic" / "attention_clinic" / "engine" / f"{name}.py" for name in ("patient", "tape")
+]
 # What torch.nn.Module keeps for itself.
 OF_MODULES = {"_buffers", "_parameters", "_modules", "_forward_hooks", "_forward_pre_hooks"}
 
@@ -46,7 +49,7 @@ def private_names(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_private_names_of_torch_stand_in_one_file(path: Path) -> None:
-    if path != OWN:
+    if path not in OWN:
         assert not list(private_names(path.read_text(encoding="utf-8")))
 
 

@@ -73,6 +73,25 @@ bug(
     seen="the output moves with them, and their gradients do not say so",
 )
 bug(
+    "projection-unused",
+    "projects queries, keys or values, and goes on with what came in: nothing uses what the layers "
+    "made",
+    "split what the layers return: q = self.split(self.w_q(x)), not q = self.split(x).",
+    "02",
+    "roytravel/paper-implementation, transformer/transformer.py",
+    "VrajPatel105/Transformer-Implementation-from-scratch-with-custom-dataset, model.py",
+    seen="the numbers that are compared are those of the tokens",
+)
+bug(
+    "attention-unused",
+    "weighs tokens by tokens, and throws away what that gives: each result is made of its own "
+    "token alone",
+    "hand the joined heads to the output layer, not the tokens that came in.",
+    "04",
+    "mukherjeesrijit/Vision-Transformer-ViT-from-scratch, the tutorial's notebook",
+    seen="the weights do not reach the result, and no token reaches another",
+)
+bug(
     "parameter-unused",
     "holds a parameter that reaches nothing: it gets no gradient, and stays what it was at first",
     "use it in forward where it belongs, or leave it out.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attention_clinic.engine.forms import Form, Stage, State, variant
+from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 
 # ------------------------------ bias: scores (r, b, h, i, j) and a bias (h, i, j) of the module's
 # own, which is found by its behaviour; where there is none, nothing is added.
@@ -48,4 +48,14 @@ variant(
     "hides every token from itself: it sees the others only",
     "LSA of ViT for small data sets, Reformer",
     "05",
+)
+
+bug(
+    "alibi-inverted",
+    "adds to each score its distance times a slope, where ALiBi takes that away: the further a "
+    "token, the more weight it gets",
+    "write scores - slope * (i - j).abs(), with slopes above 0.",
+    "05",
+    "michaelb48/NLP-Attention-is-all-you-need",
+    seen="what is added to the scores grows with the distance",
 )

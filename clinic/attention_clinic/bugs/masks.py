@@ -258,6 +258,26 @@ for _value in WEAK:
         USE.wrong("mask-weak", f"it adds {_value:g}", _uncapped)(_weak(_value, True))
 
 bug(
+    "mask-positive",
+    "fills masked scores with a large number above 0, such as 1e9 or plus infinity: the masked "
+    "keys get all the weight, or the rows are NaN",
+    "write scores.masked_fill(~mask, -torch.inf) before the softmax: the minus matters.",
+    "05",
+    "Ishushan02/Transformer-Implementation, transformer.py",
+)
+
+
+@USE.wrong("mask-positive", "it fills with 1e+09", _uncapped)
+def use_positive(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores.masked_fill(~allow, 1e9))
+
+
+@USE.wrong("mask-positive", "it fills with plus infinity: such rows are NaN", _uncapped)
+def use_plus_infinity(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores.masked_fill(~allow, torch.inf))
+
+
+bug(
     "mask-added",
     "adds a mask of ones and zeros to the scores, which hardly changes them",
     "turn it into 0 and -inf first, or write scores.masked_fill(~mask, -torch.inf).",

@@ -32,6 +32,7 @@ from attention_clinic.examine.verdict import (
     explanations_of,
     norm_thrown_away,
     remarks_of,
+    seen_in_steps,
     unexplained,
     unseen,
     untried,
@@ -268,7 +269,8 @@ def examined(subject: Subject) -> Report:
     try:
         return found_in(subject)
     except Spent as spent:
-        return with_other_heads(subject, unexplained(subject, stopped=spent.steps))
+        report = unexplained(subject, stopped=spent.steps)
+        return seen_in_steps(subject, lambda: with_other_heads(subject, report))
 
 
 def found_in(subject: Subject) -> Report:
@@ -313,9 +315,10 @@ def found_in(subject: Subject) -> Report:
         matches = search(subject)
     except Unreadable:
         said = "no weights that could be the projections of queries, keys and values"
-        return Report(name, False, checked=(said,), untried=untried(subject))
+        report = Report(name, False, checked=(said,), untried=untried(subject))
+        return seen_in_steps(subject, lambda: report)
     if not matches and subject.options.most:
-        return with_other_heads(subject, unexplained(subject))
+        return seen_in_steps(subject, lambda: with_other_heads(subject, unexplained(subject)))
     if not matches:
         return Report(name, False)
     right = [pair for pair in matches if not pair[1].ids]

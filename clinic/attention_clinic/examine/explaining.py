@@ -13,6 +13,7 @@ from attention_clinic.engine.pieces import Reading
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.weights import apart_from_gates, joined_heads, sources_of
 from attention_clinic.examine.matching import Match, Probe, Search
+from attention_clinic.examine.observing import observed
 from attention_clinic.examine.reducing import reducer_of
 from attention_clinic.examine.several import Readers, three_at_once
 from attention_clinic.examine.shells import Shell, heard_shells, shells_of
@@ -140,6 +141,8 @@ class Explaining:
                 found = step_by_step(self.subject, self.holds, readers, probe, shells)
                 if found:
                     return found
+                if observed(self.subject, whole=True):
+                    return []
             for shell in shells if around or sure else shells[:1]:
                 for base in bases:
                     if len(shell.ids) > total:
@@ -161,7 +164,7 @@ class Explaining:
                         found = self.matching(same, case, shell, total, slice(None), fit)
                     return found
         alone = not self.subject.crossed and self.subject.windows is None
-        if most > 1 and alone and probe.mask is None:
+        if most > 1 and alone and probe.mask is None and not observed(self.subject):
             around = shells if sure else shells[:1]
             return three_at_once(self.subject, self.holds, readers, probe, around)
         return []

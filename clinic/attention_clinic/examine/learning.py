@@ -19,8 +19,8 @@ from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
 from attention_clinic.engine.modes import Mode, NoDropout
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.cuts import Cut
-from attention_clinic.examine.resting import tensors_in
 
 SEEDS = (71, 72)  # of the directions; what differs must differ in both
 SHARE = 0.05  # of a derivative that its gradient may miss

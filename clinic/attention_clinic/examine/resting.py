@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from attention_clinic.engine.tape import tensors_in
 
 
 def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
@@ -57,15 +59,3 @@ def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
 
 def _listen() -> None:
     torch.set_grad_enabled(True)
-
-
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in what a call returned, however deep."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from tensors_in(one)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from tensors_in(one)

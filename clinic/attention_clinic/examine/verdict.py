@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from attention_clinic.bugs import BUGS, VARIANTS, unused_dropout
 from attention_clinic.engine.modes import NoDropout
@@ -10,6 +10,7 @@ from attention_clinic.engine.patient import same
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
 from attention_clinic.examine.matching import Match
+from attention_clinic.examine.observing import observed
 from attention_clinic.examine.properties import failing
 from attention_clinic.examine.resting import thrown_away
 from attention_clinic.examine.subject import Subject
@@ -154,6 +155,21 @@ def remarks_of(
     if overflow:
         made.append(explain([BUGS["mask-fp16"]], detail="here it does no harm"))
     return tuple(made)
+
+
+def seen_in_steps(subject: Subject, otherwise: Callable[[], Report]) -> Report:
+    """Report what an account of its steps says of a module, or something else where it is silent.
+
+    Args:
+        subject: the module.
+        otherwise: makes the other report.
+    """
+    found = observed(subject) if subject.options.most else None
+    if found is None:
+        return otherwise()
+    checked = ("each step of a run, from queries and keys to the output layer",)
+    name = subject.patient.name
+    return Report(name, False, (found,), checked=checked, untried=untried(subject))
 
 
 def unexplained(

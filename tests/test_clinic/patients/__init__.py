@@ -23,6 +23,7 @@ from patients import (  # noqa: F401, each adds its patients
     modern,
     modern_blocks,
     needed,
+    observed,
     pairs,
     positions,
     relatives,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose
 from patients.attention import Views, ViewsScaledByEmbed
-from patients.bank import CASES, Entry
+from patients.bank import CASES, Entry, attention
 from patients.unknown import unknown
 
 VARIANT_SIZES = ((24, 4), (15, 3))
@@ -337,7 +337,7 @@ variant("scale-in-weights", "relative-bias")(_t5)
 # ------------------------------------------------------------------- what only looks like one
 
 
-@unknown
+@attention("alibi-inverted", sizes=((24, 4), (64, 8), (15, 3)))
 class SlopesUpwards(Biased):
     """Far tokens are preferred: the sign of ALiBi is wrong."""
 

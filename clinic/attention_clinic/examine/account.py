@@ -1,0 +1,380 @@
+"""What an attention did, step by step, read off a run that was written down number by number.
+
+No weight is read and no form is guessed: which tokens reach a number is seen by changing them one
+by one, and where a number goes is known by its id. So it does not matter how queries, keys and
+values are made, and how axes are moved. What does not follow the steps of an attention has no
+account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attention_clinic.engine.tape import Event, Tape, TooLong, taped
+from attention_clinic.examine.subject import Subject
+
+PRODUCTS = {"bmm": 0, "mm": 0, "addmm": 1}  # the place of their first factor
+ONE_BY_ONE = {
+    *("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "neg", "exp", "tanh", "relu"),
+    *("sigmoid", "clamp", "clamp_min", "nan_to_num", "floor", "round", "pow", "abs", "alias"),
+}
+BEHIND = {"add", "mul", "native_layer_norm"}  # what may stand behind the output layer
+NONE, SEVERAL = -1, -2  # tokens that reach a number
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation on all scores, or weights.
+
+    Args:
+        name: of the operation.
+        read: ids of what it read, in the order of `out`.
+        out: ids of what it made.
+        given: what else it got: numbers, or ids in the order of `out`.
+        groups: for a softmax, the same number for all that share one, in the order of `out`.
+    """
+
+    name: str
+    read: Tensor
+    out: Tensor
+    given: tuple = ()
+    groups: Tensor | None = None
+
+
+@dataclass
+class Account:
+    """The steps of an attention.
+
+    Args:
+        run: what was written down.
+        b, n, h: samples, tokens, heads.
+        q, k, v: ids, (slots, i, d), (slots, j, d) and (slots, j, d).
+        scores: ids, (slots, i, j).
+        steps: from the scores to the weights.
+        mixed: ids, (slots, i, d).
+        joined: ids of what the output layer read for each token, (b, n, h * d).
+        ended: whether there is an output layer.
+        alone: whether nothing stands behind it.
+    """
+
+    run: Run
+    b: int
+    n: int
+    h: int
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scores: Tensor
+    steps: list[Step]
+    mixed: Tensor
+    joined: Tensor
+    ended: bool
+    alone: bool
+
+
+@dataclass
+class Run:
+    """One call, and what of it each token and each sample reaches.
+
+    Args:
+        tape: what was written down.
+        y: ids of the result.
+        token, sample: the one that reaches each number, NONE or SEVERAL.
+    """
+
+    tape: Tape
+    y: Tensor
+    token: Tensor
+    sample: Tensor
+    where: Tensor = field(init=False)
+    values: Tensor = field(init=False)
+    producer: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.values = self.tape.values
+        self.where = torch.full((self.tape.count,), -1)
+        self.producer = torch.full((self.tape.count,), -1)
+        for number, event in enumerate(self.tape.events):
+            self.producer[event.out.flatten()] = number
+
+    @cached_property
+    def given(self) -> Tensor:
+        """For each number that of the tensor it stood in before the call, -1 if it was made."""
+        found = torch.full((self.tape.count,), -1)
+        for number, (_, start, end) in enumerate(self.tape.given):
+            found[start:end] = number
+        return found
+
+    def depends(self, ids: Tensor) -> bool:
+        """Say whether any token reaches any of these numbers."""
+        return bool((self.token[ids.flatten()] != NONE).any())
+
+    def makers(self, ids: Tensor) -> list[int]:
+        """Return the numbers of the events that made these numbers, -1 for none."""
+        return self.producer[ids.flatten()].unique().tolist()
+
+    @cached_property
+    def used(self) -> Tensor:
+        """Whether the result is made of it, for each event."""
+        found = torch.zeros(len(self.tape.events), dtype=torch.bool)
+        todo = self.makers(self.y)
+        while todo:
+            number = todo.pop()
+            if number >= 0 and not found[number]:
+                found[number] = True
+                for t in self.tape.events[number].read():
+                    todo += self.makers(t)
+        return found
+
+    @property
+    def idle(self) -> bool:
+        """Whether a layer makes something of the tokens that reaches no result."""
+        return any(
+            event.name in PRODUCTS and not used and self.depends(event.out)
+            for event, used in zip(self.tape.events, self.used, strict=True)
+        )
+
+    def products(self) -> list[tuple[int, Tensor, Tensor]]:
+        """Return the products of two matrices that both depend on tokens, with their factors."""
+        found = []
+        for number, event in enumerate(self.tape.events):
+            place = PRODUCTS.get(event.name)
+            if place is None or not self.used[number]:
+                continue
+            first, second = event.args[place], event.args[place + 1]
+            if self.depends(first) and self.depends(second):
+                found.append((number, *(t if t.ndim == 3 else t[None] for t in (first, second))))
+        return found
+
+
+def runs(subject: Subject, b: int, n: int) -> Run | None:
+    """Call a module, with each token and each sample changed in turn; None if it is too long.
+
+    Args:
+        subject: the module.
+        b, n: samples and tokens.
+    """
+    module = subject.patient.module
+    x, other = (subject.patient.tokens(b, n, subject.e, seed=seed) for seed in (51, 52))
+    named = list(module.named_parameters())
+
+    def called(x: Tensor) -> tuple[Tape, Tensor]:
+        return taped(lambda: subject.open_run(x), [("x", x), *named])
+
+    try:
+        tape, y = called(x)
+        values = tape.values.nan_to_num(7e77)
+        reached = []
+        for axis, count in ((1, n), (0, b)):
+            found = torch.full((tape.count,), NONE)
+            for number in range(count):
+                changed = x.clone()
+                changed.select(axis, number).copy_(other.select(axis, number))
+                again, _ = called(changed)
+                if again.count != tape.count:
+                    return None
+                moved = again.values.nan_to_num(7e77) != values
+                found = torch.where(moved, torch.where(found == NONE, number, SEVERAL), found)
+            reached.append(found)
+    except TooLong:
+        return None
+    return Run(tape, y, *reached)
+
+
+def account_of(run: Run, h: int) -> Account | None:
+    """Return what an attention did, None where it is none or does something else as well.
+
+    Args:
+        run: what was written down.
+        h: heads.
+    """
+    products = run.products()
+    first, second = _layers(run, products)
+    if not first or len(first) != len(second) or len(products) != len(first) + len(second):
+        return None
+    events = run.tape.events
+    made = [events[number].out for number, _, _ in first]
+    made = [t if t.ndim == 3 else t[None] for t in made]
+    if len({t.shape for t in made}) > 1 or len({a.shape for _, a, _ in first}) > 1:
+        return None
+    scores = torch.cat(made)
+    q = torch.cat([a for _, a, _ in first])
+    k = torch.cat([b.mT for _, _, b in first])
+    run.where[scores.flatten()] = torch.arange(scores.numel())
+    steps = _follow(run)
+    weights, v, mixed = [], [], []
+    for number, a, b in second:
+        out = events[number].out
+        out = out if out.ndim == 3 else out[None]
+        if bool((run.where[a] >= 0).all()):
+            weights.append(a), v.append(b), mixed.append(out)
+        elif bool((run.where[b] >= 0).all()):
+            weights.append(b.mT), v.append(a.mT), mixed.append(out.mT)
+        else:
+            return None
+    if len({t.shape for t in weights}) > 1 or len({t.shape for t in v}) > 1:
+        return None
+    w, v, mixed = torch.cat(weights), torch.cat(v), torch.cat(mixed)
+    places = run.where[w]
+    if places.numel() != scores.numel() or len(places.unique()) != scores.numel():
+        return None
+    slot, row, column = _unravel(places, scores.shape)
+    along, across = _varies(column, 2), _varies(row, 2)
+    if not along and across:  # the keys are the first factor
+        known = run.where >= 0
+        run.where[known] = _turned(run.where[known], scores.shape)
+        scores, q, k, row, column = scores.mT, k, q, column, row
+    elif not along or across:
+        return None
+    if _varies(slot, 2) or _varies(slot, 1):
+        return None
+    # everything in the order of the slots of the scores
+    order = slot[:, 0, 0].argsort()
+    v, mixed, row, column = v[order], mixed[order], row[order], column[order]
+    v = v.gather(1, column[:, 0].argsort(dim=1)[..., None].expand_as(v))
+    mixed = mixed.gather(1, row[:, :, 0].argsort(dim=1)[..., None].expand_as(mixed))
+    path = _path(run, w, scores, steps)
+    ends = _joined(run, mixed)
+    if path is None or ends is None:
+        return None
+    return Account(run, *run.y.shape[:2], h, q, k, v, scores, path, mixed, *ends)
+
+
+def _turned(places: Tensor, shape: torch.Size) -> Tensor:
+    slot, row, column = _unravel(places, shape)
+    return (slot * shape[2] + column) * shape[1] + row
+
+
+def _unravel(places: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor, Tensor]:
+    _, rows, columns = shape
+    return places // (rows * columns), places // columns % rows, places % columns
+
+
+def _varies(t: Tensor, axis: int) -> bool:
+    return bool((t != t.narrow(axis, 0, 1)).any())
+
+
+def _layers(run: Run, products: list[tuple[int, Tensor, Tensor]]) -> tuple[list, list]:
+    """Return the products that no other one is made of, and those that are."""
+    numbers = {number for number, _, _ in products}
+    above: list[bool] = []  # whether an event comes after a product
+    for event in run.tape.events:
+        makers = {m for t in event.read() for m in run.makers(t) if m >= 0}
+        above.append(any(m in numbers or above[m] for m in makers if m < len(above)))
+    first = [product for product in products if not above[product[0]]]
+    return first, [product for product in products if above[product[0]]]
+
+
+def _follow(run: Run) -> dict[int, Step]:
+    """Follow the scores through every operation that changes them one by one, by event."""
+    steps: dict[int, Step] = {}
+    for number, event in enumerate(run.tape.events):
+        tensors = [t for t in event.args if isinstance(t, Tensor)]
+        held = [t for t in tensors if bool((run.where[t] >= 0).any())]
+        if not held or bool((run.where[event.out] >= 0).any()):
+            continue
+        main = held[0]
+        if event.name in ("_softmax", "_log_softmax") and main.shape == event.out.shape:
+            axis = event.args[1]
+            groups = torch.arange(event.out.select(axis, 0).numel())
+            groups = groups.view(event.out.select(axis, 0).shape).unsqueeze(axis)
+            steps[number] = Step(
+                *(event.name, main.flatten(), event.out.flatten(), ()),
+                groups.expand(event.out.shape).flatten(),
+            )
+        elif event.name not in ONE_BY_ONE or main.shape != event.out.shape or len(held) > 1:
+            continue
+        else:
+            given = tuple(
+                a.expand(event.out.shape).flatten() if isinstance(a, Tensor) else a
+                for a in event.args
+                if a is not main
+            )
+            place = next(i for i, a in enumerate(event.args) if a is main)
+            steps[number] = Step(event.name, main.flatten(), event.out.flatten(), (place, *given))
+        step = steps[number]
+        run.where[step.out] = run.where[step.read]
+    return steps
+
+
+def _path(run: Run, weights: Tensor, scores: Tensor, steps: dict[int, Step]) -> list[Step] | None:
+    """Return the steps from the scores to the weights."""
+    begun = set(run.makers(scores))
+    path: list[Step] = []
+    ids = weights
+    while set(makers := run.makers(ids)) != begun:
+        if not set(makers) <= set(steps):
+            return None
+        level = [steps[number] for number in makers]
+        if len({step.name for step in level}) > 1 or len(path) > 40:
+            return None
+        path.append(_together(level))
+        ids = path[-1].read
+    return path[::-1]
+
+
+def _together(level: list[Step]) -> Step:
+    """Return the same step of several heads as one."""
+    first = level[0]
+    given = []
+    for number, value in enumerate(first.given):
+        every = [step.given[number] for step in level]
+        given.append(torch.cat(every) if isinstance(value, Tensor) else value)
+    groups = None
+    if first.groups is not None:
+        groups, past = [], 0
+        for step in level:
+            groups.append(step.groups + past)
+            past += int(step.groups.max()) + 1
+        groups = torch.cat(groups)
+    read, out = (torch.cat([getattr(step, side) for step in level]) for side in ("read", "out"))
+    return Step(first.name, read, out, tuple(given), groups)
+
+
+def _joined(run: Run, mixed: Tensor) -> tuple[Tensor, bool, bool] | None:
+    """Return the ids of what was mixed as the output layer read them, (b, n, f), as `Account`."""
+    ours = torch.zeros(run.tape.count, dtype=torch.bool)
+    ours[mixed.flatten()] = True
+    if bool(ours[run.y].all()):
+        return run.y, False, True
+    row = torch.full((run.tape.count,), -1)  # of what the layer read, for each number after it
+    rows: Tensor | None = None
+    last: Tensor | None = None
+    for event in run.tape.events:
+        tensors = event.read()
+        if any(bool(ours[t].any()) for t in tensors):
+            factor = next((t for t in tensors if t.ndim == 2 and bool(ours[t].all())), None)
+            if event.name not in ("mm", "addmm") or factor is None or rows is not None:
+                return None
+            rows, last = factor, event.out
+            row[event.out] = torch.arange(len(rows))[:, None].expand(event.out.shape)
+            continue
+        held = [t for t in tensors if bool((row[t] >= 0).any())]
+        if not held or event.name not in BEHIND:
+            continue
+        labels = row[held[0]]
+        biased = event.name == "add" and not any(
+            run.depends(t) for t in tensors if t is not held[0]
+        )
+        if biased and last is not None and event.out.numel() == last.numel():
+            last = event.out
+        if labels.ndim and not _varies(labels, -1) and labels.shape[:-1] == event.out.shape[:-1]:
+            row[event.out] = labels[..., :1].expand(event.out.shape)
+    if rows is None:
+        return None
+    ends = row[run.y]
+    if bool((ends < 0).any()) or _varies(ends, -1):
+        return None
+    return rows[ends[..., 0]], True, torch.equal(last.unique(), run.y.unique())
+
+
+def linked(run: Run, ids: Tensor) -> Iterator[Event]:
+    """Yield the events that made these numbers."""
+    for number in run.makers(ids):
+        if number >= 0:
+            yield run.tape.events[number]

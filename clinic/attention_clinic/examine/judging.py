@@ -1,0 +1,159 @@
+"""Judge what the scores of an attention go through."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from attention_clinic.bugs import Setting
+from attention_clinic.bugs.scores import all_scales, scales_by_size
+from attention_clinic.bugs.softmax import TOO_MANY
+from attention_clinic.engine.forms import State
+from attention_clinic.examine.account import Account
+from attention_clinic.examine.scoring import FAR, Scored, Unknown
+
+Said = list[tuple[str, str]]  # ids, each with its detail
+AXES = {(4,): "", (3,): "softmax-query", (2,): "softmax-heads", (1,): "softmax-batch"}
+
+
+def judged(
+    account: Account, found: Scored, split: Setting, causal: bool | None, known: State
+) -> Said:
+    """Return what is wrong between the scores and the weights.
+
+    Args:
+        account: of the steps.
+        found: what the scores go through.
+        split: how the heads are split.
+        causal: True when the attention must be causal, False when it must not, None for either.
+        known: what is known of the module beside.
+    """
+    said = [*_axes(found), *_scale(account, found, split, known)]
+    return [*said, *_mask(account, found, causal), *_bias(found)]
+
+
+def _axes(found: Scored) -> Said:
+    axes = found.axes
+    if axes in AXES:
+        return [(AXES[axes], "")] if AXES[axes] else []
+    if axes == (1, 2):
+        return [("softmax-batch", "over batch and heads at once, which share axis 0")]
+    if axes == (2, 4):
+        return [("softmax-joint", "")]
+    if axes in TOO_MANY:
+        return [("softmax-axes", TOO_MANY[axes])]
+    raise Unknown
+
+
+def _scale(account: Account, found: Scored, split: Setting, known: State) -> Said:
+    t = torch.ones(1, account.b, account.h, *account.scores.shape[1:])
+    setting = Setting(split.num_heads, known["embed_dim"], account.q.shape[-1])
+    usual = setting.head_dim**-0.5
+    if math.isclose(found.after, 1.0, rel_tol=1e-6):
+        if math.isclose(found.factor, usual, rel_tol=1e-6):
+            return []
+        if known.get("unscaled") and math.isclose(found.factor, 1.0):
+            return []
+        if any(math.isclose(found.factor, by, rel_tol=1e-6) for by in known.get("factors", ())):
+            return []
+    if not found.sure:
+        raise Unknown
+    state = {**known, "setting": setting, "cosine": False}
+    for form in (*all_scales(state, True), *scales_by_size()):
+        if not form.ids or not form.applies(state):
+            continue
+        made = form.run(t, setting)
+        made, after = made if isinstance(made, tuple) else (made, 1.0)
+        factor = float(made.flatten()[0])
+        if form.ids != ("scores-rounded",) and all(
+            math.isclose(a, b, rel_tol=1e-6)
+            for a, b in ((factor, found.factor), (float(after), found.after))
+        ):
+            return [(id, form.detail) for id in form.ids]
+    said: Said = []
+    if not math.isclose(found.factor, usual, rel_tol=1e-6):
+        said.append(("scale-other", f"it multiplies by {found.factor:.4g}"))
+    if not math.isclose(found.after, 1.0, rel_tol=1e-6):
+        said.append(("scale-after-softmax", f"it multiplies the weights by {found.after:.4g}"))
+    return said
+
+
+def _mask(account: Account, found: Scored, causal: bool | None) -> Said:
+    """Judge who may attend, and what becomes of the others."""
+    if found.allow is None:
+        if causal is not True:
+            return []
+        lost = _lost(account)
+        return [("mask-not-causal", lost)]
+    allow = found.allow
+    i, j = allow.shape[-2:]
+    if i != j or causal is False or not bool((allow == allow[:1, :1]).all()):
+        raise Unknown
+    every = torch.ones(i, j, dtype=torch.bool)
+    rule = allow[0, 0]
+    rules: list[tuple[Tensor, Said]] = [
+        (every.tril(), []),
+        (every.tril(-1), [("mask-off-by-one", "a token does not see itself")]),
+        (every.tril(1), [("mask-off-by-one", "a token sees the one after it")]),
+        (every.triu(1), [("mask-inverted", "")]),
+        (every.triu(), [("mask-query-axis", "")]),
+    ]
+    for wanted, said in rules:
+        if torch.equal(rule, wanted):
+            return [*said, *_fill(found)]
+    raise Unknown
+
+
+def _fill(found: Scored) -> Said:
+    if found.late:
+        return [("mask-after-softmax", "")]
+    said = []
+    for value, added in found.fills:
+        how = f"it {'adds' if added else 'fills with'} {value:g}"
+        if value <= FAR:
+            continue
+        if value == 0:
+            said.append(("mask-multiply", how))
+        elif abs(value) < 1e-3:
+            said.append(("mask-tiny", how))
+        elif value >= -FAR:
+            said.append(("mask-positive", how))
+        else:
+            said.append(("mask-weak", how))
+    return said if len(said) == len(found.fills) else []
+
+
+def _lost(account: Account) -> str:
+    """Say whether a mask is laid over the scores, and nothing uses what comes of it."""
+    run = account.run
+    for event in run.tape.events:
+        if event.name in ("masked_fill", "where") and bool((run.where[event.out] >= 0).all()):
+            return "masked_fill returns other scores, and nothing uses them"
+    return ""
+
+
+def _bias(found: Scored) -> Said:
+    """Judge what is added to the scores."""
+    if found.bias is None or found.learned:
+        return []
+    bias = found.bias * found.factor
+    if not bool((bias == bias[:1]).all()) or bias.shape[-1] != bias.shape[-2]:
+        raise Unknown
+    bias = bias[0]
+    seen = (
+        torch.ones(bias.shape[-2:], dtype=torch.bool) if found.allow is None else found.allow[0, 0]
+    )
+    n = bias.shape[-1]
+    ahead = (torch.arange(n)[None, :] - torch.arange(n)[:, None]).to(bias)
+    flat = (bias - bias.diagonal(dim1=1, dim2=2)[..., None]) * seen
+    for distance, right in ((ahead.abs(), False), (-ahead, False), (-ahead.abs(), True)):
+        away = distance * seen
+        slopes = (flat * away).sum((1, 2)) / away.square().sum().clamp(min=1e-30)
+        if bool((flat - slopes[:, None, None] * away).abs().max() <= 1e-6):
+            if right or bool((slopes < 0).all()):
+                return []
+            if bool((slopes > 0).all()):
+                return [("alibi-inverted", "")]
+    raise Unknown

@@ -1,0 +1,313 @@
+"""What the scores go through: factors, biases, masks, the softmax.
+
+Each operation was seen on all scores at once, with all that it got: a factor is read off, and so
+are the value that masked scores are filled with, and the scores that one softmax is taken over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from attention_clinic.bugs import Setting
+from attention_clinic.engine.forms import Form
+from attention_clinic.examine.account import Account, Run, Step, linked
+
+FAR = -1e3  # who adds, or fills with, less than that hides a score
+PLAIN = {"mm", "addmm", "bmm"}  # they make queries and keys as long as they are
+TURNS = {"mul", "add", "sub", "neg", "view_as_complex", "view_as_real", "stack"}
+
+
+class Unknown(Exception):
+    """A step does what nothing names."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the slots of the scores stand.
+
+    Args:
+        sizes: (samples, heads), or what stands in their place.
+        order: the slots in that order.
+        rows: for each slot its rows in the order of the tokens, or as they lie.
+        columns: the same for its columns.
+        form: the mistaken way to split, None for a right one.
+        split: how the heads are split: its setting.
+    """
+
+    sizes: tuple[int, int]
+    order: Tensor
+    rows: Tensor
+    columns: Tensor
+    form: Form | None
+    split: Setting
+
+    def laid(self, t: Tensor, account: Account) -> Tensor:
+        """Return what stands for each score (slots * i * j,) as (b, h, i, j)."""
+        t = t.view(account.scores.shape)[self.order]
+        t = t.gather(1, self.rows[..., None].expand_as(t))
+        t = t.gather(2, self.columns[:, None].expand_as(t))
+        return t.unflatten(0, self.sizes)
+
+
+@dataclass
+class Scored:
+    """What the scores go through.
+
+    Args:
+        factor: they are multiplied by, before the softmax.
+        sure: whether nothing else can change their size.
+        after: the weights are multiplied by.
+        allow: who may attend, (b, h, i, j), whatever the others are filled with.
+        fills: what the others are filled with, and whether it is added.
+        late: whether weights are masked after the softmax.
+        plain: whether a layer makes queries, keys and values, and nothing else.
+        bias: what is added, (b, h, i, j), or None.
+        learned: whether parameters are added.
+        axes: those that the softmax is taken over, of (r, b, h, i, j); None for no softmax.
+    """
+
+    factor: float = 1.0
+    sure: bool = True
+    after: float = 1.0
+    allow: Tensor | None = None
+    fills: list[tuple[float, bool]] = field(default_factory=list)
+    late: bool = False
+    plain: bool = True
+    bias: Tensor | None = None
+    learned: bool = False
+    axes: tuple[int, ...] | None = None
+
+
+def scored(account: Account, placed: Placed) -> Scored:
+    """Return what happens between the scores and the weights."""
+    found = Scored()
+    for t in (account.q, account.k):
+        factor, kind, _ = before(account.run, t)
+        found.factor *= factor
+        found.sure = found.sure and kind != "other"
+        found.plain = found.plain and kind == "layer"
+    found.plain = found.plain and before(account.run, account.v)[:2] == (1.0, "layer")
+    for step in account.steps:
+        _note(account, placed, step, found)
+    if found.axes is None:
+        raise Unknown
+    return found
+
+
+def before(run: Run, ids: Tensor) -> tuple[float, str, Tensor]:
+    """Return the number that queries or keys are multiplied by, what else is done, and to what.
+
+    That is "layer" for nothing but a layer, "turned" where they are as long as it made them.
+
+    Args:
+        run: what was written down.
+        ids: of queries or keys.
+    """
+    factor = 1.0
+    for _ in range(4):
+        events = list(linked(run, ids))
+        names = {event.name for event in events}
+        if not events or names <= PLAIN:
+            return factor, "layer", ids
+        if len(events) > 1 or not names <= {"mul", "div", "add"}:
+            break
+        main, other = events[0].args[:2]
+        if isinstance(main, Tensor) and not run.depends(main):
+            main, other = other, main
+        if not isinstance(main, Tensor) or (isinstance(other, Tensor) and run.depends(other)):
+            break
+        value = _number(run, other)
+        if names == {"add"}:
+            if bool((run.given[other] < 0).any()):
+                break
+        elif value is None:
+            break
+        else:
+            factor *= value if names == {"mul"} else 1 / value
+        ids = main.expand(events[0].out.shape).flatten()[ids - events[0].out.min()]
+    return factor, "turned" if _turned(run, ids) else "other", ids
+
+
+def _turned(run: Run, ids: Tensor) -> bool:
+    """Say whether layers made these numbers, which were then turned at most."""
+    seen: set[str] = set()
+    todo = [ids]
+    for _ in range(60):
+        if not todo:
+            break
+        for event in linked(run, todo.pop()):
+            if event.name in PLAIN:
+                continue
+            if event.name not in TURNS:
+                return False
+            seen.add(event.name)
+            for t in event.read():
+                if run.depends(t):
+                    todo.append(t)
+                elif event.name == "mul" and bool((run.values[t].abs() > 1 + 1e-6).any()):
+                    return False
+    return not todo
+
+
+def _number(run: Run, value: object) -> float | None:
+    """Return a number that does not depend on tokens, and that no tensor holds several of."""
+    if isinstance(value, bool | int | float):
+        return float(value)
+    if isinstance(value, Tensor):
+        values = run.values[value.flatten()]
+        if not run.depends(value) and bool((values == values[0]).all()):
+            return float(values[0])
+    return None
+
+
+# ------------------------------------------------------------------------------------ one step
+
+
+def _note(account: Account, placed: Placed, step: Step, found: Scored) -> None:
+    """Write down what one operation does."""
+    run = account.run
+
+    def laid(values: Tensor) -> Tensor:
+        flat = torch.empty(account.scores.numel(), dtype=values.dtype)
+        flat[run.where[step.out]] = values
+        return placed.laid(flat, account)
+
+    softmax = found.axes is not None
+    place, *others = step.given or (0,)
+    if step.groups is not None:
+        if softmax or step.name != "_softmax":
+            raise Unknown
+        found.axes = over(laid(step.groups))
+    elif step.name in ("mul", "div"):
+        _times(run, step, others, found, laid)
+    elif step.name in ("add", "sub") and not softmax:
+        _plus(run, step, others, found, laid)
+    elif step.name in ("masked_fill", "where"):
+        _filled(run, step, place, others, found, laid)
+    elif step.name not in ("alias", "detach", "native_dropout"):
+        raise Unknown
+
+
+def _times(
+    run: Run, step: Step, others: list, found: Scored, laid: Callable[[Tensor], Tensor]
+) -> None:
+    other = others[0]
+    if isinstance(other, Tensor) and bool((run.given[other] >= 0).any()):
+        named = {run.tape.given[int(g)][0] for g in run.given[other].unique() if g >= 0}
+        found.sure = found.sure and named == {""}
+    value = _number(run, other)
+    if value is not None and value:
+        by = value if step.name == "mul" else 1 / value
+        if found.axes is None:
+            found.factor *= by
+        else:
+            found.after *= by
+        return
+    if not isinstance(other, Tensor) or run.depends(other) or step.name == "div":
+        raise Unknown
+    values = run.values[other]
+    if not bool(((values == 0) | (values == 1)).all()):
+        raise Unknown
+    _hide(found, laid(values == 1), 0.0, False)
+
+
+def _plus(
+    run: Run, step: Step, others: list, found: Scored, laid: Callable[[Tensor], Tensor]
+) -> None:
+    other, *rest = others
+    if not isinstance(other, Tensor):
+        if isinstance(other, int | float):
+            return  # the same for all
+        raise Unknown
+    if run.depends(other) or (step.given[0] != 0 and step.name == "sub"):
+        raise Unknown
+    values = run.values[other] * (-1 if step.name == "sub" else 1) * (rest[0] if rest else 1)
+    named = {run.tape.given[int(g)][0] for g in run.given[other].unique() if g >= 0}
+    hidden = values <= FAR
+    if bool(hidden.any()):
+        _hide(found, laid(~hidden), -math.inf, True)
+    values = values.masked_fill(hidden, 0.0)
+    if not bool(values.any()):
+        return
+    found.learned = found.learned or bool(named - {""}) or not _constant(run, other)
+    added = laid(values) * (1 / found.factor)
+    found.bias = added if found.bias is None else found.bias + added
+
+
+def _constant(run: Run, ids: Tensor) -> bool:
+    """Say whether no parameter made these numbers."""
+    todo, seen = [ids], set()
+    while todo:
+        for number in run.makers(todo.pop()):
+            if number < 0 or number in seen:
+                continue
+            seen.add(number)
+            for t in run.tape.events[number].read():
+                held = run.given[t.flatten()].unique().tolist()
+                if any(g >= 0 and run.tape.given[g][0] for g in held):
+                    return False
+                todo.append(t)
+    return True
+
+
+def _filled(
+    run: Run,
+    step: Step,
+    place: int,
+    others: list,
+    found: Scored,
+    laid: Callable[[Tensor], Tensor],
+) -> None:
+    if step.name == "masked_fill":
+        (at, value), inside = others, False
+    else:
+        at, value = others
+        inside = place == 1
+    number = _number(run, value)
+    if number is None or not isinstance(at, Tensor) or run.depends(at):
+        raise Unknown
+    blocked = (run.values[at] != 0) != inside
+    _hide(found, laid(~blocked), number, False)
+
+
+def _hide(found: Scored, allow: Tensor, value: float, added: bool) -> None:
+    """Write down that some scores are hidden, or weights."""
+    if bool(allow.all()):
+        return
+    hidden = found.allow is not None and bool((allow | ~found.allow).all())
+    if found.axes is not None:
+        if hidden and value == 0:
+            return
+        if value != 0 or found.allow is not None:
+            raise Unknown
+        found.late = True
+    else:
+        found.fills.append((value, added))
+    found.allow = allow if found.allow is None else found.allow & allow
+
+
+def over(groups: Tensor) -> tuple[int, ...]:
+    """Return the axes of (r, b, h, i, j) that those of a group differ in.
+
+    Args:
+        groups: (b, h, i, j), the same number for those of one group.
+    """
+    axes = []
+    size = 1
+    for axis in range(4):
+        first = groups.narrow(axis, 0, 1)
+        if groups.shape[axis] > 1 and bool((groups == first).all()):
+            axes.append(axis + 1)
+            size *= groups.shape[axis]
+        elif groups.shape[axis] > 1 and bool(
+            (groups.select(axis, 0) == groups.select(axis, 1)).any()
+        ):
+            raise Unknown
+    if groups.unique().numel() * size != groups.numel():
+        raise Unknown
+    return tuple(axes)

@@ -1,0 +1,205 @@
+"""Judge an account of an attention: what each step does, and what it should do.
+
+A step is right where it is that of an attention, whatever the layers before it; it is a mistake
+where the catalogue has a form of it that does the same, number by number, to the ids. A step that
+is neither leaves the module unexplained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attention_clinic.bugs import Setting
+from attention_clinic.bugs.joining import MERGE
+from attention_clinic.bugs.projections import SPLIT, Together
+from attention_clinic.engine.forms import Form, State
+from attention_clinic.examine.account import Account
+from attention_clinic.examine.judging import Said, judged
+from attention_clinic.examine.scoring import Placed, Scored, Unknown, before, scored
+
+
+def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Scored] | None:
+    """Return what is wrong, and what the scores go through; None where something is not known.
+
+    Args:
+        account: of the steps.
+        causal: True when the attention must be causal, False when it must not, None for either.
+        known: what is known of the module beside.
+    """
+    try:
+        said, placed = _split(account)
+        steps = scored(account, placed)
+        said += judged(account, steps, placed.split, causal, known)
+        said += _merged(account, placed)
+        said += _origins(account)
+    except Unknown:
+        return None
+    return said, steps
+
+
+# ------------------------------------------------------------------------------ tokens and heads
+
+
+def _split(account: Account) -> tuple[Said, Placed]:
+    """Judge how queries, keys and values are split into heads."""
+    kinds = {"q": account.q, "k": account.k, "v": account.v}
+    flats = {name: _flat(account, t) for name, t in kinds.items()}
+    right = {name: _right(account, t, flats[name]) for name, t in kinds.items()}
+    slots, n = len(account.q), account.n
+    setting = Setting(account.h, flats["q"].shape[-1], account.q.shape[-1])
+    own = account.q.shape[1], account.k.shape[1]
+    if all(t is not None for t in right.values()):
+        q, k, v = right.values()
+        samples = q[0]
+        if not (torch.equal(q[0], k[0]) and torch.equal(q[0], v[0]) and torch.equal(k[1], v[1])):
+            raise Unknown
+        heads = slots // account.b
+        if slots % account.b or not torch.equal(samples.bincount(), _all(account.b, heads)):
+            raise Unknown
+        order = samples.argsort(stable=True)
+        placed = Placed(
+            (account.b, heads), order, q[1].argsort(1)[order], k[1].argsort(1)[order], None, setting
+        )
+        alone = heads == 1 < account.h
+        said = [("heads-not-split", "")] * alone
+        return said, placed
+    if own != (n, n) and account.q.shape[0] * n != slots * n:
+        raise Unknown
+    for form, made in _splits(setting, flats, right):
+        found = [_order(t, made[name]) for name, t in kinds.items()]
+        if any(order is None for order in found) or any(
+            not torch.equal(order, found[0]) for order in found[1:]
+        ):
+            continue
+        sizes = made["q"].shape[1:3]
+        as_they_lie = [torch.arange(t.shape[1]).expand(slots, -1) for t in (account.q, account.k)]
+        placed = Placed((sizes[0], sizes[1]), found[0], *as_they_lie, form, setting)
+        return [(id, form.detail) for id in form.ids], placed
+    raise Unknown
+
+
+def _all(count: int, value: int) -> Tensor:
+    return torch.full((count,), value)
+
+
+def _flat(account: Account, t: Tensor) -> Tensor:
+    """Return the numbers of queries, keys or values by sample and token, (b, n, f)."""
+    ids = t.unique()
+    token, sample = account.run.token[ids], account.run.sample[ids]
+    if bool((token < 0).any() or (sample < 0).any()):
+        raise Unknown
+    places = sample * account.n + token
+    if len(ids) % (account.b * account.n) or places.bincount().unique().numel() > 1:
+        raise Unknown
+    if len(places.unique()) != account.b * account.n:
+        raise Unknown
+    return ids[places.argsort(stable=True)].view(account.b, account.n, -1)
+
+
+def _right(account: Account, t: Tensor, flat: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return sample of each slot, and token of each vector, where a slot holds each token once."""
+    token, sample = account.run.token[t], account.run.sample[t]
+    if bool((token != token[..., :1]).any() or (sample != sample[:, :1, :1]).any()):
+        return None
+    token = token[..., 0]
+    every = torch.arange(account.n).expand(len(token), -1)
+    if not torch.equal(token.sort(dim=1).values, every):
+        return None
+    rank = torch.full((int(flat.max()) + 1,), -1)
+    rank[flat] = torch.arange(flat.shape[-1]).expand_as(flat)
+    ranks = rank[t].gather(1, token.argsort(1)[..., None].expand_as(t))
+    if bool((ranks != ranks[:, :1]).any()):
+        return None
+    return sample[:, 0, 0], token
+
+
+def _splits(
+    setting: Setting, flats: dict[str, Tensor], right: dict[str, object]
+) -> Iterator[tuple[Form, dict[str, Tensor]]]:
+    """Yield the mistaken ways to split, and what they make of the ids."""
+    lying = {name: t[None] for name, t in flats.items()}
+    width = setting.num_heads * setting.head_dim
+    if any(t.shape[-1] != width for t in lying.values()):
+        return
+    state: State = {**lying, "setting": setting, "observed": True, "total": 2, "bias": None}
+    for form in SPLIT.forms[1:]:
+        if form.applies(state):
+            made = SPLIT.apply(form, state)
+            yield form, {name: made[name] for name in "qkv"}
+
+
+def _order(seen: Tensor, made: Tensor) -> Tensor | None:
+    """Return the slots that were seen in the order of those that a form makes, None for others."""
+    made = made[0].flatten(0, 1)
+    if made.shape != seen.shape:
+        return None
+    order = seen.amin((1, 2)).argsort(stable=True)
+    wanted = made.amin((1, 2)).argsort(stable=True)
+    same = torch.equal(seen[order].sort(-1).values, made[wanted].sort(-1).values)
+    return order[wanted.argsort()] if same else None
+
+
+# -------------------------------------------------------------------------------------- joining
+
+
+def _merged(account: Account, placed: Placed) -> Said:
+    """Judge how the heads are joined."""
+    mixed = account.mixed[placed.order]
+    mixed = mixed.gather(1, placed.rows[..., None].expand_as(mixed))
+    mixed = mixed.unflatten(0, placed.sizes)[None]  # (1, b, h, n, d)
+    form = placed.form
+    if form is not None and isinstance(form.run, Together) and form.run.undo is not None:
+        mixed = form.run.undo(mixed, placed.split)
+    if mixed is None or mixed.shape[3] != account.n:
+        raise Unknown
+    right = MERGE.reference.run(mixed)[0]
+    if right.shape != account.joined.shape:
+        raise Unknown
+    rank = torch.full((int(max(right.max(), account.joined.max())) + 1,), -1)
+    rank[right] = torch.arange(right.shape[-1]).expand_as(right)
+    own = torch.equal(right.sort(-1).values, account.joined.sort(-1).values)
+    ranks = rank[account.joined]
+    if own and not bool((ranks != ranks[:1, :1]).any()):
+        return []
+    for form in MERGE.forms[1:]:
+        if torch.equal(form.run(mixed)[0], account.joined):
+            return [(id, form.detail) for id in form.ids]
+    if torch.equal(right.flatten().sort().values, account.joined.flatten().sort().values):
+        return [("merge-axes", _heard_from(account, right))]
+    raise Unknown
+
+
+def _heard_from(account: Account, right: Tensor) -> str:
+    token = torch.empty(int(right.max()) + 1, dtype=torch.long)
+    token[right] = torch.arange(account.n)[:, None].expand_as(right)
+    first = token[account.joined[0, 0]].unique().tolist()
+    return f"the first token gets what tokens {', '.join(map(str, first))} found"
+
+
+# ------------------------------------------------------------------------ where numbers come from
+
+
+def _origins(account: Account) -> Said:
+    """Judge which layers make queries, keys and values."""
+    run, said = account.run, []
+    given = [name for name, _, _ in run.tape.given]
+    raw = []
+    made = [before(run, t)[2] for t in (account.q, account.k, account.v)]
+    for name, t in zip(("queries", "keys", "values"), made, strict=True):
+        numbers = run.given[t.flatten()].unique().tolist()
+        if all(number >= 0 and given[number] == "x" for number in numbers):
+            raw.append(name)
+    if raw:
+        said.append(("projection-unused", f"{' and '.join(raw)} are the tokens themselves"))
+    sets = [t.unique() for t in made]
+    if len(raw) < 2:
+        if torch.equal(sets[0], sets[1]):
+            said.append(("projection-shared", "queries and keys are the same numbers"))
+        elif torch.equal(sets[0], sets[2]):
+            said.append(("projection-shared", "queries and values are the same numbers"))
+        if torch.equal(sets[1], sets[2]):
+            said.append(("value-from-key", ""))
+    return said
