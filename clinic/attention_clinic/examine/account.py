@@ -8,23 +8,20 @@ account.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from copy import copy
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from attention_clinic.engine.tape import Event, Tape, TooLong, taped
-from attention_clinic.examine.subject import Subject
+from attention_clinic.engine.tape import Event
+from attention_clinic.examine.written import Run
 
-PRODUCTS = {"bmm": 0, "mm": 0, "addmm": 1}  # the place of their first factor
 ONE_BY_ONE = {
     *("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "neg", "exp", "tanh", "relu"),
     *("sigmoid", "clamp", "clamp_min", "nan_to_num", "floor", "round", "pow", "abs", "alias"),
 }
 BEHIND = {"add", "mul", "native_layer_norm"}  # what may stand behind the output layer
-NONE, SEVERAL = -1, -2  # tokens that reach a number
 
 
 @dataclass(frozen=True)
@@ -76,114 +73,11 @@ class Account:
     ended: bool
     alone: bool
 
-
-@dataclass
-class Run:
-    """One call, and what of it each token and each sample reaches.
-
-    Args:
-        tape: what was written down.
-        y: ids of the result.
-        token, sample: the one that reaches each number, NONE or SEVERAL.
-    """
-
-    tape: Tape
-    y: Tensor
-    token: Tensor
-    sample: Tensor
-    where: Tensor = field(init=False)
-    values: Tensor = field(init=False)
-    producer: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.values = self.tape.values
-        self.where = torch.full((self.tape.count,), -1)
-        self.producer = torch.full((self.tape.count,), -1)
-        for number, event in enumerate(self.tape.events):
-            self.producer[event.out.flatten()] = number
-
-    @cached_property
-    def given(self) -> Tensor:
-        """For each number that of the tensor it stood in before the call, -1 if it was made."""
-        found = torch.full((self.tape.count,), -1)
-        for number, (_, start, end) in enumerate(self.tape.given):
-            found[start:end] = number
-        return found
-
-    def depends(self, ids: Tensor) -> bool:
-        """Say whether any token reaches any of these numbers."""
-        return bool((self.token[ids.flatten()] != NONE).any())
-
-    def makers(self, ids: Tensor) -> list[int]:
-        """Return the numbers of the events that made these numbers, -1 for none."""
-        return self.producer[ids.flatten()].unique().tolist()
-
-    @cached_property
-    def used(self) -> Tensor:
-        """Whether the result is made of it, for each event."""
-        found = torch.zeros(len(self.tape.events), dtype=torch.bool)
-        todo = self.makers(self.y)
-        while todo:
-            number = todo.pop()
-            if number >= 0 and not found[number]:
-                found[number] = True
-                for t in self.tape.events[number].read():
-                    todo += self.makers(t)
-        return found
-
-    @property
-    def idle(self) -> bool:
-        """Whether a layer makes something of the tokens that reaches no result."""
-        return any(
-            event.name in PRODUCTS and not used and self.depends(event.out)
-            for event, used in zip(self.tape.events, self.used, strict=True)
-        )
-
-    def products(self) -> list[tuple[int, Tensor, Tensor]]:
-        """Return the products of two matrices that both depend on tokens, with their factors."""
-        found = []
-        for number, event in enumerate(self.tape.events):
-            place = PRODUCTS.get(event.name)
-            if place is None or not self.used[number]:
-                continue
-            first, second = event.args[place], event.args[place + 1]
-            if self.depends(first) and self.depends(second):
-                found.append((number, *(t if t.ndim == 3 else t[None] for t in (first, second))))
-        return found
-
-
-def runs(subject: Subject, b: int, n: int) -> Run | None:
-    """Call a module, with each token and each sample changed in turn; None if it is too long.
-
-    Args:
-        subject: the module.
-        b, n: samples and tokens.
-    """
-    module = subject.patient.module
-    x, other = (subject.patient.tokens(b, n, subject.e, seed=seed) for seed in (51, 52))
-    named = list(module.named_parameters())
-
-    def called(x: Tensor) -> tuple[Tape, Tensor]:
-        return taped(lambda: subject.open_run(x), [("x", x), *named])
-
-    try:
-        tape, y = called(x)
-        values = tape.values.nan_to_num(7e77)
-        reached = []
-        for axis, count in ((1, n), (0, b)):
-            found = torch.full((tape.count,), NONE)
-            for number in range(count):
-                changed = x.clone()
-                changed.select(axis, number).copy_(other.select(axis, number))
-                again, _ = called(changed)
-                if again.count != tape.count:
-                    return None
-                moved = again.values.nan_to_num(7e77) != values
-                found = torch.where(moved, torch.where(found == NONE, number, SEVERAL), found)
-            reached.append(found)
-    except TooLong:
-        return None
-    return Run(tape, y, *reached)
+    def turned(self) -> Account:
+        """Return the account in which samples are tokens, and tokens samples."""
+        run = copy(self.run)
+        run.token, run.sample = run.sample, run.token
+        return replace(self, run=run, b=self.n, n=self.b, joined=self.joined.transpose(0, 1))
 
 
 def account_of(run: Run, h: int) -> Account | None:
@@ -287,6 +181,10 @@ def _follow(run: Run) -> dict[int, Step]:
                 *(event.name, main.flatten(), event.out.flatten(), ()),
                 groups.expand(event.out.shape).flatten(),
             )
+        elif event.name == "div" and main is event.args[0] and _sums(run, event, main) is not None:
+            steps[number] = Step(
+                *("ratio", main.flatten(), event.out.flatten(), ()), _sums(run, event, main)
+            )
         elif event.name not in ONE_BY_ONE or main.shape != event.out.shape or len(held) > 1:
             continue
         else:
@@ -300,6 +198,27 @@ def _follow(run: Run) -> dict[int, Step]:
         step = steps[number]
         run.where[step.out] = run.where[step.read]
     return steps
+
+
+def _sums(run: Run, event: Event, main: Tensor) -> Tensor | None:
+    """Return the id of the sum that each number is divided by, where it is one of its own sum."""
+    by = event.args[1]
+    if not isinstance(by, Tensor) or not run.depends(by) or main.shape != event.out.shape:
+        return None
+    makers = run.makers(by)
+    if len(makers) != 1 or makers[0] < 0 or run.tape.events[makers[0]].name != "sum":
+        return None
+    read, *axes = run.tape.events[makers[0]].args
+    sums = run.tape.events[makers[0]].out
+    axes = axes[0] if axes and isinstance(axes[0], list | tuple) else list(range(read.ndim))
+    if sums.ndim < read.ndim:
+        for axis in sorted(axis % read.ndim for axis in axes):
+            sums = sums.unsqueeze(axis)
+    parts = torch.full((run.tape.count,), -1)
+    parts[read.flatten()] = sums.expand(read.shape).flatten()
+    own = by.expand(main.shape)
+    whole = main.numel() == read.numel()
+    return own.flatten() if whole and torch.equal(parts[main], own) else None
 
 
 def _path(run: Run, weights: Tensor, scores: Tensor, steps: dict[int, Step]) -> list[Step] | None:
@@ -371,10 +290,3 @@ def _joined(run: Run, mixed: Tensor) -> tuple[Tensor, bool, bool] | None:
     if bool((ends < 0).any()) or _varies(ends, -1):
         return None
     return rows[ends[..., 0]], True, torch.equal(last.unique(), run.y.unique())
-
-
-def linked(run: Run, ids: Tensor) -> Iterator[Event]:
-    """Yield the events that made these numbers."""
-    for number in run.makers(ids):
-        if number >= 0:
-            yield run.tape.events[number]

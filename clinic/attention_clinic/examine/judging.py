@@ -111,6 +111,9 @@ def _fill(found: Scored) -> Said:
         return [("mask-after-softmax", "")]
     said = []
     for value, added in found.fills:
+        if value == -1 and added:
+            said.append(("mask-added", ""))
+            continue
         how = f"it {'adds' if added else 'fills with'} {value:g}"
         if value <= FAR:
             continue

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from attention_clinic.bugs import BUGS
 from attention_clinic.engine.report import Explanation, explain
-from attention_clinic.examine.account import Run, account_of, runs
+from attention_clinic.engine.weights import role
+from attention_clinic.examine.account import account_of
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.told import Said, told
+from attention_clinic.examine.written import Run, runs
 
 EVIDENCE = "seen in a run that was written down number by number"
 
@@ -42,7 +44,8 @@ def _observed(subject: Subject) -> tuple[Explanation, bool] | None:
     if any(one is None or not one[0] or _ids(one[0]) != _ids(both[0][0]) for one in both):
         return None
     first, whole = both[0]
-    details = "; ".join(dict.fromkeys(detail for _, detail in first if detail))
+    other = {detail for _, detail in both[-1][0]}  # what depends on the sizes is said otherwise
+    details = "; ".join(dict.fromkeys(d for _, d in first if d and d in other))
     explanation = explain([BUGS[id] for id in _ids(first)], detail=details)
     return replace(explanation, evidence=EVIDENCE), whole
 
@@ -72,7 +75,8 @@ def _said(subject: Subject, b: int, n: int) -> tuple[Said, bool] | None:
     if "projection-unused" in dict(said) and not run.idle:
         return None
     if not account.ended and options.out_proj is not False and subject.h > 1:
-        said += [("out-missing", "")] * bool(options.out_proj)
+        left = any(role(name).rstrip("?") == "o" for name in run.idle)
+        said += [("out-unused" if left else "out-missing", "")] * bool(left or options.out_proj)
     return said, steps.plain and account.alone
 
 

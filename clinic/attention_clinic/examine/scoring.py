@@ -15,7 +15,8 @@ from torch import Tensor
 
 from attention_clinic.bugs import Setting
 from attention_clinic.engine.forms import Form
-from attention_clinic.examine.account import Account, Run, Step, linked
+from attention_clinic.examine.account import Account, Step
+from attention_clinic.examine.written import Run, linked
 
 FAR = -1e3  # who adds, or fills with, less than that hides a score
 PLAIN = {"mm", "addmm", "bmm"}  # they make queries and keys as long as they are
@@ -68,6 +69,8 @@ class Scored:
         plain: whether a layer makes queries, keys and values, and nothing else.
         bias: what is added, (b, h, i, j), or None.
         learned: whether parameters are added.
+        powers: whether the softmax is written as powers over their sum.
+        top: what is taken from the scores first, as their largest; ids, (b, h, i, j).
         axes: those that the softmax is taken over, of (r, b, h, i, j); None for no softmax.
     """
 
@@ -80,6 +83,8 @@ class Scored:
     plain: bool = True
     bias: Tensor | None = None
     learned: bool = False
+    powers: bool = False
+    top: Tensor | None = None
     axes: tuple[int, ...] | None = None
 
 
@@ -180,9 +185,17 @@ def _note(account: Account, placed: Placed, step: Step, found: Scored) -> None:
     softmax = found.axes is not None
     place, *others = step.given or (0,)
     if step.groups is not None:
-        if softmax or step.name != "_softmax":
+        if softmax or step.name == "_log_softmax" or found.powers != (step.name == "ratio"):
             raise Unknown
         found.axes = over(laid(step.groups))
+        top = found.top
+        for axis in found.axes if top is not None else ():
+            if bool((top != top.narrow(axis - 1, 0, 1)).any()):
+                raise Unknown  # it is not the same for all that share a softmax
+    elif step.name == "exp" and not softmax and not found.powers:
+        found.powers = True
+    elif found.powers and not softmax:
+        raise Unknown
     elif step.name in ("mul", "div"):
         _times(run, step, others, found, laid)
     elif step.name in ("add", "sub") and not softmax:
@@ -224,10 +237,19 @@ def _plus(
         if isinstance(other, int | float):
             return  # the same for all
         raise Unknown
+    tops = {run.tape.events[m].name for m in run.makers(other) if m >= 0}
+    if step.name == "sub" and tops and tops <= {"amax", "max"} and found.top is None:
+        found.top = laid(other)
+        return
     if run.depends(other) or (step.given[0] != 0 and step.name == "sub"):
         raise Unknown
     values = run.values[other] * (-1 if step.name == "sub" else 1) * (rest[0] if rest else 1)
     named = {run.tape.given[int(g)][0] for g in run.given[other].unique() if g >= 0}
+    kinds = values.unique().tolist()
+    ours = not named - {""} and _constant(run, other)
+    if len(kinds) == 2 and 0.0 in kinds and kinds[0] > FAR and ours:
+        _hide(found, laid(values == kinds[1]), kinds[0] - kinds[1], True)
+        return
     hidden = values <= FAR
     if bool(hidden.any()):
         _hide(found, laid(~hidden), -math.inf, True)

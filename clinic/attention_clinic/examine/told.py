@@ -14,11 +14,14 @@ from torch import Tensor
 
 from attention_clinic.bugs import Setting
 from attention_clinic.bugs.joining import MERGE
-from attention_clinic.bugs.projections import SPLIT, Together
+from attention_clinic.bugs.projections import SPLIT, TOKENS, Together
 from attention_clinic.engine.forms import Form, State
+from attention_clinic.engine.weights import role
 from attention_clinic.examine.account import Account
 from attention_clinic.examine.judging import Said, judged
 from attention_clinic.examine.scoring import Placed, Scored, Unknown, before, scored
+
+BACK = {"softmax-query": "mix-transposed"}  # where the weights lie the other way round
 
 
 def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Scored] | None:
@@ -29,15 +32,27 @@ def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Sco
         causal: True when the attention must be causal, False when it must not, None for either.
         known: what is known of the module beside.
     """
-    try:
-        said, placed = _split(account)
-        steps = scored(account, placed)
-        said += judged(account, steps, placed.split, causal, known)
-        said += _merged(account, placed)
-        said += _origins(account)
-    except Unknown:
-        return None
-    return said, steps
+    for laid, words in ((account, None), (account.turned(), TOKENS.forms[1].detail)):
+        try:
+            said, placed = _split(laid)
+            steps = scored(laid, placed)
+            more = judged(laid, steps, placed.split, causal, known)
+            if _exchanged(laid):
+                more = [(BACK.get(id, id), detail) for id, detail in more]
+            said += [*more, *_merged(laid, placed), *_origins(laid)]
+        except Unknown:
+            continue
+        return [("batch-first", words)] * (words is not None) + said, steps
+    return None
+
+
+def _exchanged(account: Account) -> bool:
+    """Say whether what names call keys asks, and what they call queries is asked."""
+    said = []
+    for t in (account.q, account.k):
+        names = account.run.layers(before(account.run, t)[2])
+        said.append({role(name) for name in names})
+    return said == [{"k"}, {"q"}]
 
 
 # ------------------------------------------------------------------------------ tokens and heads
@@ -45,7 +60,8 @@ def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Sco
 
 def _split(account: Account) -> tuple[Said, Placed]:
     """Judge how queries, keys and values are split into heads."""
-    kinds = {"q": account.q, "k": account.k, "v": account.v}
+    sides = {"q": account.q, "k": account.k, "v": account.v}
+    kinds = {name: before(account.run, t)[2] for name, t in sides.items()}
     flats = {name: _flat(account, t) for name, t in kinds.items()}
     right = {name: _right(account, t, flats[name]) for name, t in kinds.items()}
     slots, n = len(account.q), account.n
@@ -78,7 +94,32 @@ def _split(account: Account) -> tuple[Said, Placed]:
         as_they_lie = [torch.arange(t.shape[1]).expand(slots, -1) for t in (account.q, account.k)]
         placed = Placed((sizes[0], sizes[1]), found[0], *as_they_lie, form, setting)
         return [(id, form.detail) for id in form.ids], placed
-    raise Unknown
+    return _scattered(account, kinds, right, setting)
+
+
+def _scattered(
+    account: Account, kinds: dict[str, Tensor], right: dict[str, object], setting: Setting
+) -> tuple[Said, Placed]:
+    """Judge a split of which no form is known, but that vectors hold numbers of several tokens."""
+    slots, i, _ = account.q.shape
+    j, count = account.k.shape[1], account.b * account.h
+    wrong = [name for name in "qkv" if right[name] is None]
+    if slots != count or not i == j == account.n:
+        raise Unknown
+    vectors = kinds[wrong[0]]
+    token, sample = account.run.token[vectors], account.run.sample[vectors]
+    several = bool((token != token[..., :1]).any() or (sample != sample[..., :1]).any())
+    whole = (token == token[:, :1]).flatten(1).all(1) | (sample == sample[:, :1, :1]).flatten(
+        1
+    ).all(1)
+    if not several and bool(whole.all()):
+        raise Unknown
+    who = {"q": "queries", "k": "keys", "v": "values"}[wrong[0]]
+    said = f"{who} hold numbers of several tokens" if several else f"{who} of several samples meet"
+    rows, columns = (torch.arange(size).expand(slots, -1) for size in (i, j))
+    sizes = (account.b, account.h)
+    placed = Placed(sizes, torch.arange(slots), rows, columns, None, setting)
+    return [("split-no-transpose", f"by another view: {said}")], placed
 
 
 def _all(count: int, value: int) -> Tensor:
