@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_clinic.engine.forms import Form, Stage, State, variant
+from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,30 @@ def sinks(state: State) -> Iterator[Form]:
 SMALL = (0.0, 1e-6, 1e-15, 1e-8, 1e-5)
 
 
+bug(
+    "linear-operands",
+    "multiplies queries with keys over the tokens, where linear attention multiplies keys with "
+    "values: a token gets the numbers of its own value, and none of another's",
+    'multiply keys with values first, then queries with that: "b n d, b n e -> b d e" of k and v.',
+    "16",
+    "kyegomez/MambaTransformer, mamba_transformer/blocks.py",
+)
+
+
+def _operands(state: State) -> Iterator[Form]:
+    """Find the linear attention of efficient attention with two of its factors exchanged."""
+    width = state["q"].shape[-1]
+    if not state["q"].shape == state["k"].shape == state["v"].shape:
+        return
+    root = width**-0.5
+    for before, after in ((1.0, 1.0), (1.0, root), (root, 1.0)):
+
+        def run(q: Tensor, k: Tensor, before: float = before, after: float = after) -> Tensor:
+            return k.softmax(dim=-2).mT @ (after * (before * q).softmax(dim=-1))
+
+        yield Form(("channels", run), ("linear-operands",))
+
+
 def _linear(state: State) -> Iterator[Form]:
     if not state.get("is_linear") or state.get("total", 0) > 1:
         return
@@ -136,6 +160,7 @@ def _linear(state: State) -> Iterator[Form]:
             return by * q.softmax(dim=-1) @ k.softmax(dim=-2).mT
 
         yield Form(softmaxes, variants=("linear-attention",))
+    yield from _operands(state)
     for bent in (lambda t: F.elu(t) + 1, torch.relu):
         for eps in SMALL:
 

@@ -242,7 +242,8 @@ class Subject:
             if adds(self.mask):
                 return self.run(x, torch.zeros_like(self.mask), number)
             if self.true_means == "block":
-                return self.run(x, torch.zeros_like(self.mask), number)
+                y = self.run(x, torch.zeros_like(self.mask), number)
+                return self.run(x, torch.ones_like(self.mask), number) if closed(y) else y
             y = self.run(x, torch.ones_like(self.mask), number)
             # this module takes masks upside down
             return self.run(x, torch.zeros_like(self.mask), number) if closed(y) else y

@@ -8,6 +8,7 @@ from torch import nn
 
 from patients.attention import Loops, Views
 from patients.bank import SIZES, attention
+from patients.relatives import LinearBySoftmax
 from patients.unknown import unknown
 
 SOME = SIZES[:3]
@@ -168,6 +169,57 @@ class LatentOfFour(Latent):
 
     def join(self, mixed):
         return mixed.reshape(len(mixed), -1, self.out.in_features)
+
+
+# ------------------------------------------------------------- split, mixed and joined otherwise
+
+
+@attention("split-no-transpose", sizes=SOME)
+class LatentInAnotherOrder(Latent):
+    """(b, n, e) is viewed as (b, d, n, h): a vector holds numbers of several tokens."""
+
+    def heads(self, t):
+        return t.reshape(len(t), self.d, -1, self.h).permute(0, 3, 2, 1)
+
+
+@attention("softmax-heads", "mask-not-causal", sizes=SOME, causal=True)
+class LatentByPowers(Latent):
+    def weigh(self, scores):
+        powers = (scores * self.d**-0.5 - scores.amax()).exp()
+        return powers / powers.sum(dim=1, keepdim=True)
+
+
+@attention("scale-other", "batch-first", sizes=SOME)
+class LatentOfSamples(Latent):
+    """Tokens of other samples are weighed."""
+
+    def weigh(self, scores):
+        return (scores * 0.3141).softmax(dim=-1)
+
+    def forward(self, x):
+        return super().forward(x.transpose(0, 1)).transpose(0, 1)
+
+
+# --------------------------------------------------------------------------- linear, and mixed up
+
+
+@attention("linear-operands", sizes=SOME)
+class LinearOfQueriesAndKeys(LinearBySoftmax):
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        q, k = q.softmax(dim=-1) * self.scale, k.softmax(dim=-2)
+        context = torch.einsum("bhnd,bhnm->bhdm", q, k)
+        mixed = torch.einsum("bhdm,bhnd->bhnm", context, v)
+        return self.to_out(mixed.transpose(1, 2).flatten(2))
+
+
+@attention("linear-operands", sizes=SOME)
+class LinearOfKeysAndQueries(Loops):
+    def forward(self, tokens):
+        made = []
+        for q, k, v in zip(*(self.cut(t) for t in self.projected(tokens)), strict=True):
+            made.append(v @ (q.softmax(dim=2).mT @ F.softmax(k, dim=1)))
+        return self.unifyheads(self.concatenate(made))
 
 
 @unknown
