@@ -21,7 +21,7 @@ from attention_clinic.engine.budget import (
 )
 from helpers import error_of
 
-LITTLE = 0.002
+LITTLE = 0.01
 
 
 class Bent(PreNorm):

@@ -42,8 +42,11 @@ def _vectors(table: Tensor, rule: Callable[[Tensor, int], Tensor], i: int, j: in
 
 
 def _tables(state: State, h: int, d: int) -> Iterator[Tensor]:
-    """Yield the module's own tables of vectors as wide as a head, (h or 1, m, d)."""
-    for table in state.get("distances", ()):
+    """Yield the module's own tables of vectors as wide as a head, (h or 1, m, d).
+
+    None where a number for each pair of places explains what is added to the scores.
+    """
+    for table in state.get("distances", ()) if state.get("bias") is None else ():
         if table.ndim == 3 and table.shape[2] == d and len(table) in (1, h):
             yield table
         elif table.ndim == 3 and table.shape[2] == d and table.shape[1] == h:

@@ -26,7 +26,7 @@ MERGE = Stage("merge", _merged)
 
 @MERGE.right
 def merge(mixed: Tensor) -> Tensor:
-    return rearrange(mixed, "r b h n d -> r b n (h d)")
+    return mixed.transpose(2, 3).flatten(3)
 
 
 bug(

@@ -174,7 +174,7 @@ SPLIT = Stage("split", _split)
 
 @SPLIT.right
 def split(t: Tensor, s: Setting) -> Tensor:
-    return rearrange(t, "r b n (h d) -> r b h n d", h=s.num_heads)
+    return t.unflatten(3, (s.num_heads, -1)).transpose(2, 3)
 
 
 bug(

@@ -72,12 +72,16 @@ def sides_of(module: nn.Module | Callable) -> Sides | None:
     empty: list[str] = []
     unknown: list[str] = []
     optional: list[str] = []
+    spare: list[str] = []
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         side = role(name)
         if parameter.default is not inspect.Parameter.empty:
-            optional += [name] * (side == "asked" and parameter.default is None)
+            free = parameter.default is None
+            optional += [name] * (side == "asked" and free)
+            tokens = "Tensor" in str(parameter.annotation) or re.fullmatch(r"[xyz]\d?", name)
+            spare += [name] * (side == "" and free and bool(tokens))
         elif side == "asks":
             asks.append(name)
         elif side == "asked":
@@ -93,6 +97,8 @@ def sides_of(module: nn.Module | Callable) -> Sides | None:
         (asked if asks else asks).append(name)
     if len(asks) > 1 and not asked:  # x1 and x2, or q and x
         asks, asked, guessed = asks[:1], asks[1:], True
+    if asks and not asked:  # x, and y: Tensor = None
+        asked = spare[:1]
     return Sides(tuple(asks), tuple(asked), tuple(empty), guessed) if asks and asked else None
 
 

@@ -178,6 +178,7 @@ def walk(
     state: State,
     mistakes: int,
     chosen: Mapping[str, Sequence[Form]] | None = None,
+    may_be: Mapping[str, Callable[[State], bool]] | None = None,
 ) -> Iterator[tuple[Path, State]]:
     """Yield every way through the stages with exactly so many mistakes, and what it makes.
 
@@ -188,8 +189,9 @@ def walk(
         state: what they begin with.
         mistakes: how many, in all.
         chosen: by the name of a stage, the only forms of it to try.
+        may_be: by the name of a stage, says whether to follow what was made up to it.
     """
-    yield from _step(stages, 0, state, mistakes, chosen or {}, Path())
+    yield from _step(stages, 0, state, mistakes, chosen or {}, Path(), may_be or {})
 
 
 def _step(
@@ -199,13 +201,14 @@ def _step(
     left: int,
     chosen: Mapping[str, Sequence[Form]],
     path: Path,
+    may_be: Mapping[str, Callable[[State], bool]],
 ) -> Iterator[tuple[Path, State]]:
     if number == len(stages):
         if left == 0:
             yield path, state
         return
     stage = stages[number]
-    forms = chosen.get(stage.name)
+    forms, follow = chosen.get(stage.name), may_be.get(stage.name)
     found = stage.found({**state, "left": left}) if forms is None else ()
     for form in (*stage.forms, *found) if forms is None else forms:
         if not form.applies(state):
@@ -217,9 +220,9 @@ def _step(
         spend_on((made or {}).values())
         if made is not None:
             after = {**state, **made}
-            yield from _step(
-                stages, number + 1, after, left - len(ids), chosen, path.then(form, ids)
-            )
+            if follow is None or follow(after):
+                more = path.then(form, ids)
+                yield from _step(stages, number + 1, after, left - len(ids), chosen, more, may_be)
 
 
 def replay(stages: Sequence[Stage], forms: Sequence[Form], state: State) -> State | None:

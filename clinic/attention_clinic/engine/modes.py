@@ -143,6 +143,11 @@ def is_of_types(error: BaseException) -> bool:
     return bool(re.search(r"dtype|scalar type|(Double|Float|Half|BFloat16)\b", str(error)))
 
 
+def of_shapes(error: BaseException | None) -> bool:
+    """Say whether an exception speaks of matrices that do not fit each other."""
+    return isinstance(error, RuntimeError) and bool(re.search("mat1|batch2", str(error)))
+
+
 def _wider_type(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
 

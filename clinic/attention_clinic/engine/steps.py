@@ -118,9 +118,14 @@ class Seen:
         fits = wanted.isfinite().all(dim=1) & wanted.any(dim=1)
         if not len(made) or not fits.any():
             return found
-        wanted = wanted.nan_to_num(0.0, 0.0, 0.0).sort(dim=1).values
+        wanted = wanted.nan_to_num(0.0, 0.0, 0.0)
         own = wanted.norm(dim=1).clamp(min=1e-300)
         alike = made / lengths.clamp(min=1e-300)[:, None]
+        ends = torch.stack([wanted.amin(dim=1), wanted.amax(dim=1)], dim=1) / own[:, None]
+        fits &= ((ends[:, None] - alike[:, [0, -1]]).abs().amax(dim=2) <= self.close).any(dim=1)
+        if not fits.any():  # the least and the greatest say so already
+            return found
+        wanted = wanted.sort(dim=1).values
         gaps = (alike[None] - (wanted / own[:, None])[:, None]).abs().amax(dim=2)
         close = (gaps <= self.close) & fits[:, None] & (lengths > 0)
         for row, number in torch.nonzero(close).tolist():

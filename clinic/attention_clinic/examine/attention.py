@@ -21,8 +21,9 @@ from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.adapters import folded
 from attention_clinic.examine.as_block import as_block
+from attention_clinic.examine.bare import with_layers
 from attention_clinic.examine.explaining import Explaining
-from attention_clinic.examine.first_call import Way, found_out, heads_of, wants_context
+from attention_clinic.examine.first_call import Way, found_out, heads_of, tryable, wants_context
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.options import Context, Options
@@ -117,8 +118,10 @@ def diagnose(
             cannot be read, or an exception inside the module.
     """
     module, steps = unwrapped("diagnose", module), steps_of("diagnose", effort)
-    if num_heads is None:
-        with undisturbed():
+    with undisturbed():
+        if (call, weights, context, cache) == (None,) * 4:
+            module = with_layers(module, num_heads)
+        if num_heads is None:
             num_heads = heads_of("diagnose", module, call)
     options = Options(
         *(num_heads, mask, causal, call, weights, size, out_proj, true_means),
@@ -186,7 +189,8 @@ def with_tables(
                 raise
     reports: list[Report] = []
     failed: ValueError | None = None
-    handed = list(tables_for(names, head_widths(subject.patient.module, subject.h)))
+    ways = tables_for(names, head_widths(module, subject.h))
+    handed = tryable(subject, embed_dim, "tables", ways)
     for most in (0, options.most):  # right with some table, before mistakes with any are looked for
         shape = None  # of the tables with which it was explained: then only their layout is open
         for tables in list(handed):
@@ -223,7 +227,7 @@ def opened(
         if not free or not wants_mask(module, lambda: bare.find_width(embed_dim, lambda *_: False)):
             raise
         best: Report | None = None
-        fitting = list(openings())
+        fitting = tryable(bare, embed_dim, "opening", openings())
         for most in (0, options.most):  # right with some mask, before mistakes with any
             best = None
             for opening in list(fitting):

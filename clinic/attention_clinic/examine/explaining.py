@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
 from torch import nn
 
 from attention_clinic.bugs.scores import SCALE, all_scales
+from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.grouped import grouped_readers, wide_value_readers
 from attention_clinic.engine.pieces import Reading
 from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.weighing import Weighed
 from attention_clinic.engine.weights import apart_from_gates, joined_heads, sources_of
 from attention_clinic.examine.matching import Match, Probe, Search
 from attention_clinic.examine.observing import observed
@@ -23,6 +26,7 @@ from attention_clinic.examine.subject import Subject, Unreadable
 LIKELY = 6  # readings that follow the names best
 SINGLES_TRIED = 144  # readings that are tried with one mistake
 PAIRS_TRIED = 24  # readings that are tried with two mistakes
+TURNED = 0.2  # of the steps that are left, for what is right in a way that nothing says
 WINDOWS = 3  # that are looked at, of those that a module cuts its tokens into
 
 
@@ -93,12 +97,20 @@ class Explaining:
         if not unsure:
             return self.explaining(probe, most, least)
         plain = replace(probe, known={**probe.known, **dict.fromkeys(unsure)})
-        found = self.explaining(plain, min(most, 1), least)
+        found: list[tuple[Reader, Match]] = []
+        if not least:  # right in either way comes before any mistake
+            found = self.explaining(plain, 0)
+        if not least and not found:
+            with suppress(Spent), reserved(TURNED):
+                found = self.explaining(probe, 0)
+        if found or not most:
+            return found
+        found = self.explaining(plain, min(most, 1), 1)
         if not found and most > 1:
             readers = self.readers(probe.y.shape[-1])
             around = self.shells(plain)[0]
             found = step_by_step(self.subject, self.holds, readers, plain, around)
-        return found if found or not most else self.explaining(probe, most)
+        return found or self.explaining(probe, most, 1)
 
     def unsure(self, probe: Probe) -> set[str]:
         """Return what is known of the module, and need not be so.
@@ -171,8 +183,7 @@ class Explaining:
 
     def is_right(self) -> bool:
         """Say whether the module is explained without a mistake."""
-        probe = self.subject.probe(0)
-        return bool(self.explained(most=0) or (self.unsure(probe) and self.explaining(probe, 0)))
+        return bool(self.explained(most=0))
 
     def shells(self, probe: Probe) -> tuple[list[Shell], bool]:
         """Return what may stand around the attention, and whether its behaviour says so."""
@@ -256,10 +267,28 @@ class Explaining:
                     search.forms = forms
                     found += [(reader, match) for match in search.matches(mistakes)]
                 continue
+            many = probe.known["distances"] or probe.known["turning"] is not None
+            if mistakes > 1 or chosen.start or many:
+                search.weighed = self.weighed()
             if mistakes:
                 search.forms = {SCALE.name: all_scales(search.state(), mistakes == 1)}
             found += [(reader, match) for match in search.matches(mistakes)]
         return found
+
+    def weighed(self) -> Weighed | None:
+        """Return the scores that the module weighs in the first call, None if it is called twice.
+
+        What a search makes is followed no further where they differ.
+        """
+        subject = self.subject
+        if self.options.cache is not None:
+            return None
+        first, x = subject.first, subject.patient.tokens(subject.b, subject.n, subject.e)
+        asked = first.x if first.context is None else first.context
+        sizes, close = (first.y.shape[1], asked.shape[1]), max(1e-8, subject.patient.tolerance)
+        if sizes not in subject.weighed:
+            subject.weighed[sizes] = Weighed(lambda: subject.open_run(x), sizes, close)
+        return subject.weighed[sizes]
 
     def holds(self, reader: Reader, match: Match) -> bool:
         """Say whether a match gives every number of another call too."""

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.budget import is_spent
 from attention_clinic.engine.crossing import sides_of
 from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.heard import Heard
 from attention_clinic.engine.layouts import Layout, layouts, needed_names, token_counts
+from attention_clinic.engine.modes import of_shapes
 from attention_clinic.engine.openings import openings
 from attention_clinic.engine.patient import Patient, possible_widths
 from attention_clinic.engine.report import Report
+from attention_clinic.examine.subject import Subject
 
 WIDTHS = 4  # widths of a token that are tried with each layout
 SAMPLES = 3
@@ -166,3 +169,37 @@ def _told(report: Report, module: nn.Module, layout: Layout | None) -> Report:
         others = ", ".join(needed_names(module)[1:])
         untried = (*untried, f"what {others} do: call=... gives them their values")
     return replace(report, checked=checked, untried=untried)
+
+
+def tryable(subject: Subject, embed_dim: int | None, name: str, given: Iterable[Any]) -> list[Any]:
+    """Return what may be handed over: the first alone where unlike ones fail in the same way.
+
+    Args:
+        subject: a module that does not run without.
+        embed_dim: as in `diagnose`.
+        name: of the option, "tables" or "opening".
+        given: what may be handed over.
+    """
+    module, options, given = subject.original, subject.options, list(given)
+    further: list[Any] = [options.tables]  # with a mask it may need tables, too
+    names = needed(module) if name == "opening" else {}
+    if any(names.values()):
+        further = _unlike(list(tables_for(names, head_widths(module, subject.h))))
+    said: set[str] = set()
+    for one, tables in product(_unlike(given), further):
+        tried = replace(options, **{"tables": tables, name: one})
+        try:
+            Subject(module, tried).find_width(embed_dim, lambda *_: False)
+        except ValueError as error:
+            said.add(str(error))
+            if len(said) > 1 or of_shapes(error.__cause__):
+                return given
+        else:
+            return given
+    return given[:1]
+
+
+def _unlike(given: list[Any]) -> list[Any]:
+    """Return some that are as unlike as can be."""
+    places = {0, 1, len(given) // 3, 2 * len(given) // 3, len(given) - 1}
+    return [given[place] for place in sorted(places) if place < len(given)]

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs import ATTENTION, Setting
+from attention_clinic.bugs.biases import BIAS
 from attention_clinic.bugs.masks import RULE, has_empty
 from attention_clinic.bugs.scores import scaled_by
+from attention_clinic.engine.budget import CHOICE, spend
 from attention_clinic.engine.forms import Form, Path, Stage, State, replay, walk
 from attention_clinic.engine.grouped import GroupedReader
 from attention_clinic.engine.pieces import Reading
 from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.weighing import Weighed
 from attention_clinic.examine.shells import Shell
 
 # what a stage may know: how the module turns, its norms of queries and keys, what it should be,
@@ -27,6 +30,9 @@ UNKNOWN: State = {
     **{"unscaled": False, "prepared": (), "mixers": (), "sinks": (), "is_linear": False},
     **{"openers": (), "distances": ()},
 }
+ENDS = 1.0  # steps that it takes to compare what was made with the output
+UNSURE = ("late", "linear", "bias")  # a bias is known but for a number for each row
+SCORED = BIAS.name  # the last stage before scores are masked and weighed
 FITTED = 3  # right attentions, such as turned ones, that an arbitrary scale is fitted to
 LOOKS = 6  # numbers looked at of each output token, each a random mix of all; survivors are checked
 
@@ -105,6 +111,7 @@ class Search:
         looks: None compares every number of the output, otherwise so many random mixes.
         forms: by stage, the only ones to choose from; None tries all.
         must_be_causal: whether not to be causal is a mistake.
+        weighed: the scores that the module weighs, None where nobody listened.
     """
 
     def __init__(
@@ -117,12 +124,13 @@ class Search:
         looks: int | None = LOOKS,
         forms: Mapping[str, Sequence[Form]] | None = None,
         must_be_causal: bool = False,
+        weighed: Weighed | None = None,
     ) -> None:
         self.reader, self.readings, self.probe, self.shell = reader, readings, probe, shell
         shared = reader.g if isinstance(reader, GroupedReader) else None
         self.setting = Setting(reader.h, reader.e, reader.d, shared)
         self.forms = forms
-        self.must_be_causal = must_be_causal
+        self.must_be_causal, self.weighed = must_be_causal, weighed
         dtype = probe.x.dtype
         mix = None
         target = probe.y
@@ -183,7 +191,9 @@ class Search:
     def matches(self, mistakes: int) -> Iterator[Match]:
         """Yield what matches with exactly so many mistakes beside those of the reading."""
         begin = {**self.state(), "total": mistakes}
-        for path, state in walk(ATTENTION, begin, mistakes, self.forms):
+        may_be = {} if self.weighed is None else {SCORED: self.may_be}
+        for path, state in walk(ATTENTION, begin, mistakes, self.forms, may_be):
+            spend(ENDS)
             differences = self.difference(state["joined"])
             for number in torch.nonzero(differences <= self.limit)[:, 0].tolist():
                 yield Match(
@@ -193,6 +203,14 @@ class Search:
                     self.probe.causal,
                     differences[number].item(),
                 )
+
+    def may_be(self, state: State) -> bool:
+        """Say whether the module may weigh these scores: what it was heard to weigh is known."""
+        if any(state.get(name) is not None for name in UNSURE):
+            return True
+        assert self.weighed is not None, "else nobody asks"
+        spend(CHOICE)
+        return self.weighed.may_be(state["scores"])
 
     def could_differ(self) -> list[bool]:
         """Say for each reading whether queries, keys and values of each head reach the output.
@@ -230,6 +248,9 @@ class Search:
         if self.shell.after is not None:
             made = self.shell.after(made + self.shell.kept(self.probe.x))
         gap = (made - self.target).abs()
+        most = gap.flatten(1).amax(dim=1)
+        if most.isfinite().all():
+            return most
         both_nan = made.isnan() & self.target.isnan()
         gap = torch.where(both_nan, 0.0, gap).nan_to_num(nan=torch.inf, posinf=torch.inf)
         return gap.flatten(1).amax(dim=1)

@@ -20,7 +20,7 @@ from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.subject import Subject, Unreadable
 
-OTHER_HEADS = 0.2  # of the steps of a search, for them
+OTHER_HEADS = 0.1  # of the steps of a search, for them
 MOST_HEADS = 64  # that are tried when the number given explains nothing
 
 
@@ -49,7 +49,7 @@ def search(subject: Subject) -> list[tuple[Reader, Match]]:
     found = found or (Explaining(subject).explained(most, least=1) if most else [])
     if not found and most and subject.patient.is_module and keeps_copies(subject.patient.module):
         subject.start(own_weights=True)
-        found = Explaining(subject).explained(most)
+        found = Explaining(subject).explained(min(most, 1))
         if not found:
             subject.start(own_weights=False)
     return found
@@ -78,7 +78,8 @@ def with_other_heads(subject: Subject, report: Report) -> Report:
 def fitting_heads(subject: Subject) -> list[int]:
     """Return the other numbers of heads with which a module would be right."""
     fitting: list[int] = []
-    for h in range(1, min(subject.e, MOST_HEADS) + 1):
+    seen = heads_weighed(subject)
+    for h in seen or range(1, min(subject.e, MOST_HEADS) + 1):
         kept = subject.options.num_kv_heads
         if h == subject.h or subject.e % h or (kept is not None and h % kept):
             continue
@@ -92,3 +93,16 @@ def fitting_heads(subject: Subject) -> list[int]:
         except Spent:
             break
     return fitting
+
+
+def heads_weighed(subject: Subject) -> list[int]:
+    """Return how many heads the scores have that a module weighs, [] where they do not say it."""
+    weighed = Explaining(subject).weighed()
+    if weighed is None or subject.windows is not None:
+        return []
+    b = len(subject.first.x)
+    found = [shape[1] for shape in weighed.shapes if len(shape) == 4 and shape[0] == b]
+    flat = [shape[0] for shape in weighed.shapes if len(shape) == 3]
+    found += [rows // b for rows in flat if rows % b == 0 and rows > b]
+    found += [flat.count(b)] * (b in flat)
+    return list(dict.fromkeys(found)) if len(found) >= len(weighed.shapes) > 0 else []

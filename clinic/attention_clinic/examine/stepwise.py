@@ -19,6 +19,7 @@ from torch import Tensor
 from attention_clinic.bugs import ATTENTION
 from attention_clinic.bugs.projections import SPLIT
 from attention_clinic.bugs.scores import SCALE, all_scales, scaled_by, scales_by_size
+from attention_clinic.engine.budget import spend
 from attention_clinic.engine.forms import Form, Path, Stage, State, replay, walk
 from attention_clinic.engine.pieces import Reading
 from attention_clinic.engine.readings import Reader
@@ -33,6 +34,7 @@ WEIGHING = 2  # between the scores and the weights
 JOINING = 2  # behind what is mixed
 PAIRS = 12  # layers that may make queries and keys, those first that follow the names best
 REST = 48  # readings of values and output with each of them
+LOOKS = 2  # steps that it takes to look for scores among what the module made
 WAYS = 6  # to make the scores that the module made, and each step after them
 NUMBER = {stage.name: number for number, stage in enumerate(ATTENTION)}
 VALUES = next(form for form in SPLIT.forms if form.detail == "the values alone")
@@ -209,6 +211,7 @@ def _begun(
     for mistakes in range(most + 1):
         begin = {**search.state(), "total": max(mistakes, 1)}
         for path, made in walk(PARTS[0], begin, mistakes):
+            spend(LOOKS)
             for number, factors in enumerate(seen.factors(made["raw"])):
                 if not factors:
                     continue

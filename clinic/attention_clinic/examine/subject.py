@@ -16,8 +16,9 @@ from attention_clinic.bugs import MODELS
 from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.calls import further_calls
 from attention_clinic.engine.forms import State
-from attention_clinic.engine.modes import is_of_types
+from attention_clinic.engine.modes import is_of_types, of_shapes
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths, same
+from attention_clinic.engine.weighing import Weighed
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
 from attention_clinic.examine.declared import known_of
@@ -69,6 +70,7 @@ class Subject:
             self.__dict__.pop(name, None)
         self.own_weights = own_weights
         self.readers: dict[int, Any] = {}  # of the weights, by the width of the output
+        self.weighed: dict[tuple[int, int], Weighed] = {}  # by how many tokens ask, are asked
         before: Patient | None = self.__dict__.get("patient")
         self.patient = (
             Patient("diagnose", self.original, self.call, own_weights)
@@ -194,7 +196,7 @@ class Subject:
                     self.blank(shape)
                 except Exception as error:
                     first, failed = first or (error, shape), error
-                    if not self.crossed and join_heads(self, shape):
+                    if not self.crossed and of_shapes(error) and join_heads(self, shape):
                         return
                 else:
                     self.square = self.crossed and j == n
@@ -255,18 +257,16 @@ class Subject:
     def probe(self, number: int, mask: bool = False, blocks: bool = False) -> Probe:
         """Call the module on random tokens of the sizes with this number."""
         b, n = (self.b, self.n) if number == 0 else self.sizes(number)
+        x = self.patient.tokens(b, n, self.e, seed=number)
         if mask:
-            x = self.patient.tokens(b, n, self.e, seed=number)
             keys = self.mask.shape[-1] if self.crossed else None
             allow = allowed(self.mask, b, n, blocks, keys)
             try:
                 y = self.run(x, self.mask, number)
             except Exception as error:
                 raise self.patient.complain(error, tuple(x.shape)) from error
-            bias = self.bias(*x.shape[:2])
-            beside = {"context": self.context_of(number), "bias": bias, "known": self.known}
-            return Probe(x, y, mask=allow, **beside)
-        x = self.patient.tokens(b, n, self.e, seed=number)
+            given = {"context": self.context_of(number), "known": self.known}
+            return Probe(x, y, mask=allow, bias=self.bias(b, n), **given)
         if number and (self.windows is not None or self.limited):
             x = self.patient.tokens(self.b, self.n, self.e, seed=number)
             y = self.open_run(x)
@@ -324,6 +324,7 @@ class Subject:
             x = self.patient.tokens(self.b, self.n, self.e, seed=33)
             keys = self.j if self.crossed else None
             known |= known_of(self.patient.module, self.open_run, x, self.h, keys)
+            known["is_linear"] &= self.options.cache is None
         if not self.crossed and self.blank((self.b, self.n, self.e)).shape[1:2] == (1,):
             known["asks"] = (0, -1) if self.n > 1 else ()  # one token alone: the first, or the last
         return {**UNKNOWN, **known}

@@ -9,6 +9,7 @@ from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
+from attention_clinic.examine.bare import WORDS, WithLayers
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.properties import failing
@@ -44,6 +45,8 @@ def what(subject: Subject, match: Match) -> str:
         words.append("tokens first, samples second")
     if subject.patient.factors:
         words.append(f"{', '.join(subject.patient.factors)} as it is")
+    if isinstance(subject.original, WithLayers):
+        words.append(WORDS)
     if match.shell.name:
         words.append(match.shell.name)
     if match.reading.out is None and not match.reading.ids and subject.h == 1:

@@ -9,6 +9,7 @@ from inspect import signature
 from itertools import product
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, MODELS
@@ -133,9 +134,24 @@ def diagnose_block(
             given = [x, *(() if around.context is None else (around.context,))]
             return learned(report, other, lambda: other.run(x, context=around.context), given)
 
+        def tokens_first() -> Report | None:
+            turned = Patient("diagnose_block", block)
+            turned.time_first = True
+            with suppress(ValueError):
+                again = examined(turned)
+                if again.healthy:
+                    detail = "tokens first, samples second it is right: hand it x.transpose(0, 1)"
+                    found = explain([BUGS["batch-first"]], detail=detail)
+                    return Report(patient.name, False, (found,), checked=again.checked)
+            return None
+
         names = {} if call is not None else needed(block)
         try:
-            report = examined(patient)
+            x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
+            early = call is None and not patient.was_time_first
+            early = early and _samples_meet(patient, x, around)
+            turned = tokens_first() if early else None
+            report = examined(patient) if turned is None else turned
         except ValueError:
             bare = Patient("diagnose_block", block)
             free = (call, mask, context_mask) == (None, None, None) and wants_mask(
@@ -155,17 +171,18 @@ def diagnose_block(
             with suppress(ValueError):  # it takes them in one order only
                 report = likelier(report, examined(turned))
         if not report.explanations and not report.healthy and not patient.was_time_first:
-            turned = Patient("diagnose_block", block)
-            turned.time_first = True
-            try:
-                again = examined(turned)
-            except ValueError:
-                return report
-            if again.healthy:
-                detail = "tokens first, samples second it is right: hand it x.transpose(0, 1)"
-                found = explain([BUGS["batch-first"]], detail=detail)
-                return Report(report.name, False, (found,), checked=again.checked)
+            turned = tokens_first()
+            return report if turned is None else turned
         return report
+
+
+def _samples_meet(patient: Patient, x: Tensor, around: Around) -> bool:
+    """Say whether another sample changes what a sample gives."""
+    other = x.clone()
+    other[0] += torch.arange(x.shape[2]).to(x)
+    first, second = (patient.run(t, context=around.context) for t in (x, other))
+    change = (first - second)[1:].abs()
+    return change.numel() > 0 and bool(change.max() > 1e-4)
 
 
 def _handed(
