@@ -58,7 +58,8 @@ def _scale(account: Account, found: Scored, split: Setting, known: State) -> Sai
             return []
         if any(math.isclose(found.factor, by, rel_tol=1e-6) for by in known.get("factors", ())):
             return []
-    if not found.sure:
+    bare = math.isclose(found.factor, 1.0) and found.learned  # as in T5: queries start smaller
+    if not found.sure or bare:
         raise Unknown
     state = {**known, "setting": setting, "cosine": False}
     for form in (*all_scales(state, True), *scales_by_size()):
