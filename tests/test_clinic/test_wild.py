@@ -205,6 +205,7 @@ def test_only_definitions_run(tree: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert space["WIDTH"] == 16 and space["Attention"].__name__ == "Attention"
     assert not (tree / "trained").exists(), "no script runs"
     assert "Registered" not in space, "what raises is left out"
+    assert "absent_package" not in sys.modules, "others look there for what is installed"
     assert any("absent_package" in line and "not installed" in line for line in missing)
     with pytest.raises(ImportError, match=r"absent_package.layers.DropPath is not installed"):
         space["DropPath"](0.1)

@@ -259,8 +259,7 @@ class Subject:
         b, n = (self.b, self.n) if number == 0 else self.sizes(number)
         x = self.patient.tokens(b, n, self.e, seed=number)
         if mask:
-            keys = self.mask.shape[-1] if self.crossed else None
-            allow = allowed(self.mask, b, n, blocks, keys)
+            allow = allowed(self.mask, b, n, blocks, self.mask.shape[-1] if self.crossed else None)
             try:
                 y = self.run(x, self.mask, number)
             except Exception as error:

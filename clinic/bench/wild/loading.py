@@ -196,4 +196,6 @@ def load(root: Path, file: str) -> tuple[dict[str, Any], list[str]]:
     module.__dict__.update(GIVEN, __file__=str(path), __package__=package)
     sys.modules[module.__name__] = module
     run(path, module.__dict__, finder.missing)
+    for name in [name for name, found in sys.modules.items() if isinstance(found, _Hollow)]:
+        del sys.modules[name]  # others look there whether a package is installed, as einops does
     return module.__dict__, finder.missing
