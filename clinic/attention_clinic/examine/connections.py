@@ -71,7 +71,12 @@ class Connections:
             self._joined(half, WORDS[kind])
             if not parallel:
                 self._reads(half, WORDS[kind], stream)
-        order = self._order(way, kinds)
+        strange = [half.join == "other" for half in way] + [half.source is not None for half in way]
+        if sum(strange) > 2:  # so much is unusual that it may be a block of another kind
+            self.odd += [said for _, said in self.found]
+            self.found.clear()
+        scaled = len(stream.factors) == len(way)  # ReZero: its factors stand for the norms
+        order = self._order(way, kinds, scaled)
         if parallel:
             self.variants.append("parallel")
             self.said.append("parts side by side")
@@ -194,7 +199,9 @@ class Connections:
             (found if len(own) > 1 else layers).append(path)
         return [*found, " and ".join(layers)] if len(layers) > 1 else found
 
-    def _order(self, way: tuple[Half, ...], kinds: list[str]) -> tuple[bool, ...] | None:
+    def _order(
+        self, way: tuple[Half, ...], kinds: list[str], scaled: bool
+    ) -> tuple[bool, ...] | None:
         """Return where the norms stand, after naming those that stand elsewhere."""
         places = [half.places for half in way]
         orders = list(dict.fromkeys(place for place in places if place != BARE))
@@ -209,7 +216,8 @@ class Connections:
             return None
         resting = self._resting_norms(way)
         if not orders:
-            self.found.append(("norm-missing", "there is none at all"))
+            if not scaled:
+                self.found.append(("norm-missing", "there is none at all"))
             self.said.append(ORDERS[BARE])
             return None
         if len(orders) > 1:

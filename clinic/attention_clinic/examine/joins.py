@@ -114,7 +114,9 @@ class Joins:
         yield from named
         for whole in self.seen:
             base = minus(whole, returned)
-            if base and not any(equal(base, other) for _, other, _ in named):
+            if not base or any(_number(other) > _number(name) for other in base):
+                continue  # what is made later cannot be added here
+            if not any(equal(base, other) for _, other, _ in named):
                 yield "other", base, OTHER
 
     def _behind(
@@ -140,6 +142,12 @@ class Joins:
                     else:
                         later = (*made.later, norm)
                         yield replace(twice, later=later), behind, paid + AGAIN
+
+
+def _number(name: str) -> int:
+    """Return when a call ended, by its name: 0 for what came in."""
+    first = name.partition(" ")[0]
+    return int(first) if first.isdigit() else 0
 
 
 def words(sum_: Sum) -> str:

@@ -75,7 +75,8 @@ class Wired:
 
     def report(self) -> Report | None:
         """Return what was found, None when something is not understood."""
-        if not self.free or self.patient.time_first or self.meant.model is not None:
+        guessed = self.patient.time_first and not self.patient.was_time_first
+        if not self.free or guessed or self.meant.model is not None:
             return None
         try:
             return self._report()
@@ -136,6 +137,8 @@ class Wired:
         call, tables, opening, sides = patient.call, patient.tables, patient.opening, patient.sides
 
         def run(module: nn.Module, x: Tensor, context: Tensor | None) -> object:
+            if patient.time_first:
+                x, context = (t if t is None else t.transpose(0, 1) for t in (x, context))
             if call is not None and context is not None:
                 return call(module, x, context)
             if call is not None:
