@@ -276,8 +276,10 @@ class Connections:
                 self.variants.append("layer-scale")
             elif any((p.tanh() - factor).abs().max() < 1e-5 for p in near):
                 self.variants.append("tanh-gate")
-            else:
+            elif not stream.conditioned:
                 raise Unclear
+        if stream.conditioned:
+            self.odd.append("a condition scales and shifts its norms; who makes it is not tried")
 
 
 def _in_the_place(rest: str, again: list[str]) -> str:

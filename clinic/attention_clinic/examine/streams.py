@@ -11,7 +11,7 @@ from torch import Tensor
 from attention_clinic.examine.units import Unclear, Unit
 
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
-START, CONTEXT = "x", "context"
+START, CONTEXT, ONE = "x", "context", "1"
 EXACT = 1e-8  # of sums, relative
 
 
@@ -61,6 +61,10 @@ class Sums:
         factors = torch.linalg.lstsq(columns, wanted).solution
         if self._near(columns @ factors, wanted):
             return self._told(names, factors[..., 0])
+        columns = torch.cat([columns, torch.ones_like(columns[..., :1])], dim=2)
+        factors = torch.linalg.lstsq(columns, wanted).solution
+        if len(names) + 3 <= b * n and self._near(columns @ factors, wanted):
+            return self._told([*names, ONE], factors[..., 0])
         return None
 
     def _near(self, made: Tensor, t: Tensor) -> bool:
@@ -158,6 +162,7 @@ class Stream:
         reads: what each of them read, by name.
         ends: what the block returned.
         factors: by what the parts' results are multiplied, by name.
+        conditioned: the norms whose results are multiplied and shifted before they are read.
         changes: what was changed in its place, by the name of what it is then.
         keys: what attentions ask, where that is not what they read themselves.
     """
@@ -167,6 +172,7 @@ class Stream:
     reads: dict[str, Sum]
     ends: Sum
     factors: dict[str, Tensor] = field(default_factory=dict)
+    conditioned: set[str] = field(default_factory=set)
     changes: dict[str, Sum] = field(default_factory=dict)
     keys: dict[str, Sum] = field(default_factory=dict)
 
@@ -284,6 +290,7 @@ def stream_of(
     if any(name not in found for name in (*kept, *(name for name, _ in parts))):
         raise Unclear
     stream = Stream(parts, kept, found, ends, changes=changes, keys=keys)
+    _condition(stream)
     _scale(stream)
     return stream, unused
 
@@ -298,6 +305,21 @@ def _of_context(asked: Sum | None, reads: dict[str, Sum | None]) -> bool:
             return True
         asked = reads.get(name)
     return False
+
+
+def _condition(stream: Stream) -> None:
+    """Take what scales and shifts the results of norms out of the sums, as DiT's conditions do."""
+    sums = [*stream.reads.values(), stream.ends]
+    for name in stream.norms:
+        ways = [(s[name], s[ONE]) for s in sums if name in s and ONE in s]
+        if not ways:
+            continue
+        factor, shift = ways[0]
+        for one in sums:
+            if name in one and ONE in one and _close(one[name], factor) and _close(one[ONE], shift):
+                one[name] = torch.ones(1, dtype=factor.dtype)
+                del one[ONE]
+        stream.conditioned.add(name)
 
 
 def _scale(stream: Stream) -> None:

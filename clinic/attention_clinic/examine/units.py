@@ -221,6 +221,8 @@ class _Grouping:
                 continue  # an activation, a dropout, positions
             if not step.mixes and (step.result is None or step.result.ndim != 3):
                 continue
+            if not step.mixes and not self._reads_tokens(step):
+                continue  # a condition, which factors are made of
             group.append(step)
             unit = self._ended(group)
             if unit is not None:
@@ -237,6 +239,12 @@ class _Grouping:
         for slot, after in step.changed.items():
             if self._is_known(step.given[slot]):
                 yield Unit("change", step.path, step.given[slot], after)
+
+    def _reads_tokens(self, step: Step) -> bool:
+        """Say whether a call gets as many tokens as the block, or its context."""
+        sizes = [{*t.shape[:2]} for t in self.known[:2]]
+        given = [{*t.shape} for t in step.given.values() if t.ndim == 3]
+        return not step.given or any(size <= one for size in sizes for one in given)
 
     def _bends(self, step: Step, last: Unit) -> bool:
         """Say whether a call bends what a feed-forward returned, and add it to that."""

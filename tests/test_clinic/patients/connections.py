@@ -224,3 +224,54 @@ class TurnedAroundAndLost(TimeFirst):
     def forward(self, x):
         x = self.norm1(self.attn(x, x, x)[0])
         return self.norm2(x + self.down(self.up(x).relu()))
+
+
+# ------------------------------------------------------------------------ factors and conditions
+
+
+@block(sizes=TWO)
+class ReZero(PreNorm):
+    """A factor that begins at 0 stands for the norms."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        del self.ln_1, self.ln_2
+        self.factor = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        x = x + self.factor * self.attention(x)
+        return x + self.factor * self.ffn(x)
+
+
+class Conditioned(PreNorm):
+    """DiT: a condition says by what norms and parts are multiplied, and what is added."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.made = nn.Sequential(nn.SiLU(), nn.Linear(e, 6 * e))
+
+    def numbers(self, x):
+        condition = torch.ones(len(x), 1, x.shape[2], dtype=x.dtype)
+        return self.made(condition).chunk(6, dim=-1)
+
+    def forward(self, x):
+        a, b, c, d, e, f = self.numbers(x)
+        x = x + c * self.attention(self.ln_1(x) * (1 + a) + b)
+        return x + f * self.ffn(self.ln_2(x) * (1 + d) + e)
+
+
+@block("residual-from-norm", sizes=TWO)
+class ConditionedFromNorm(Conditioned):
+    def forward(self, x):
+        a, b, c, d, e, f = self.numbers(x)
+        x = self.ln_1(x) * (1 + a) + b
+        x = x + c * self.attention(x)
+        return x + f * self.ffn(self.ln_2(x) * (1 + d) + e)
+
+
+@block("residual-missing", "norm-shared", sizes=ONE)
+class ConditionedAndLost(Conditioned):
+    def forward(self, x):
+        a, b, c, d, e, f = self.numbers(x)
+        x = c * self.attention(self.ln_1(x) * (1 + a) + b)
+        return x + f * self.ffn(self.ln_1(x) * (1 + d) + e)
