@@ -9,6 +9,7 @@ import torch
 
 from attention_clinic.examine.streams import (
     CONTEXT,
+    ONE,
     START,
     Half,
     Stream,
@@ -154,11 +155,11 @@ def words(sum_: Sum) -> str:
     """Say what a sum adds up."""
     terms = []
     for name, factor in sum_.items():
-        said = {START: "x", CONTEXT: "the context"}.get(name)
+        said = {START: "x", CONTEXT: "the context", ONE: "numbers of no token"}.get(name)
         said = said or f"what {name.partition(' ')[2]} returned"
-        if factor.numel() > 1:
+        if factor.numel() > 1 and name != ONE:
             said = f"{said} times factors"
-        elif abs(float(factor) - 1) > 1e-4:
+        elif name != ONE and abs(float(factor) - 1) > 1e-4:
             said = f"{float(factor):.4g} times {said}"
         terms.append(said)
     return " + ".join(terms) or "nothing"

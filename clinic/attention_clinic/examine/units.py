@@ -14,7 +14,7 @@ from attention_clinic.engine.wiring import Place, Slot, Step, Whole
 from attention_clinic.examine.cuts import Cut, CutAcross
 
 NORM = re.compile(r"norm|rms|(^|[ ._])ln(\d|_|$)")
-KINDS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)
+KINDS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm1d)
 
 
 @dataclass
@@ -182,6 +182,17 @@ def _adds_what_it_gets(step: Step) -> bool:
             return False
 
 
+class _Turned(nn.Module):
+    """A norm that gets its tokens turned over, (b, e, n)."""
+
+    def __init__(self, run: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x.mT).mT
+
+
 class _Grouping:
     """Puts calls together that are one part.
 
@@ -266,7 +277,8 @@ class _Grouping:
         if step.weighs or step.result is None or step.result.ndim != 3:
             return None
         beside = is_norm(step) and self._is_context(step.result)
-        if step.result.shape[-1] != self.e and not beside:
+        turned = is_norm(step) and step.result.mT.shape == self.shape
+        if step.result.shape[-1] != self.e and not beside and not turned:
             return None
         given = [t for t in step.given.values() if t.ndim == 3]
         if not given:
@@ -287,10 +299,13 @@ class _Grouping:
     def _norm(self, step: Step, given: Tensor) -> Unit | None:
         if step.result is None or given.shape != step.result.shape:
             return None
+        again = step.again or step.module
+        if given.shape != self.shape and given.mT.shape == self.shape and again is not None:
+            run = _Turned(again)  # it gets (b, e, n)
+            return Unit("norm", step.path, given.mT, step.result.mT, run=run)
         if given.shape != self.shape and not self._is_context(given):
             return None
-        run = step.again or step.module
-        return Unit("norm", step.path, given, step.result, run=run)
+        return Unit("norm", step.path, given, step.result, run=again)
 
     def _whole(self, step: Step, kind: str) -> Unit:
         """Return the part that a module is."""

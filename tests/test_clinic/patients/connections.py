@@ -275,3 +275,15 @@ class ConditionedAndLost(Conditioned):
         a, b, c, d, e, f = self.numbers(x)
         x = c * self.attention(self.ln_1(x) * (1 + a) + b)
         return x + f * self.ffn(self.ln_1(x) * (1 + d) + e)
+
+
+@block("norm-axis", sizes=TWO)
+class NormsPlaces(PreNorm):
+    """InstanceNorm over the places of each number."""
+
+    def norm(self, e):
+        return nn.InstanceNorm1d(e, affine=True)
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x.mT).mT)
+        return x + self.ffn(self.ln_2(x.mT).mT)
