@@ -24,6 +24,7 @@ from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.bare import with_layers
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.first_call import Way, found_out, heads_of, tryable, wants_context
+from attention_clinic.examine.followed import Followed, as_followed
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.options import Context, Options
@@ -279,8 +280,7 @@ def examined(subject: Subject) -> Report:
 
 def found_in(subject: Subject) -> Report:
     """Examine a module that runs, and say what was found."""
-    name = subject.patient.name
-    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    name, x = subject.patient.name, subject.patient.tokens(subject.b, subject.n, subject.e)
     with Built() as built:  # the call that found the width was the first: nothing is lazy now
         y = subject.open_run(x)
     if built.kinds:
@@ -317,6 +317,8 @@ def found_in(subject: Subject) -> Report:
         if report is not None:
             return report
         matches = search(subject)
+    except Followed as followed:
+        return as_followed(subject, followed.seen, x)
     except Unreadable:
         said = "no weights that could be the projections of queries, keys and values"
         report = Report(name, False, checked=(said,), untried=untried(subject))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.patient import same
 
 IMAGES = (nn.Conv2d, nn.AvgPool2d, nn.MaxPool2d, nn.AdaptiveAvgPool2d, nn.BatchNorm2d)
+IMAGES += (nn.Conv3d, nn.AvgPool3d, nn.MaxPool3d, nn.AdaptiveAvgPool3d, nn.BatchNorm3d)
 BETWEEN = (nn.LayerNorm, nn.GELU, nn.ReLU, nn.SiLU)
 
 
@@ -20,11 +22,11 @@ class Reducer:
 
     Args:
         steps: the layers, in the order of their calls.
-        grids: rows and columns of the image, by the number of its tokens.
+        grids: the sides of the image, or of the volume, by the number of its tokens.
     """
 
     steps: tuple[nn.Module, ...]
-    grids: dict[int, tuple[int, int]] = field(default_factory=dict)
+    grids: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @torch.no_grad()
     def __call__(self, tokens: Tensor) -> Tensor:
@@ -33,10 +35,10 @@ class Reducer:
         for step in self.steps:
             if isinstance(step, IMAGES) and made.ndim == 3:
                 made = made.transpose(1, 2).unflatten(2, self.grids[made.shape[1]])
-            elif not isinstance(step, IMAGES) and made.ndim == 4 and isinstance(step, nn.LayerNorm):
+            elif not isinstance(step, IMAGES) and made.ndim > 3 and isinstance(step, nn.LayerNorm):
                 made = made.flatten(2).transpose(1, 2)
             made = step(made)
-        return made.flatten(2).transpose(1, 2) if made.ndim == 4 else made
+        return made.flatten(2).transpose(1, 2) if made.ndim > 3 else made
 
 
 def reducer_of(
@@ -54,12 +56,12 @@ def reducer_of(
         return None
     steps: list[nn.Module] = []
     fewer: list[tuple[int, Tensor]] = []
-    grids: dict[int, tuple[int, int]] = {}
+    grids: dict[int, tuple[int, ...]] = {}
 
     def listen(part: nn.Module, given: tuple) -> None:
         t = given[0] if given and isinstance(given[0], Tensor) else None
-        if isinstance(part, IMAGES) and t is not None and t.ndim == 4:
-            grids[t.shape[2] * t.shape[3]] = (t.shape[2], t.shape[3])
+        if isinstance(part, IMAGES) and t is not None and t.ndim > 3:
+            grids[prod(t.shape[2:])] = tuple(t.shape[2:])
         if isinstance(part, nn.Linear):
             if t is not None and t.ndim == 3 and len(t) == len(x) and t.shape[1] < x.shape[1]:
                 fewer.append((len(steps), t.clone()))

@@ -17,6 +17,7 @@ from attention_clinic.examine.adding import (
     leave_windows,
 )
 from attention_clinic.examine.explaining import Explaining
+from attention_clinic.examine.followed import Followed, follow
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.subject import Subject, Unreadable
 
@@ -42,11 +43,19 @@ def search(subject: Subject) -> list[tuple[Reader, Match]]:
         leave_windows(subject)
         found = Explaining(subject).explained(most=0)
     if not found and find_bias(subject):
-        found = Explaining(subject).explained(most)
+        found = Explaining(subject).explained(0)
+        found = found or (Explaining(subject).explained(most, least=1) if most else [])
         subject.biased = bool(found)
         subject.__dict__.pop("first", None)
         subject.__dict__.pop("second", None)
-    found = found or (Explaining(subject).explained(most, least=1) if most else [])
+    followed = None if found or not most else follow(subject)
+    try:
+        found = found or (Explaining(subject).explained(most, least=1) if most else [])
+    except (Spent, Unreadable):
+        if followed is None:
+            raise
+    if not found and followed is not None:
+        raise Followed(followed)
     if not found and most and subject.patient.is_module and keeps_copies(subject.patient.module):
         subject.start(own_weights=True)
         found = Explaining(subject).explained(min(most, 1))

@@ -14,6 +14,7 @@ from patients import (  # noqa: F401, each adds its patients
     declared,
     decoders,
     embedding,
+    followed,
     healthy,
     learning,
     loading,

@@ -1,0 +1,62 @@
+"""Relatives that no search knows: their run is followed step by step, see examine/observed.py."""
+
+from __future__ import annotations
+
+from attention_clinic.engine.forms import variant
+
+variant(
+    "latent-attention",
+    "makes keys and values of one narrow vector of each token, which is all that a cache must hold",
+    "DeepSeek-V2, DeepSeek-V3, MiniCPM3",
+    "13",
+)
+variant(
+    "latent-queries",
+    "makes queries by way of a narrow vector of each token",
+    "DeepSeek-V2",
+    "13",
+)
+variant(
+    "rotary-axes",
+    "turns some numbers of queries and keys by the row of their token in an image, others by its "
+    "column",
+    "EVA-02, Qwen2-VL, DINOv3",
+    "13",
+)
+variant(
+    "decomposed-positions",
+    "multiplies its queries with a learned vector for each offset of rows, and one for each offset "
+    "of columns, too, and adds both to the scores",
+    "MViT v2, Segment Anything",
+    "05",
+)
+variant(
+    "content-bias",
+    "compares each key with a learned vector, too, whatever the query is",
+    "Transformer-XL, XLNet, Conformer",
+    "05",
+)
+variant(
+    "relative-queries",
+    "multiplies its keys with a learned vector for each distance, too, and adds that to the scores",
+    "DeBERTa",
+    "05",
+)
+variant(
+    "query-beside",
+    "hands its output layer what asked beside what was mixed, one after the other",
+    "attention of Bahdanau and Luong, Transformer-TTS",
+    "10",
+)
+variant(
+    "memory-keys",
+    "lets each token attend to learned keys and values, too, that no token made",
+    "persistent memory, x-transformers, prefix tuning",
+    "16",
+)
+variant(
+    "slot-attention",
+    "takes the softmax over those who ask, which compete for each token, and divides by the sums",
+    "slot attention",
+    "16",
+)

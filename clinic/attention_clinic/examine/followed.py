@@ -1,0 +1,116 @@
+"""Attention that no search knows: its run is followed step by step, and called what it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from attention_clinic.bugs import BUGS, VARIANTS
+from attention_clinic.engine.report import Report, explain
+from attention_clinic.examine.learning import learned
+from attention_clinic.examine.observed import seen_in
+from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.traced import PRIMES, Lost, Seen, run_of
+from attention_clinic.examine.verdict import norm_thrown_away, untried, unused_in_training
+
+EVIDENCE = "each step of the run was followed, and no other differs"
+WIDEST = 64  # numbers of a head
+
+
+def observed(subject: Subject) -> Seen | None:
+    """Return what a module does, None where a step of it is not understood.
+
+    Args:
+        subject: the module, which nothing explains as it is.
+    """
+    plain = subject.patient.is_module and subject.mode is None and not subject.own_weights
+    told = subject.options.like is not None or subject.options.cache is not None
+    if not plain or told or subject.mask is not None:
+        return None
+    try:
+        return observe(subject)
+    except (Lost, RuntimeError, ValueError, IndexError):
+        return None
+
+
+@torch.no_grad()
+def observe(subject: Subject) -> Seen:
+    """Return what a module does.
+
+    Args:
+        subject: the module.
+
+    Raises:
+        Lost: a step of it is not understood, or calls of two sizes differ.
+    """
+    width = subject.e // subject.h
+    if subject.n < 3 or width > WIDEST or subject.windows is not None:
+        raise Lost
+    need = max(2 * width, subject.n, subject.j) + 12
+    b = next((p for p in PRIMES if p > need), PRIMES[-1])
+    first = seen_in(subject, run_of(subject, b, 0))
+    law = first.law
+    if law.parts() and not law.agrees(seen_in(subject, run_of(subject, b, 0, 1.3)).law):
+        raise Lost
+    if not subject.limited and first != seen_in(subject, run_of(subject, b, 1)):
+        raise Lost
+    return first
+
+
+class Followed(Exception):
+    """A module was followed to its end: there is nothing left to search for.
+
+    Args:
+        seen: what it does.
+    """
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__("followed")
+        self.seen = seen
+
+
+def follow(subject: Subject) -> Seen | None:
+    """Follow a module that nothing explains as it is, and return what it does.
+
+    Raises:
+        Followed: a search would find nothing.
+    """
+    seen = observed(subject)
+    if seen is not None and seen.beyond:
+        raise Followed(seen)
+    return seen
+
+
+def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
+    """Return the report on what was seen."""
+    words = ["projections, scale, softmax, mixing, joining: each step as it ran"]
+    words.append(f"{subject.h} heads of {subject.e} wide tokens")
+    words.append("causal" if seen.causal else "every token sees all tokens")
+    words += [w for w in seen.words if w]
+    found = ()
+    if seen.ids:
+        made = explain([BUGS[id] for id in dict.fromkeys(seen.ids)], detail=seen.detail)
+        found = (replace(made, evidence=EVIDENCE),)
+    return Report(
+        subject.patient.name,
+        not found,
+        found,
+        checked=("; ".join(words),),
+        untried=untried,
+        variants=tuple(VARIANTS[name] for name in seen.variants),
+        tolerance=subject.patient.tolerance,
+    )
+
+
+def as_followed(subject: Subject, seen: Seen, x: Tensor) -> Report:
+    """Return the report on a module whose run was followed step by step."""
+    said = [unused_in_training(subject), norm_thrown_away(subject)]
+    if subject.patient.listed:
+        subject.extra.append("param-plain-tensor")
+    detail = "; ".join(filter(None, (seen.detail, *said)))
+    ids = (*seen.ids, *subject.extra)
+    report = report_of(subject, replace(seen, ids=ids, detail=detail), untried(subject))
+    given = [t for t in (x, subject.context_of(0)) if t is not None]
+    return learned(report, subject.patient, lambda: subject.open_run(x), given)

@@ -1,0 +1,386 @@
+"""The steps of an attention that was followed, put together: is each right, and what is it called?
+
+Each step must be that of a right attention, or a variant that has a name, or a mistake that can be
+said; what comes out must be what the module returns.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from attention_clinic.engine.origins import Origin, Pool, features
+from attention_clinic.engine.products import Event
+from attention_clinic.examine.biases import window_of
+from attention_clinic.examine.score_law import Law, kind_of_places, law_of, mixed_law
+from attention_clinic.examine.shells import shells_of
+from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.traced import (
+    Lost,
+    Run,
+    Seen,
+    Side,
+    by_head,
+    products_of,
+    side_of,
+    sides_of_product,
+)
+from attention_clinic.examine.turning_law import BASES, is_rounded, names_of_turn
+
+BLOCKED = -1e4
+NEW = {  # what no form of the search makes
+    *("latent-attention", "latent-queries", "rotary-axes", "decomposed-positions"),
+    *("content-bias", "relative-queries", "query-beside", "memory-keys", "slot-attention"),
+}
+
+
+def seen_in(subject: Subject, run: Run) -> Seen:
+    """Return what one call shows."""
+    caps, norms = subject.known["caps"], subject.known["query_norms"]
+    if (caps is not None and caps.said) or (norms is not None and norms.sure):
+        raise Lost  # it says what it is, and the search asks whether it does so
+    before, weigh, after = products_of(run)
+    names: list[str] = []
+    asked, answered, raw = _asking(run, before)
+    scores = _way(weigh.given[0], run, raw)
+    seen = _allowed(scores)
+    causal, more = _sight(seen, answered.kept)
+    names += more
+    heads, keys = asked.heads, answered.heads
+    law = law_of(scores, raw, heads, keys, seen)
+    if law is None:
+        raise Lost
+    names += _turns(subject, asked, answered)
+    names += _grouped(answered)
+    names += _of_law(subject, law, seen, asked, answered)
+    filled = scores.double().masked_fill(~seen, -torch.inf)
+    ways, more = _weighed(weigh.said, filled, _way(weigh.made, run, raw))
+    names += more
+    mixed, values, weights = _mixing(run, after, ways)
+    if values.kept != answered.kept:
+        raise Lost
+    _apart(run, asked, answered, values)
+    names += _latent(run, asked, answered, values)
+    end, words = _ended(subject, run, mixed, weights)
+    names += end
+    ids, detail = _scaled(subject, law, asked, answered)
+    if subject.options.causal is True and not causal:
+        ids += ("mask-not-causal",)
+    if subject.options.causal is False and causal:
+        raise Lost
+    turned = asked.turned
+    beyond = bool(NEW & set(names)) or (turned is not None and is_rounded(turned[0]))
+    beyond |= not ids and bool({"relative-keys", "relative-values"} & set(names))
+    return Seen(tuple(dict.fromkeys(names)), ids, detail, causal, words, beyond, law)
+
+
+def _asking(run: Run, before: list[Event]) -> tuple[Side, Side, Tensor]:
+    """Return queries and keys of all products of two things that layers made, beside each other."""
+    found = []
+    for event in before:
+        try:
+            found.append(next(sides_of_product(run, event)))
+        except (Lost, StopIteration):  # a table's, perhaps: then the law of the scores has it
+            continue
+    if not found:
+        raise Lost
+    (asked, answered, raw), *rest = found
+    for q, k, more in rest:
+        if q.offset is not None or asked.offset is not None or (q.turned and asked.turned):
+            raise Lost
+        asked, answered, raw = _beside(asked, q), _beside(answered, k), raw + more
+    return asked, answered, raw
+
+
+def _beside(one: Side, other: Side) -> Side:
+    """Return two sides as one that is as wide as both."""
+    turned, width = one.turned, one.heads.shape[-1]
+    if other.turned is not None:
+        turned = other.turned[0], [c + width for c in other.turned[1]]
+    if not math.isclose(one.factor, other.factor, rel_tol=1e-6):
+        raise Lost
+    rows = [[*a, *c] for a, c in zip(one.origins, other.origins, strict=True)]
+    return Side(torch.cat([one.heads, other.heads], -1), rows, turned, one.factor)
+
+
+def _way(t: Tensor, run: Run, like: Tensor) -> Tensor:
+    """Return scores or weights by head, laid out as the products of queries and keys."""
+    ways = [way for way in by_head(t, t.shape[:-2], run.b, run.h) if way.shape == like.shape]
+    if not ways:
+        raise Lost
+    if len(ways) == 1 or t.shape[0] == run.b:
+        return ways[0]
+    shown = [(way - like).masked_fill(way < BLOCKED, 0.0).abs().mean() for way in ways]
+    return ways[0] if shown[0] <= shown[1] else ways[1]
+
+
+def _allowed(scores: Tensor) -> Tensor:
+    """Return which places are seen, (h, i, j), the same for all samples."""
+    seen = scores > BLOCKED
+    if not bool((seen == seen[:1]).all()) or not bool(seen.any(-1).all()):
+        raise Lost
+    return seen[0]
+
+
+def _sight(seen: Tensor, kept: tuple[int, ...]) -> tuple[bool, list[str]]:
+    """Return whether no token sees later ones, and the name of a window."""
+    shown = [place for place in range(seen.shape[2]) if place not in kept]
+    if not bool(seen[..., list(kept)].all()):
+        raise Lost
+    own, names = seen[..., shown], ["memory-keys"] * bool(kept)
+    if bool(own.all()):
+        return False, names
+    if own.shape[1] != own.shape[2]:
+        raise Lost
+    if bool((own == torch.ones_like(own).tril()).all()):
+        return True, names
+    if not window_of(own):
+        raise Lost
+    return not bool(own.triu(1).any()), [*names, "window"]
+
+
+def _turns(subject: Subject, asked: Side, answered: Side) -> list[str]:
+    """Return the names of how queries and keys are turned, which must be the same way."""
+    turning = subject.known["turning"]
+    if asked.turned is None and answered.turned is None:
+        if turning is not None and turning.declared:
+            raise Lost
+        return []
+    if asked.turned is None or answered.turned is None:
+        raise Lost
+    (one, numbers), (other, others) = asked.turned, answered.turned
+    if numbers != others or one.layout != other.layout or one.turn.shape != other.turn.shape:
+        raise Lost
+    if bool((one.turn - other.turn).abs().max() > 1e-5):
+        raise Lost
+    layout = subject.patient.layout
+    grid = layout.grid(subject.n) if layout is not None and layout.grids else None
+    bases = turning.bases if turning is not None and turning.declared else BASES
+    names = names_of_turn(one, len(numbers) == asked.heads.shape[-1], grid, tuple(bases))
+    if names is None:
+        raise Lost
+    return list(names)
+
+
+def _grouped(answered: Side) -> list[str]:
+    """Return the name of keys that several heads share: whole heads, neighbours together."""
+    rows = [tuple((o.layer, o.column) for o in row) for row in answered.origins]
+    kinds = list(dict.fromkeys(rows))
+    if len(kinds) == len(rows):
+        return []
+    times = len(rows) // len(kinds)
+    if [kinds.index(row) for row in rows] != [i // times for i in range(len(rows))]:
+        raise Lost
+    return ["multi-query" if len(kinds) == 1 else "grouped-queries"]
+
+
+def _norms(asked: Side, answered: Side) -> set[str]:
+    """Return the norms of queries and keys, which must be the same."""
+    both = [{o.norm for row in side.origins for o in row} for side in (asked, answered)]
+    if both[0] != both[1] or len(both[0]) > 1:
+        raise Lost
+    return both[0] - {""}
+
+
+def _of_law(subject: Subject, law: Law, seen: Tensor, asked: Side, answered: Side) -> list[str]:
+    """Return the names of what is added to scores."""
+    layout = subject.patient.layout
+    grid = layout.grid(seen.shape[1]) if layout is not None and layout.grids else None
+    names = []
+    norms = _norms(asked, answered)
+    names += ["cosine"] if norms == {"length"} else ["qk-norm"] * bool(norms)
+    names += ["content-bias"] * (asked.offset is not None)
+    if law.asked is not None and bool(law.asked.abs().max() > 1e-5):
+        kind = kind_of_places(law.asked, seen, grid)
+        if kind is None:
+            raise Lost
+        names.append("decomposed-positions" if kind == "axes" else "relative-keys")
+    if law.answered is not None and bool(law.answered.abs().max() > 1e-5):
+        if kind_of_places(law.answered, seen, grid) not in ("offset", "axes"):
+            raise Lost
+        first = law.answered[:, :1, :1]
+        alike = bool(((law.answered - first) * seen[..., None]).abs().max() < 1e-5)
+        names.append("content-bias" if alike else "relative-queries")
+    if law.added is not None and bool((law.added * seen).abs().max() > 1e-5):
+        # alone, only the parameters that hold it prove it: the search asks for them
+        alone = "content-bias" not in names or "relative-keys" not in names
+        if alone or kind_of_places(law.added[..., None], seen, grid) is None:
+            raise Lost
+    return names
+
+
+def _weighed(said: tuple, scores: Tensor, made: Tensor) -> tuple[list[Tensor], list[str]]:
+    """Return what the weights of scores may be; the softmax must be that of the module."""
+    softmax, name = scores.softmax(dim=-1), []
+    if not torch.allclose(softmax, made.double(), rtol=1e-5, atol=1e-7):
+        softmax, name = scores.softmax(dim=-2), ["slot-attention"]
+        if not torch.allclose(softmax, made.double(), rtol=1e-5, atol=1e-7):
+            raise Lost
+        more = [softmax + eps for eps in (0.0, 1e-8, 1e-6, 1e-5)]
+        return [t / t.sum(dim=-1, keepdim=True) for t in more], name
+    return [softmax], name
+
+
+def _mixing(run: Run, event: Event, ways: list[Tensor]) -> tuple[Tensor, Side, Tensor]:
+    """Return what each head mixed, (b, h, i, d), the values, and the weights."""
+    size = ways[0].numel()
+    first, second, made = *event.given, event.made
+    if first.numel() != size:
+        first, second, made = second.mT, first.mT, made.mT
+    lead = made.shape[:-2]
+    laid = zip(*(by_head(t, lead, run.b, run.h) for t in (first, second, made)), strict=True)
+    for own, v, out in laid:
+        fitting = [
+            w for w in ways if own.shape == w.shape and torch.allclose(own.double(), w, 1e-6, 1e-9)
+        ]
+        values = side_of(run.asked, v, run.j) if fitting else None
+        if values is not None and values.turned is None and values.offset is None:
+            return out, values, fitting[0]
+    raise Lost
+
+
+def _apart(run: Run, *sides: Side) -> None:
+    """Lose where queries, keys and values share numbers, or leave some of a layer unused."""
+    used: set[tuple[int, int]] = set()
+    for side in sides:
+        own: set[tuple[int, int]] = set()
+        for row in side.origins:
+            numbers = [(o.layer, o.column) for o in row]
+            if len(set(numbers)) < len(numbers) or any(layer < 0 for layer, _ in numbers):
+                raise Lost
+            own |= set(numbers)
+        if used & own:
+            raise Lost
+        used |= own
+    read = used | {(o.layer, o.column) for origins in run.reads.values() for o in origins}
+    for layer in {layer for layer, _ in used}:
+        if sum(number == layer for number, _ in read) != run.widths[layer]:
+            raise Lost
+    queries = [(o.layer, o.column) for row in sides[0].origins for o in row]
+    if len(set(queries)) < len(queries):
+        raise Lost
+
+
+def _latent(run: Run, *sides: Side) -> list[str]:
+    """Return the name of keys and values that a narrow layer's result is made into."""
+    inner = []
+    for side in sides:
+        layers = {o.layer for row in side.origins for o in row}
+        deep = set()
+        for layer in layers:
+            reads = {o.layer for o in run.reads[layer]}
+            if len(reads) != 1:
+                raise Lost
+            source = reads.pop()
+            normed = any(o.norm for o in run.reads[layer])
+            if source >= 0:
+                wide = max(run.widths[source], len(run.reads[layer])) >= run.x.shape[2]
+                if run.reads[source][0].layer >= 0 or (wide and not normed):
+                    raise Lost  # two layers in a row that one could be
+                deep.add(source)
+        inner.append(deep)
+    if inner[1] & inner[2]:
+        return ["latent-attention"]
+    if inner[1] or inner[2]:
+        raise Lost
+    return ["latent-queries"] if inner[0] else []
+
+
+def _ended(
+    subject: Subject, run: Run, mixed: Tensor, weights: Tensor
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return the names of what is done with what heads mixed, and of what stands around."""
+    b, h, n, d = mixed.shape
+    pool, e = Pool(run.pool.close), run.x.shape[2]
+    pool.add(mixed.transpose(1, 2).flatten(2), [Origin(0, column) for column in range(h * d)])
+    pool.add(run.x, [Origin(-1, column) for column in range(e)])
+    for event in reversed(run.events):
+        if event.kind not in ("layer", "product"):
+            continue
+        given = event.given[0]
+        made = event.made
+        if event.said[:1] == ("einsum",):
+            if event.said[1]:
+                continue
+            made = event.said[2]
+        read, out = features(given, b, n), features(made, b, n)
+        if read is None or out is None or read.shape[2] < h * d:
+            continue
+        names, origins = _joined(pool, read, mixed, weights)
+        if origins is None:
+            continue
+        columns = [o.column for o in origins if o.layer == 0]
+        beside = [o.column for o in origins if o.layer < 0]
+        if sorted(columns) != list(range(h * d)) or (beside and sorted(beside) != list(range(e))):
+            continue
+        names += ["query-beside"] * bool(beside)
+        return names, (_around(subject, run, out),)
+    if h > 1:
+        raise Lost
+    words = "no output projection, as one head needs none"
+    return [], (_around(subject, run, pool.whole[0]), words)
+
+
+def _joined(
+    pool: Pool, read: Tensor, mixed: Tensor, weights: Tensor
+) -> tuple[list[str], list[Origin] | None]:
+    """Return where each number comes from that the output layer reads, None where it is lost."""
+    hits = pool.find(read)
+    if hits.all():
+        return [], [o for o in hits.origins if o is not None]
+    h, d = mixed.shape[1], mixed.shape[3]
+    if read.shape[2] != h * d or any(hits.origins):
+        return [], None
+    rest = read.unflatten(2, (h, d)).transpose(1, 2) - mixed
+    table = mixed_law(rest, weights)
+    if table is None:
+        return [], None
+    seen = (weights > 0).all(dim=0)
+    kind = kind_of_places(table, seen, None)
+    if kind is None:
+        return [], None
+    return ["relative-values"], [Origin(0, column) for column in range(h * d)]
+
+
+def _around(subject: Subject, run: Run, out: Tensor) -> str:
+    """Return what stands around, in words; lose where the output is another."""
+    limit = max(1e-8, subject.patient.tolerance) * (1 + run.y.abs().max())
+    for shell in shells_of(subject.patient.module, run.x.shape[2]):
+        if shell.ids or shell.residual == "query" or shell.before is not None:
+            continue
+        made = out if shell.factor is None else out * shell.factor
+        made = made + shell.kept(run.x)
+        if made.shape[2] != run.y.shape[2]:
+            continue
+        made = made if shell.after is None else shell.after(made)
+        gap = made - run.y
+        constant = gap[:1, :1]  # a bias that is added by itself
+        if bool((gap - constant).abs().max() <= limit) and (
+            shell.after is None or bool(gap.abs().max() <= limit)
+        ):
+            return shell.name
+    raise Lost
+
+
+def _scaled(subject: Subject, law: Law, asked: Side, answered: Side) -> tuple[tuple[str, ...], str]:
+    """Return the mistake of the factor of the scores, () where it is right."""
+    scale = law.scale * asked.factor * answered.factor
+    norms = _norms(asked, answered)
+    d = asked.heads.shape[-1]
+    if norms == {"length"}:  # a temperature, which is free; a cosine does not grow with its width
+        if bool((scale - d**-0.5).abs().max() < 1e-6):
+            raise Lost
+        return (), ""
+    first = float(scale[0])
+    if bool((scale - first).abs().max() > 1e-6 * abs(first)):
+        raise Lost
+    if math.isclose(first, d**-0.5, rel_tol=1e-5):
+        return (), ""
+    if any(math.isclose(first, right, rel_tol=1e-5) for right in subject.known["factors"]):
+        raise Lost
+    for id, factor in (("scale-missing", 1.0), ("scale-embed", subject.e**-0.5)):
+        if math.isclose(first, factor, rel_tol=1e-5):
+            return (id,), ""
+    return ("scale-other",), f"it multiplies by {first:.4g}"

@@ -1,0 +1,389 @@
+"""Attention that no search knows: right step by step, or with one mistake beside what it is."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange
+from torch import Tensor, nn
+
+from patients.attention import Views
+from patients.unknown import unknown
+from patients.variants import distances, variant
+
+WIDE = ((24, 3), (64, 4))  # heads of 8 and of 16
+
+
+def turned(t: Tensor, angles: Tensor, halves: bool) -> Tensor:
+    """Turn (b, h, n, d) by angles (n, d / 2), halves or neighbours together."""
+    first, second = t.chunk(2, dim=-1) if halves else (t[..., 0::2], t[..., 1::2])
+    cos, sin = angles.cos().to(t), angles.sin().to(t)
+    made = first * cos - second * sin, first * sin + second * cos
+    return torch.cat(made, -1) if halves else torch.stack(made, -1).flatten(-2)
+
+
+def angles_of(places: Tensor, width: int) -> Tensor:
+    """Return places times 10000 ** (-2 p / width)."""
+    return places[:, None].double() * 10000 ** (-torch.arange(0, width, 2).double() / width)
+
+
+# ------------------------------------------------------- vectors for rows and columns, as in SAM
+
+
+class OfImage(nn.Module):
+    """Sixteen places are four rows of four; vectors for their offsets meet the queries."""
+
+    before = False  # whether the queries that they meet are scaled
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.scale = h, (e // h) ** -0.5
+        self.qkv, self.proj = nn.Linear(e, 3 * e), nn.Linear(e, e)
+        self.rel_pos_h = nn.Parameter(torch.zeros(7, e // h))
+        self.rel_pos_w = nn.Parameter(torch.zeros(7, e // h))
+
+    def forward(self, x):
+        qkv = rearrange(self.qkv(x), "b n (k h d) -> k b h n d", k=3, h=self.h)
+        q, k, v = qkv
+        scores = (q * self.scale) @ k.mT
+        asks = q * self.scale if self.before else q
+        away = distances(4) + 3
+        rows, columns = self.rel_pos_h[away], self.rel_pos_w[away]
+        asks = rearrange(asks, "b h (r c) d -> b h r c d", r=4)
+        by_row = torch.einsum("bhrcd,rkd->bhrck", asks, rows)
+        by_column = torch.einsum("bhrcd,ckd->bhrck", asks, columns)
+        added = by_row[..., :, None] + by_column[..., None, :]
+        weights = (scores + added.reshape(scores.shape)).softmax(dim=-1)
+        return self.proj(rearrange(weights @ v, "b h n d -> b n (h d)"))
+
+
+variant("decomposed-positions", sizes=WIDE, size=(2, 16))(OfImage)
+
+
+@variant("decomposed-positions", sizes=WIDE, size=(2, 16))
+class OfImageScaled(OfImage):
+    before = True
+
+
+@variant("decomposed-positions", ids=("scale-other",), sizes=WIDE[1:], size=(2, 16))
+class OfImageTimesRoot(OfImage):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.scale = (e // h) ** 0.5
+
+
+# ---------------------------------------------------------- latent keys and values, as in DeepSeek
+
+
+class Latent(nn.Module):
+    """Queries by way of a latent, too; a turned part that all heads share; norms of both."""
+
+    halves, masked = False, False
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.plain, self.turn, self.wide = h, 6, 4, 5
+        self.q_a, self.q_norm = nn.Linear(e, 9, bias=False), nn.RMSNorm(9, eps=1e-6)
+        self.q_b = nn.Linear(9, h * 10, bias=False)
+        self.kv_a, self.kv_norm = nn.Linear(e, 11 + 4, bias=False), nn.RMSNorm(11, eps=1e-6)
+        self.kv_b = nn.Linear(11, h * (6 + 5), bias=False)
+        self.o_proj = nn.Linear(h * 5, e, bias=False)
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q = self.q_b(self.q_norm(self.q_a(x))).view(b, n, self.h, 10).transpose(1, 2)
+        latent, shared = self.kv_a(x).split([11, 4], dim=-1)
+        k, v = (
+            self.kv_b(self.kv_norm(latent)).view(b, n, self.h, 11).transpose(1, 2).split([6, 5], -1)
+        )
+        angles = angles_of(torch.arange(n), 4)
+        asks = turned(q[..., 6:], angles, self.halves)
+        shared = turned(shared[:, None], angles, self.halves).expand(-1, self.h, -1, -1)
+        q, k = torch.cat([q[..., :6], asks], -1), torch.cat([k, shared], -1)
+        scores = q @ k.mT / math.sqrt(10)
+        if self.masked:
+            scores.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
+        return self.o_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, -1))
+
+
+variant("rotary-pairs", "rotary-partial", "latent-attention", sizes=WIDE)(Latent)
+
+
+@variant(
+    *("rotary-pairs", "rotary-partial", "latent-attention"),
+    ids=("mask-not-causal",),
+    sizes=WIDE[1:],
+    causal=True,
+)
+class LatentMaskNotKept(Latent):
+    masked = True
+
+
+@variant("latent-attention", sizes=WIDE)
+class LatentPlain(nn.Module):
+    """No norm, no turn, the past alone; layers of their own for keys and for values."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.W_dkv, self.W_q = nn.Linear(e, 10), nn.Linear(e, e)
+        self.W_uk, self.W_uv, self.W_o = nn.Linear(10, e), nn.Linear(10, e), nn.Linear(e, e)
+
+    def forward(self, x):
+        latent = self.W_dkv(x)
+        made = self.W_q(x), self.W_uk(latent), self.W_uv(latent)
+        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=self.h) for t in made)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.W_o(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+@variant("latent-queries", sizes=WIDE)
+class NarrowQueries(nn.Module):
+    """The queries alone come by way of a narrow vector."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.down, self.norm, self.up = nn.Linear(e, 9), nn.LayerNorm(9), nn.Linear(9, e)
+        self.kv, self.proj = nn.Linear(e, 2 * e), nn.Linear(e, e)
+
+    def forward(self, x):
+        q = rearrange(self.asked(x), "b n (h d) -> b h n d", h=self.h)
+        k, v = rearrange(self.kv(x), "b n (k h d) -> k b h n d", k=2, h=self.h)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
+        return self.proj(rearrange(weights @ v, "b h n d -> b n (h d)"))
+
+    def asked(self, x):
+        return self.up(self.norm(self.down(x)))
+
+
+@variant("latent-queries", sizes=WIDE)
+class NarrowQueriesPlain(NarrowQueries):
+    def asked(self, x):
+        return self.up(self.down(x))
+
+
+# ------------------------------------------------------------------ turned by rows and by columns
+
+
+class ByAxes(nn.Module):
+    """Half of a head turns by the row, the other half by the column."""
+
+    first, halves = 0, True
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.qkv, self.proj = nn.Linear(e, 3 * e), nn.Linear(e, e)
+
+    def forward(self, x):
+        q, k, v = rearrange(self.qkv(x), "b n (k h d) -> k b h n d", k=3, h=self.h)
+        q, k = self.turn(q), self.turn(k)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(rearrange(mixed, "b h n d -> b n (h d)"))
+
+    def turn(self, t):
+        kept, t = t[:, :, : self.first], t[:, :, self.first :]
+        half = t.shape[-1] // 2
+        rows, columns = torch.arange(16) // 4, torch.arange(16) % 4
+        first = turned(t[..., :half], angles_of(rows, half), self.halves)
+        second = turned(t[..., half:], angles_of(columns, half), self.halves)
+        return torch.cat([kept, torch.cat([first, second], -1)], dim=2)
+
+
+variant("rotary-axes", sizes=WIDE, size=(2, 16))(ByAxes)
+
+
+@variant("rotary-axes", sizes=WIDE, size=(2, 17))
+class ByAxesWithClass(ByAxes):
+    """The class token does not turn; neighbours are turned together."""
+
+    first, halves = 1, False
+
+
+# ------------------------------------------------------- what is compared beside query and key
+
+
+class Recurrent(Views):
+    """Transformer-XL: u and v, and sines of the distance with a layer of their own."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.r_net = nn.Linear(e, e, bias=False)
+        self.u, self.v_bias = (nn.Parameter(torch.zeros(h, e // h)) for _ in range(2))
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        n, e = x.shape[1:]
+        angles = angles_of(torch.arange(n - 1, -n, -1), e + e % 2).to(x)
+        sines = torch.cat([angles.sin(), angles.cos()], dim=-1)[:, :e]
+        r = rearrange(self.r_net(sines), "m (h d) -> h m d", h=self.h)
+        asked = (q + self.u[:, None]) @ k.mT
+        placed = (q + self.v_bias[:, None]) @ r.mT
+        placed = placed.gather(3, (n - 1 - distances(n)).expand(*q.shape[:2], n, n))
+        weights = ((asked + placed) / q.shape[-1] ** 0.5).softmax(dim=-1)
+        return self.proj(self.join(weights @ v))
+
+
+variant("content-bias", "relative-keys", sizes=WIDE)(Recurrent)
+
+
+@variant("content-bias", sizes=WIDE)
+class Sought(Views):
+    """A learned vector is added to the queries after they are made."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.u = nn.Parameter(torch.zeros(h, 1, e // h))
+
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return q + self.u, k, v
+
+
+class Disentangled(Views):
+    """DeBERTa: vectors of distances meet the queries, others of them meet the keys."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.places = nn.Parameter(torch.zeros(31, e))
+        self.pos_q, self.pos_k = nn.Linear(e, e), nn.Linear(e, e)
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        away = distances(x.shape[1]) + 15
+        pos_q, pos_k = (
+            rearrange(f(self.places), "m (h d) -> h m d", h=self.h)[:, away]
+            for f in (self.pos_q, self.pos_k)
+        )
+        scores = q @ k.mT + einsum(q, pos_k, "b h i d, h i j d -> b h i j")
+        scores = scores + einsum(k, pos_q, "b h j d, h i j d -> b h i j")
+        weights = (scores / q.shape[-1] ** 0.5).softmax(dim=-1)
+        return self.proj(self.join(weights @ v))
+
+
+variant("relative-keys", "relative-queries", sizes=WIDE)(Disentangled)
+
+
+# ----------------------------------------------------------------- what asked, beside what is mixed
+
+
+class Beside(Views):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.proj = nn.Linear(2 * e, e)
+
+    def join(self, t):
+        return torch.cat([self.kept, super().join(t)], dim=-1)
+
+    def forward(self, x, mask=None):
+        self.kept = x
+        return super().forward(x, mask)
+
+
+variant("query-beside", sizes=WIDE)(Beside)
+
+
+@variant("query-beside", sizes=WIDE)
+class Behind(Beside):
+    """The other way round, with a residual and a norm around."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = nn.LayerNorm(e)
+
+    def join(self, t):
+        return super().join(t).roll(self.kept.shape[-1], dims=-1)
+
+    def forward(self, x, mask=None):
+        return self.norm(x + super().forward(x))
+
+
+# ------------------------------------------------- keys that no token made, and slots that compete
+
+
+@variant("memory-keys", sizes=WIDE)
+class Persistent(Views):
+    """Three learned keys and values of each head stand before those of the tokens."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.memory = nn.Parameter(torch.randn(2, h, 3, e // h))
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        k, v = (
+            torch.cat([m.expand(len(x), -1, -1, -1), t], dim=2)
+            for m, t in zip(self.memory, (k, v), strict=True)
+        )
+        weights = (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
+        return self.proj(self.join(weights @ v))
+
+
+@variant("memory-keys", sizes=WIDE)
+class NullKey(NarrowQueries):
+    """One key and value for all heads, behind the others; the past alone, and the null, is seen."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.q = nn.Linear(e, e)
+        self.null = nn.Parameter(torch.randn(2, e // h))
+        del self.down, self.norm, self.up
+
+    def asked(self, x):
+        return self.q(x)
+
+    def forward(self, x):
+        n = x.shape[1]
+        q = rearrange(self.asked(x), "b n (h d) -> b h n d", h=self.h)
+        kv = rearrange(self.kv(x), "b n (k h d) -> k b h n d", k=2, h=self.h)
+        k, v = (
+            torch.cat([t, null.expand(*t.shape[:2], 1, -1)], dim=2)
+            for null, t in zip(self.null, kv, strict=True)
+        )
+        seen = torch.cat([torch.ones(n, n).tril(), torch.ones(n, 1)], dim=1).bool()
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return self.proj(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+class Slots(nn.Module):
+    """Slots ask, and compete for the tokens of the context; norms of both sides inside."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.norm_slots, self.norm_input = nn.LayerNorm(e), nn.LayerNorm(e)
+        self.to_q, self.to_k, self.to_v = (nn.Linear(e, e, bias=False) for _ in range(3))
+
+    def forward(self, x, context):
+        x, context = self.norm_slots(x), self.norm_input(context)
+        q, k, v = self.to_q(x), self.to_k(context), self.to_v(context)
+        return self.mixed(q @ k.mT * x.shape[-1] ** -0.5, v)
+
+    def mixed(self, scores, v):
+        attn = scores.softmax(dim=1) + 1e-8
+        return (attn / attn.sum(dim=-1, keepdim=True)) @ v
+
+
+variant("slot-attention", sizes=((24, 1), (16, 1)), context=True)(Slots)
+
+
+@variant("slot-attention", sizes=((24, 1), (16, 1)), context=True)
+class SlotsByEinsum(Slots):
+    def mixed(self, scores, v):
+        attn = F.softmax(scores, dim=-2)
+        attn = attn / attn.sum(-1, keepdim=True)
+        return torch.einsum("bij,bjd->bid", attn, v)
+
+
+# ---------------------------------------------------------------------- nearly one of these
+
+
+@unknown
+class LatentTwice(LatentPlain):
+    """Values are made of the latent by the layer of the keys."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.W_uv = self.W_uk
