@@ -209,9 +209,12 @@ class Scores(Mode):
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is F.scaled_dot_product_attention:
-            given = fused.given(args, kwargs)
-            rows, keys = given["query"].shape[:-1], given["key"].shape[-2]
-            self.heard.append(fused.masked(torch.zeros(*rows, keys, dtype=torch.float64), given))
+            self.heard.append(self.of_kernel(fused.given(args, kwargs)))
         elif getattr(func, "__name__", "") in ("softmax", "log_softmax") and args:
             self.heard.append(args[0].detach().clone())
         return func(*args, **kwargs)
+
+    def of_kernel(self, given: dict[str, Any]) -> Tensor:
+        """Return what is written down of the fused kernel."""
+        rows, keys = given["query"].shape[:-1], given["key"].shape[-2]
+        return fused.masked(torch.zeros(*rows, keys, dtype=torch.float64), given)

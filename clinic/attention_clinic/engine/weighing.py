@@ -10,28 +10,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention_clinic.engine import fused
-from attention_clinic.engine.modes import Mode
+from attention_clinic.engine.modes import Scores
 
 HIDDEN = -1e4  # below it a score is masked
 LOOKED_AT = 64  # scores of a reading that are looked for
 LEAST = 0.1  # of them that must be found: a mask may have hidden the others
 
 
-class Weighing(Mode):
+class Weighing(Scores):
     """Write down what every softmax gets, the fused kernel's own included."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.heard: list[Tensor] = []
-
-    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is F.scaled_dot_product_attention:
-            given = fused.given(args, kwargs)
-            scores = given["query"] @ fused.shared(given)[0].mT * fused.scale(given)
-            self.heard.append(fused.masked(scores, given))
-        elif getattr(func, "__name__", "") in ("softmax", "log_softmax") and args:
-            self.heard.append(args[0].detach().clone())
-        return func(*args, **kwargs)
+    def of_kernel(self, given: dict[str, Any]) -> Tensor:
+        """Return the scores that the fused kernel weighs, masked."""
+        scores = given["query"] @ fused.shared(given)[0].mT * fused.scale(given)
+        return fused.masked(scores, given)
 
 
 class Weighed:
