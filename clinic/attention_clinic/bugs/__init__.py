@@ -27,7 +27,7 @@ from attention_clinic.bugs.masks import RULE, USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
 from attention_clinic.bugs.joining import MERGE
 from attention_clinic.bugs.gates import BENDS, GATE, Opener
-from attention_clinic.bugs import followed  # noqa: F401, entered in the catalogue
+from attention_clinic.bugs.followed import FOLLOWED
 from attention_clinic.bugs.behaviour import Built, globals_read, unused_dropout
 from attention_clinic.bugs.patches import EMBEDDING
 from attention_clinic.bugs.positions import POSITIONS
@@ -55,6 +55,7 @@ __all__ = [
     "CACHE",
     "EMBEDDING",
     "FEED_FORMS",
+    "FOLLOWED",
     "LOADING",
     "LOSS",
     "MODELS",

@@ -60,3 +60,10 @@ variant(
     "slot attention",
     "16",
 )
+
+FOLLOWED = frozenset(  # what no form of the search makes
+    {
+        *("latent-attention", "latent-queries", "rotary-axes", "decomposed-positions"),
+        *("content-bias", "relative-queries", "query-beside", "memory-keys", "slot-attention"),
+    }
+)

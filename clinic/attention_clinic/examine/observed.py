@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from attention_clinic.bugs import FOLLOWED
 from attention_clinic.engine.origins import Origin, Pool, features
 from attention_clinic.engine.products import Event
 from attention_clinic.examine.biases import window_of
@@ -30,10 +31,6 @@ from attention_clinic.examine.traced import (
 from attention_clinic.examine.turning_law import BASES, is_rounded, names_of_turn
 
 BLOCKED = -1e4
-NEW = {  # what no form of the search makes
-    *("latent-attention", "latent-queries", "rotary-axes", "decomposed-positions"),
-    *("content-bias", "relative-queries", "query-beside", "memory-keys", "slot-attention"),
-}
 
 
 def seen_in(subject: Subject, run: Run) -> Seen:
@@ -71,7 +68,7 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     if subject.options.causal is False and causal:
         raise Lost
     turned = asked.turned
-    beyond = bool(NEW & set(names)) or (turned is not None and is_rounded(turned[0]))
+    beyond = bool(FOLLOWED & set(names)) or (turned is not None and is_rounded(turned[0]))
     beyond |= not ids and bool({"relative-keys", "relative-values"} & set(names))
     return Seen(tuple(dict.fromkeys(names)), ids, detail, causal, words, beyond, law)
 
