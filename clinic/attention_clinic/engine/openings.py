@@ -82,3 +82,8 @@ def openings() -> Iterator[Opening]:
     for value in VALUES:
         for shape in SHAPES:
             yield Opening(shape, value)
+
+
+def unlike_openings() -> list[Opening]:
+    """Return one mask of each shape, of every value: who takes none of them takes none at all."""
+    return [Opening(shape, VALUES[n % len(VALUES)]) for n, shape in enumerate(SHAPES)]

@@ -18,7 +18,7 @@ from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.heard import Heard
 from attention_clinic.engine.layouts import Layout, layouts, needed_names, token_counts
 from attention_clinic.engine.modes import of_shapes
-from attention_clinic.engine.openings import openings
+from attention_clinic.engine.openings import openings, unlike_openings
 from attention_clinic.engine.patient import Patient, possible_widths
 from attention_clinic.engine.report import Report
 from attention_clinic.examine.subject import Subject
@@ -186,7 +186,8 @@ def tryable(subject: Subject, embed_dim: int | None, name: str, given: Iterable[
     if any(names.values()):
         further = _unlike(list(tables_for(names, head_widths(module, subject.h))))
     said: set[str] = set()
-    for one, tables in product(_unlike(given), further):
+    few = unlike_openings() if name == "opening" else _unlike(given)
+    for one, tables in product(few, further):
         tried = replace(options, **{"tables": tables, name: one})
         try:
             Subject(module, tried).find_width(embed_dim, lambda *_: False)

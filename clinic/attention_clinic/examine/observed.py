@@ -375,7 +375,8 @@ def _scaled(subject: Subject, law: Law, asked: Side, answered: Side) -> tuple[tu
         raise Lost
     if math.isclose(first, d**-0.5, rel_tol=1e-5):
         return (), ""
-    if any(math.isclose(first, right, rel_tol=1e-5) for right in subject.known["factors"]):
+    right = (*subject.known["factors"], *(1.0,) * subject.known["unscaled"])
+    if any(math.isclose(first, factor, rel_tol=1e-5) for factor in right):
         raise Lost
     for id, factor in (("scale-missing", 1.0), ("scale-embed", subject.e**-0.5)):
         if math.isclose(first, factor, rel_tol=1e-5):
