@@ -29,6 +29,7 @@ from attention_clinic.examine.traced import (
     sides_of_product,
 )
 from attention_clinic.examine.turning_law import BASES, is_rounded, names_of_turn
+from attention_clinic.examine.wrong_turns import Wrong, wrong_turn
 
 BLOCKED = -1e4
 
@@ -36,7 +37,7 @@ BLOCKED = -1e4
 def seen_in(subject: Subject, run: Run) -> Seen:
     """Return what one call shows."""
     caps, norms = subject.known["caps"], subject.known["query_norms"]
-    if (caps is not None and caps.said) or (norms is not None and norms.sure):
+    if caps is not None and caps.said:
         raise Lost  # it says what it is, and the search asks whether it does so
     before, weigh, after = products_of(run)
     names: list[str] = []
@@ -49,7 +50,10 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     law = law_of(scores, raw, heads, keys, seen)
     if law is None:
         raise Lost
-    names += _turns(subject, asked, answered)
+    wrong = _wrongly(asked, answered)
+    if norms is not None and norms.sure and not (wrong and _norms(asked, answered)):
+        raise Lost  # as above
+    names += _turns(subject, asked, answered) if wrong is None else []
     names += _grouped(answered)
     names += _of_law(subject, law, seen, asked, answered)
     filled = scores.double().masked_fill(~seen, -torch.inf)
@@ -63,12 +67,15 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     end, words = _ended(subject, run, mixed, weights)
     names += end
     ids, detail = _scaled(subject, law, asked, answered)
+    if wrong is not None:
+        ids, detail = (*wrong[0], *ids), "; ".join(filter(None, (wrong[1], detail)))
     if subject.options.causal is True and not causal:
         ids += ("mask-not-causal",)
     if subject.options.causal is False and causal:
         raise Lost
     turned = asked.turned
     beyond = bool(FOLLOWED & set(names)) or (turned is not None and is_rounded(turned[0]))
+    beyond |= wrong is not None
     beyond |= not ids and bool({"relative-keys", "relative-values"} & set(names))
     return Seen(tuple(dict.fromkeys(names)), ids, detail, causal, words, beyond, law)
 
@@ -136,6 +143,15 @@ def _sight(seen: Tensor, kept: tuple[int, ...]) -> tuple[bool, list[str]]:
     if not window_of(own):
         raise Lost
     return not bool(own.triu(1).any()), [*names, "window"]
+
+
+def _wrongly(asked: Side, answered: Side) -> Wrong | None:
+    """Return what is wrong with a turn that is none; lose where one is not understood."""
+    sides = [side.turned[0] if side.turned is not None else None for side in (asked, answered)]
+    wrong = wrong_turn(*sides) if any(side is not None for side in sides) else None
+    if wrong is None and any(side is not None and side.matrices is not None for side in sides):
+        raise Lost
+    return wrong
 
 
 def _turns(subject: Subject, asked: Side, answered: Side) -> list[str]:

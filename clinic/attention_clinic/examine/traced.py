@@ -18,6 +18,7 @@ from attention_clinic.engine.products import Event, Products
 from attention_clinic.examine.score_law import Law
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.turning_law import Turned, turned_of
+from attention_clinic.examine.wrong_turns import crooked_of
 
 PRIMES = (41, 53, 67, 83, 101, 151)
 CLOSE = 1e-7
@@ -244,7 +245,8 @@ def _together(run: Run) -> list[Event]:
         if any(e.made.shape != same[0].made.shape for e in same):
             return run.events
         given = zip(*(e.given for e in same), strict=True)
-        if same[0].kind in ("weigh", "product") and same[0].said[:1] != ("einsum",):
+        letters = same[0].said[:1] == ("einsum",) and not same[0].said[1]  # of one matrix for all
+        if same[0].kind in ("weigh", "product") and not letters:
             stacked = tuple(torch.stack(ts, dim=1) for ts in given)
             made = torch.stack([e.made for e in same], dim=1)
             found.append(Event(same[0].kind, stacked, made, same[0].said))
@@ -304,9 +306,9 @@ def side_of(pool: Pool, heads: Tensor, count: int) -> Side | None:
     turned = None
     if missing:
         part = missing[-1] - missing[0] + 1
-        if part != len(missing):
-            return None
-        found = turned_of(pool, heads[..., missing])
+        found = turned_of(pool, heads[..., missing]) if part == len(missing) else None
+        if found is None:
+            found, missing = crooked_of(pool, heads), list(range(d))
         if found is None:
             return None
         turned = found, missing

@@ -26,12 +26,14 @@ class Turned:
         origins: of each number of each head, (h) lists of (w).
         turn: by what, for each token and pair, (n, w / 2), complex.
         layout: "halves" or "pairs".
-        factor: how often the numbers are larger than those before.
+        matrices: what each head was multiplied by at each place where that is no such turn,
+            (h, n, w, w).
     """
 
     origins: list[list[Origin]]
     turn: Tensor
     layout: str
+    matrices: Tensor | None = None
 
 
 def pairings(width: int) -> Iterator[tuple[str, list[int], list[int]]]:
