@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from patients.attention import Views
 from patients.crossing import Apart, Packed
 from patients.decoders import CrossUnnormed, PostDecoder, PreDecoder
+from patients.modern_blocks import LlamaBlock
 from patients.variants import ByDistance, WindowOfThePast, _t5
 from torch import nn
 
@@ -16,6 +17,43 @@ from helpers import error_of
 from utils.attention import MultiHeadAttention
 from utils.decoder import DecoderBlock
 from utils.masking import causal_mask, padding_mask
+
+
+class LeftOut(PreDecoder):
+    """Its context may be left out, and its name is nobody else's."""
+
+    def forward(self, x, en_out=None):
+        return super().forward(x, en_out)
+
+
+def test_a_context_that_may_be_left_out_is_handed_over() -> None:
+    report = diagnose_block(LeftOut(24, 4), 4, context=True)
+    assert report.healthy
+    assert "cross-attention" in report.checked[0]
+
+
+class UnheardSegments(PostDecoder):
+    """Takes segments that it does not read, and loses its stream."""
+
+    def forward(self, x, segments, mask):
+        x = self.norms[0](self.look(x, None))
+        return self.norms[1](x + self.feed(x))
+
+
+def test_tokens_in_the_place_of_others_are_no_input_that_is_ignored() -> None:
+    assert "ignores-input" not in diagnose_block(UnheardSegments(24, 4), 4).ids
+
+
+class KeepsItsTable(LlamaBlock):
+    """An attribute about turns is a table, which is neither true nor false."""
+
+    def forward(self, x):
+        self.rope_cache = torch.ones(2, 2)
+        return super().forward(x)
+
+
+def test_a_table_of_turns_is_no_switch() -> None:
+    assert diagnose_block(KeepsItsTable(24, 4), 4).healthy
 
 
 class FromTheStart(PreDecoder):

@@ -109,6 +109,33 @@ def test_an_attention_that_stands_unused_is_named_beside_the_rest() -> None:
     assert "attend_context is never called" in report.explanations[0].detail
 
 
+class CutBesideAnother(Decoder):
+    """The feed-forward gets a copy that no gradient goes back by, and its end is bent."""
+
+    def forward(self, x):
+        x = self.norms[0](x + self.attend(x))
+        return self.norms[1](x + self.mlp(x.detach().clone()).relu())
+
+
+def test_a_cut_that_was_heard_is_named_beside_the_rest() -> None:
+    report = diagnose_block(CutBesideAnother(), 4)
+    assert set(report.ids) == {"activation-last", "graph-cut", "part-unused"}
+
+
+class KeysOfTheQueries(Views):
+    """A list of layers' weights cannot be called: it is never read."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.unheard_keys = nn.ParameterList(torch.zeros(e, e // h) for _ in range(h))
+
+
+def test_a_list_of_parameters_is_read_not_called() -> None:
+    report = diagnose(KeysOfTheQueries(24, 4), 4)
+    assert report.ids == ("parameter-unused",)
+    assert "unheard_keys is never read" in report.explanations[0].detail
+
+
 # ------------------------------------------------------------------------ nothing is refused
 
 

@@ -72,7 +72,7 @@ def sides_of(module: nn.Module | Callable) -> Sides | None:
     empty: list[str] = []
     unknown: list[str] = []
     optional: list[str] = []
-    spare: list[str] = []
+    spare: dict[str, bool] = {}  # whether something says that it takes tokens
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
@@ -81,7 +81,7 @@ def sides_of(module: nn.Module | Callable) -> Sides | None:
             free = parameter.default is None
             optional += [name] * (side == "asked" and free)
             tokens = "Tensor" in str(parameter.annotation) or re.fullmatch(r"[xyz]\d?", name)
-            spare += [name] * (side == "" and free and bool(tokens))
+            spare |= {name: bool(tokens)} if side == "" and free else {}
         elif side == "asks":
             asks.append(name)
         elif side == "asked":
@@ -97,8 +97,8 @@ def sides_of(module: nn.Module | Callable) -> Sides | None:
         (asked if asks else asks).append(name)
     if len(asks) > 1 and not asked:  # x1 and x2, or q and x
         asks, asked, guessed = asks[:1], asks[1:], True
-    if asks and not asked:  # x, and y: Tensor = None
-        asked = spare[:1]
+    if asks and not asked:  # x, and y: Tensor = None, or whatever else may be left out
+        asked = sorted(spare, key=lambda name: not spare[name])[:1]
     return Sides(tuple(asks), tuple(asked), tuple(empty), guessed) if asks and asked else None
 
 

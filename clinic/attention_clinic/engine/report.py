@@ -329,6 +329,8 @@ def likelier(first: Report, second: Report) -> Report:
     """Return the report with fewer mistakes, where nothing says which of two calls is meant."""
     if first.healthy or not (second.healthy or second.explanations):
         return first
+    if "ignores-input" in second.ids:  # it was handed its tokens in another's place
+        return first
     if second.healthy or not first.explanations or len(second.ids) < len(first.ids):
         return second
     if len(first.ids) < len(second.ids):

@@ -48,6 +48,7 @@ class Connections:
         odd: connections that are neither, in words.
         norms: the names of what norms returned.
         called: the paths of all that was called.
+        deaf: whether what every attention returned is thrown away.
     """
 
     def __init__(self, patient: Patient, x: Tensor, context: Tensor | None, meant: Meant) -> None:
@@ -58,10 +59,12 @@ class Connections:
         self.odd: list[str] = []
         self.norms: set[str] = set()
         self.called: set[str] = set()
+        self.deaf = False
 
     def name(self, stream: Stream, way: tuple[Half, ...], unused: list[Unit]) -> None:
         """Name what is wrong between the parts."""
         self.norms = {*stream.norms}
+        self.deaf = all(half.join == "dropped" for half in way if half.unit.kind == "mix")
         kinds = [self._kind(half.unit) for half in way]
         places = [half.places for half in way]
         parallel = sorted(kinds) == sorted(RIGHT[2]) and way[1].start and places == [PRE, PRE]
@@ -86,7 +89,8 @@ class Connections:
             self.found.append(("norm-order", ""))
         self._shared(way)
         missing = any(id == "norm-missing" for id, _ in self.found)
-        for norm in unused * (not missing):
+        dropped = any(half.join == "dropped" for half in way)  # and with it what was made of it
+        for norm in unused * (not missing and not dropped):
             self.found.append(("part-unused", f"what {norm.name} returns is thrown away"))
         self._factors(stream)
         for name, asked in stream.keys.items():
@@ -99,6 +103,7 @@ class Connections:
             half = replace(half, join="keep")  # the part adds what it reads, the block the stream
         if half.join in JOINS:
             id, said = JOINS[half.join]
+            id = "attention-unused" if self.deaf and half.unit.kind == "mix" else id
             self.found.append((id, said.format(part)))
         if half.join == "other":
             self._other(half, part)
@@ -232,8 +237,8 @@ class Connections:
                 self.found.append(("norm-mixed", said))
             else:
                 self.odd.append(f"norms stand {said}")
-        for place, kind in zip(places, kinds, strict=True):
-            if place == BARE:
+        for half, place, kind in zip(way, places, kinds, strict=True):
+            if place == BARE and half.join != "dropped":
                 said = f"{'after' if orders[0] == POST else 'before'} the {WORDS[kind]}"
                 said += f"; {resting[0]} is never called" if resting else ""
                 self.found.append(("norm-missing", said))

@@ -25,6 +25,7 @@ from attention_clinic.examine.cuts import Cut
 SEEDS = (71, 72)  # of the directions; what differs must differ in both
 SHARE = 0.05  # of a derivative that its gradient may miss
 PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
+CUTS = ("detach", "detach_", "item", "numpy", "tolist")
 NAMED = 3  # parameters that a report lists
 UNUSED = {"part-unused", "parameter-unused", "norm-missing", "norm-shared", "out-unused"}
 
@@ -38,7 +39,7 @@ class Learned:
         unused: parameters that move nothing and get none.
         own: whether the graph holds functions with a backward of their own.
         read: those of the unused that the run read.
-        silent: whether something of the cut gets no gradient at all.
+        silent: whether something of the cut gets no gradient at all, or the cut was heard.
     """
 
     cut: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ class Gradients(Mode):
     names: set[str]
     rough: bool
     read: set[int] = field(default_factory=set)
+    cuts: bool = False  # whether it was heard to cut something that learns
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -75,7 +77,10 @@ class Gradients(Mode):
         self.noise = (1e-5 if self.rough else 1e-9) / self.step
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if getattr(func, "__name__", "") != "__get__":
+        name = getattr(func, "__name__", "")
+        cuts = name in CUTS or func == Tensor.data.__get__
+        self.cuts |= cuts and isinstance(args[0], Tensor) and args[0].requires_grad
+        if name != "__get__":
             self.read |= {id(t) for t in args if isinstance(t, nn.Parameter)}
         return func(*args, **kwargs)
 
@@ -124,6 +129,7 @@ class Gradients(Mode):
         unused = {n: id(p) for (n, p), grad in pairs if grad is None and n not in cut}
         read = frozenset(name for name, number in unused.items() if number in self.read)
         silent = ("" in cut and found[0] is None) or any(name in cut for name in lost)
+        silent = silent or (bool(cut) and self.cuts)
         return Learned(tuple(cut), tuple(unused), own, read, silent)
 
     def _is_told_wrongly(
@@ -325,7 +331,7 @@ def _told(
         more.append(("graph-cut", f"no gradient, or not all of it, reaches {' and '.join(words)}"))
     for path, names in gathered(found.unused, trained) if parameters else ():
         read = any(name in found.read for name in names)
-        layer = path not in names
+        layer = path not in names and not _is_list(path, patient.module)
         words = f"what {path} returns is thrown away" if read else f"{path} is never "
         words += "" if read else "called" if layer else "read"
         id = "part-unused" if layer else "parameter-unused"
@@ -375,6 +381,11 @@ def _is_left_over(path: str, module: nn.Module) -> bool:
         return False
     held = [one for one in part.modules() if any(True for _ in one.parameters(recurse=False))]
     return all(isinstance(one, PLAIN) for one in held)
+
+
+def _is_list(path: str, module: nn.Module) -> bool:
+    """Say whether a part holds parameters, and nobody can call it."""
+    return isinstance(module.get_submodule(path), nn.ParameterList | nn.ParameterDict)
 
 
 def _listed(names: Sequence[str]) -> str:

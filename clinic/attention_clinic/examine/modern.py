@@ -74,7 +74,8 @@ def _declares(module: nn.Module) -> bool:
     """Say whether a module holds rotary positions, and does not say that they are off."""
     for part in module.modules():
         for name, value in vars(part).items():
-            if re.search(r"rope|rotary", name) and (value is False or value == 0):
+            off = isinstance(value, int | float) and value == 0
+            if re.search(r"rope|rotary", name) and off:
                 return False
     names = [name.rsplit(".", 1)[-1] for name, _ in module.named_modules()]
     return any(ROTARY.search(name) for name in (*names, *(name for name, _ in tensors(module))))

@@ -274,20 +274,20 @@ def stream_of(
                 norms[name] = unit
         elif unit.kind == "change":
             changes[name] = reads[name] or {}
-        else:
+        elif unit.kind != "inner":
             parts.append((name, unit))
     ends = sums.of(y)
     if ends is None:
         raise Unclear
-    names = {*(name for name, _ in parts), *norms}
     used = {name for read in (*reads.values(), ends) if read is not None for name in read}
     asked = [unit.asked for _, unit in parts if unit.asked is not None]
     asked = [sums.of(t) or {} for t in asked]
     used |= {name for one in (*asked, *keys.values()) for name in one}
     unused = [norms[name] for name in norms if name not in used]
     kept = {name: norm for name, norm in norms.items() if name in used}
-    found = {name: read for name, read in reads.items() if name in names and read is not None}
-    if any(name not in found for name in (*kept, *(name for name, _ in parts))):
+    going = {*kept, *(name for name, _ in parts)}  # what norms read in vain shows no sum
+    found = {name: read for name, read in reads.items() if name in going and read is not None}
+    if found.keys() != going:
         raise Unclear
     stream = Stream(parts, kept, found, ends, changes=changes, keys=keys)
     _condition(stream)

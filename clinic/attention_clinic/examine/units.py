@@ -22,8 +22,9 @@ class Unit:
     """One part of a block.
 
     Args:
-        kind: "norm", "mix" for what weighs tokens by tokens, "feed", or "change" for what a call
-            changed in its place.
+        kind: "norm", "mix" for what weighs tokens by tokens, "feed", "change" for what a call
+            changed in its place, or "inner" for the heads of an attention whose output layer
+            stands outside of it.
         name: its path, or that of its last layer.
         read: what it got.
         out: what it returned.
@@ -226,6 +227,10 @@ class _Grouping:
                 continue
             if found and not group and self._bends(step, found[-1]):
                 continue
+            heads = self._leads_out(step, found[-1]) if found and not group else None
+            if heads is not None:
+                found.insert(-1, heads)
+                continue
             found += changes
             self.known += [one.out for one in changes]
             if not step.weighs and not step.mixes and not _matrices([step]):
@@ -268,6 +273,21 @@ class _Grouping:
         last.out = step.result
         self.known.append(step.result)
         return True
+
+    def _leads_out(self, step: Step, last: Unit) -> Unit | None:
+        """Add the output layer of an attention to it and return its heads, None for another."""
+        given = next(iter(step.given.values()), None)
+        if last.kind != "mix" or not isinstance(step.module, nn.Linear) or given is None:
+            return None
+        if step.result is None or step.result.shape != self.shape or not _equal(given, last.out):
+            return None
+        if len(_matrices(last.steps)) > 3 or last.adds:
+            return None  # it has one of its own
+        heads = Unit("inner", last.name, last.read, last.out)
+        last.out, last.end, last.name = step.result, step.place, step.path
+        last.paths.append(step.path)
+        self.known.append(step.result)
+        return heads
 
     def _is_known(self, t: Tensor) -> bool:
         return any(t.shape == one.shape and torch.equal(t, one) for one in self.known)

@@ -121,7 +121,8 @@ class Wired:
         self.wiring.called = {step.path for step in root.all()}
         self.wiring.name(stream, way, unused)
         heard = [name for name in ACTIVATIONS if name in listen.heard]
-        alternatives = [list(self._kinds(half, whole, heard)) for half in way]
+        going = [half for half in way if half.join != "dropped"]
+        alternatives = [list(self._kinds(half, whole, heard)) for half in going]
         norms = {id(norm.run): norm for norm in stream.norms.values()}
         for norm in norms.values():
             self._norm(norm, whole.turned)

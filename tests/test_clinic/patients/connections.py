@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from patients.attention import Views
+from patients.attention import Loops, Views, ViewsSoftmaxQuery
 from patients.blocks import PostNorm, PreNorm, block
+from patients.crossing import Apart
 from patients.decoders import PostDecoder
 from patients.wirings import ONE, TWO
 
@@ -73,6 +75,21 @@ class AddsTheContextOnly(PostDecoder):
         return self.norms[2](x + self.feed(x))
 
 
+@block("residual-from-context", sizes=TWO)
+class AddsTheValues(nn.Module):
+    """Nobody says that there is a context: forward takes query, key and value apart."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.attend, self.bend = Apart(e, h), nn.GELU()
+        self.first, self.second = nn.LayerNorm(e), nn.LayerNorm(e)
+        self.wide, self.narrow = nn.Linear(e, 2 * e + 1), nn.Linear(2 * e + 1, e)
+
+    def forward(self, query, key, value):
+        y = self.first(value + self.attend(query, key, value)[0])
+        return self.second(y + self.narrow(self.bend(self.wide(y))))
+
+
 @block("residual-in-place", "activation-missing", sizes=TWO)
 class BendsTheStream(PostNorm):
     def __init__(self, e, h):
@@ -95,6 +112,53 @@ class BendsTheStreamTwice(PostNorm):
     def forward(self, x):
         x = self.norms[0](x + self.self_attn(x))
         return self.norms[1](x + self.mlp(x))
+
+
+@block("residual-in-place", sizes=TWO)
+class BendsByAFunction(nn.Module):
+    """Torch's attention, and no module that bends."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.mha = nn.MultiheadAttention(e, h, batch_first=True)
+        self.after_mha, self.after_mlp = nn.LayerNorm(e), nn.LayerNorm(e)
+        self.up, self.down = nn.Linear(e, 4 * e), nn.Linear(4 * e, e)
+
+    def forward(self, x):
+        x = self.after_mha(self.mha(x, x, x, need_weights=False)[0] + x)
+        made = self.down(F.gelu(self.up(F.relu_(x))))
+        return self.after_mlp(made + x)
+
+
+class Heads(Loops):
+    """Its heads, side by side: the output layer stands in the block."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.unifyheads = nn.Identity()
+
+
+@block(sizes=TWO)
+class ProjectsOutside(PostNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.self_attn, self.proj = Heads(e, h), nn.Linear(e, e)
+
+    def attended(self, x):
+        return x + self.proj(self.self_attn(x))
+
+    def forward(self, x):
+        x = self.norms[0](self.attended(x))
+        return self.norms[1](x + self.feed(x))
+
+
+@block("residual-missing", sizes=TWO)
+class AddsTheHeads(ProjectsOutside):
+    """ALBERT, under one name too few: h = attn(h), and proj(h) is added to that."""
+
+    def attended(self, x):
+        x = self.self_attn(x)
+        return x + self.proj(x)
 
 
 @block("residual-missing", "norm-missing", sizes=TWO)
@@ -155,11 +219,35 @@ class FeedsTheInput(PostNorm):
         return self.norms[1](y + self.feed(x))
 
 
-@block("part-unused", sizes=TWO)
+@block("attention-unused", sizes=TWO)
 class ThrowsAttentionAway(PreNorm):
     def forward(self, x):
         self.attention(self.ln_1(x))
         return x + self.ffn(self.ln_2(x))
+
+
+@block("attention-unused", sizes=TWO)
+class StartsAgain(nn.Module):
+    """The feed-forward and its sum take x once more; the norm stands behind both halves."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.att, self.norm = ViewsSoftmaxQuery(e, h), nn.LayerNorm(e)
+        self.up, self.down = nn.Linear(e, 3 * e), nn.Linear(3 * e, e)
+
+    def forward(self, x):
+        self.norm(self.att(x) + x)
+        return self.norm(self.down(self.up(x).relu()) + x)
+
+
+@block("part-unused", context=True, sizes=ONE)
+class ThrowsTheContextAway(PostDecoder):
+    """Tokens still see each other."""
+
+    def forward(self, x, memory):
+        x = self.norms[0](x + self.look(x, None))
+        self.norms[1](x + self.listen(x, memory, None))
+        return self.norms[2](x + self.feed(x))
 
 
 @block("norm-shared", "norm-doubled", sizes=TWO)
