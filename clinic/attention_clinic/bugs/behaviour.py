@@ -59,7 +59,7 @@ class Built:
         self.handle.remove()
 
     def _note(self, module: nn.Module, name: str, parameter: object) -> None:
-        if parameter is not None:
+        if getattr(parameter, "requires_grad", False):  # one that nobody trains is a constant
             self.kinds.append(type(module).__name__)
 
 

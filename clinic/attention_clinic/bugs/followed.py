@@ -60,10 +60,18 @@ variant(
     "slot attention",
     "16",
 )
+variant(
+    "values-added",
+    "adds the values of a token to what the output layer returns: a residual, where the width "
+    "changes",
+    "Tokens-to-Token ViT",
+    "16",
+)
 
 FOLLOWED = frozenset(  # what no form of the search makes
     {
         *("latent-attention", "latent-queries", "rotary-axes", "decomposed-positions"),
         *("content-bias", "relative-queries", "query-beside", "memory-keys", "slot-attention"),
+        "values-added",
     }
 )

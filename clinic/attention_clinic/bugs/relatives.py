@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 import torch.nn.functional as F
@@ -150,23 +151,43 @@ def _operands(state: State) -> Iterator[Form]:
         yield Form(("channels", run), ("linear-operands",))
 
 
-def _linear(state: State) -> Iterator[Form]:
-    if not state.get("is_linear") or state.get("total", 0) > 1:
-        return
-    width = state["q"].shape[-1]
-    for factor in (1.0, width**-0.5):
+BENT: dict[str, tuple[Callable[[Tensor], Tensor], ...]] = {
+    "elu": (lambda t: F.elu(t) + 1,),
+    "relu": (torch.relu, lambda t: F.relu(t).square()),
+    "softplus": (F.softplus,),
+}
 
-        def softmaxes(q: Tensor, k: Tensor, by: float = factor) -> Tensor:
-            return by * q.softmax(dim=-1) @ k.softmax(dim=-2).mT
+
+def _linear(state: State) -> Iterator[Form]:
+    heard = state.get("is_linear", ())
+    if not heard or state.get("total", 0) > 1:
+        return
+    root = state["q"].shape[-1] ** -0.5
+    soft = "softmax" in heard
+    for before, after in product((1.0, root**0.5, root), (1.0, root)) if soft else ():
+
+        def softmaxes(q: Tensor, k: Tensor, by: float = before, after: float = after) -> Tensor:
+            return after * (by * q).softmax(dim=-1) @ (by * k).softmax(dim=-2).mT
 
         yield Form(softmaxes, variants=("linear-attention",))
-    yield from _operands(state)
-    for bent in (lambda t: F.elu(t) + 1, torch.relu):
-        for eps in SMALL:
+    for after in (1.0, root) if soft else ():
 
-            def ratios(q: Tensor, k: Tensor, bent: Callable = bent, eps: float = eps) -> Tensor:
+        def keys_alone(q: Tensor, k: Tensor, after: float = after) -> Tensor:
+            return after * q @ k.softmax(dim=-2).mT
+
+        yield Form(keys_alone, variants=("linear-attention",))
+    yield from _operands(state) if soft else ()
+    for name in heard:
+        for bent, eps, each in product(BENT.get(name, ()), SMALL, (False, True)):
+            if each and not eps:
+                continue
+
+            def ratios(
+                q: Tensor, k: Tensor, bent: Callable = bent, eps: float = eps, each: bool = each
+            ) -> tuple[Tensor, Tensor | float]:
                 q, k = bent(q), bent(k)
-                return (q @ k.mT) / ((q * k.sum(-2, keepdim=True)).sum(-1, keepdim=True) + eps)
+                more = eps * q.sum(dim=-1, keepdim=True) if each else eps
+                return q @ k.mT, more
 
             yield Form(ratios, variants=("linear-attention",))
 
@@ -202,8 +223,11 @@ def _both(state: State) -> Iterator[Form]:
 def _weighed(form: Form, state: State) -> State:
     if isinstance(form.run, tuple):
         return {"linear": form.run[1](state["q"], state["k"]), "v": state["v"].mT, "turned": True}
-    made = None if form.run is None else form.run(state["q"], state["k"])
-    return {"linear": made}
+    if form.run is None:
+        return {"linear": None}
+    made = form.run(state["q"], state["k"])
+    made, more = made if isinstance(made, tuple) else (made, None)
+    return {"linear": made, "over": more}
 
 
 LINEAR = Stage("linear", _weighed, _both, [Form(None)])

@@ -14,9 +14,18 @@ from attention_clinic.engine.forms import Form, Stage, State, bug, observed
 # -------------------------------------------------- softmax: scores (r, b, h, i, j)
 
 
-def _weighed(form: Form, state: State) -> State:
+def _linear(state: State) -> State | None:
+    """Divide by the sums of what is seen; what looks at all tokens has no other way."""
+    weights, allow, more = state["linear"], state["allow"], state.get("over")
+    if more is None:
+        return {"weights": weights} if allow is None or state.get("turned") else None
+    weights = weights if allow is None else weights * allow[None]
+    return {"weights": weights / (weights.sum(dim=-1, keepdim=True) + more)}
+
+
+def _weighed(form: Form, state: State) -> State | None:
     if state.get("linear") is not None:
-        return {"weights": state["linear"]}
+        return _linear(state)
     late = state.get("late")  # what bends scores that are masked already
     run = form.run if late is None else lambda scores: form.run(late(scores))
     if state["allow"] is None:

@@ -26,7 +26,7 @@ class Heard(Mode):
         self.opens: set[str] = set()  # what may bend a gate
         self.bent: set[str] = set()  # activation functions before the first softmax
         self.tops: dict[tuple[int, int], None] = {}  # how many numbers topk keeps, and of how many
-        self.positive = False  # whether anything is made positive by another function
+        self.positive: set[str] = set()  # what else makes anything positive
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
@@ -42,7 +42,7 @@ class Heard(Mode):
         elif name in ("rsqrt", "rsqrt_"):
             self.norms += [("rms", eps) for eps in EPS]
         self.bends |= name in ("tanh", "tanh_")
-        self.positive |= name in ("elu", "relu", "relu_")
+        self.positive |= {name.rstrip("_")} & {"elu", "relu", "softplus"}
         self.opens |= {name.rstrip("_")} & {"sigmoid", "silu"}
         self.bent |= {name.rstrip("_")} & {"gelu", "relu"} if not self.weighed else set()
         if name == "topk":

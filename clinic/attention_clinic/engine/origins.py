@@ -63,6 +63,8 @@ def features(t: Tensor, b: int, n: int) -> Tensor | None:
         b: number of samples, which no other axis has.
         n: number of tokens.
     """
+    if t.is_complex():
+        return None
     shape = list(t.shape)
     if b in shape:
         t = t.movedim(shape.index(b), 0)

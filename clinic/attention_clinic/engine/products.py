@@ -61,7 +61,7 @@ class Products(Mode):
         if func is F.linear and len(given) > 1:
             self._note("layer", given[:1], result, (name,), given[1])
         elif name in CONVOLUTIONS:
-            self._note("conv", given[:1], result, (name, kwargs), given[1])
+            self._convolution(name, given[0], given[1], result)
         elif name in ("matmul", "__matmul__", "bmm") and len(given) == 2:
             self._product(given[0], given[1], result)
         elif name in ("baddbmm", "addmm") and len(given) == 3:
@@ -80,6 +80,15 @@ class Products(Mode):
     ) -> None:
         held = tuple(t.detach().clone() for t in given)
         self.events.append(Event(kind, held, made.detach().clone(), said, weight))
+
+    def _convolution(self, name: str, t: Tensor, weight: Tensor, made: Tensor) -> None:
+        """Note a convolution; one of single places is a layer of their channels."""
+        single = weight[0, 0].numel() == 1 and weight.shape[1] == t.shape[1]
+        if single and t.ndim == made.ndim == weight.ndim and t.shape[2:] == made.shape[2:]:
+            last = made.movedim(1, -1)
+            self._note("layer", (t.movedim(1, -1),), last, (name,), weight.flatten(1))
+        else:
+            self._note("conv", (t,), made, (name,), weight)
 
     def _product(self, a: Tensor, b: Tensor, made: Tensor) -> None:
         if a.ndim > 1 and b.ndim > 1:

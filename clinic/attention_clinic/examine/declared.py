@@ -232,7 +232,9 @@ def known_of(
         "by_channels": keys is None
         and any(s[-1] == s[-2] != n for s in sounds.weighed if len(s) > 2),
         "bent": tuple(sorted(sounds.bent)),
-        "is_linear": not paired and (bool(sounds.weighed) or sounds.positive),
+        "is_linear": ()
+        if paired
+        else (*["softmax"] * bool(sounds.weighed), *sorted(sounds.positive)),
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
     }
 

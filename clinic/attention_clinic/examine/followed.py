@@ -13,7 +13,12 @@ from attention_clinic.examine.learning import learned
 from attention_clinic.examine.observed import seen_in
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import PRIMES, Lost, Seen, run_of
-from attention_clinic.examine.verdict import norm_thrown_away, untried, unused_in_training
+from attention_clinic.examine.verdict import (
+    norm_thrown_away,
+    untried,
+    unused_in_training,
+    without_output,
+)
 
 EVIDENCE = "each step of the run was followed, and no other differs"
 WIDEST = 64  # numbers of a head
@@ -98,6 +103,7 @@ def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
         not found,
         found,
         checked=("; ".join(words),),
+        remarks=without_output(subject) if seen.alone else (),
         untried=untried,
         variants=tuple(VARIANTS[name] for name in seen.variants),
         tolerance=subject.patient.tolerance,

@@ -27,7 +27,7 @@ from attention_clinic.examine.shells import Shell
 UNKNOWN: State = {
     **{"turning": None, "query_norms": None, "model": None, "total": 0},
     **{"factors": (), "caps": None, "temperatures": (), "cosine": False},
-    **{"unscaled": False, "prepared": (), "mixers": (), "sinks": (), "is_linear": False},
+    **{"unscaled": False, "prepared": (), "mixers": (), "sinks": (), "is_linear": ()},
     **{"openers": (), "distances": ()},
 }
 ENDS = 1.0  # steps that it takes to compare what was made with the output

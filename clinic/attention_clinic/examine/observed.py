@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs import FOLLOWED
-from attention_clinic.engine.origins import Origin, Pool, features
 from attention_clinic.engine.products import Event
-from attention_clinic.examine.biases import window_of
-from attention_clinic.examine.score_law import Law, kind_of_places, law_of, mixed_law
-from attention_clinic.examine.shells import shells_of
+from attention_clinic.examine.biases import names_of, window_of
+from attention_clinic.examine.ended import ALONE, ended, unsunk
+from attention_clinic.examine.score_law import Law, kind_of_places, law_of
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import (
     Lost,
@@ -32,6 +31,7 @@ from attention_clinic.examine.turning_law import BASES, is_rounded, names_of_tur
 from attention_clinic.examine.wrong_turns import Wrong, wrong_turn
 
 BLOCKED = -1e4
+HARD = {"relative-keys", "relative-values", "attention-sink", "alibi", "relative-bias"}
 
 
 def seen_in(subject: Subject, run: Run) -> Seen:
@@ -42,7 +42,8 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     before, weigh, after = products_of(run)
     names: list[str] = []
     asked, answered, raw = _asking(run, before)
-    scores = _way(weigh.given[0], run, raw)
+    given, made, sink = unsunk(run, weigh, raw.shape[-1])
+    scores = _way(given, run, raw)
     seen = _allowed(scores)
     causal, more = _sight(seen, answered.kept)
     names += more
@@ -57,14 +58,14 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     names += _grouped(answered)
     names += _of_law(subject, law, seen, asked, answered)
     filled = scores.double().masked_fill(~seen, -torch.inf)
-    ways, more = _weighed(weigh.said, filled, _way(weigh.made, run, raw))
-    names += more
+    ways, more = _weighed(weigh.said, filled, _way(made, run, raw), sink)
+    names += [*more, *["attention-sink"] * (sink is not None)]
     mixed, values, weights = _mixing(run, after, ways)
     if values.kept != answered.kept:
         raise Lost
     _apart(run, asked, answered, values)
     names += _latent(run, asked, answered, values)
-    end, words = _ended(subject, run, mixed, weights)
+    end, words = ended(subject, run, mixed, values, weights)
     names += end
     ids, detail = _scaled(subject, law, asked, answered)
     if wrong is not None:
@@ -76,8 +77,9 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     turned = asked.turned
     beyond = bool(FOLLOWED & set(names)) or (turned is not None and is_rounded(turned[0]))
     beyond |= wrong is not None
-    beyond |= not ids and bool({"relative-keys", "relative-values"} & set(names))
-    return Seen(tuple(dict.fromkeys(names)), ids, detail, causal, words, beyond, law)
+    beyond |= not ids and bool(HARD & set(names))
+    names, alone = list(dict.fromkeys(names)), ALONE in words
+    return Seen(tuple(names), ids, detail, causal, words, alone, beyond, law)
 
 
 def _asking(run: Run, before: list[Event]) -> tuple[Side, Side, Tensor]:
@@ -217,15 +219,38 @@ def _of_law(subject: Subject, law: Law, seen: Tensor, asked: Side, answered: Sid
         alike = bool(((law.answered - first) * seen[..., None]).abs().max() < 1e-5)
         names.append("content-bias" if alike else "relative-queries")
     if law.added is not None and bool((law.added * seen).abs().max() > 1e-5):
-        # alone, only the parameters that hold it prove it: the search asks for them
+        # alone, only the parameters that hold it prove it
         alone = "content-bias" not in names or "relative-keys" not in names
-        if alone or kind_of_places(law.added[..., None], seen, grid) is None:
+        if alone:
+            names.append(_of_bias(subject, law.added, seen, answered.kept))
+        elif kind_of_places(law.added[..., None], seen, grid) is None:
             raise Lost
     return names
 
 
-def _weighed(said: tuple, scores: Tensor, made: Tensor) -> tuple[list[Tensor], list[str]]:
+def _of_bias(subject: Subject, added: Tensor, seen: Tensor, kept: tuple[int, ...]) -> str:
+    """Return the name of what is added to scores alone, which the parameters must prove."""
+    shown = [place for place in range(seen.shape[2]) if place not in kept]
+    own, rest = added[..., shown], added[..., list(kept)]
+    away = own.masked_fill(~seen[..., shown], -torch.inf)
+    if own.shape[1] != own.shape[2] or (kept and bool(rest.abs().max() > 1e-5)):
+        raise Lost
+    names = names_of(away, seen[..., shown], subject.patient.module)
+    if not names or names[0] not in HARD:
+        raise Lost
+    return names[0]
+
+
+def _weighed(
+    said: tuple, scores: Tensor, made: Tensor, sink: Tensor | None
+) -> tuple[list[Tensor], list[str]]:
     """Return what the weights of scores may be; the softmax must be that of the module."""
+    if sink is not None:
+        column = sink[:, None, None].expand(*scores.shape[:-1], 1)
+        softmax, name = torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1], []
+        if not torch.allclose(softmax, made.double(), rtol=1e-5, atol=1e-7):
+            raise Lost
+        return [softmax], name
     softmax, name = scores.softmax(dim=-1), []
     if not torch.allclose(softmax, made.double(), rtol=1e-5, atol=1e-7):
         softmax, name = scores.softmax(dim=-2), ["slot-attention"]
@@ -299,82 +324,6 @@ def _latent(run: Run, *sides: Side) -> list[str]:
     if inner[1] or inner[2]:
         raise Lost
     return ["latent-queries"] if inner[0] else []
-
-
-def _ended(
-    subject: Subject, run: Run, mixed: Tensor, weights: Tensor
-) -> tuple[list[str], tuple[str, ...]]:
-    """Return the names of what is done with what heads mixed, and of what stands around."""
-    b, h, n, d = mixed.shape
-    pool, e = Pool(run.pool.close), run.x.shape[2]
-    pool.add(mixed.transpose(1, 2).flatten(2), [Origin(0, column) for column in range(h * d)])
-    pool.add(run.x, [Origin(-1, column) for column in range(e)])
-    for event in reversed(run.events):
-        if event.kind not in ("layer", "product"):
-            continue
-        given = event.given[0]
-        made = event.made
-        if event.said[:1] == ("einsum",):
-            if event.said[1]:
-                continue
-            made = event.said[2]
-        read, out = features(given, b, n), features(made, b, n)
-        if read is None or out is None or read.shape[2] < h * d:
-            continue
-        names, origins = _joined(pool, read, mixed, weights)
-        if origins is None:
-            continue
-        columns = [o.column for o in origins if o.layer == 0]
-        beside = [o.column for o in origins if o.layer < 0]
-        if sorted(columns) != list(range(h * d)) or (beside and sorted(beside) != list(range(e))):
-            continue
-        names += ["query-beside"] * bool(beside)
-        return names, (_around(subject, run, out),)
-    if h > 1:
-        raise Lost
-    words = "no output projection, as one head needs none"
-    return [], (_around(subject, run, pool.whole[0]), words)
-
-
-def _joined(
-    pool: Pool, read: Tensor, mixed: Tensor, weights: Tensor
-) -> tuple[list[str], list[Origin] | None]:
-    """Return where each number comes from that the output layer reads, None where it is lost."""
-    hits = pool.find(read)
-    if hits.all():
-        return [], [o for o in hits.origins if o is not None]
-    h, d = mixed.shape[1], mixed.shape[3]
-    if read.shape[2] != h * d or any(hits.origins):
-        return [], None
-    rest = read.unflatten(2, (h, d)).transpose(1, 2) - mixed
-    table = mixed_law(rest, weights)
-    if table is None:
-        return [], None
-    seen = (weights > 0).all(dim=0)
-    kind = kind_of_places(table, seen, None)
-    if kind is None:
-        return [], None
-    return ["relative-values"], [Origin(0, column) for column in range(h * d)]
-
-
-def _around(subject: Subject, run: Run, out: Tensor) -> str:
-    """Return what stands around, in words; lose where the output is another."""
-    limit = max(1e-8, subject.patient.tolerance) * (1 + run.y.abs().max())
-    for shell in shells_of(subject.patient.module, run.x.shape[2]):
-        if shell.ids or shell.residual == "query" or shell.before is not None:
-            continue
-        made = out if shell.factor is None else out * shell.factor
-        made = made + shell.kept(run.x)
-        if made.shape[2] != run.y.shape[2]:
-            continue
-        made = made if shell.after is None else shell.after(made)
-        gap = made - run.y
-        constant = gap[:1, :1]  # a bias that is added by itself
-        if bool((gap - constant).abs().max() <= limit) and (
-            shell.after is None or bool(gap.abs().max() <= limit)
-        ):
-            return shell.name
-    raise Lost
 
 
 def _scaled(subject: Subject, law: Law, asked: Side, answered: Side) -> tuple[tuple[str, ...], str]:

@@ -323,7 +323,7 @@ class Subject:
             x = self.patient.tokens(self.b, self.n, self.e, seed=33)
             keys = self.j if self.crossed else None
             known |= known_of(self.patient.module, self.open_run, x, self.h, keys)
-            known["is_linear"] &= self.options.cache is None
+            known["is_linear"] *= self.options.cache is None
         if not self.crossed and self.blank((self.b, self.n, self.e)).shape[1:2] == (1,):
             known["asks"] = (0, -1) if self.n > 1 else ()  # one token alone: the first, or the last
         return {**UNKNOWN, **known}

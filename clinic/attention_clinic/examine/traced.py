@@ -93,6 +93,7 @@ class Seen:
         detail: what the scores are multiplied by, where that is a mistake.
         causal: whether no token sees later ones.
         words: what stands around.
+        alone: whether no output layer reads the joined heads.
         beyond: whether it is something that no form of the search makes.
         law: of the scores.
     """
@@ -102,6 +103,7 @@ class Seen:
     detail: str = ""
     causal: bool = False
     words: tuple[str, ...] = ()
+    alone: bool = False
     beyond: bool = False
     law: Law = field(default_factory=lambda: Law(torch.ones(())), compare=False)
 
@@ -216,11 +218,12 @@ def products_of(run: Run) -> tuple[list[Event], Event, Event]:
         raise Lost
     weigh = events[weighs[0]]
     size = weigh.made.numel()
-    before = [e for e in events[: weighs[0]] if e.kind == "product" and e.made.numel() == size]
+    sizes = (size, size - run.b * run.h * n)  # a sink is one more key, without a value
+    before = [e for e in events[: weighs[0]] if e.kind == "product" and e.made.numel() in sizes]
     after = [
         e
         for e in events[weighs[0] :]
-        if e.kind == "product" and any(t.numel() == size for t in e.given)
+        if e.kind == "product" and any(t.numel() in sizes for t in e.given)
     ]
     if not before or not after:
         raise Lost

@@ -146,18 +146,23 @@ def remarks_of(
     subject: Subject, matches: Iterable[tuple[Reader, Match]], overflow: bool
 ) -> tuple[Explanation, ...]:
     """Return what is no mistake here, and one elsewhere."""
-    made = []
     said = {"out-missing", "out-unused"}
     alone = all(m.reading.out is None and not said & set(m.reading.ids) for _, m in matches)
-    if subject.options.out_proj is None and alone and subject.h > 1:
-        words = (
-            "right where that layer stands outside this module (out_proj=False says so), "
-            "wrong where there is none (out_proj=True)"
-        )
-        made.append(explain([BUGS["out-missing"]], detail=words))
+    made = list(without_output(subject)) if alone else []
     if overflow:
         made.append(explain([BUGS["mask-fp16"]], detail="here it does no harm"))
     return tuple(made)
+
+
+def without_output(subject: Subject) -> tuple[Explanation, ...]:
+    """Return the remark on a module without an output layer, which may stand elsewhere."""
+    if subject.options.out_proj is not None or subject.h == 1:
+        return ()
+    words = (
+        "right where that layer stands outside this module (out_proj=False says so), "
+        "wrong where there is none (out_proj=True)"
+    )
+    return (explain([BUGS["out-missing"]], detail=words),)
 
 
 def seen_in_steps(subject: Subject, otherwise: Callable[[], Report]) -> Report:

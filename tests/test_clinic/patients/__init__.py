@@ -15,6 +15,7 @@ from patients import (  # noqa: F401, each adds its patients
     decoders,
     embedding,
     followed,
+    further,
     healthy,
     learning,
     loading,

@@ -1,0 +1,131 @@
+"""Relatives that are right in ways beside the usual ones: what is added, grouped, left to sums."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from einops import einsum, rearrange
+from torch import Tensor, nn
+
+from patients.attention import Views
+from patients.followed import WIDE
+from patients.relatives import TWO, LinearByElu, LinearBySoftmax
+from patients.variants import variant
+
+# ---------------------------------------------------- values behind the output layer: T2T-ViT
+
+
+@variant("values-added", sizes=WIDE)
+class TokensToToken(Views):
+    """The values are the residual."""
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        mixed = (q * q.shape[-1] ** -0.5 @ k.mT).softmax(dim=-1) @ v
+        return self.join(v) + self.proj(self.join(mixed))
+
+
+@variant("values-added", sizes=WIDE)
+class ValuesByKernel(nn.Module):
+    """The same with layers of their own, and torch's kernel; the past alone is seen."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.q, self.k, self.v, self.o = (nn.Linear(e, e) for _ in range(4))
+
+    def forward(self, x):
+        v = self.v(x)
+        split = (rearrange(t, "b n (h d) -> b h n d", h=self.h) for t in (self.q(x), self.k(x), v))
+        mixed = F.scaled_dot_product_attention(*split, is_causal=True)
+        return v + self.o(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+# --------------------------------------------------------- biases in places where none was sought
+
+
+@variant("grouped-queries", "alibi", sizes=((64, 4), (48, 4)))
+class GroupsByDistance(nn.Module):
+    """Queries as (groups, members), slopes for all of them; the past alone is seen."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.d = h, e // h
+        self.groups = max(1, h // 2)
+        self.q, self.o = nn.Linear(e, e), nn.Linear(e, e)
+        self.kv = nn.Linear(e, 2 * self.groups * self.d)
+        self.register_buffer("slopes", 2.0 ** (-8 / h * torch.arange(1, h + 1)))
+
+    def forward(self, x):
+        n = x.shape[1]
+        q = rearrange(self.q(x), "b n (g m d) -> b g m n d", g=self.groups, d=self.d)
+        k, v = rearrange(self.kv(x), "b n (k g d) -> k b g () n d", k=2, g=self.groups)
+        away = torch.arange(n)[None] - torch.arange(n)[:, None]
+        bias = (self.slopes[:, None, None] * away).unflatten(0, (self.groups, -1))
+        scores = q / self.d**0.5 @ k.mT + bias
+        scores = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
+        return self.o(rearrange(scores.softmax(-1) @ v, "b g m n d -> b n (g m d)"))
+
+
+variant("multi-query", "alibi", sizes=((24, 2), (16, 2)))(GroupsByDistance)
+
+
+@variant("memory-keys", "relative-bias", sizes=WIDE)
+class MemoryInWindow(Views):
+    """Learned keys and values, which no bias is added to; a number for each offset and head."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.memory = nn.Parameter(torch.randn(2, h, 2, e // h))
+        self.table = nn.Embedding(65, h)
+
+    def forward(self, x):
+        n = x.shape[1]
+        q, k, v = self.heads(x)
+        k, v = (
+            torch.cat([m.expand(len(x), -1, -1, -1), t], dim=2)
+            for m, t in zip(self.memory, (k, v), strict=True)
+        )
+        away = torch.arange(n)[None] - torch.arange(n)[:, None] + 32
+        bias = F.pad(self.table(away), (0, 0, 2, 0)).permute(2, 0, 1)
+        return self.proj(self.join((q @ k.mT * q.shape[-1] ** -0.5 + bias).softmax(-1) @ v))
+
+
+# ------------------------------------------------------------------------ linear, the past alone
+
+
+@variant("linear-attention", sizes=TWO)
+class LinearOfPast(LinearBySoftmax):
+    """Sums of keys and of their products with values, up to each token."""
+
+    def mapped(self, t: Tensor) -> Tensor:
+        return F.elu(t) + 1
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        q, k = self.mapped(q), self.mapped(k)
+        products = (k[..., None] * v[..., None, :]).cumsum(dim=2)
+        mixed = einsum(q, products, "b h n d, b h n d m -> b h n m")
+        mixed = mixed / (q * (k.cumsum(dim=2) + 1e-6)).sum(-1, keepdim=True)
+        return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+@variant("linear-attention", sizes=TWO)
+class LinearOfSoftplus(LinearOfPast):
+    def mapped(self, t):
+        return F.softplus(t)
+
+
+@variant("linear-attention", sizes=TWO)
+class LinearByRoots(LinearBySoftmax):
+    """Both sides divided by the fourth root of their width before their softmax."""
+
+    def forward(self, x):
+        q, k, v = (
+            t / t.shape[-1] ** (p / 4) for p, t in zip((1, 1, 0), self.heads_of(x), strict=True)
+        )
+        mixed = q.softmax(dim=-1) @ (k.softmax(dim=-2).mT @ v)
+        return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+variant("linear-attention", ids=("mask-not-causal",), sizes=TWO[:1], causal=True)(LinearByElu)
