@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.bugs.blocks import Meant
 from attention_clinic.engine.arguments import TABLES, Tables
 from attention_clinic.engine.crossing import Sides
 from attention_clinic.engine.openings import Opening, mask_names
+from attention_clinic.engine.patient import Patient
 
 CROSS = re.compile(r"cross|enc|src|source|mem|context|ctx|inter|multihead_attn|co_?att")
 
@@ -31,6 +33,27 @@ class Around:
     context: Tensor | None = None
     mask: Tensor | None = None
     context_mask: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a block.
+
+    Args:
+        patient: its copy.
+        x: tokens that it takes.
+        around: what it gets beside them.
+        num_heads: h.
+        meant: what it is meant to be.
+        causal: as in `diagnose`.
+    """
+
+    patient: Patient
+    x: Tensor
+    around: Around
+    num_heads: int
+    meant: Meant
+    causal: bool | None
 
 
 def mask_arguments(module: nn.Module) -> tuple[str | None, str | None]:

@@ -24,7 +24,7 @@ from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.weights import Silent, Source, sources_of
-from attention_clinic.examine.around import CROSS, Around, called
+from attention_clinic.examine.around import CROSS, Around, Question, called
 from attention_clinic.examine.block import Block, gap_between
 from attention_clinic.examine.held import feed_of, scales_of
 from attention_clinic.examine.mask_argument import allowed
@@ -44,28 +44,15 @@ class Layer(Block):
     """The examination of one block, part by part.
 
     Args:
-        patient: its copy.
-        x: tokens that it takes.
-        around: what it gets beside them.
-        num_heads: h.
-        meant: what it is meant to be.
-        causal: as in `diagnose`.
+        asked: what is asked of it.
         call: how to call it, or None.
     """
 
     takes_masks = True
 
-    def __init__(
-        self,
-        patient: Patient,
-        x: Tensor,
-        around: Around,
-        num_heads: int,
-        meant: Meant,
-        causal: bool | None,
-        call: Callable[..., Any] | None = None,
-    ) -> None:
-        super().__init__(patient, x, num_heads, meant, causal)
+    def __init__(self, asked: Question, call: Callable[..., Any] | None = None) -> None:
+        patient, around, causal = asked.patient, asked.around, asked.causal
+        super().__init__(patient, asked.x, asked.num_heads, asked.meant, causal)
         self.around, self.now = around, Around(around.context)
         self.keys = None if around.context is None else around.context.shape[1]
         self.time_first, patient.time_first = patient.time_first, False
@@ -330,11 +317,11 @@ def examined_layer(
     causal: bool | None,
 ) -> Report:
     """Examine one block: as a whole, or with all that stands around it part by part."""
-
+    asked = Question(patient, x, around, num_heads, meant, causal)
     odd: list[str] = []  # connections that nobody has named, in words
 
     def wired() -> Report | None:
-        one = Wired(patient, x, around, num_heads, meant, causal)
+        one = Wired(asked)
         report = one.report()
         odd.extend(one.odd)
         return report
@@ -343,7 +330,7 @@ def examined_layer(
         given = patient.call, patient.time_first
         for most in (0, 2):
             patient.call, patient.time_first = given
-            layer = Layer(patient, x, around, num_heads, meant, causal, patient.call)
+            layer = Layer(asked, patient.call)
             layer.most = most
             report = layer.report()
             if report.healthy or report.explanations or most:
@@ -358,7 +345,7 @@ def examined_layer(
     def by_parts() -> Report | None:
         said = patient.call, patient.time_first
         try:
-            layer = Layer(patient, x, around, num_heads, meant, causal, patient.call)
+            layer = Layer(asked, patient.call)
             layer.most = 0 if only_right else layer.most
             report = layer.report()
         except Exception:  # what is needed beside the tokens was found out for the first try only

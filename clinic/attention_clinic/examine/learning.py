@@ -68,6 +68,7 @@ class Gradients(Mode):
     rough: bool
     read: set[int] = field(default_factory=set)
     cuts: bool = False  # whether it was heard to cut something that learns
+    inside: bool = False  # whether the module runs, not who calls it
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -78,8 +79,8 @@ class Gradients(Mode):
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
-        cuts = name in CUTS or func == Tensor.data.__get__
-        self.cuts |= cuts and isinstance(args[0], Tensor) and args[0].requires_grad
+        cuts = self.inside and (name in CUTS or func == Tensor.data.__get__)
+        self.cuts |= cuts and getattr(args[0], "requires_grad", False)
         if name != "__get__":
             self.read |= {id(t) for t in args if isinstance(t, nn.Parameter)}
         return func(*args, **kwargs)
@@ -113,10 +114,9 @@ class Gradients(Mode):
             for n, ((name, p), grad) in enumerate(zip(self.held.items(), found[1:], strict=True))
         }
         told = sum(float(value) for value in directed.values() if value is not None)
-        every_one = dict(enumerate(self.held.values()))
+        all_ = dict(enumerate(self.held.values()))
         lost = [name for name, value in directed.items() if value is None]
-        together = torch.tensor(told)
-        wrong = self._is_told_wrongly(together, lambda: self._real(every_one, seed), floor)
+        wrong = self._is_told_wrongly(torch.tensor(told), lambda: self._real(all_, seed), floor)
         for number, (name, p) in enumerate(self.held.items()):
             if not wrong and name not in lost:
                 continue
@@ -129,7 +129,7 @@ class Gradients(Mode):
         unused = {n: id(p) for (n, p), grad in pairs if grad is None and n not in cut}
         read = frozenset(name for name, number in unused.items() if number in self.read)
         silent = ("" in cut and found[0] is None) or any(name in cut for name in lost)
-        silent = silent or (bool(cut) and self.cuts)
+        silent = silent or (bool(cut) and self.cuts and bool(y.isfinite().all()))
         return Learned(tuple(cut), tuple(unused), own, read, silent)
 
     def _is_told_wrongly(
@@ -177,12 +177,17 @@ class Gradients(Mode):
 
         def enter(part: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
             torch.set_grad_enabled(isinstance(moved, Tensor))
+            self.inside = True
             return tuple(map(move, args)), {name: move(value) for name, value in kwargs.items()}
+
+        def leave(part: nn.Module, args: tuple, made: Any) -> None:
+            self.inside = False
+            results.append(made)
 
         self.kept: list[Tensor] = []
         handles = [
             self.module.register_forward_pre_hook(enter, with_kwargs=True),
-            self.module.register_forward_hook(lambda part, given, made: results.append(made)),
+            self.module.register_forward_hook(leave),
         ]
         torch.manual_seed(0)
         try:

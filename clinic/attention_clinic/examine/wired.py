@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice, product
 
 import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, VARIANTS
-from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import ROTARY, tensors
 from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.calls import standard_call, takes
 from attention_clinic.engine.modes import Listen, NoDropout
-from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.wiring import Step, Whole, Wires
-from attention_clinic.examine.around import Around, called
+from attention_clinic.examine.around import Around, Question, called
 from attention_clinic.examine.connections import Connections
 from attention_clinic.examine.fed import chained
 from attention_clinic.examine.joins import Joins
@@ -30,6 +29,7 @@ from attention_clinic.examine.units import Unclear, Unit, units_of
 EXAMINERS: dict[str, Callable[..., Report]] = {}
 SHARE = 0.3  # of the steps that are left, for one attention
 ALTERNATIVES = 4
+EVIDENCE = "each connection, and each part, gives exactly your numbers"
 
 
 class Unexplained(Exception):
@@ -49,27 +49,15 @@ class Wired:
     """The examination of a block by its wiring.
 
     Args:
-        patient: its copy.
-        x: tokens that it takes.
-        around: what it gets beside them.
-        num_heads: h.
-        meant: what it is meant to be.
-        causal: as in `diagnose`.
+        asked: what is asked of it.
     """
 
-    def __init__(
-        self,
-        patient: Patient,
-        x: Tensor,
-        around: Around,
-        num_heads: int,
-        meant: Meant,
-        causal: bool | None,
-    ) -> None:
-        self.patient, self.x, self.context = patient, x, around.context
-        self.h, self.meant, self.causal = num_heads, meant, causal
+    def __init__(self, asked: Question) -> None:
+        around = asked.around
+        self.patient, self.x, self.context = asked.patient, asked.x, around.context
+        self.h, self.meant, self.causal = asked.num_heads, asked.meant, asked.causal
         self.free = around.mask is None and around.context_mask is None
-        self.wiring = Connections(patient, x, around.context, meant)
+        self.wiring = Connections(asked.patient, asked.x, around.context, asked.meant)
         self.found, self.variants = self.wiring.found, self.wiring.variants
         self.said, self.odd = self.wiring.said, self.wiring.odd
 
@@ -221,7 +209,10 @@ class Wired:
             said = [*(words for _, words in named if words), *self.odd]
             details = "; ".join(dict.fromkeys(said))
             if ids:
-                explanations[tuple(ids)] = explain([BUGS[id] for id in ids], 0.0, details)
+                found = explain([BUGS[id] for id in ids], 0.0, details)
+                compared = "exactly" in found.evidence  # and nothing that was only seen
+                found = replace(found, evidence=EVIDENCE) if compared else found
+                explanations[tuple(ids)] = found
         variants = [*self.variants, *(v for kind in combined[0] for v in kind.variants)]
         words = ["residuals", *dict.fromkeys(self.said), "each part by itself"]
         return Report(
