@@ -276,6 +276,8 @@ class Search:
         Args:
             right: the forms of all other stages.
         """
+        if self.target.shape[2] != self.q.shape[2]:  # a context of another length was to ask
+            return
         for start in (1.0, 0.1, 10.0):
             log = torch.full((len(self.readings), 1, 1, 1, 1), math.log(start)).to(self.q)
             log = log - math.log(self.setting.head_dim) / 2

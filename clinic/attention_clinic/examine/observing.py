@@ -75,7 +75,9 @@ def _said(subject: Subject, b: int, n: int) -> tuple[Said, bool] | None:
     if "projection-unused" in dict(said) and not run.idle:
         return None
     if not account.ended and options.out_proj is not False and subject.h > 1:
-        left = any(role(name).rstrip("?") == "o" for name in run.idle)
+        wide = account.joined.shape[-1]
+        never = {name for name, size in run.unread.items() if size > wide and size % wide == 0}
+        left = any(role(name).rstrip("?") == "o" for name in run.idle | never)
         said += [("out-unused" if left else "out-missing", "")] * bool(left or options.out_proj)
     return said, steps.plain and account.alone
 

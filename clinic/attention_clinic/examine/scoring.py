@@ -127,7 +127,7 @@ def before(run: Run, ids: Tensor) -> tuple[float, str, Tensor]:
         if not isinstance(main, Tensor) or (isinstance(other, Tensor) and run.depends(other)):
             break
         value = _number(run, other)
-        if names == {"add"}:
+        if names == {"add"} or _of_each_number(run, other, ids.shape[-1]):
             if bool((run.given[other] < 0).any()):
                 break
         elif value is None:
@@ -136,6 +136,14 @@ def before(run: Run, ids: Tensor) -> tuple[float, str, Tensor]:
             factor *= value if names == {"mul"} else 1 / value
         ids = main.expand(events[0].out.shape).flatten()[ids - events[0].out.min()]
     return factor, "turned" if _turned(run, ids) else "other", ids
+
+
+def _of_each_number(run: Run, other: object, width: int) -> bool:
+    """Say whether these are learned factors, one for each number of all heads: part of a layer."""
+    if not isinstance(other, Tensor) or bool((run.given[other] < 0).any()):
+        return False
+    named = {run.tape.given[int(g)][0] for g in run.given[other].unique()}
+    return "" not in named and len(other.unique()) > width
 
 
 def _turned(run: Run, ids: Tensor) -> bool:

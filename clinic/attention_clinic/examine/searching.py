@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
+from attention_clinic.bugs import BUGS
 from attention_clinic.engine.budget import Spent, beside
 from attention_clinic.engine.readings import Reader
-from attention_clinic.engine.report import Report
+from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.adding import (
     find_bias,
     find_made,
@@ -79,6 +80,10 @@ def with_other_heads(subject: Subject, report: Report) -> Report:
         fitting = fitting_heads(subject)
     if not fitting:
         return report
+    if fitting == [1] and heads_weighed(subject) == [1]:
+        found = explain([BUGS["heads-not-split"]], detail="it weighs by one head alone")
+        found = replace(found, evidence="with num_heads=1 it is right")
+        return replace(report, explanations=(found,), stopped=0)
     listed = " or ".join(map(str, fitting))
     said = f"num_heads is {subject.h}: with num_heads={listed} it is right"
     return replace(report, failing=(said, *report.failing))

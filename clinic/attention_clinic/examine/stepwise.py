@@ -257,8 +257,11 @@ def _made(seen: Seen, name: str, state: State) -> bool:
 def _sensible(match: Match) -> bool:
     """Say whether the names of a match fit each other.
 
-    One head as wide as all together is right with its own scale.
+    One head as wide as all together is right with its own scale; weights that are made and read
+    the other way round are right, with keys that ask.
     """
     ids = match.ids
+    if {"softmax-query", "mix-transposed"} <= set(ids):
+        return False
     scaled = {"scale-other", "scale-embed", "scale-missing", "scale-unused"} & set(ids)
     return "heads-not-split" not in ids or (not scaled and len(ids) > 1)

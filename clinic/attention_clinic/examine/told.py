@@ -20,6 +20,7 @@ from attention_clinic.engine.weights import role
 from attention_clinic.examine.account import Account
 from attention_clinic.examine.judging import Said, judged
 from attention_clinic.examine.scoring import Placed, Scored, Unknown, before, scored
+from attention_clinic.examine.written import PRODUCTS, Run, linked
 
 BACK = {"softmax-query": "mix-transposed"}  # where the weights lie the other way round
 
@@ -39,7 +40,7 @@ def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Sco
             more = judged(laid, steps, placed.split, causal, known)
             if _exchanged(laid):
                 more = [(BACK.get(id, id), detail) for id, detail in more]
-            said += [*more, *_merged(laid, placed), *_origins(laid)]
+            said += [*more, *_merged(laid, placed), *_origins(laid), *_groups(laid, placed)]
         except Unknown:
             continue
         return [("batch-first", words)] * (words is not None) + said, steps
@@ -242,5 +243,46 @@ def _origins(account: Account) -> Said:
         elif torch.equal(sets[0], sets[2]):
             said.append(("projection-shared", "queries and values are the same numbers"))
         if torch.equal(sets[1], sets[2]):
+            if {role(name) for name in run.layers(made[2])} == {"v"}:
+                raise Unknown  # its keys come from the layer of the values
             said.append(("value-from-key", ""))
+    if all(_slices(run, account.h, t) for t in made):
+        said.append(("head-shared-projection", ""))
     return said
+
+
+def _groups(account: Account, placed: Placed) -> Said:
+    """Judge which heads of queries have which head of keys, where a layer says their order."""
+    _, kind, ids = before(account.run, account.q)
+    if kind != "layer" or placed.form is not None:
+        return []
+    q, k = (t[placed.order].unflatten(0, placed.sizes)[0].flatten(1) for t in (ids, account.k))
+    rows = [tuple(account.run.values[row].tolist()) for row in k[q.amin(1).argsort()]]
+    kinds = list(dict.fromkeys(rows))
+    order, times = [kinds.index(row) for row in rows], len(rows) // len(kinds)
+    if order == [head // times for head in range(len(rows))]:
+        return []
+    if order != [head % len(kinds) for head in range(len(rows))]:
+        raise Unknown
+    return [("groups-order", "")]
+
+
+def _slices(run: Run, h: int, t: Tensor) -> bool:
+    """Say whether one narrow layer makes all heads, each of numbers of its own."""
+    events = list(linked(run, t))
+    if len(events) != 1 or events[0].name not in PRODUCTS:
+        return False
+    place, out = PRODUCTS[events[0].name], events[0].out
+    weight, rows = events[0].args[place + 1], t - out.min()
+    if weight.ndim == 3 and bool((weight == weight[:1]).all()):
+        weight = weight[0]  # the same for all samples
+    if weight.ndim != 2 or run.depends(weight) or weight.shape[0] * h != _wide(run):
+        return False
+    columns = (rows % out.shape[-1]).flatten(1).sort(dim=1).values
+    return len(t) > h and bool((columns == columns[:1]).all()) and len(t.unique()) == t.numel()
+
+
+def _wide(run: Run) -> int:
+    """Return how many numbers a token has."""
+    sizes = [end - start for name, start, end in run.tape.given if name == "x"]
+    return sizes[0] // (run.y.shape[0] * run.y.shape[1]) if sizes else 0

@@ -76,6 +76,19 @@ class Run:
         events = zip(self.tape.events, self.used, strict=True)
         return {name for event, used in events if not used for name in self._weights(event)}
 
+    @property
+    def unread(self) -> dict[str, int]:
+        """The weights that no operation reads, with how many numbers they have."""
+        read = torch.zeros(self.tape.count, dtype=torch.bool)
+        for event in self.tape.events:
+            for t in event.read():
+                read[t.flatten()] = True
+        return {
+            name: end - start
+            for name, start, end in self.tape.given
+            if name and not bool(read[start:end].any())
+        }
+
     def layers(self, ids: Tensor) -> set[str]:
         """Return the weights of the layers that made these numbers."""
         return {name for event in linked(self, ids) for name in self._weights(event)}

@@ -236,3 +236,70 @@ class LatentOfNeighbours(Latent):
 
     def heads(self, t):
         return super().heads(t + t.roll(1, dims=1))
+
+
+# --------------------------------------------------------------- heads, and the layers they share
+
+
+@attention("head-shared-projection", sizes=SOME)
+class OneLayerForAll(nn.Module):
+    """Splits first; one layer makes queries, keys and values of every head."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.qkv_proj, self.fc_out = nn.Linear(e // h, 3 * e // h), nn.Linear(e, e)
+
+    def forward(self, x):
+        q, k, v = self.qkv_proj(x.unflatten(2, (self.h, -1)).transpose(1, 2)).chunk(3, dim=-1)
+        return self.fc_out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+@attention("out-unused", "groups-order", sizes=SIZES[:2])
+class HeadsByTurns(nn.Module):
+    """A layer for each head of queries, two heads of keys by turns, and W is never called."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.Q, self.K, self.V = (
+            nn.ModuleList(nn.Linear(e, e // h) for _ in range(count)) for count in (h, 2, 2)
+        )
+        self.W = nn.Linear(e, e)
+
+    def forward(self, x):
+        heads = []
+        for number, query in enumerate(self.Q):
+            q, k, v = query(x), self.K[number % 2](x), self.V[number % 2](x)
+            heads.append((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+        return torch.cat(heads, dim=-1)
+
+
+@attention("heads-not-split", sizes=SIZES[:2])
+class OneWideHead(Kept):
+    """Scaled for its own width."""
+
+    def forward(self, x):
+        q, k, v = self.W_q(x), self.W_k(x), self.W_v(x)
+        return self.W_o((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+@attention("heads-not-split", sizes=SIZES[:2], context=True)
+class OneWideHeadAcross(OneWideHead):
+    def forward(self, x, context):
+        q, k, v = self.W_q(x), self.W_k(context), self.W_v(context)
+        return self.W_o((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+@attention("scale-embed", sizes=SOME)
+class GainOfEachNumber(Loops):
+    """Its layers multiply by a bias."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.gain = nn.Parameter(torch.randn(e))
+
+    def projected(self, tokens):
+        return [t * self.gain for t in super().projected(tokens)]
+
+    def score(self, q, k):
+        return q @ k.mT / self.tokeys.in_features**0.5
