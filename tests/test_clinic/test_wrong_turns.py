@@ -77,6 +77,24 @@ def test_a_turn_along_the_heads_is_none(way: str) -> None:
         assert axis is None or "each head is turned by its own number" in str(report)
 
 
+class ScaledBefore(Grouped):
+    """Its queries are scaled once they are turned: a norm's weights would hide that."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        q = self.rotary(self.q_norm(self.q_proj(x).view(b, n, 4, 8))).transpose(1, 2) * 8**-0.5
+        k = self.rotary(self.k_norm(self.k_proj(x).view(b, n, 2, 8))).transpose(1, 2)
+        v = self.v_proj(x).view(b, n, 2, 8).transpose(1, 2)
+        k, v = (t.repeat_interleave(2, dim=1) for t in (k, v))
+        scores = (q @ k.mT).masked_fill(torch.ones(n, n).triu(1) == 1, -torch.inf)
+        return self.o_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, -1))
+
+
+def test_a_factor_beside_norms_is_no_missing_scale() -> None:
+    report = diagnose(ScaledBefore(2), num_heads=4, num_kv_heads=2, causal=True)
+    assert [one.ids for one in report.explanations] == [("rotary-no-effect",)]
+
+
 class Head(nn.Module):
     """One head, with a table for halves or for neighbours."""
 

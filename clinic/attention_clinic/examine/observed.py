@@ -52,7 +52,8 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     if law is None:
         raise Lost
     wrong = _wrongly(asked, answered)
-    if norms is not None and norms.sure and not (wrong and _norms(asked, answered)):
+    hidden = wrong is not None and bool(_norms(asked, answered))  # a factor beside their weights
+    if norms is not None and norms.sure and not hidden:
         raise Lost  # as above
     names += _turns(subject, asked, answered) if wrong is None else []
     names += _grouped(answered)
@@ -67,7 +68,7 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     names += _latent(run, asked, answered, values)
     end, words = ended(subject, run, mixed, values, weights)
     names += end
-    ids, detail = _scaled(subject, law, asked, answered)
+    ids, detail = _scaled(subject, law, asked, answered) if not hidden else ((), "")
     if wrong is not None:
         ids, detail = (*wrong[0], *ids), "; ".join(filter(None, (wrong[1], detail)))
     if subject.options.causal is True and not causal:
