@@ -102,7 +102,10 @@ class Explaining:
             found = self.explaining(plain, 0)
         if not least and not found:
             with suppress(Spent), reserved(TURNED):
-                found = self.explaining(probe, 0)
+                for one in sorted(unsure) if len(unsure) > 1 else ():  # one of them is soon tried
+                    alone = replace(plain, known={**plain.known, one: probe.known[one]})
+                    found = found or self.explaining(alone, 0)
+                found = found or self.explaining(probe, 0)
         if found or not most:
             return found
         found = self.explaining(plain, min(most, 1), 1)
