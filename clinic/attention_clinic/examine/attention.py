@@ -27,18 +27,17 @@ from attention_clinic.examine.first_call import Way, found_out, heads_of, tryabl
 from attention_clinic.examine.followed import Followed, as_followed
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.masked import overflows, with_mask
+from attention_clinic.examine.noticed import noticed
 from attention_clinic.examine.options import Context, Options
 from attention_clinic.examine.searching import search, with_other_heads
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.verdict import (
     explanations_of,
-    norm_thrown_away,
     remarks_of,
     seen_in_steps,
     unexplained,
     unseen,
     untried,
-    unused_in_training,
     variants_of,
     what,
 )
@@ -346,12 +345,8 @@ def found_in(subject: Subject) -> Report:
     turning = subject.known["turning"]
     if turning is not None and turning.declared and not turning.sees:
         subject.extra.append("rotary-no-effect")
-    said = [unused_in_training(subject), norm_thrown_away(subject)]
-    if subject.patient.listed:
-        subject.extra.append("param-plain-tensor")
-        names = ", ".join(f"self.{name}" for name in subject.patient.listed)
-        said.append(f"{names} holds layers in a plain list: nn.ModuleList shows them to PyTorch")
-    explanations = explanations_of(matches, subject.extra, "; ".join(filter(None, said)))
+    said = noticed(subject, matches)
+    explanations = explanations_of(matches, subject.extra, "; ".join(said))
     remarks = remarks_of(subject, matches, remarked)
     only_scale = [explanation.ids for explanation in explanations] == [("scale-missing",)]
     if only_scale and "relative-bias" in subject.bias_names:

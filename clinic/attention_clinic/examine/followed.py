@@ -10,15 +10,11 @@ from torch import Tensor
 from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.learning import learned
+from attention_clinic.examine.noticed import noticed
 from attention_clinic.examine.observed import seen_in
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import PRIMES, Lost, Seen, run_of
-from attention_clinic.examine.verdict import (
-    norm_thrown_away,
-    untried,
-    unused_in_training,
-    without_output,
-)
+from attention_clinic.examine.verdict import untried, without_output
 
 EVIDENCE = "each step of the run was followed, and no other differs"
 WIDEST = 64  # numbers of a head
@@ -112,9 +108,7 @@ def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
 
 def as_followed(subject: Subject, seen: Seen, x: Tensor) -> Report:
     """Return the report on a module whose run was followed step by step."""
-    said = [unused_in_training(subject), norm_thrown_away(subject)]
-    if subject.patient.listed:
-        subject.extra.append("param-plain-tensor")
+    said = noticed(subject, ())
     detail = "; ".join(filter(None, (seen.detail, *said)))
     ids = (*seen.ids, *subject.extra)
     report = report_of(subject, replace(seen, ids=ids, detail=detail), untried(subject))

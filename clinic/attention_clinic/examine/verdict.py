@@ -10,6 +10,7 @@ from attention_clinic.engine.patient import same
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
 from attention_clinic.examine.bare import WORDS, WithLayers
+from attention_clinic.examine.idle_mask import idle_mask
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.properties import failing
@@ -151,6 +152,10 @@ def remarks_of(
     made = list(without_output(subject)) if alone else []
     if overflow:
         made.append(explain([BUGS["mask-fp16"]], detail="here it does no harm"))
+    if not subject.extra and all(not match.ids for _, match in matches):
+        idle = idle_mask(subject)
+        words = f"{idle}: right where nothing is ever to be hidden"
+        made += [explain([BUGS["mask-dropped"]], detail=words)] * bool(idle)
     return tuple(made)
 
 

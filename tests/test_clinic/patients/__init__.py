@@ -25,6 +25,7 @@ from patients import (  # noqa: F401, each adds its patients
     modern,
     modern_blocks,
     needed,
+    noticed,
     observed,
     pairs,
     positions,

@@ -173,7 +173,7 @@ class FourClones(nn.Module):
         self.linears = nn.ModuleList([nn.Linear(d_model, d_model) for _ in range(4)])
         self.dropout = nn.Dropout(p=0.1)
 
-    def forward(self, query, key, value, mask=None):
+    def forward(self, query, key, value):
         b = query.size(0)
         query, key, value = (
             lin(t).view(b, -1, self.h, self.d_k).transpose(1, 2)
@@ -250,7 +250,7 @@ class WiderValues(nn.Module):
     def joined(self, mixed):
         return mixed.transpose(1, 2).flatten(2)
 
-    def forward(self, q, k, v, mask=None):
+    def forward(self, q, k, v):
         b = len(q)
         q, k, v = (
             layer(t).view(b, t.shape[1], self.h, width).transpose(1, 2)
@@ -334,7 +334,7 @@ class SingleSoftmax(Views):
     """Casts to single precision for the softmax."""
 
     def weigh(self, scores, mask):
-        return torch.softmax(scores.float(), dim=-1).to(scores.dtype)
+        return super().weigh(scores.float(), mask).to(scores.dtype)
 
 
 def function_case(name: str, ids: tuple[str, ...], scale: Callable, **weights_of) -> None:

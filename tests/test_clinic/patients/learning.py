@@ -158,4 +158,5 @@ class Steadied(Views):
     def weigh(self, scores, mask):
         largest = scores.amax(dim=-1, keepdim=True).detach()
         raised = (scores - largest).exp()
+        raised = raised if mask is None else raised * mask
         return raised / raised.sum(dim=-1, keepdim=True)

@@ -255,7 +255,7 @@ class TimeFirst(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(e, e) for _ in range(3))
         self.out_proj = nn.Linear(e, e)
 
-    def forward(self, query, key, value, key_padding_mask=None):
+    def forward(self, query, key, value):
         q, k, v = (
             rearrange(layer(t), "n b (h d) -> b h n d", h=self.heads)
             for layer, t in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value))

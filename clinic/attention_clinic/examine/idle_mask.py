@@ -1,0 +1,143 @@
+"""A mask that forward takes and that changes nothing, whatever it is filled with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from math import inf
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.engine.calls import mask_argument
+from attention_clinic.engine.modes import NoDropout
+from attention_clinic.engine.openings import SHAPES
+from attention_clinic.engine.patient import same
+from attention_clinic.engine.readings import Reader
+from attention_clinic.examine.matching import Match
+from attention_clinic.examine.subject import Subject
+
+KINDS = 2  # of values that a module must have taken before its mask is called idle
+SWITCHES = 12  # flags that are turned over
+
+
+def masks(b: int, i: int, j: int, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """Yield masks of every shape and kind, each with its kind, that block every other token.
+
+    Args:
+        b: samples.
+        i: tokens that ask.
+        j: tokens that are asked.
+        dtype: of those that are to be added.
+    """
+    sizes = {"b": b, "i": i, "j": j, "1": 1}
+    for shape in ("b 1 1 j", "i j", *(s for s in SHAPES if s not in ("b 1 1 j", "i j"))):
+        open_ = (torch.arange(j) % 2 == 0).expand([sizes[letter] for letter in shape.split()])
+        yield "bool", open_.clone()
+        yield "added", torch.zeros(open_.shape, dtype=dtype).masked_fill(~open_, -inf)
+        yield "ones", open_.to(dtype)
+        yield "whole", open_.long()
+
+
+def is_plain(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> bool:
+    """Say whether an attention is right, and like any other: it hides nothing by itself."""
+    own = any(m.ids or m.variants or m.causal for _, m in matches)
+    return bool(matches) and not own and not subject.extra and not subject.biased
+
+
+def idle_mask(subject: Subject) -> str:
+    """Say which mask reaches nothing, "" where each does, or nobody knows.
+
+    A mask that a flag, training or an attribute turns on is none of these.
+    """
+    name = mask_argument(subject.patient.module) if subject.patient.is_module else None
+    free = subject.mask is None and subject.call is None and subject.options.cache is None
+    plain = subject.patient.layout is None and subject.mode is None
+    if (
+        name is None
+        or not free
+        or not plain
+        or type(subject.original).__module__.startswith("torch.")
+    ):
+        return ""
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    y = subject.open_run(x)
+    taken: list[tuple[str, Tensor]] = []
+    keys = subject.j if subject.crossed else subject.n
+    for kind, mask in masks(subject.b, subject.n, keys, x.dtype):
+        try:
+            if not same(y, subject.run(x, mask)):
+                return ""
+        except Exception:
+            continue
+        taken.append((kind, mask))
+    if len({kind for kind, _ in taken}) < KINDS or subject.n < 2:
+        return ""
+    tried = list({kind: mask for kind, mask in taken}.values())
+    for turned in switches(subject.patient.module):
+        with turned(), NoDropout():
+            if _changes(subject, x, tried):
+                return ""
+    return f"{name} changes nothing: {len(taken)} masks of several shapes and kinds"
+
+
+def _changes(subject: Subject, x: Tensor, tried: list[Tensor]) -> bool:
+    """Say whether one of the masks changes the output, or cannot be taken any more."""
+    try:
+        y = subject.open_run(x)
+    except Exception:
+        return False
+    for mask in tried:
+        try:
+            if not same(y, subject.run(x, mask)):
+                return True
+        except Exception:
+            return True
+    return False
+
+
+def switches(module: nn.Module) -> Iterator[Callable]:
+    """Yield what turns over one thing for a while: training, a flag of forward, an attribute."""
+    yield partial(_training, module)
+    names = inspect.signature(module.forward).parameters.items()
+    flags = [(name, not p.default) for name, p in names if isinstance(p.default, bool)]
+    for name, value in flags[:SWITCHES]:
+        yield partial(_flag, module, name, value)
+    held = [
+        (part, name)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if isinstance(value, bool) and name != "training" and not name.startswith("_")
+    ]
+    for part, name in held[:SWITCHES]:
+        yield partial(_attribute, part, name)
+
+
+@contextmanager
+def _training(module: nn.Module) -> Iterator[None]:
+    module.train()
+    try:
+        yield
+    finally:
+        module.eval()
+
+
+@contextmanager
+def _flag(module: nn.Module, name: str, value: bool) -> Iterator[None]:
+    vars(module)["forward"] = partial(module.forward, **{name: value})
+    try:
+        yield
+    finally:
+        del vars(module)["forward"]
+
+
+@contextmanager
+def _attribute(part: nn.Module, name: str) -> Iterator[None]:
+    before = vars(part)[name]
+    vars(part)[name] = not before
+    try:
+        yield
+    finally:
+        vars(part)[name] = before

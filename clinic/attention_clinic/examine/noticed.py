@@ -1,0 +1,115 @@
+"""What is noticed of an attention that is explained: shared weights, plain tensors, idle masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torch import Tensor, nn
+
+from attention_clinic.engine.patient import same
+from attention_clinic.engine.readings import Reader
+from attention_clinic.examine.idle_mask import idle_mask, is_plain
+from attention_clinic.examine.matching import Match
+from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.verdict import norm_thrown_away, unused_in_training
+
+LEAST = 32  # numbers that may be called random
+CHANCE = 4.0  # deviations that neighbours of random numbers stay within
+DISTINCT = 0.9
+
+
+def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[str]:
+    """Add the ids of what is noticed to those of a module, and return what is to be said.
+
+    Args:
+        subject: the module.
+        matches: what explains it, () where it was followed step by step.
+    """
+    said = [unused_in_training(subject), norm_thrown_away(subject), tied(subject, matches)]
+    said.append(plain_tensors(subject))
+    idle = idle_mask(subject) if is_plain(subject, matches) else ""
+    subject.extra += ["mask-dropped"] * bool(idle)
+    said.append(idle)
+    return [words for words in said if words]
+
+
+def tied(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> str:
+    """Say which of queries, keys and values have the same weights, though they have layers each.
+
+    `copy.copy` of a layer gives a second layer with the parameters of the first.
+    """
+    right = [(reader, match) for reader, match in matches if not match.ids]
+    if not right or (subject.crossed and subject.c != subject.e) or subject.made is not None:
+        return ""
+    reader, match = right[0]
+    x = subject.patient.tokens(1, 3, subject.e, seed=7)
+    pieces = [
+        reader.pieces[number] for number in (match.reading.q, match.reading.k, match.reading.v)
+    ]
+    q, k, v = (reader.flat(piece, x, {}) for piece in pieces)
+    if same(q, k) or same(q, v):
+        subject.extra.append("projection-shared")
+        alike = "queries, keys and values" if same(k, v) else "queries and values"
+        alike = "queries and keys" if not same(q, v) else alike
+        return f"the layers of {alike} hold the same parameters"
+    if same(k, v):
+        subject.extra.append("value-from-key")
+        return "the layers of keys and values hold the same parameters"
+    return ""
+
+
+def plain_tensors(subject: Subject) -> str:
+    """Say what forward reads that should be a parameter: a list of layers, numbers that learn."""
+    if not subject.patient.is_module:
+        return ""
+    if subject.patient.listed:
+        subject.extra.append("param-plain-tensor")
+        names = ", ".join(f"self.{name}" for name in subject.patient.listed)
+        return f"{names} holds layers in a plain list: nn.ModuleList shows them to PyTorch"
+    for name, original, copy in _held(subject.original, subject.patient.module):
+        if (original.requires_grad or looks_random(original)) and _is_read(subject, copy):
+            subject.extra.append("param-plain-tensor")
+            kind = "asks for gradients" if original.requires_grad else "holds random numbers"
+            return f"self.{name} {kind}, and is no nn.Parameter"
+    return ""
+
+
+def _held(original: nn.Module, copy: nn.Module) -> Iterable[tuple[str, Tensor, Tensor]]:
+    """Yield the plain tensors of a module, each with that of its copy."""
+    own = {id(p) for p in original.parameters()} | {id(b) for b in original.buffers()}
+    parts = dict(copy.named_modules())
+    for path, part in original.named_modules():
+        for name, value in vars(part).items():
+            other = vars(parts[path]).get(name) if path in parts else None
+            if not isinstance(value, Tensor) or not isinstance(other, Tensor):
+                continue
+            if value.is_floating_point() and value.numel() > 1 and id(value) not in own:
+                yield f"{path}.{name}".lstrip("."), value, other
+
+
+def _is_read(subject: Subject, held: Tensor) -> bool:
+    """Say whether other numbers in a tensor give another output."""
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    before, y = held.detach().clone(), subject.open_run(x)
+    try:
+        held.data.mul_(1.5).add_(0.25)
+        return not same(y, subject.open_run(x))
+    except Exception:
+        return False
+    finally:
+        held.data.copy_(before)
+
+
+def looks_random(t: Tensor) -> bool:
+    """Say whether numbers follow no rule: distinct, and neighbours know nothing of each other."""
+    t = t.detach().double().squeeze()
+    if t.numel() < LEAST or not bool(t.isfinite().all()):
+        return False
+    if t.unique().numel() < DISTINCT * t.numel():
+        return False
+    t = (t - t.mean()) / t.std()
+    for axis, size in enumerate(t.shape):
+        near = t.narrow(axis, 1, size - 1) * t.narrow(axis, 0, size - 1)
+        if float(near.mean().abs()) > CHANCE * near.numel() ** -0.5:
+            return False
+    return True

@@ -1,0 +1,110 @@
+"""Attention that is right in its numbers, and wrong beside them: copies, plain tensors, masks."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from patients.attention import Loops, Views
+from patients.bank import attention
+
+TWO = ((24, 4), (36, 6))
+
+
+class Layers(nn.Module):
+    """Four layers, and torch's kernel."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.q_fc, self.k_fc, self.v_fc, self.out_fc = (nn.Linear(e, e) for _ in range(4))
+
+    def weighed(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+
+    def heads(self, x):
+        return (
+            layer(x).unflatten(2, (self.h, -1)).transpose(1, 2)
+            for layer in (self.q_fc, self.k_fc, self.v_fc)
+        )
+
+    def forward(self, x):
+        return self.out_fc(self.weighed(*self.heads(x)).transpose(1, 2).flatten(2))
+
+
+@attention("projection-shared", sizes=TWO)
+class ShallowCopies(Layers):
+    """copy.copy of a layer holds the parameters of that layer."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        layer = nn.Linear(e, e)
+        self.q_fc, self.k_fc, self.v_fc = (copy.copy(layer) for _ in range(3))
+
+
+@attention("value-from-key", sizes=TWO)
+class OneParameter(Layers):
+    """Two layers, and one weight and bias."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.v_fc.weight, self.v_fc.bias = self.k_fc.weight, self.k_fc.bias
+
+
+@attention("param-plain-tensor", sizes=TWO)
+class PlainDistances(Layers):
+    """Vectors for distances that no optimizer sees."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.table = torch.randn(64, e // h, requires_grad=False)
+
+    def weighed(self, q, k, v):
+        n, d = q.shape[2:]
+        place = torch.arange(n)
+        near = self.table[place[:, None] - place + 32].to(q)
+        scores = q @ k.mT + torch.einsum("bhid,ijd->bhij", q, near)
+        return (scores / d**0.5).softmax(-1) @ v
+
+
+@attention("param-plain-tensor", sizes=TWO)
+class PlainOutput(Views):
+    """A matrix that asks for gradients, and that no optimizer gets."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.matrix = (torch.randn(e, e) / e**0.5).requires_grad_()
+        self.proj = nn.Identity()
+
+    def forward(self, x, mask=None):
+        return super().forward(x, mask) @ self.matrix.to(x)
+
+
+@attention("mask-dropped", sizes=TWO)
+class CommentedMask(Layers):
+    """The mask is made ready, and its line in the call of the kernel is a comment."""
+
+    def forward(self, x, mask=None):
+        if mask is not None:
+            mask = ~mask if mask.dtype == torch.bool else torch.isneginf(mask)
+            mask = mask[None, None] if mask.dim() == 2 else mask
+        return super().forward(x)
+
+
+@attention("mask-dropped", sizes=TWO)
+class ForgottenMask(Loops):
+    """Takes a mask, as its callers have one."""
+
+    def forward(self, tokens, allow_mask=None):
+        return super().forward(tokens)
+
+
+@attention(sizes=TWO)
+class MaskWhenAsked(Views):
+    """A flag turns the mask on."""
+
+    def forward(self, x, mask=None, hides=False):
+        return super().forward(x, mask if hides else None)
