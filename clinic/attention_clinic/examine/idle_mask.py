@@ -16,6 +16,7 @@ from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.openings import SHAPES
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.readings import Reader
+from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.subject import Subject
 
@@ -55,6 +56,7 @@ def idle_mask(subject: Subject) -> str:
     name = mask_argument(subject.patient.module) if subject.patient.is_module else None
     free = subject.mask is None and subject.call is None and subject.options.cache is None
     plain = subject.patient.layout is None and subject.mode is None
+    plain &= not isinstance(subject.original, WithLayers)
     if (
         name is None
         or not free
@@ -62,6 +64,15 @@ def idle_mask(subject: Subject) -> str:
         or type(subject.original).__module__.startswith("torch.")
     ):
         return ""
+    given = set(subject.patient.given)
+    try:
+        return _tried(subject, name)
+    finally:
+        subject.patient.given = given  # what these calls tried is no examination of a mask
+
+
+def _tried(subject: Subject, name: str) -> str:
+    """Call a module with masks of every shape and kind; see `idle_mask`."""
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
     y = subject.open_run(x)
     taken: list[tuple[str, Tensor]] = []
