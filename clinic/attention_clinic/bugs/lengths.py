@@ -32,7 +32,7 @@ class Places:
     """A layer over the places of tokens.
 
     Args:
-        weight: (n, m), from places to others; it may hold more than n places.
+        weight: (n, m), or (h, n, m), from places to others; it may hold more than n places.
         bias: (m,), or None.
     """
 
@@ -41,7 +41,7 @@ class Places:
 
     def run(self, t: Tensor) -> Tensor:
         """Mix the places of keys or values, (r, b, h, n, d) -> (r, b, h, m, d)."""
-        made = torch.einsum("rbhnd,nm->rbhmd", t, self.weight[: t.shape[3]])
+        made = (t.mT @ self.weight[..., : t.shape[3], :]).mT
         return made if self.bias is None else made + self.bias[:, None]
 
 
@@ -58,9 +58,9 @@ def _mixed(form: Form, state: State) -> State:
 def _layers(state: State) -> Iterator[Form]:
     """Find the layers over places: one for keys and one for values, or one for both."""
     n = state["k"].shape[3]
-    layers = [layer for layer in state.get("places", ()) if len(layer.weight) >= n]
+    layers = [layer for layer in state.get("places", ()) if layer.weight.shape[-2] >= n]
     for keys, values in product(layers, layers):
-        if keys.weight.shape[1] != values.weight.shape[1]:
+        if keys.weight.shape[-1] != values.weight.shape[-1]:
             continue
         yield Form((keys, values), variants=("linformer",))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BENDS, Caps, Mixer, Opener, Places, QueryNorms, Scale
@@ -171,7 +172,19 @@ def places(
         keys: number of tokens of a context, or None.
     """
     whole = [s for s in weighed if len(s) > 2 and s[-2] == n and math.prod(s[:-2]) == rows]
-    counts = {s[-1] for s in whole if s[-1] not in (n, keys)}
+    apart = [s for s in weighed if len(s) == 3 and s[1] == n and s[0] * len(weighed) == rows]
+    counts = {s[-1] for s in (*whole, *apart) if s[-1] not in (n, keys)}
+    if apart and counts:  # heads that are modules of their own have matrices of their own
+        named: dict[str, list[Tensor]] = {}
+        for name, weight in module.named_parameters():
+            if weight.ndim == 2:
+                named.setdefault(re.sub(r"\d+", "#", name), []).append(weight)
+        for held in named.values():
+            if len(held) == len(weighed) and len({t.shape for t in held}) == 1:
+                stacked = torch.stack([t.detach() for t in held])
+                for t in (stacked, stacked.mT):
+                    if t.shape[-1] in counts and t.shape[-2] >= n:
+                        yield Places(t, None)
     for part in module.modules() if counts else ():
         own = dict(part.named_parameters(recurse=False))
         for name, weight in own.items():
@@ -204,6 +217,7 @@ def known_of(
     sounds, x = _heard_apart(run, whole, num_heads)
     weighed = sounds.weighed if x is whole else heard(run, whole).weighed
     without, n = tuple(dict.fromkeys(sounds.norms)), x.shape[1]
+    alike = n * num_heads == x.shape[2]  # a matrix of tokens is as large as one of channels
     pairs = {(n, n), (n, keys)}
     paired = any(shape[-2:] in pairs for shape in sounds.weighed if len(shape) > 1)
     if norms is None and without:
@@ -230,7 +244,7 @@ def known_of(
         ],
         "tops": tuple(sounds.tops),
         "by_channels": keys is None
-        and any(s[-1] == s[-2] != n for s in sounds.weighed if len(s) > 2),
+        and any(s[-1] == s[-2] and (alike or s[-1] != n) for s in sounds.weighed if len(s) > 2),
         "bent": tuple(sorted(sounds.bent)),
         "is_linear": ()
         if paired

@@ -75,7 +75,7 @@ class Explaining:
             if readings:
                 found.append((reader, readings))
         plain = _is_plain(found)  # grouped ones may be as large as wider values
-        if shared != h and not plain and self.subject.c == e:  # they read tokens of one width
+        if shared != h and not plain and c == e:  # they read tokens of one width
             grouped = grouped_readers(sources, e, h, shared, out_dim, needs_out)
             read = [(reader, readings) for reader in grouped if (readings := reader.readings())]
             named = [(reader, rs) for reader, rs in read if any(r.rank == 0 for r in rs)]

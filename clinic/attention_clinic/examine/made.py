@@ -6,6 +6,7 @@ scale, softmax, mixing, joining.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,7 @@ from attention_clinic.examine.shells import Shell
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 KINDS = (*CONVOLUTIONS, nn.BatchNorm1d, nn.BatchNorm2d, nn.Linear, nn.Identity, nn.Dropout)
 RESHAPES = {"Rearrange", "Flatten", "Unflatten"}
+CONVOLVES = re.compile(r"_?(dw|pw|depth_?wise|point_?wise)?_?(conv\d*(_?d|dw)?|dw)$")
 ROLES = (("q", "kv"), ("q", "k", "v"), ("qkv",))
 
 
@@ -31,12 +33,29 @@ class Part:
         part: the part.
         form: how it takes tokens: "b n e", "b c h w", "b h w c" or "b c n".
         grids: rows and columns of an image, by the number of its tokens.
+        behind: the names of the parts that follow it, one after the other, in `part`.
     """
 
     path: str
     part: nn.Module
     form: str = "b n e"
     grids: dict[int, tuple[int, int]] = field(default_factory=dict)
+    behind: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> nn.Module:
+        """What gets the tokens."""
+        return self.part[0] if self.behind else self.part
+
+    @property
+    def last(self) -> nn.Module:
+        """What makes queries, keys or values."""
+        return self.part[-1] if self.behind else self.part
+
+    def followed_by(self, path: str, part: nn.Module) -> Part:
+        """Return this part and another that gets what it makes."""
+        held = [*self.part] if self.behind else [self.part]
+        return Part(self.path, nn.Sequential(*held, part), behind=(*self.behind, path))
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
@@ -110,7 +129,7 @@ class Made:
 
     def sources(self, module: nn.Module) -> list[Source]:
         """Return the weights that are left, and what lets the parts pass as they are."""
-        inner = tuple(f"{part.path}." for part in self.parts)
+        inner = tuple(f"{path}." for part in self.parts for path in (part.path, *part.behind))
         kept = [s for s in sources_of(module) if not s.name.startswith(inner)]
         like = next(module.parameters())
         eyes = [("q", self.width), ("kv", 2 * self.width)]
@@ -132,15 +151,17 @@ def made_of(
     parts = _parts(module)
     if parts is None:
         return None
-    heard: dict[str, tuple[Tensor, Tensor]] = {}
+    got: dict[str, Tensor] = {}
+    gave: dict[str, Tensor] = {}
 
-    def hear(path: str) -> Callable[..., None]:
+    def hear(path: str, heard: dict[str, Tensor], first: bool) -> Callable[..., None]:
         def listen(part: nn.Module, given: tuple, made: Tensor) -> None:
-            heard.setdefault(path, (given[0], made))
+            heard.setdefault(path, given[0] if first else made)
 
         return listen
 
-    handles = [part.part.register_forward_hook(hear(part.path)) for part in parts]
+    handles = [p.first.register_forward_hook(hear(p.path, got, True)) for p in parts]
+    handles += [p.last.register_forward_hook(hear(p.path, gave, False)) for p in parts]
     try:
         run(x)
     except Exception:
@@ -148,6 +169,7 @@ def made_of(
     finally:
         for handle in handles:
             handle.remove()
+    heard = {path: (t, gave[path]) for path, t in got.items() if path in gave}
     if len(heard) < len(parts) or not all(
         isinstance(t, Tensor) and t.ndim in (3, 4) for pair in heard.values() for t in pair
     ):
@@ -159,7 +181,7 @@ def made_of(
         first = (part.form, *last) if size[-1] == x.shape[-1] else last[::-1]
         part.form = next(f for f in first if (f in last))
         part.listen(part.part, (given,))
-        part.part.register_forward_pre_hook(part.listen)  # for good: other calls have other grids
+        part.first.register_forward_pre_hook(part.listen)  # for good: other calls have other grids
     for shell in shells:
         entered = shell.enter(x)
         try:
@@ -188,18 +210,24 @@ def _measured(parts: list[Part], x: Tensor) -> Made | None:
     return Made(tuple(parts), width, counts[-1] < x.shape[1])
 
 
+def _said(path: str, part: nn.Module) -> str:
+    """Return what the name of a part says that it makes, a convolution's without that word."""
+    said = role(f"{path}.weight") if path else ""
+    if not said and isinstance(part, CONVOLUTIONS):
+        said = role(f"{CONVOLVES.sub('', path)}.weight")
+    return said
+
+
 def _parts(module: nn.Module) -> list[Part] | None:
     """Return the parts that are called after queries, keys and values and convolve."""
     named: dict[str, Part] = {}
     for path, part in module.named_modules():
-        said = role(f"{path}.weight") if path else ""
+        said = _said(path, part)
         if said not in ("q", "k", "v", "kv", "qkv") or any(
-            path.startswith(f"{p.path}.") for p in named.values()
+            path.startswith(f"{name}.") for p in named.values() for name in (p.path, *p.behind)
         ):
             continue
-        if said in named:
-            return None
-        named[said] = Part(path, part)
+        named[said] = named[said].followed_by(path, part) if said in named else Part(path, part)
     if tuple(named) not in ROLES:
         return None
     leaves = [

@@ -129,3 +129,64 @@ class LinearByRoots(LinearBySoftmax):
 
 
 variant("linear-attention", ids=("mask-not-causal",), sizes=TWO[:1], causal=True)(LinearByElu)
+
+
+# --------------------------------------------------- channels, keys and values of other places
+
+
+@variant("cross-covariance", "conv-projection", sizes=((24, 3), (64, 4)))
+class ChannelsOfImage(nn.Module):
+    """Restormer: a layer makes all three, and a convolution of each channel follows it."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.temperature = h, nn.Parameter(torch.ones(h, 1, 1))
+        self.qkv = nn.Conv2d(e, 3 * e, 1, bias=False)
+        self.qkv_dwconv = nn.Conv2d(3 * e, 3 * e, 3, padding=1, groups=3 * e, bias=False)
+        self.project_out = nn.Conv2d(e, e, 1, bias=False)
+
+    def behind(self, t: Tensor) -> Tensor:
+        return self.qkv_dwconv(t)
+
+    def forward(self, x):
+        made = self.behind(self.qkv(x)).unflatten(1, (3, self.h, -1)).flatten(4)
+        q, k, v = made.unbind(1)
+        q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        mixed = (q @ k.mT * self.temperature).softmax(dim=-1) @ v
+        return self.project_out(mixed.flatten(1, 2).unflatten(2, x.shape[2:]))
+
+
+@variant("cross-covariance", "conv-projection", sizes=((24, 3),))
+class ChannelsTwice(ChannelsOfImage):
+    """Two convolutions, one after the other."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.qkv_conv2 = nn.Conv2d(3 * e, 3 * e, 3, padding=1, groups=3 * e, bias=False)
+
+    def behind(self, t):
+        return self.qkv_conv2(self.qkv_dwconv(t))
+
+
+class NarrowHead(nn.Module):
+    """One head of Linformer, with two matrices of its own."""
+
+    def __init__(self, e, d, m, n):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(e, d) for _ in range(3))
+        self.E, self.F = nn.Parameter(torch.randn(m, n)), nn.Parameter(torch.randn(m, n))
+
+    def forward(self, x):
+        k, v = self.E @ self.k(x), torch.einsum("mn,bnd->bmd", self.F, self.v(x))
+        return (self.q(x) @ k.mT * v.shape[-1] ** -0.5).softmax(dim=-1) @ v
+
+
+@variant("linformer", sizes=((24, 3), (64, 4)), size=(2, 10))
+class HeadsOfFewerPlaces(nn.Module):
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = nn.ModuleList(NarrowHead(e, e // h, 4, 10) for _ in range(h))
+        self.proj = nn.Linear(e, e)
+
+    def forward(self, x):
+        return self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
