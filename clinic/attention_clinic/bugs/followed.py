@@ -67,11 +67,17 @@ variant(
     "Tokens-to-Token ViT",
     "16",
 )
+variant(
+    "context-and-self",
+    "makes keys and values of the context and of the tokens that ask, too, one after the other",
+    "Flamingo's Perceiver resampler, IP-Adapter",
+    "10",
+)
 
 FOLLOWED = frozenset(  # what no form of the search makes
     {
         *("latent-attention", "latent-queries", "rotary-axes", "decomposed-positions"),
         *("content-bias", "relative-queries", "query-beside", "memory-keys", "slot-attention"),
-        "values-added",
+        *("values-added", "context-and-self"),
     }
 )

@@ -15,16 +15,16 @@ from attention_clinic.bugs import FOLLOWED
 from attention_clinic.engine.products import Event
 from attention_clinic.examine.biases import names_of, window_of
 from attention_clinic.examine.ended import ALONE, ended, unsunk
-from attention_clinic.examine.score_law import Law, kind_of_places, law_of
+from attention_clinic.examine.score_law import Law, kind_of_places, law_of, unshifted
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import (
     Lost,
     Run,
     Seen,
     Side,
+    answering,
     by_head,
     products_of,
-    side_of,
     sides_of_product,
 )
 from attention_clinic.examine.turning_law import BASES, is_rounded, names_of_turn
@@ -47,8 +47,12 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     seen = _allowed(scores)
     causal, more = _sight(seen, answered.kept)
     names += more
+    mixed_sides = run.both.origins and scores.shape[-1] == run.n + run.j
+    names += ["context-and-self"] * bool(mixed_sides)
     heads, keys = asked.heads, answered.heads
-    law = law_of(scores, raw, heads, keys, seen)
+    law = law_of(scores, raw, heads, keys, seen) or law_of(
+        unshifted(scores, raw, seen), raw, heads, keys, seen
+    )
     if law is None:
         raise Lost
     wrong = _wrongly(asked, answered)
@@ -274,7 +278,7 @@ def _mixing(run: Run, event: Event, ways: list[Tensor]) -> tuple[Tensor, Side, T
         fitting = [
             w for w in ways if own.shape == w.shape and torch.allclose(own.double(), w, 1e-6, 1e-9)
         ]
-        values = side_of(run.asked, v, run.j) if fitting else None
+        values = answering(run, v) if fitting else None
         if values is not None and values.turned is None and values.offset is None:
             return out, values, fitting[0]
     raise Lost

@@ -95,6 +95,24 @@ def law_of(s: Tensor, raw: Tensor, q: Tensor, k: Tensor, seen: Tensor) -> Law | 
     return None
 
 
+def unshifted(s: Tensor, raw: Tensor, seen: Tensor) -> Tensor:
+    """Return scores whose largest was taken from all of a query as they were before, if they were.
+
+    Args:
+        s: the scores, (b, h, i, j).
+        raw: products of queries and keys, (b, h, i, j).
+        seen: which scores count, (h, i, j).
+    """
+    s = s.double().masked_fill(~seen, 0.0)
+    if bool(s.amax(dim=-1).abs().max() > CLOSE):
+        return s
+    count = seen.sum(-1, keepdim=True)
+    mean, middle = ((t * seen).sum(-1, keepdim=True) / count for t in (s, raw.double()))
+    ours, theirs = (s - mean) * seen, (raw.double() - middle) * seen
+    scale = (ours * theirs).sum((0, 2, 3)) / theirs.square().sum((0, 2, 3))
+    return (s - mean + scale[:, None, None] * middle) * seen
+
+
 def mixed_law(made: Tensor, weights: Tensor) -> Tensor | None:
     """Return the vectors that weights mix beside the values, (h, i, j, d), None where they do not.
 

@@ -59,6 +59,7 @@ class Run:
         y: the output.
         pool: the columns that are known, of the tokens.
         asked: the same of a context, or those of the tokens where there is none.
+        both: what layers made of context and tokens, one after the other.
         events: what was called.
         b, n, j, h: samples, tokens, those of the context, and heads.
         widths: how much a layer made, by its number.
@@ -69,6 +70,7 @@ class Run:
     y: Tensor
     pool: Pool
     asked: Pool
+    both: Pool
     events: list[Event]
     b: int
     n: int
@@ -136,7 +138,7 @@ def run_of(subject: Subject, b: int, number: int, times: float = 1.0) -> Run:
         pools.append(Pool(close))
         pools[-1].add(t, [Origin(-1, column) for column in range(t.shape[2])])
     j = n if other is None else j
-    run = Run(x, runs[0][1], pools[0], pools[-1], events, b, n, j, subject.h)
+    run = Run(x, runs[0][1], pools[0], pools[-1], Pool(close), events, b, n, j, subject.h)
     _entered(run, [_constants(a, c) for a, c in zip(events, others, strict=True)])
     return run
 
@@ -183,6 +185,26 @@ def _layer(run: Run, number: int, given: Tensor, made: Tensor) -> None:
             run.reads[number] = [origin for origin in hits.origins if origin is not None]
             run.widths[number] = out.shape[2]
             pool.add(out, [Origin(number, column) for column in range(out.shape[2])])
+            return
+    if run.asked is not run.pool:
+        _of_both(run, number, given, made)
+
+
+def _of_both(run: Run, number: int, given: Tensor, made: Tensor) -> None:
+    """Enter what a layer made of context and tokens, one after the other."""
+    count = run.n + run.j
+    read, out = features(given, run.b, count), features(made, run.b, count)
+    if read is None or out is None or read.shape[2] != given.shape[-1]:
+        return
+    for sides in ((run.asked, run.pool), (run.pool, run.asked)):
+        split = run.j if sides[0] is run.asked else run.n
+        halves = zip(sides, (read[:, :split], read[:, split:]), strict=True)
+        first, second = (pool.find(half) for pool, half in halves)
+        columns = [[o and (o.column, o.norm) for o in hits.origins] for hits in (first, second)]
+        if first.all() and second.all() and columns[0] == columns[1]:
+            run.reads[number] = [origin for origin in first.origins if origin is not None]
+            run.widths[number] = out.shape[2]
+            run.both.add(out, [Origin(number, column) for column in range(out.shape[2])])
             return
 
 
@@ -332,6 +354,13 @@ def _plain(hits: Hits, d: int) -> tuple[float, Tensor | None] | None:
     return factor, offset if bool(offset.abs().max() > 1e-6) else None
 
 
+def answering(run: Run, heads: Tensor) -> Side | None:
+    """Return what keys or values are made of: the context, or that and the tokens."""
+    if run.both.origins and heads.shape[2] == run.n + run.j:
+        return side_of(run.both, heads, run.n + run.j)
+    return side_of(run.asked, heads, run.j)
+
+
 def sides_of_product(run: Run, event: Event) -> Iterator[tuple[Side, Side, Tensor]]:
     """Yield queries, keys, and the product by head, where layers made both."""
     lead = event.made.shape[:-2]
@@ -342,6 +371,6 @@ def sides_of_product(run: Run, event: Event) -> Iterator[tuple[Side, Side, Tenso
         strict=True,
     )
     for q, k, made in ways:
-        asks, answers = side_of(run.pool, q, run.n), side_of(run.asked, k, run.j)
+        asks, answers = side_of(run.pool, q, run.n), answering(run, k)
         if asks is not None and answers is not None:
             yield asks, answers, made

@@ -190,3 +190,44 @@ class HeadsOfFewerPlaces(nn.Module):
 
     def forward(self, x):
         return self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
+
+
+# ------------------------------------------------------- who asks is asked, too: Flamingo's latents
+
+
+@variant("context-and-self", sizes=WIDE, context=True)
+class Resampler(nn.Module):
+    """A norm for each side; the largest score of each query is taken from all of its scores."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.scale = h, (e // h) ** -0.5
+        self.norm_media, self.norm_latents = nn.LayerNorm(e), nn.LayerNorm(e)
+        self.to_q, self.to_out = (nn.Linear(e, e, bias=False) for _ in range(2))
+        self.to_kv = nn.Linear(e, 2 * e, bias=False)
+
+    def weigh(self, sim: Tensor) -> Tensor:
+        return (sim - sim.amax(dim=-1, keepdim=True).detach()).softmax(dim=-1)
+
+    def forward(self, x, context):
+        x, context = self.norm_latents(x), self.norm_media(context)
+        q = rearrange(self.to_q(x), "b n (h d) -> b h n d", h=self.h) * self.scale
+        made = self.to_kv(torch.cat([context, x], dim=1))
+        k, v = rearrange(made, "b n (k h d) -> k b h n d", k=2, h=self.h)
+        return self.to_out(rearrange(self.weigh(q @ k.mT) @ v, "b h n d -> b n (h d)"))
+
+
+@variant("context-and-self", sizes=WIDE, context=True)
+class TextBesidePictures(nn.Module):
+    """Those who ask come first; torch's kernel, layers of their own."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.q, self.k, self.v, self.o = (nn.Linear(e, e) for _ in range(4))
+
+    def forward(self, x, context):
+        whole = torch.cat([x, context], dim=1)
+        split = (self.q(x), self.k(whole), self.v(whole))
+        split = (rearrange(t, "b n (h d) -> b h n d", h=self.h) for t in split)
+        return self.o(rearrange(F.scaled_dot_product_attention(*split), "b h n d -> b n (h d)"))
