@@ -18,7 +18,7 @@ from attention_clinic.engine.weights import apart_from_gates, joined_heads, sour
 from attention_clinic.examine.matching import Match, Probe, Search
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.reducing import reducer_of
-from attention_clinic.examine.several import Readers, three_at_once
+from attention_clinic.examine.several import Readers, Unexplained, three_at_once
 from attention_clinic.examine.shells import Shell, heard_shells, shells_of
 from attention_clinic.examine.stepwise import step_by_step
 from attention_clinic.examine.subject import Subject, Unreadable
@@ -112,7 +112,7 @@ class Explaining:
         if not found and most > 1:
             readers = self.readers(probe.y.shape[-1])
             around = self.shells(plain)[0]
-            found = step_by_step(self.subject, self.holds, readers, plain, around)
+            found = step_by_step(Unexplained(self.subject, self.holds, readers, plain, around))
         return found or self.explaining(probe, most, 1)
 
     def unsure(self, probe: Probe) -> set[str]:
@@ -153,7 +153,7 @@ class Explaining:
             if total > most:
                 break
             if total == 2 and chosen == likely:
-                found = step_by_step(self.subject, self.holds, readers, probe, shells)
+                found = step_by_step(Unexplained(self.subject, self.holds, readers, probe, shells))
                 if found:
                     return found
                 if observed(self.subject, whole=True):
@@ -181,7 +181,7 @@ class Explaining:
         alone = not self.subject.crossed and self.subject.windows is None
         if most > 1 and alone and probe.mask is None and not observed(self.subject):
             around = shells if sure else shells[:1]
-            return three_at_once(self.subject, self.holds, readers, probe, around)
+            return three_at_once(Unexplained(self.subject, self.holds, readers, probe, around))
         return []
 
     def is_right(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,22 +26,31 @@ READINGS = 4  # that are tried, those that follow the names best
 FIRST = tuple(takewhile(lambda stage: stage is not RULE, ATTENTION))  # they make the scores
 
 
-def three_at_once(
-    subject: Subject,
-    holds: Callable[[Reader, Match], bool],
-    readers: Readers,
-    probe: Probe,
-    shells: Sequence[Shell],
-) -> list[tuple[Reader, Match]]:
-    """Return what explains a call with three mistakes; two of them before, or behind, the scores.
+class Unexplained(NamedTuple):
+    """A call that nothing explains so far.
 
     Args:
-        subject: the module, which nothing explains with two.
+        subject: the module.
         holds: says whether a match gives every number of another call too.
         readers: of the weights, with their readings.
         probe: one call of the module.
         shells: what may stand around the attention.
     """
+
+    subject: Subject
+    holds: Callable[[Reader, Match], bool]
+    readers: Readers
+    probe: Probe
+    shells: Sequence[Shell]
+
+
+def three_at_once(call: Unexplained) -> list[tuple[Reader, Match]]:
+    """Return what explains a call with three mistakes; two of them before, or behind, the scores.
+
+    Args:
+        call: which nothing explains with two.
+    """
+    subject, holds, readers, probe, shells = call
     if not subject.patient.is_module or subject.mode is not None or probe.x.shape != probe.y.shape:
         return []
     with Scores() as given:

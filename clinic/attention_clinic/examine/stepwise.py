@@ -25,7 +25,7 @@ from attention_clinic.engine.pieces import Reading
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.steps import Seen
 from attention_clinic.examine.matching import Match, Probe, Search
-from attention_clinic.examine.several import Readers
+from attention_clinic.examine.several import Unexplained
 from attention_clinic.examine.shells import Shell
 from attention_clinic.examine.subject import Subject
 
@@ -61,22 +61,9 @@ class Begun:
     scales: list[Form]
 
 
-def step_by_step(
-    subject: Subject,
-    holds: Callable[[Reader, Match], bool],
-    readers: Readers,
-    probe: Probe,
-    shells: Sequence[Shell],
-) -> list[tuple[Reader, Match]]:
-    """Return what explains a call with as few mistakes as possible, however many they are.
-
-    Args:
-        subject: the module.
-        holds: says whether a match gives every number of another call too.
-        readers: of the weights, with their readings.
-        probe: one call of the module.
-        shells: what may stand around the attention.
-    """
+def step_by_step(call: Unexplained) -> list[tuple[Reader, Match]]:
+    """Return what explains a call with as few mistakes as possible, however many they are."""
+    subject, holds, readers, probe, shells = call
     if not subject.patient.is_module or subject.options.cache is not None:
         return []
     seen = Seen(lambda: subject.open_run(probe.x), subject.h, max(1e-8, subject.patient.tolerance))
