@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from patients.attention import Loops, Views, ViewsUnscaled
 from patients.embedding import CHANNELS, IMAGE, PATCH, ByConvolution
@@ -112,13 +113,18 @@ def test_an_attention_that_stands_unused_is_named_beside_the_rest() -> None:
 class CutBesideAnother(Decoder):
     """The feed-forward gets a copy that no gradient goes back by, and its end is bent."""
 
+    def __init__(self, cut):
+        super().__init__()
+        self.cut = cut
+
     def forward(self, x):
         x = self.norms[0](x + self.attend(x))
-        return self.norms[1](x + self.mlp(x.detach().clone()).relu())
+        return self.norms[1](x + self.mlp(self.cut(x)).relu())
 
 
-def test_a_cut_that_was_heard_is_named_beside_the_rest() -> None:
-    report = diagnose_block(CutBesideAnother(), 4)
+@pytest.mark.parametrize("cut", [lambda x: x.detach().clone(), lambda x: x.data * 1])
+def test_a_cut_that_was_heard_is_named_beside_the_rest(cut) -> None:
+    report = diagnose_block(CutBesideAnother(cut), 4)
     assert set(report.ids) == {"activation-last", "graph-cut", "part-unused"}
 
 

@@ -44,7 +44,10 @@ class Explaining:
     def readers(self, out_dim: int) -> Readers:
         """Return readers with their readings, one for each possible h * d."""
         if out_dim not in self.subject.readers:
-            self.subject.readers[out_dim] = self.read(out_dim)
+            found = self.read(out_dim)
+            if self.subject.own_weights:
+                found = [(reader, self.telling(reader, readings)) for reader, readings in found]
+            self.subject.readers[out_dim] = found
         return self.subject.readers[out_dim]
 
     def read(self, out_dim: int) -> Readers:
@@ -130,8 +133,6 @@ class Explaining:
         readers = self.readers(probe.y.shape[-1])
         if not readers:
             raise Unreadable
-        if self.subject.own_weights:
-            readers = [(reader, self.telling(reader, readings)) for reader, readings in readers]
         shells, sure = self.shells(probe)
         causal = self.options.causal
         bases = [False, True] if causal is None or self.options.mask is not None else [causal]

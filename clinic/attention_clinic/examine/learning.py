@@ -19,13 +19,13 @@ from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
 from attention_clinic.engine.modes import Mode, NoDropout
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.engine.severed import Severed
 from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.cuts import Cut
 
 SEEDS = (71, 72)  # of the directions; what differs must differ in both
 SHARE = 0.05  # of a derivative that its gradient may miss
 PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
-CUTS = ("detach", "detach_", "item", "numpy", "tolist")
 NAMED = 3  # parameters that a report lists
 UNUSED = {"part-unused", "parameter-unused", "norm-missing", "norm-shared", "out-unused"}
 
@@ -67,8 +67,7 @@ class Gradients(Mode):
     names: set[str]
     rough: bool
     read: set[int] = field(default_factory=set)
-    cuts: bool = False  # whether it was heard to cut something that learns
-    inside: bool = False  # whether the module runs, not who calls it
+    severed: Severed = field(default_factory=Severed)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -78,10 +77,7 @@ class Gradients(Mode):
         self.noise = (1e-5 if self.rough else 1e-9) / self.step
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = getattr(func, "__name__", "")
-        cuts = self.inside and (name in CUTS or func == Tensor.data.__get__)
-        self.cuts |= cuts and getattr(args[0], "requires_grad", False)
-        if name != "__get__":
+        if getattr(func, "__name__", "") != "__get__":
             self.read |= {id(t) for t in args if isinstance(t, nn.Parameter)}
         return func(*args, **kwargs)
 
@@ -97,7 +93,7 @@ class Gradients(Mode):
         """Compare along one direction."""
         moved = torch.zeros((), dtype=self.given[0].dtype, requires_grad=True)
         with self._training():
-            with self:
+            with self, self.severed:
                 y, made = self._called(moved, seed)
             total = self._sum(y, seed)
             inputs = [moved, *self.held.values()]
@@ -129,7 +125,7 @@ class Gradients(Mode):
         unused = {n: id(p) for (n, p), grad in pairs if grad is None and n not in cut}
         read = frozenset(name for name, number in unused.items() if number in self.read)
         silent = ("" in cut and found[0] is None) or any(name in cut for name in lost)
-        silent = silent or (bool(cut) and self.cuts and bool(y.isfinite().all()))
+        silent = silent or (bool(cut) and self.severed.cuts and bool(y.isfinite().all()))
         return Learned(tuple(cut), tuple(unused), own, read, silent)
 
     def _is_told_wrongly(
@@ -177,11 +173,11 @@ class Gradients(Mode):
 
         def enter(part: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
             torch.set_grad_enabled(isinstance(moved, Tensor))
-            self.inside = True
+            self.severed.inside = True
             return tuple(map(move, args)), {name: move(value) for name, value in kwargs.items()}
 
         def leave(part: nn.Module, args: tuple, made: Any) -> None:
-            self.inside = False
+            self.severed.inside = False
             results.append(made)
 
         self.kept: list[Tensor] = []

@@ -1,0 +1,41 @@
+"""What is cut off from its gradient while a module runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from attention_clinic.engine.modes import Mode
+
+CUTS = ("detach", "detach_", "item", "numpy", "tolist")
+
+
+class Severed(Mode):
+    """Hear whether something that learns is cut off; `.data` that is only changed is not.
+
+    Attributes:
+        inside: whether the module runs, not who calls it.
+        cuts: whether a cut was heard.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = self.cuts = False
+        self.bare: list[Tensor] = []  # what .data gave
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if self.inside and getattr(args[0] if args else None, "requires_grad", False):
+            self.cuts |= name in CUTS
+            if func == Tensor.data.__get__:
+                self.bare.append(result)
+        if not _is_in_place(name):
+            self.cuts |= any(value is bare for value in args for bare in self.bare)
+        return result
+
+
+def _is_in_place(name: str) -> bool:
+    changes = name.endswith("_") and not name.endswith("__")
+    return changes or name.startswith(("__i", "__set"))
