@@ -21,6 +21,13 @@ bug(
     seen="a run calls it nowhere, and the block is what is left without it",
 )
 bug(
+    "part-shared",
+    "runs one part in two places, where each place needs weights of its own",
+    "build one attention for the tokens themselves, and another for the context.",
+    "10",
+    "snsd0805/Simple-Transformer-Translator",
+)
+bug(
     "norm-doubled",
     "normalises twice in a row: what a norm returned goes through another one",
     "one norm for each part is enough, in the block or in what stands around the part.",

@@ -169,8 +169,12 @@ class Connections:
         runs = f"it runs {', '.join(WORDS[kind] for kind in kinds)}"
         rest = self._resting(way)
         if kinds == right:
-            if len(rest) == 1:  # else both attentions share their weights
+            if len(rest) == 1:
                 self.found.append(("part-unused", _in_the_place(rest[0], again)))
+            else:
+                runs = [WORDS[kind] for kind, name in zip(kinds, names, strict=True)
+                        if name == again[0]]  # fmt: skip
+                self.found.append(("part-shared", f"{again[0]} is the {' and the '.join(runs)}"))
             return
         if sorted(kinds) == sorted(right):
             self.found.append(("parts-order", runs))

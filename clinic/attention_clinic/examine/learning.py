@@ -27,6 +27,8 @@ SEEDS = (71, 72)  # of the directions; what differs must differ in both
 SHARE = 0.05  # of a derivative that its gradient may miss
 PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
 NAMED = 3  # parameters that a report lists
+IN_PLACE = "modified by an inplace operation"  # what PyTorch says
+CANNOT_LEARN = "it can be trained: backward raises, for what it needs was changed in its place"
 UNUSED = {"part-unused", "parameter-unused", "norm-missing", "norm-shared", "out-unused"}
 
 
@@ -293,8 +295,12 @@ def learned(
         try:
             with NoDropout():
                 again = gradients.found()
-        except Exception:  # what cannot be differentiated says nothing
-            return report
+        except Exception as error:  # what else cannot be differentiated says nothing
+            if not report.healthy or IN_PLACE not in str(error):
+                return report
+            if training:
+                return replace(report, healthy=False, failing=(*report.failing, CANNOT_LEARN))
+            continue
         finally:
             patient.module.eval()
         found = again if found is None else _both(found, again)
@@ -372,10 +378,7 @@ def _stands_out(report: Report, patient: Patient, path: str, names: list[str], r
 
 
 def _is_left_over(path: str, module: nn.Module) -> bool:
-    """Say whether a part that is never called may be no more than a layer too many.
-
-    All that an attention needs is there without it; a table of places has no other purpose.
-    """
+    """Say whether a part that is never called may be a layer too many; a table of places is not."""
     try:
         part = module.get_submodule(path)
     except AttributeError:  # a parameter that stands alone

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.modes import Mode
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.idle_mask import idle_mask, is_plain
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.subject import Subject
@@ -16,6 +19,22 @@ from attention_clinic.examine.verdict import norm_thrown_away, unused_in_trainin
 LEAST = 32  # numbers that may be called random
 CHANCE = 4.0  # deviations that neighbours of random numbers stay within
 DISTINCT = 0.9
+
+
+class Fills(Mode):
+    """Hear what masked_fill returns, and whether anything reads it: `unused` is the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused: list[Tensor] = []
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        read = {id(t) for t in tensors_in([*args, *kwargs.values()])}
+        self.unused = [t for t in self.unused if id(t) not in read]
+        result = func(*args, **kwargs)
+        if getattr(func, "__name__", "") == "masked_fill":
+            self.unused.append(result)
+        return result
 
 
 def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[str]:
@@ -27,7 +46,8 @@ def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[s
     """
     said = [unused_in_training(subject), norm_thrown_away(subject), tied(subject, matches)]
     said.append(plain_tensors(subject))
-    idle = idle_mask(subject) if is_plain(subject, matches) else ""
+    idle = thrown_fill(subject)
+    idle = idle or (idle_mask(subject) if is_plain(subject, matches) else "")
     subject.extra += ["mask-dropped"] * bool(idle)
     said.append(idle)
     return [words for words in said if words]
@@ -56,6 +76,18 @@ def tied(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> str:
         subject.extra.append("value-from-key")
         return "the layers of keys and values hold the same parameters"
     return ""
+
+
+def thrown_fill(subject: Subject) -> str:
+    """Say that what masked_fill returns is used nowhere: it was taken for masked_fill_."""
+    if not subject.patient.is_module:
+        return ""
+    with Fills() as fills:
+        subject.open_run(subject.patient.tokens(subject.b, subject.n, subject.e))
+    held = {id(v) for part in subject.patient.module.modules() for v in vars(part).values()}
+    if not any(id(t) not in held for t in fills.unused):
+        return ""
+    return "what masked_fill returns is thrown away, and only masked_fill_ changes a tensor itself"
 
 
 def plain_tensors(subject: Subject) -> str:

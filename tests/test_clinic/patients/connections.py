@@ -9,7 +9,7 @@ from torch import nn
 from patients.attention import Loops, Views, ViewsSoftmaxQuery
 from patients.blocks import PostNorm, PreNorm, block
 from patients.crossing import Apart
-from patients.decoders import PostDecoder
+from patients.decoders import PostDecoder, PreDecoder
 from patients.wirings import ONE, TWO
 
 # --------------------------------------------------------------------- the stream is added twice
@@ -248,6 +248,26 @@ class ThrowsTheContextAway(PostDecoder):
         x = self.norms[0](x + self.look(x, None))
         self.norms[1](x + self.listen(x, memory, None))
         return self.norms[2](x + self.feed(x))
+
+
+@block("part-shared", context=True, sizes=TWO)
+class LooksAndListensWithOne(PostDecoder):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.src_attn = self.self_attn
+
+
+@block("part-shared", context=True, sizes=TWO)
+class OneAttentionForBoth(PreDecoder):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = None
+
+    def forward(self, x, context):
+        y = self.ln_1(x)
+        x = x + self.cross(y, y)
+        x = x + self.cross(self.ln_2(x), context)
+        return x + self.ffn(self.ln_3(x))
 
 
 @block("norm-shared", "norm-doubled", sizes=TWO)

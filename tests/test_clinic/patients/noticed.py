@@ -54,6 +54,27 @@ class OneParameter(Layers):
         self.v_fc.weight, self.v_fc.bias = self.k_fc.weight, self.k_fc.bias
 
 
+@attention("mask-dropped", sizes=TWO)
+class FillsACopy(Layers):
+    """Keeps a query's highest scores, and forgets that masked_fill gives a new tensor."""
+
+    def weighed(self, q, k, v):
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        least = scores.topk(min(3, scores.shape[-1]), dim=-1).values[..., -1:]
+        scores.masked_fill(scores < least, -torch.inf)
+        return scores.softmax(dim=-1) @ v
+
+
+@attention(sizes=TWO)
+class FillsAndUses(FillsACopy):
+    """Fills what is blocked by a mask that blocks nothing."""
+
+    def weighed(self, q, k, v):
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores = scores.masked_fill(torch.zeros_like(scores).bool(), -torch.inf)
+        return scores.softmax(dim=-1) @ v
+
+
 @attention("param-plain-tensor", sizes=TWO)
 class PlainDistances(Layers):
     """Vectors for distances that no optimizer sees."""
