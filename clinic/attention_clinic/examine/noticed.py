@@ -79,8 +79,11 @@ def tied(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> str:
 
 
 def thrown_fill(subject: Subject) -> str:
-    """Say that what masked_fill returns is used nowhere: it was taken for masked_fill_."""
-    if not subject.patient.is_module:
+    """Say that what masked_fill returns is used nowhere: it was taken for masked_fill_.
+
+    Where it must be causal, what is missing has a name of its own.
+    """
+    if not subject.patient.is_module or subject.options.causal:
         return ""
     with Fills() as fills:
         subject.open_run(subject.patient.tokens(subject.b, subject.n, subject.e))
