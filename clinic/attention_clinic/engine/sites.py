@@ -12,8 +12,6 @@ from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.recording import Recording, Weighing
 from attention_clinic.engine.weights import sources_of
 
-PROJECTIONS = {"q", "k", "v", "qkv", "kv", "kqv", "qk"}
-
 
 @dataclass(frozen=True)
 class Site:
@@ -82,10 +80,6 @@ def above(path: str) -> list[str]:
     """Return the paths of what a part stands in, the nearest first, the model's "" last."""
     names = path.split(".") if path else []
     return [".".join(names[:n]) for n in range(len(names) - 1, -1, -1)]
-
-
-def _roles(module: nn.Module) -> set[str]:
-    return {source.role.rstrip("?") for source in sources_of(module)}
 
 
 def _projects(module: nn.Module) -> bool:

@@ -17,7 +17,7 @@ LOOKED_AT = 64  # scores of a reading that are looked for
 LEAST = 0.1  # of them that must be found: a mask may have hidden the others
 
 
-class Weighing(Scores):
+class WholeScores(Scores):
     """Write down what every softmax gets, the fused kernel's own included."""
 
     def of_kernel(self, given: dict[str, Any]) -> Tensor:
@@ -40,9 +40,9 @@ class Weighed:
     """
 
     def __init__(self, run: Callable[[], object], sizes: tuple[int, int], close: float) -> None:
-        with Weighing() as weighing:
+        with WholeScores() as scores:
             run()
-        heard = [t for t in weighing.heard if _of_pairs(t.shape, sizes)]
+        heard = [t for t in scores.heard if _of_pairs(t.shape, sizes)]
         self.shapes = [t.shape for t in heard]
         found = [t.flatten().double() for t in heard]
         numbers = torch.cat(found) if found else torch.empty(0, dtype=torch.float64)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.arguments import ROTARY, tensors
+from attention_clinic.engine.arguments import ROTARY
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.recording import Call, Recording
 from attention_clinic.engine.replay import cast
@@ -21,7 +21,6 @@ from attention_clinic.examine.loss import diagnose_loss
 from attention_clinic.examine.positions import diagnose_positions
 
 LABELS = ("labels", "targets", "target", "label", "lm_labels", "y", "tgt_labels")
-ROW = 5  # targets that a loss is tried with
 
 
 def patches_of(
@@ -245,14 +244,3 @@ def untold(model: nn.Module, covered: set[str], recording: Recording) -> list[st
         if own and not under:
             left.append(path or "the model's own parameters")
     return left
-
-
-def never_called(model: nn.Module, recording: Recording) -> list[str]:
-    """Return the layers with parameters that the model did not call while it ran."""
-    used = {id(t) for _, t in tensors(model)}
-    silent = []
-    for path, part in model.named_modules():
-        leaf = isinstance(part, nn.Linear | nn.Conv2d | nn.LayerNorm)
-        if leaf and path and path not in recording.calls and id(part) not in used:
-            silent.append(path)
-    return silent
