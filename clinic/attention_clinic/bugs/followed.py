@@ -68,6 +68,12 @@ variant(
     "16",
 )
 variant(
+    "agent-attention",
+    "lets a few vectors ask all keys, and the queries ask these: two softmaxes one after the other",
+    "Agent Attention",
+    "16",
+)
+variant(
     "context-and-self",
     "makes keys and values of the context and of the tokens that ask, too, one after the other",
     "Flamingo's Perceiver resampler, IP-Adapter",
@@ -78,6 +84,6 @@ FOLLOWED = frozenset(  # what no form of the search makes
     {
         *("latent-attention", "latent-queries", "rotary-axes", "decomposed-positions"),
         *("content-bias", "relative-queries", "query-beside", "memory-keys", "slot-attention"),
-        *("values-added", "context-and-self"),
+        *("values-added", "context-and-self", "agent-attention"),
     }
 )

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attention_clinic.engine.modes import Mode
 
+LARGEST = ("amax", "max")
 CUTS = ("detach", "detach_", "item", "numpy", "tolist")
 
 
@@ -17,20 +18,26 @@ class Severed(Mode):
     Attributes:
         inside: whether the module runs, not who calls it.
         cuts: whether a cut was heard.
+        tops: whether a largest number was cut off, which is taken from others to keep them small.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.inside = self.cuts = False
+        self.inside = self.cuts = self.tops = False
+        self.largest: list[Tensor] = []
         self.bare: list[Tensor] = []  # what .data gave
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if self.inside and getattr(args[0] if args else None, "requires_grad", False):
-            self.cuts |= name in CUTS
+            top = any(args[0] is one for one in self.largest)
+            self.tops |= name in CUTS and top
+            self.cuts |= name in CUTS and not top
             if func == Tensor.data.__get__:
                 self.bare.append(result)
+        if self.inside and name in LARGEST:
+            self.largest.append(result if isinstance(result, Tensor) else result[0])
         if not _is_in_place(name):
             self.cuts |= any(value is bare for value in args for bare in self.bare)
         return result

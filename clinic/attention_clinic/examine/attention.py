@@ -24,7 +24,7 @@ from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.bare import with_layers
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.first_call import Way, found_out, heads_of, tryable, wants_context
-from attention_clinic.examine.followed import Followed, as_followed
+from attention_clinic.examine.followed import Followed, as_followed, observed
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.noticed import noticed
@@ -273,6 +273,11 @@ def examined(subject: Subject) -> Report:
     try:
         return found_in(subject)
     except Spent as spent:
+        seen = observed(subject) if subject.options.most else None
+        if seen is not None and seen.beyond:
+            return as_followed(
+                subject, seen, subject.patient.tokens(subject.b, subject.n, subject.e)
+            )
         report = unexplained(subject, stopped=spent.steps)
         return seen_in_steps(subject, lambda: with_other_heads(subject, report))
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.report import Report, explain
+from attention_clinic.examine.kindred import kindred
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.noticed import noticed
 from attention_clinic.examine.observed import seen_in
@@ -30,10 +31,14 @@ def observed(subject: Subject) -> Seen | None:
     told = subject.options.like is not None or subject.options.cache is not None
     if not plain or told or subject.mask is not None:
         return None
-    try:
-        return observe(subject)
-    except (Lost, RuntimeError, ValueError, IndexError):
-        return None
+    kept = vars(subject.patient)  # another copy is followed anew
+    if "followed" not in kept:
+        try:
+            seen = observe(subject)
+        except (Lost, RuntimeError, ValueError, IndexError):
+            seen = kindred(subject)
+        kept["followed"] = seen
+    return kept["followed"]
 
 
 @torch.no_grad()

@@ -123,6 +123,8 @@ class Gradients(Mode):
                 directed[name], lambda moving=moving: self._real(moving, seed), floor
             ):
                 cut.append(name)
+        if self.severed.tops and not self.severed.cuts:
+            cut = []  # with an eps beside them, what they are taken from tells the difference
         pairs = zip(self.held.items(), reached[1:], strict=True)
         unused = {n: id(p) for (n, p), grad in pairs if grad is None and n not in cut}
         read = frozenset(name for name, number in unused.items() if number in self.read)

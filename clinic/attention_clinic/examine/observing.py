@@ -75,11 +75,20 @@ def _said(subject: Subject, b: int, n: int) -> tuple[Said, bool] | None:
     if "projection-unused" in dict(said) and not run.idle:
         return None
     if not account.ended and options.out_proj is not False and subject.h > 1:
-        wide = account.joined.shape[-1]
-        never = {name for name, size in run.unread.items() if size > wide and size % wide == 0}
-        left = any(role(name).rstrip("?") == "o" for name in run.idle | never)
+        left = output_left(run, account.joined.shape[-1])
         said += [("out-unused" if left else "out-missing", "")] * bool(left or options.out_proj)
     return said, steps.plain and account.alone
+
+
+def output_left(run: Run, width: int) -> bool:
+    """Say whether a module has an output layer that nothing uses.
+
+    Args:
+        run: what was written down.
+        width: of all heads together.
+    """
+    never = {name for name, size in run.unread.items() if size > width and size % width == 0}
+    return any(role(name).rstrip("?") == "o" for name in run.idle | never)
 
 
 def _for_nothing(run: Run) -> bool:

@@ -35,12 +35,12 @@ def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Sco
     """
     for laid, words in ((account, None), (account.turned(), TOKENS.forms[1].detail)):
         try:
-            said, placed = _split(laid)
+            said, placed = split(laid)
             steps = scored(laid, placed)
             more = judged(laid, steps, placed.split, causal, known)
             if _exchanged(laid):
                 more = [(BACK.get(id, id), detail) for id, detail in more]
-            said += [*more, *_merged(laid, placed), *_origins(laid), *_groups(laid, placed)]
+            said += [*more, *merged(laid, placed), *origins(laid), *_groups(laid, placed)]
         except Unknown:
             continue
         return [("batch-first", words)] * (words is not None) + said, steps
@@ -59,7 +59,7 @@ def _exchanged(account: Account) -> bool:
 # ------------------------------------------------------------------------------ tokens and heads
 
 
-def _split(account: Account) -> tuple[Said, Placed]:
+def split(account: Account) -> tuple[Said, Placed]:
     """Judge how queries, keys and values are split into heads."""
     sides = {"q": account.q, "k": account.k, "v": account.v}
     kinds = {name: before(account.run, t)[2] for name, t in sides.items()}
@@ -187,7 +187,7 @@ def _order(seen: Tensor, made: Tensor) -> Tensor | None:
 # -------------------------------------------------------------------------------------- joining
 
 
-def _merged(account: Account, placed: Placed) -> Said:
+def merged(account: Account, placed: Placed) -> Said:
     """Judge how the heads are joined."""
     mixed = account.mixed[placed.order]
     mixed = mixed.gather(1, placed.rows[..., None].expand_as(mixed))
@@ -224,7 +224,7 @@ def _heard_from(account: Account, right: Tensor) -> str:
 # ------------------------------------------------------------------------ where numbers come from
 
 
-def _origins(account: Account) -> Said:
+def origins(account: Account) -> Said:
     """Judge which layers make queries, keys and values."""
     run, said = account.run, []
     given = [name for name, _, _ in run.tape.given]

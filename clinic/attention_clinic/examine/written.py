@@ -145,7 +145,24 @@ def runs(subject: Subject, b: int, n: int) -> Run | None:
             reached.append(found)
     except TooLong:
         return None
-    return Run(tape, y, *reached)
+    return Run(_with_layers(tape), y, *reached)
+
+
+def _with_layers(tape: Tape) -> Tape:
+    """Return a tape on which convolutions of single places are layers of their channels."""
+    for number, event in enumerate(tape.events):
+        if event.name != "convolution":
+            continue
+        t, weight, bias, _, padding, _, _, _, groups = event.args
+        single = weight[0, 0].numel() == 1 and groups == 1 and not any(padding)
+        if not single or t.shape[2:] != event.out.shape[2:]:
+            continue
+        read, made = (one.movedim(1, -1).flatten(0, -2) for one in (t, event.out))
+        args = (read, weight.flatten(1).T)
+        biased = isinstance(bias, Tensor)
+        args = (bias, *args) if biased else args
+        tape.events[number] = Event("addmm" if biased else "mm", args, made)
+    return tape
 
 
 def linked(run: Run, ids: Tensor) -> Iterator[Event]:

@@ -17,6 +17,7 @@ from patients import (  # noqa: F401, each adds its patients
     followed,
     further,
     healthy,
+    kindred,
     learning,
     loading,
     losses,

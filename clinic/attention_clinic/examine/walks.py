@@ -1,0 +1,274 @@
+"""Numbers followed back to the layers that made them, and forth to what a module returns.
+
+Each number is followed back through all that is done to it alone (activations, norms, factors, a
+softmax), so that it does not matter how queries and keys are bent, and how products are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attention_clinic.engine.tape import Event
+from attention_clinic.examine.account import Account
+from attention_clinic.examine.judging import Said
+from attention_clinic.examine.scoring import Unknown
+from attention_clinic.examine.shells import shells_of
+from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.written import PRODUCTS, Run
+
+FACTORS = {"mul", "div", "alias", "detach", "native_dropout"}
+CLOSE = 1e-6
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Numbers that were followed back to what made them.
+
+    Args:
+        ids: where they come from, in the same order.
+        names: of the operations on the way.
+        own: whether no operation got anything of tokens but the numbers themselves.
+        softmax: ids, for each number, of those that share a softmax with it; None for none.
+    """
+
+    ids: Tensor
+    names: frozenset[str]
+    own: bool = True
+    softmax: Tensor | None = None
+
+
+def walk(run: Run, ids: Tensor, within: frozenset[str] | set[str] = frozenset()) -> Walk:
+    """Follow numbers back through everything that is done to each by itself.
+
+    Args:
+        run: what was written down.
+        ids: of any shape.
+        within: the names of the operations that may stand on the way; empty for any.
+    """
+    names: set[str] = set()
+    own, softmax = True, None
+    for _ in range(30):
+        makers = run.makers(ids)
+        if any(number < 0 for number in makers):
+            break
+        events = [run.tape.events[number] for number in makers]
+        if any(e.name in (*PRODUCTS, "convolution") or e.name != events[0].name for e in events):
+            break
+        if within and events[0].name not in within:
+            break
+        back = torch.full((run.tape.count,), -1)
+        group = torch.full((run.tape.count,), -1)
+        for event in events:
+            main = _main(run, event)
+            if main is None:
+                return Walk(ids, frozenset(names), own, softmax)
+            back[event.out.flatten()] = main.expand(event.out.shape).flatten()
+            others = [t for t in event.read() if t is not main and run.depends(t)]
+            own = own and not others
+            if event.name == "_softmax":
+                first = event.out.select(event.args[1], 0).unsqueeze(event.args[1])
+                group[event.out] = first.expand(event.out.shape)
+        if events[0].name == "_softmax":
+            softmax = group[ids]
+        names.add(events[0].name)
+        ids = back[ids]
+    return Walk(ids, frozenset(names), own, softmax)
+
+
+def _main(run: Run, event: Event) -> Tensor | None:
+    """Return the ids of what an operation changes number by number, None where it does not."""
+    tensors = [t for t in event.read() if run.depends(t)]
+    whole = [t for t in tensors if t.shape == event.out.shape]
+    if not whole or event.name in ("sum", "mean", "cumsum", "amax", "max"):
+        return None
+    return whole[0]
+
+
+def token_axis(run: Run, ids: Tensor) -> int | None:
+    """Return the axis of (s, r, c) along which each number is made of one token, each another."""
+    token, sample = run.token[ids], run.sample[ids]
+    if bool((token < 0).any() or (sample < 0).any() or (sample != sample[:, :1, :1]).any()):
+        return None
+    for axis, other in ((1, 2), (2, 1)):
+        first = token.select(other, 0)
+        same = bool((token == first.unsqueeze(other)).all())
+        if same and all(len(row.unique()) == len(row) for row in first) and first.shape[1] > 1:
+            return axis
+    return None
+
+
+@dataclass(frozen=True)
+class End:
+    """What becomes of what heads mixed.
+
+    Args:
+        mixed: ids of what was mixed as the output layer reads it, (slots, i, d).
+        read: ids of what that layer read for each token, (b, n, f).
+        made: ids of what it made, (b, n, e); what is returned where there is no such layer.
+        layer: whether there is one.
+    """
+
+    mixed: Tensor
+    read: Tensor
+    made: Tensor
+    layer: bool
+
+    def account(
+        self, run: Run, h: int, sides: tuple[Tensor, Tensor, Tensor], scores: Tensor, steps: list
+    ) -> Account:
+        """Return the account of an attention that ends so."""
+        b, n = run.y.shape[:2]
+        return Account(
+            *(run, b, n, h, *sides, scores, steps, self.mixed, self.read, self.layer, True)
+        )
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a run says of a module.
+
+    Args:
+        names: of the variants.
+        said: the mistakes.
+        words: what stands around.
+        layer: whether there is an output layer.
+        causal: whether no token sees later ones.
+    """
+
+    names: tuple[str, ...]
+    said: Said
+    words: str
+    layer: bool
+    causal: bool = False
+
+
+def end_of(run: Run, mixed: Tensor) -> End | None:
+    """Return what becomes of what heads mixed, but for factors; None for anything else.
+
+    Args:
+        run: what was written down.
+        mixed: ids, (slots, i, d).
+    """
+    ours = torch.zeros(run.tape.count, dtype=torch.bool)
+    ours[mixed.flatten()] = True
+    found: list[End] = []
+    for number, event in [*enumerate(run.tape.events), (-1, None)]:
+        if event is not None and (event.name not in ("mm", "addmm") or not run.used[number]):
+            continue
+        read = run.y if event is None else event.args[PRODUCTS[event.name]]
+        if read.numel() != mixed.numel() or not run.depends(read):
+            continue
+        back = walk(run, read, FACTORS).ids
+        if not bool(ours[back].all()):
+            continue
+        ahead = torch.full((run.tape.count,), -1)
+        ahead[back.flatten()] = read.flatten()
+        laid = _laid(run, read, None if event is None else event.out)
+        if laid is None or bool((ahead[mixed] < 0).any()):
+            return None
+        found.append(End(ahead[mixed], *laid, event is not None))
+    return found[0] if len(found) == 1 else None
+
+
+def _laid(run: Run, read: Tensor, made: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """Return what an output layer read, (b, n, f), and its result, laid out by it."""
+    if made is None:
+        return read, run.y
+    # a number of the result of a layer stands in some row; what follows keeps it
+    row = torch.full((run.tape.count,), -1)
+    row[made] = torch.arange(len(made))[:, None].expand(made.shape)
+    for event in run.tape.events:
+        held = [t for t in event.read() if bool((row[t] >= 0).any())]
+        if held and event.name in ("add", "mul", "native_layer_norm", "alias"):
+            labels = row[held[0]]
+            if labels.shape == event.out.shape:
+                row[event.out] = torch.where(row[event.out] < 0, labels, row[event.out])
+    ends = row[run.y]
+    if bool((ends < 0).any()) or bool((ends != ends[..., :1]).any()):
+        return None
+    rows = ends[..., 0]
+    return read[rows], made[rows]
+
+
+def around(subject: Subject, run: Run, x: Tensor, end: End, sides: list[Tensor]) -> str:
+    """Return what stands around, in words; `Unknown` where something else does.
+
+    Args:
+        subject: the module.
+        run: what was written down.
+        x: tokens, (b, n, e).
+        end: what becomes of what heads mixed.
+        sides: ids of what the layers of queries, keys and values made.
+    """
+    out, y = run.values[end.made], run.values[run.y]
+    inner = _read_by(run, sides)
+    for shell in shells_of(subject.patient.module, x.shape[2]):
+        if shell.ids or shell.residual == "query" or shell.variants:
+            continue
+        entered = shell.enter(x).double().flatten(0, 1)
+        ends = out + shell.kept(x)
+        ends = ends if shell.after is None else shell.after(ends)
+        if ends.shape != y.shape:
+            continue
+        gap = ends - y
+        if bool((gap - gap[:1, :1]).abs().max() > CLOSE):
+            continue
+        if all(_is_of(entered, t) for t in inner):
+            return shell.name
+    raise Unknown
+
+
+def made_of_layers(run: Run, ids: Tensor) -> bool:
+    """Say whether layers made these numbers of tokens, perhaps with factors."""
+    makers = run.makers(walk(run, ids, FACTORS).ids)
+    return all(number >= 0 and run.tape.events[number].name in PRODUCTS for number in makers)
+
+
+def _is_of(tokens: Tensor, read: Tensor) -> bool:
+    """Say whether a layer read these tokens (t, e), in any order."""
+    if read.ndim != 2 or read.shape[1] != tokens.shape[1] or len(read) != len(tokens):
+        return False
+    order, other = read[:, 0].argsort(), tokens[:, 0].argsort()
+    return bool((read[order] - tokens[other]).abs().max() <= CLOSE)
+
+
+def _read_by(run: Run, sides: list[Tensor]) -> list[Tensor]:
+    """Return what the layers read that made queries, keys and values, each once."""
+    found: dict[int, Tensor] = {}
+    for ids in sides:
+        for number in run.makers(ids):
+            read = _layer(run, number, 4)
+            if read is None:
+                raise Unknown
+            found[int(read.flatten()[0])] = run.values[read]
+    return list(found.values())
+
+
+def _layer(run: Run, number: int, deep: int) -> Tensor | None:
+    """Return ids of what a layer read; random features are made of what another layer made."""
+    if number < 0:
+        return None
+    event = run.tape.events[number]
+    if event.name == "add" and deep:  # a bias by itself
+        main = _main(run, event)
+        makers = [] if main is None else run.makers(main)
+        return _layer(run, makers[0], deep - 1) if len(makers) == 1 else None
+    if event.name not in PRODUCTS:
+        return None
+    place = PRODUCTS[event.name]
+    tensors = [t for t in event.args[place : place + 2] if run.depends(t)]
+    if len(tensors) != 1:
+        return None
+    read = tensors[0]
+    back = walk(run, read)
+    makers = run.makers(back.ids)
+    inner = [run.tape.events[m].name for m in makers if m >= 0]
+    if deep and len(makers) == 1 and inner and inner[0] in PRODUCTS and back.names <= FACTORS:
+        held = run.tape.events[makers[0]]
+        if sum(run.depends(t) for t in held.args[PRODUCTS[held.name] :][:2]) == 1:
+            return _layer(run, makers[0], deep - 1)
+    read = read if event.name != "bmm" else read[0]
+    return read if read is tensors[0] or bool((tensors[0] == read).all()) else tensors[0][0]

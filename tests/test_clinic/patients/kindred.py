@@ -1,0 +1,173 @@
+"""Relatives whose products stand in another order: linear attention, Linformer, agents."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from patients.followed import WIDE
+from patients.variants import variant
+
+
+class Packed(nn.Module):
+    """One layer for queries, keys and values."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.to_qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.to_out = nn.Linear(dim, dim)
+
+    def heads_of(self, x: Tensor) -> list[Tensor]:
+        made = self.to_qkv(x).chunk(3, dim=-1)
+        return [rearrange(t, "b n (h d) -> b h n d", h=self.heads) for t in made]
+
+    def joined(self, mixed: Tensor) -> Tensor:
+        return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+# ------------------------------------------------------------------------------ linear attention
+
+
+@variant("linear-attention", sizes=WIDE)
+class Favor(Packed):
+    """Positive random features; the largest number is taken from each, cut off its gradient."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.register_buffer("rows", torch.randn(20, dim // heads))
+
+    def features(self, t: Tensor, queries: bool) -> Tensor:
+        made = t * t.shape[-1] ** -0.25
+        seen = made @ self.rows.T
+        top = seen.amax(dim=-1 if queries else (-1, -2), keepdim=True).detach()
+        less = made.square().sum(dim=-1, keepdim=True) / 2
+        return 20**-0.5 * (torch.exp(seen - less - top) + 1e-4)
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        q, k = self.features(q, True), self.features(k, False)
+        over = 1 / torch.einsum("...nd,...d->...n", q, k.sum(dim=-2))
+        context = torch.einsum("...nd,...ne->...de", k, v)
+        return self.joined(torch.einsum("...de,...nd,...n->...ne", context, q, over))
+
+
+class OfImages(nn.Module):
+    """Layers of single places, heads one after the other, the image added."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.head_count = h
+        self.keys, self.queries, self.values = (nn.Conv2d(e, e, 1) for _ in range(3))
+        self.reprojection = nn.Conv2d(e, e, 1)
+
+    def forward(self, x):
+        b, n, e = x.shape
+        image = x.mT.reshape(b, e, 1, n)
+        q, k, v = (layer(image).flatten(2) for layer in (self.queries, self.keys, self.values))
+        wide, mixed = e // self.head_count, []
+        for i in range(self.head_count):
+            own = slice(i * wide, (i + 1) * wide)
+            context = k[:, own].softmax(dim=2) @ v[:, own].mT
+            mixed.append(context.mT @ q[:, own].softmax(dim=1))
+        made = self.reprojection(torch.cat(mixed, dim=1).view(b, e, 1, n))
+        return (made + image).flatten(2).mT
+
+
+variant("linear-attention", sizes=WIDE)(OfImages)
+
+
+@variant("linear-attention", sizes=WIDE)
+class OnesBesideValues(Packed):
+    """A column of ones beside the values makes the divisor."""
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        q, k, v = F.relu(q), F.relu(k), F.pad(v, (0, 1), value=1.0)
+        made = q @ (k.mT @ v)
+        return self.joined(made[..., :-1] / (made[..., -1:] + 1e-15))
+
+
+@variant("linear-attention", ids=("split-no-transpose",), sizes=WIDE)
+class LinearViewed(Packed):
+    def heads_of(self, x):
+        b, n = x.shape[:2]
+        return [t.reshape(b, self.heads, n, -1) for t in self.to_qkv(x).chunk(3, dim=-1)]
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        q, k = q.sigmoid(), k.exp()
+        return self.joined(q @ (k.mT @ v) / (q @ k.sum(dim=2)[..., None]))
+
+
+# ------------------------------------------------------------------------------------- Linformer
+
+
+class Narrowed(Packed):
+    """Each head mixes the places of its keys and values by matrices of its own."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.e, self.f = (nn.Parameter(torch.randn(heads, 4, 16)) for _ in range(2))
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.softmax(dim=-1)
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        n, d = q.shape[2:]
+        k, v = self.e[..., :n] @ k, self.f[..., :n] @ v
+        return self.joined(self.weigh(q @ k.mT / d**0.5) @ v)
+
+
+variant("linformer", sizes=WIDE)(Narrowed)
+
+
+@variant("linformer", ids=("softmax-query",), sizes=WIDE)
+class NarrowedWrongly(Narrowed):
+    def weigh(self, scores):
+        return scores.softmax(dim=-2)
+
+
+# --------------------------------------------------------------------------------------- agents
+
+
+class Agents(Packed):
+    """Learned agents of each head ask the keys, and the queries ask them."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.agents = nn.Parameter(torch.randn(heads, 5, dim // heads))
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        root = q.shape[-1] ** -0.5
+        found = (self.agents * root @ k.mT).softmax(dim=-1) @ v
+        return self.joined((q @ self.agents.mT * root).softmax(dim=-1) @ found)
+
+
+variant("agent-attention", sizes=WIDE)(Agents)
+
+
+@variant("agent-attention", sizes=WIDE)
+class AgentsInRows(nn.Module):
+    """The same agents for all heads, which are folded into the batch."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.scale = h, (e // h) ** -0.5
+        self.agents = nn.Parameter(torch.randn(6, e // h))
+        self.q, self.k, self.v, self.o = (nn.Linear(e, e) for _ in range(4))
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q, k, v = (
+            layer(x).view(b, n, self.h, -1).transpose(1, 2).flatten(0, 1)
+            for layer in (self.q, self.k, self.v)
+        )
+        asked = torch.einsum("ad,bnd->ban", self.agents, k) * self.scale
+        asking = torch.einsum("bnd,ad->bna", q, self.agents) * self.scale
+        mixed = torch.bmm(asking.softmax(dim=-1), torch.bmm(asked.softmax(dim=-1), v))
+        return self.o(mixed.view(b, self.h, n, -1).transpose(1, 2).reshape(b, n, -1))
