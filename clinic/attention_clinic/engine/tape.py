@@ -89,6 +89,8 @@ class Tape(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
         name = OTHER_NAMES.get(name, name)
+        if name == "baddbmm":
+            return self._in_two(types, args, kwargs)
         every = [*args, *kwargs.values()]
         before = [self._read(value) for value in every]
         result = func(*args, **kwargs)
@@ -102,9 +104,20 @@ class Tape(TorchDispatchMode):
             moved = self._moved(name, func, args, kwargs, before, out)
             if moved is None:
                 moved = self._new(out)
-                self.events.append(Event(name.rstrip("_"), tuple(before), moved))
+                event = Event(name.rstrip("_"), tuple(before), moved)
+                self.events.append(_layer(event) if name == "convolution" else event)
             self._lay(out, moved)
         return result
+
+    def _in_two(self, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """Write down a product to which something is added as a product and a sum."""
+        added, first, second = args
+        beta, alpha = kwargs.get("beta", 1), kwargs.get("alpha", 1)
+        run, ops = self.__torch_dispatch__, torch.ops.aten
+        made = run(ops.bmm.default, types, (first, second))
+        if alpha != 1:
+            made = run(ops.mul.Scalar, types, (made, alpha))
+        return run(ops.add.Tensor, types, (made, added), {"alpha": beta}) if beta else made
 
     @property
     def values(self) -> Tensor:
@@ -170,6 +183,17 @@ class Tape(TorchDispatchMode):
         if name in ("index", "_unsafe_index", "index_select", "gather", "take"):
             return func(before[0], *args[1:], **kwargs)  # the places are as they were given
         return func(*before[: len(args)], **kwargs)
+
+
+def _layer(event: Event) -> Event:
+    """Return a convolution of single places as the layer of their channels that it is."""
+    t, weight, bias, stride, padding, _, transposed, _, groups = event.args
+    plain = not transposed and groups == 1 and set(stride) == {1} and set(padding) == {0}
+    if not plain or weight[0, 0].numel() > 1:
+        return event
+    rows, out = (ids.movedim(1, -1).flatten(0, -2) for ids in (t, event.out))
+    factors = (rows, weight.flatten(1).T)
+    return Event("mm", factors, out) if bias is None else Event("addmm", (bias, *factors), out)
 
 
 def taped(

@@ -15,13 +15,15 @@ import torch
 from torch import Tensor
 
 from attention_clinic.engine.tape import Event
+from attention_clinic.examine.behind import Ends, ends_of
 from attention_clinic.examine.written import Run
 
 ONE_BY_ONE = {
     *("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "neg", "exp", "tanh", "relu"),
     *("sigmoid", "clamp", "clamp_min", "nan_to_num", "floor", "round", "pow", "abs", "alias"),
+    *("gelu", "silu", "softplus", "elu", "leaky_relu", "hardtanh", "log", "sqrt", "log1p", "erf"),
+    *("native_dropout", "maximum", "minimum", "square", "clamp_max", "exp2", "rsqrt"),
 }
-BEHIND = {"add", "mul", "native_layer_norm"}  # what may stand behind the output layer
 
 
 @dataclass(frozen=True)
@@ -50,34 +52,33 @@ class Account:
     Args:
         run: what was written down.
         b, n, h: samples, tokens, heads.
+        asked: the first token that may be asked, and how many.
         q, k, v: ids, (slots, i, d), (slots, j, d) and (slots, j, d).
         scores: ids, (slots, i, j).
         steps: from the scores to the weights.
         mixed: ids, (slots, i, d).
-        joined: ids of what the output layer read for each token, (b, n, h * d).
-        ended: whether there is an output layer.
-        alone: whether nothing stands behind it.
+        ends: what is done with it.
     """
 
     run: Run
     b: int
     n: int
     h: int
+    asked: tuple[int, int]
     q: Tensor
     k: Tensor
     v: Tensor
     scores: Tensor
     steps: list[Step]
     mixed: Tensor
-    joined: Tensor
-    ended: bool
-    alone: bool
+    ends: Ends
 
     def turned(self) -> Account:
         """Return the account in which samples are tokens, and tokens samples."""
         run = copy(self.run)
         run.token, run.sample = run.sample, run.token
-        return replace(self, run=run, b=self.n, n=self.b, joined=self.joined.transpose(0, 1))
+        ends = replace(self.ends, joined=self.ends.joined.transpose(0, 1))
+        return replace(self, run=run, b=self.n, n=self.b, asked=(0, self.b), ends=ends)
 
 
 def account_of(run: Run, h: int) -> Account | None:
@@ -99,6 +100,7 @@ def account_of(run: Run, h: int) -> Account | None:
     scores = torch.cat(made)
     q = torch.cat([a for _, a, _ in first])
     k = torch.cat([b.mT for _, _, b in first])
+    run.where.fill_(-1)
     run.where[scores.flatten()] = torch.arange(scores.numel())
     steps = _follow(run)
     weights, v, mixed = [], [], []
@@ -133,10 +135,11 @@ def account_of(run: Run, h: int) -> Account | None:
     v = v.gather(1, column[:, 0].argsort(dim=1)[..., None].expand_as(v))
     mixed = mixed.gather(1, row[:, :, 0].argsort(dim=1)[..., None].expand_as(mixed))
     path = _path(run, w, scores, steps)
-    ends = _joined(run, mixed)
+    ends = ends_of(run, mixed)
     if path is None or ends is None:
         return None
-    return Account(run, *run.y.shape[:2], h, q, k, v, scores, path, mixed, *ends)
+    asked = run.asked or (0, run.y.shape[1])
+    return Account(run, *run.y.shape[:2], h, asked, q, k, v, scores, path, mixed, ends)
 
 
 def _turned(places: Tensor, shape: torch.Size) -> Tensor:
@@ -185,7 +188,11 @@ def _follow(run: Run) -> dict[int, Step]:
             steps[number] = Step(
                 *("ratio", main.flatten(), event.out.flatten(), ()), _sums(run, event, main)
             )
-        elif event.name not in ONE_BY_ONE or main.shape != event.out.shape or len(held) > 1:
+        elif (
+            event.name not in ONE_BY_ONE
+            or main.shape != event.out.shape
+            or any(not torch.equal(run.where[t], run.where[main]) for t in held[1:])
+        ):
             continue
         else:
             given = tuple(
@@ -253,40 +260,3 @@ def _together(level: list[Step]) -> Step:
         groups = torch.cat(groups)
     read, out = (torch.cat([getattr(step, side) for step in level]) for side in ("read", "out"))
     return Step(first.name, read, out, tuple(given), groups)
-
-
-def _joined(run: Run, mixed: Tensor) -> tuple[Tensor, bool, bool] | None:
-    """Return the ids of what was mixed as the output layer read them, (b, n, f), as `Account`."""
-    ours = torch.zeros(run.tape.count, dtype=torch.bool)
-    ours[mixed.flatten()] = True
-    if bool(ours[run.y].all()):
-        return run.y, False, True
-    row = torch.full((run.tape.count,), -1)  # of what the layer read, for each number after it
-    rows: Tensor | None = None
-    last: Tensor | None = None
-    for event in run.tape.events:
-        tensors = event.read()
-        if any(bool(ours[t].any()) for t in tensors):
-            factor = next((t for t in tensors if t.ndim == 2 and bool(ours[t].all())), None)
-            if event.name not in ("mm", "addmm") or factor is None or rows is not None:
-                return None
-            rows, last = factor, event.out
-            row[event.out] = torch.arange(len(rows))[:, None].expand(event.out.shape)
-            continue
-        held = [t for t in tensors if bool((row[t] >= 0).any())]
-        if not held or event.name not in BEHIND:
-            continue
-        labels = row[held[0]]
-        biased = event.name == "add" and not any(
-            run.depends(t) for t in tensors if t is not held[0]
-        )
-        if biased and last is not None and event.out.numel() == last.numel():
-            last = event.out
-        if labels.ndim and not _varies(labels, -1) and labels.shape[:-1] == event.out.shape[:-1]:
-            row[event.out] = labels[..., :1].expand(event.out.shape)
-    if rows is None:
-        return None
-    ends = row[run.y]
-    if bool((ends < 0).any()) or _varies(ends, -1):
-        return None
-    return rows[ends[..., 0]], True, torch.equal(last.unique(), run.y.unique())

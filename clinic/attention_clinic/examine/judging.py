@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,8 +32,20 @@ def judged(
         causal: True when the attention must be causal, False when it must not, None for either.
         known: what is known of the module beside.
     """
-    said = [*_axes(found), *_scale(account, found, split, known)]
-    return [*said, *_mask(account, found, causal), *_bias(found)]
+    asked = questions(account, found, split, causal, known).values()
+    return [one for question in asked for one in question()]
+
+
+def questions(
+    account: Account, found: Scored, split: Setting, causal: bool | None, known: State
+) -> dict[str, Callable[[], Said]]:
+    """Return what judges each step, by what it is about; see `judged`."""
+    return {
+        "over what the softmax is taken": partial(_axes, found),
+        "by what the scores are multiplied": partial(_scale, account, found, split, known),
+        "who may attend": partial(_mask, account, found, causal),
+        "what is added to the scores": partial(_bias, found),
+    }
 
 
 def _axes(found: Scored) -> Said:

@@ -31,7 +31,7 @@ def kindred(subject: Subject) -> Seen | None:
 
 def _one(subject: Subject, b: int, n: int) -> Seen | None:
     """Return what one call shows."""
-    run = runs(subject, b, n)
+    run = runs(subject, b, n, n)
     if run is None or run.y.ndim != 3:
         return None
     x = subject.patient.tokens(b, n, subject.e, seed=51)

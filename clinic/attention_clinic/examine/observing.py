@@ -2,82 +2,109 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from attention_clinic.bugs import BUGS
+from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.report import Explanation, explain
 from attention_clinic.engine.weights import role
 from attention_clinic.examine.account import account_of
+from attention_clinic.examine.judging import Said
+from attention_clinic.examine.partly import in_part
 from attention_clinic.examine.subject import Subject
-from attention_clinic.examine.told import Said, told
+from attention_clinic.examine.told import told
 from attention_clinic.examine.written import Run, runs
 
 EVIDENCE = "seen in a run that was written down number by number"
 
 
-def observed(subject: Subject, whole: bool = False) -> Explanation | None:
+@dataclass(frozen=True)
+class Observed:
+    """What an account of the steps says.
+
+    Args:
+        said: what is wrong.
+        whole: whether there is nothing else in the module that could be wrong.
+        gaps: the steps that are not understood, in words; () where all are.
+        ended: whether there is an output layer.
+    """
+
+    said: Said
+    whole: bool = False
+    gaps: tuple[str, ...] = ()
+    ended: bool = True
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids in the order of the catalogue."""
+        return sorted({id for id, _ in self.said}, key=list(BUGS).index)
+
+
+def observed(subject: Subject, whole: bool = False, partly: bool = False) -> Explanation | None:
     """Return what an account of the steps says is wrong; None where it says nothing, or not all.
 
     Args:
         subject: the module.
         whole: whether there must be nothing else in the module that could be wrong.
+        partly: whether some steps may be not understood.
     """
     if "observed" not in vars(subject):
         vars(subject)["observed"] = _observed(subject)
     found = vars(subject)["observed"]
-    return None if found is None or (whole and not found[1]) else found[0]
+    if found is None or (whole and not found[1].whole) or (found[1].gaps and not partly):
+        return None
+    return found[0]
 
 
-def _observed(subject: Subject) -> tuple[Explanation, bool] | None:
-    """Return what `observed` does, and whether there is nothing else."""
-    plain = subject.mode is None and subject.options.cache is None and subject.mask is None
-    if not plain or subject.crossed or not subject.patient.is_module:
+def _observed(subject: Subject) -> tuple[Explanation, Observed] | None:
+    """Return what `observed` does, and all that was seen."""
+    plain = subject.options.cache is None and subject.mask is None
+    plain = plain and subject.mode in (None, NoDropout)
+    if not plain or not subject.patient.is_module:
         return None
     try:
-        calls = [(subject.b, subject.n), *[subject.sizes(1)] * (not subject.limited)]
-        both = [_said(subject, b, n) for b, n in calls]
+        calls = [(subject.b, subject.n, subject.j)]
+        calls += [(*subject.sizes(1), subject.keys(1))] * (not subject.limited)
+        both = [_seen(subject, *sizes) for sizes in calls]
     except Exception:  # what cannot be written down stays unexplained
         return None
-    if any(one is None or not one[0] or _ids(one[0]) != _ids(both[0][0]) for one in both):
+    if any(one is None or not one.said or one.ids != both[0].ids for one in both):
         return None
-    first, whole = both[0]
-    other = {detail for _, detail in both[-1][0]}  # what depends on the sizes is said otherwise
-    details = "; ".join(dict.fromkeys(d for _, d in first if d and d in other))
-    explanation = explain([BUGS[id] for id in _ids(first)], detail=details)
-    return replace(explanation, evidence=EVIDENCE), whole
+    first = both[0]
+    other = {detail for _, detail in both[-1].said}  # what depends on the sizes is said otherwise
+    details = list(dict.fromkeys(d for _, d in first.said if d and d in other))
+    details += [f"not judged: {gap}" for gap in first.gaps]
+    explanation = explain([BUGS[id] for id in first.ids], detail="; ".join(details))
+    return replace(explanation, evidence=EVIDENCE), first
 
 
-def _ids(said: Said) -> list[str]:
-    """Return the ids in the order of the catalogue."""
-    order = list(BUGS)
-    return sorted({id for id, _ in said}, key=order.index)
-
-
-def _said(subject: Subject, b: int, n: int) -> tuple[Said, bool] | None:
-    """Return what is wrong in a call with so many samples and tokens, and whether that is all."""
-    run = runs(subject, b, n)
+def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
+    """Return what is wrong in a call with so many samples, tokens, and tokens of a context."""
+    run = runs(subject, b, n, j)
     if run is None or run.y.shape[:2] != (b, n) or run.y.ndim != 3:
         return None
     if _for_nothing(run):
-        return [("attention-unused", "")], True
+        return Observed([("attention-unused", "")], True)
     account = account_of(run, subject.h)
     if account is None:
         return None
     known = {**subject.known, "embed_dim": subject.e}
-    found = told(account, subject.options.causal, known)
+    found, gaps = told(account, subject.options.causal, known), ()
     if found is None:
-        return None
-    said, steps = found
-    options = subject.options
+        part = in_part(account, subject.options.causal, known)
+        (said, gaps), plain = part, False
+    else:
+        said, plain = found[0], found[1].plain
+    options, ends = subject.options, account.ends
     if "projection-unused" in dict(said) and not run.idle:
         return None
-    if not account.ended and options.out_proj is not False and subject.h > 1:
-        left = output_left(run, account.joined.shape[-1])
+    if not ends.ended and options.out_proj is not False and subject.h > 1:
+        left = output_left(run, ends.joined.shape[-1])
         said += [("out-unused" if left else "out-missing", "")] * bool(left or options.out_proj)
-    return said, steps.plain and account.alone
+    return Observed(said, plain and ends.alone, gaps, ends.ended)
 
 
 def output_left(run: Run, width: int) -> bool:

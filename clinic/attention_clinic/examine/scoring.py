@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attention_clinic.bugs import Setting
 from attention_clinic.engine.forms import Form
+from attention_clinic.engine.tape import Event
 from attention_clinic.examine.account import Account, Step
 from attention_clinic.examine.written import Run, linked
 
@@ -72,6 +73,8 @@ class Scored:
         powers: whether the softmax is written as powers over their sum.
         top: what is taken from the scores first, as their largest; ids, (b, h, i, j).
         axes: those that the softmax is taken over, of (r, b, h, i, j); None for no softmax.
+        lost: the names of steps before the softmax that are not understood.
+        lost_after: those after it.
     """
 
     factor: float = 1.0
@@ -86,11 +89,19 @@ class Scored:
     powers: bool = False
     top: Tensor | None = None
     axes: tuple[int, ...] | None = None
+    lost: list[str] = field(default_factory=list)
+    lost_after: list[str] = field(default_factory=list)
 
 
-def scored(account: Account, placed: Placed) -> Scored:
-    """Return what happens between the scores and the weights."""
-    found = Scored()
+def scored(account: Account, placed: Placed, partly: bool = False) -> Scored:
+    """Return what happens between the scores and the weights.
+
+    Args:
+        account: of the steps.
+        placed: where the slots stand.
+        partly: whether to go on behind a step that is not understood.
+    """
+    found = Scored(after=account.ends.factor)
     for t in (account.q, account.k):
         factor, kind, _ = before(account.run, t)
         found.factor *= factor
@@ -98,8 +109,13 @@ def scored(account: Account, placed: Placed) -> Scored:
         found.plain = found.plain and kind == "layer"
     found.plain = found.plain and before(account.run, account.v)[:2] == (1.0, "layer")
     for step in account.steps:
-        _note(account, placed, step, found)
-    if found.axes is None:
+        try:
+            _note(account, placed, step, found)
+        except Unknown:
+            if not partly:
+                raise
+            (found.lost if found.axes is None else found.lost_after).append(step.name)
+    if found.axes is None and not partly:
         raise Unknown
     return found
 
@@ -119,23 +135,33 @@ def before(run: Run, ids: Tensor) -> tuple[float, str, Tensor]:
         names = {event.name for event in events}
         if not events or names <= PLAIN:
             return factor, "layer", ids
-        if len(events) > 1 or not names <= {"mul", "div", "add"}:
+        ways = [_grown(run, event, ids.shape[-1]) for event in events]
+        if len(names) > 1 or None in ways or len({by for by, _ in ways}) > 1:
             break
-        main, other = events[0].args[:2]
-        if isinstance(main, Tensor) and not run.depends(main):
-            main, other = other, main
-        if not isinstance(main, Tensor) or (isinstance(other, Tensor) and run.depends(other)):
-            break
-        value = _number(run, other)
-        if names == {"add"} or _of_each_number(run, other, ids.shape[-1]):
-            if bool((run.given[other] < 0).any()):
-                break
-        elif value is None:
-            break
-        else:
-            factor *= value if names == {"mul"} else 1 / value
-        ids = main.expand(events[0].out.shape).flatten()[ids - events[0].out.min()]
+        factor *= ways[0][0]
+        read = torch.full((run.tape.count,), -1)
+        for event, (_, main) in zip(events, ways, strict=True):
+            read[event.out] = main.expand(event.out.shape)
+        ids = read[ids]
     return factor, "turned" if _turned(run, ids) else "other", ids
+
+
+def _grown(run: Run, event: Event, width: int) -> tuple[float, Tensor] | None:
+    """Return by what an operation multiplies all numbers of queries or keys, and those; or None."""
+    if event.name not in ("mul", "div", "add"):
+        return None
+    main, other = event.args[:2]
+    if isinstance(main, Tensor) and not run.depends(main):
+        main, other = other, main
+    if not isinstance(main, Tensor) or (isinstance(other, Tensor) and run.depends(other)):
+        return None
+    value = run.number(other)
+    if event.name == "add" or _of_each_number(run, other, width):
+        learned = isinstance(other, Tensor) and bool((run.given[other] >= 0).all())
+        return (1.0, main) if learned else None
+    if not value:
+        return None
+    return (value if event.name == "mul" else 1 / value), main
 
 
 def _of_each_number(run: Run, other: object, width: int) -> bool:
@@ -159,23 +185,15 @@ def _turned(run: Run, ids: Tensor) -> bool:
             if event.name not in TURNS:
                 return False
             seen.add(event.name)
+            plain = [a for a in event.args if isinstance(a, int | float)]
+            if event.name == "mul" and any(abs(a) != 1 for a in plain):
+                return False
             for t in event.read():
                 if run.depends(t):
                     todo.append(t)
                 elif event.name == "mul" and bool((run.values[t].abs() > 1 + 1e-6).any()):
                     return False
     return not todo
-
-
-def _number(run: Run, value: object) -> float | None:
-    """Return a number that does not depend on tokens, and that no tensor holds several of."""
-    if isinstance(value, bool | int | float):
-        return float(value)
-    if isinstance(value, Tensor):
-        values = run.values[value.flatten()]
-        if not run.depends(value) and bool((values == values[0]).all()):
-            return float(values[0])
-    return None
 
 
 # ------------------------------------------------------------------------------------ one step
@@ -221,7 +239,7 @@ def _times(
     if isinstance(other, Tensor) and bool((run.given[other] >= 0).any()):
         named = {run.tape.given[int(g)][0] for g in run.given[other].unique() if g >= 0}
         found.sure = found.sure and named == {""}
-    value = _number(run, other)
+    value = run.number(other)
     if value is not None and value:
         by = value if step.name == "mul" else 1 / value
         if found.axes is None:
@@ -298,7 +316,7 @@ def _filled(
     else:
         at, value = others
         inside = place == 1
-    number = _number(run, value)
+    number = run.number(value)
     if number is None or not isinstance(at, Tensor) or run.depends(at):
         raise Unknown
     blocked = (run.values[at] != 0) != inside

@@ -30,7 +30,7 @@ from attention_clinic.examine.options import Options
 from attention_clinic.examine.windows import Windows
 
 # what is found out of a copy, and anew of another one
-FOUND = ("first", "second", "sees_future", "sees_past", "limited", "known", "sees_order")
+FOUND = ("first", "second", "sees_future", "sees_past", "limited", "known", "sees_order", "runs")
 
 
 class Subject:

@@ -22,6 +22,7 @@ from attention_clinic.examine.judging import Said, judged
 from attention_clinic.examine.scoring import Placed, Scored, Unknown, before, scored
 from attention_clinic.examine.written import PRODUCTS, Run, linked
 
+USUAL = {"add", "mul", "native_layer_norm"}  # what may stand behind the output layer
 BACK = {"softmax-query": "mix-transposed"}  # where the weights lie the other way round
 
 
@@ -33,21 +34,25 @@ def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Sco
         causal: True when the attention must be causal, False when it must not, None for either.
         known: what is known of the module beside.
     """
-    for laid, words in ((account, None), (account.turned(), TOKENS.forms[1].detail)):
+    ends = account.ends
+    if ends.before or not ends.known or not set(ends.after) <= USUAL:
+        return None
+    turned = [(account.turned(), TOKENS.forms[1].detail)] * (account.run.asked is None)
+    for laid, words in ((account, None), *turned):
         try:
             said, placed = split(laid)
             steps = scored(laid, placed)
             more = judged(laid, steps, placed.split, causal, known)
-            if _exchanged(laid):
+            if exchanged(laid):
                 more = [(BACK.get(id, id), detail) for id, detail in more]
-            said += [*more, *merged(laid, placed), *origins(laid), *_groups(laid, placed)]
+            said += [*more, *merged(laid, placed), *origins(laid), *groups(laid, placed)]
         except Unknown:
             continue
         return [("batch-first", words)] * (words is not None) + said, steps
     return None
 
 
-def _exchanged(account: Account) -> bool:
+def exchanged(account: Account) -> bool:
     """Say whether what names call keys asks, and what they call queries is asked."""
     said = []
     for t in (account.q, account.k):
@@ -63,8 +68,8 @@ def split(account: Account) -> tuple[Said, Placed]:
     """Judge how queries, keys and values are split into heads."""
     sides = {"q": account.q, "k": account.k, "v": account.v}
     kinds = {name: before(account.run, t)[2] for name, t in sides.items()}
-    flats = {name: _flat(account, t) for name, t in kinds.items()}
-    right = {name: _right(account, t, flats[name]) for name, t in kinds.items()}
+    flats = {name: flat_of(account, t, name) for name, t in kinds.items()}
+    right = {name: right_of(account, t, flats[name], name) for name, t in kinds.items()}
     slots, n = len(account.q), account.n
     setting = Setting(account.h, flats["q"].shape[-1], account.q.shape[-1])
     own = account.q.shape[1], account.k.shape[1]
@@ -86,7 +91,7 @@ def split(account: Account) -> tuple[Said, Placed]:
     if own != (n, n) and account.q.shape[0] * n != slots * n:
         raise Unknown
     for form, made in _splits(setting, flats, right):
-        found = [_order(t, made[name]) for name, t in kinds.items()]
+        found = [order_of(t, made[name]) for name, t in kinds.items()]
         if any(order is None for order in found) or any(
             not torch.equal(order, found[0]) for order in found[1:]
         ):
@@ -127,27 +132,33 @@ def _all(count: int, value: int) -> Tensor:
     return torch.full((count,), value)
 
 
-def _flat(account: Account, t: Tensor) -> Tensor:
+def _own(account: Account, name: str) -> tuple[int, int]:
+    """Return the first token that queries, keys or values may be made of, and how many."""
+    return (0, account.n) if name == "q" else account.asked
+
+
+def flat_of(account: Account, t: Tensor, name: str) -> Tensor:
     """Return the numbers of queries, keys or values by sample and token, (b, n, f)."""
-    ids = t.unique()
-    token, sample = account.run.token[ids], account.run.sample[ids]
-    if bool((token < 0).any() or (sample < 0).any()):
+    ids, (first, count) = t.unique(), _own(account, name)
+    token, sample = account.run.token[ids] - first, account.run.sample[ids]
+    if bool((token < 0).any() or (token >= count).any() or (sample < 0).any()):
         raise Unknown
-    places = sample * account.n + token
-    if len(ids) % (account.b * account.n) or places.bincount().unique().numel() > 1:
+    places = sample * count + token
+    if len(ids) % (account.b * count) or places.bincount().unique().numel() > 1:
         raise Unknown
-    if len(places.unique()) != account.b * account.n:
+    if len(places.unique()) != account.b * count:
         raise Unknown
-    return ids[places.argsort(stable=True)].view(account.b, account.n, -1)
+    return ids[places.argsort(stable=True)].view(account.b, count, -1)
 
 
-def _right(account: Account, t: Tensor, flat: Tensor) -> tuple[Tensor, Tensor] | None:
+def right_of(account: Account, t: Tensor, flat: Tensor, name: str) -> tuple[Tensor, Tensor] | None:
     """Return sample of each slot, and token of each vector, where a slot holds each token once."""
-    token, sample = account.run.token[t], account.run.sample[t]
+    first, count = _own(account, name)
+    token, sample = account.run.token[t] - first, account.run.sample[t]
     if bool((token != token[..., :1]).any() or (sample != sample[:, :1, :1]).any()):
         return None
     token = token[..., 0]
-    every = torch.arange(account.n).expand(len(token), -1)
+    every = torch.arange(count).expand(len(token), -1)
     if not torch.equal(token.sort(dim=1).values, every):
         return None
     rank = torch.full((int(flat.max()) + 1,), -1)
@@ -173,7 +184,7 @@ def _splits(
             yield form, {name: made[name] for name in "qkv"}
 
 
-def _order(seen: Tensor, made: Tensor) -> Tensor | None:
+def order_of(seen: Tensor, made: Tensor) -> Tensor | None:
     """Return the slots that were seen in the order of those that a form makes, None for others."""
     made = made[0].flatten(0, 1)
     if made.shape != seen.shape:
@@ -198,18 +209,18 @@ def merged(account: Account, placed: Placed) -> Said:
     if mixed is None or mixed.shape[3] != account.n:
         raise Unknown
     right = MERGE.reference.run(mixed)[0]
-    if right.shape != account.joined.shape:
+    if right.shape != account.ends.joined.shape:
         raise Unknown
-    rank = torch.full((int(max(right.max(), account.joined.max())) + 1,), -1)
+    rank = torch.full((int(max(right.max(), account.ends.joined.max())) + 1,), -1)
     rank[right] = torch.arange(right.shape[-1]).expand_as(right)
-    own = torch.equal(right.sort(-1).values, account.joined.sort(-1).values)
-    ranks = rank[account.joined]
+    own = torch.equal(right.sort(-1).values, account.ends.joined.sort(-1).values)
+    ranks = rank[account.ends.joined]
     if own and not bool((ranks != ranks[:1, :1]).any()):
         return []
     for form in MERGE.forms[1:]:
-        if torch.equal(form.run(mixed)[0], account.joined):
+        if torch.equal(form.run(mixed)[0], account.ends.joined):
             return [(id, form.detail) for id in form.ids]
-    if torch.equal(right.flatten().sort().values, account.joined.flatten().sort().values):
+    if torch.equal(right.flatten().sort().values, account.ends.joined.flatten().sort().values):
         return [("merge-axes", _heard_from(account, right))]
     raise Unknown
 
@@ -217,7 +228,7 @@ def merged(account: Account, placed: Placed) -> Said:
 def _heard_from(account: Account, right: Tensor) -> str:
     token = torch.empty(int(right.max()) + 1, dtype=torch.long)
     token[right] = torch.arange(account.n)[:, None].expand_as(right)
-    first = token[account.joined[0, 0]].unique().tolist()
+    first = token[account.ends.joined[0, 0]].unique().tolist()
     return f"the first token gets what tokens {', '.join(map(str, first))} found"
 
 
@@ -232,7 +243,7 @@ def origins(account: Account) -> Said:
     made = [before(run, t)[2] for t in (account.q, account.k, account.v)]
     for name, t in zip(("queries", "keys", "values"), made, strict=True):
         numbers = run.given[t.flatten()].unique().tolist()
-        if all(number >= 0 and given[number] == "x" for number in numbers):
+        if all(number >= 0 and given[number] in ("x", "context") for number in numbers):
             raw.append(name)
     if raw:
         said.append(("projection-unused", f"{' and '.join(raw)} are the tokens themselves"))
@@ -251,7 +262,7 @@ def origins(account: Account) -> Said:
     return said
 
 
-def _groups(account: Account, placed: Placed) -> Said:
+def groups(account: Account, placed: Placed) -> Said:
     """Judge which heads of queries have which head of keys, where a layer says their order."""
     _, kind, ids = before(account.run, account.q)
     if kind != "layer" or placed.form is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from attention_clinic.bugs import BUGS, VARIANTS, unused_dropout
 from attention_clinic.engine.modes import NoDropout
@@ -23,6 +24,7 @@ WHETHER_SHOWN = "whether a mistake would show"
 REACHED = "queries, keys and values of each head reach the output"
 WITH_ONE_TOKEN = "with one token they do not. Try more: size=(2, 5)"
 LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs on a few hundred numbers
+ALONE = {"dropout-eval"}  # shown by the calls alone, whatever else is done
 EVERY_MISTAKE = "every known mistake, alone and in pairs"
 
 
@@ -177,12 +179,29 @@ def seen_in_steps(subject: Subject, otherwise: Callable[[], Report]) -> Report:
         subject: the module.
         otherwise: makes the other report.
     """
-    found = observed(subject) if subject.options.most else None
-    if found is None:
+    found = observed(subject, partly=True) if subject.options.most else None
+    extra = [id for id in subject.extra if id in ALONE]
+    if found is None and not extra:
         return otherwise()
     checked = ("each step of a run, from queries and keys to the output layer",)
-    name = subject.patient.name
-    return Report(name, False, (found,), checked=checked, untried=untried(subject))
+    alone = found is not None and not vars(subject)["observed"][1].ended
+    alone = alone and not {"out-missing", "out-unused"} & set(found.ids)
+    if found is None:
+        words = "seen in calls; no more is understood"
+        found = replace(explain([BUGS[id] for id in extra]), evidence=words)
+        checked = ("two calls",)
+    elif extra:
+        ids = sorted({*found.ids, *extra}, key=list(BUGS).index)
+        made = explain([BUGS[id] for id in ids], detail=found.detail)
+        found = replace(made, evidence=found.evidence)
+    return Report(
+        subject.patient.name,
+        False,
+        (found,),
+        checked=checked,
+        remarks=without_output(subject) * alone,
+        untried=untried(subject),
+    )
 
 
 def unexplained(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attention_clinic.engine.tape import Event
 from attention_clinic.examine.account import Account
+from attention_clinic.examine.behind import Ends
 from attention_clinic.examine.judging import Said
 from attention_clinic.examine.scoring import Unknown
 from attention_clinic.examine.shells import shells_of
@@ -121,9 +122,8 @@ class End:
     ) -> Account:
         """Return the account of an attention that ends so."""
         b, n = run.y.shape[:2]
-        return Account(
-            *(run, b, n, h, *sides, scores, steps, self.mixed, self.read, self.layer, True)
-        )
+        ends = Ends(self.read, self.layer)
+        return Account(run, b, n, h, (0, n), *sides, scores, steps, self.mixed, ends)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,13 +24,16 @@ class Run:
     Args:
         tape: what was written down.
         y: ids of the result.
-        token, sample: the one that reaches each number, NONE or SEVERAL.
+        token, sample: the one that reaches each number, NONE or SEVERAL; the tokens of a context
+            are counted on behind the others.
+        asked: the first token of the context, and how many there are; None for no context.
     """
 
     tape: Tape
     y: Tensor
     token: Tensor
     sample: Tensor
+    asked: tuple[int, int] | None = None
     where: Tensor = field(init=False)
     values: Tensor = field(init=False)
     producer: Tensor = field(init=False)
@@ -52,6 +56,16 @@ class Run:
     def depends(self, ids: Tensor) -> bool:
         """Say whether any token reaches any of these numbers."""
         return bool((self.token[ids.flatten()] != NONE).any())
+
+    def number(self, value: object) -> float | None:
+        """Return a number that no token reaches, None where a tensor holds several."""
+        if isinstance(value, bool | int | float):
+            return float(value)
+        if isinstance(value, Tensor):
+            values = self.values[value.flatten()]
+            if not self.depends(value) and bool((values == values[0]).all()):
+                return float(values[0])
+        return None
 
     def makers(self, ids: Tensor) -> list[int]:
         """Return the numbers of the events that made these numbers, -1 for none."""
@@ -99,7 +113,11 @@ class Run:
         if place is None or not self.depends(event.out):
             return set()
         held = [self.given[t.flatten()[0]] for t in event.args[place : place + 2]]
-        return {self.tape.given[int(number)][0] for number in held if number >= 0} - {"", "x"}
+        return {self.tape.given[int(number)][0] for number in held if number >= 0} - {
+            "",
+            "x",
+            "context",
+        }
 
     def products(self) -> list[tuple[int, Tensor, Tensor]]:
         """Return the products of two matrices that both depend on tokens, with their factors."""
@@ -114,30 +132,52 @@ class Run:
         return found
 
 
-def runs(subject: Subject, b: int, n: int) -> Run | None:
+def runs(subject: Subject, b: int, n: int, j: int) -> Run | None:
     """Call a module, with each token and each sample changed in turn; None if it is too long.
 
     Args:
         subject: the module.
-        b, n: samples and tokens.
+        b, n, j: samples, tokens, and those of a context.
     """
-    module = subject.patient.module
-    x, other = (subject.patient.tokens(b, n, subject.e, seed=seed) for seed in (51, 52))
-    named = list(module.named_parameters())
+    held: dict = vars(subject).setdefault("runs", {})
+    key = b, n, j, subject.mode
+    if key not in held:
+        held[key] = _written(subject, b, n, j)
+    return held[key]
 
-    def called(x: Tensor) -> tuple[Tape, Tensor]:
-        return taped(lambda: subject.open_run(x), [("x", x), *named])
 
+def _written(subject: Subject, b: int, n: int, j: int) -> Run | None:
+    """Call a module and write down its run; see `runs`."""
+    sizes = [(n, subject.e), *[(j, subject.c)] * subject.crossed]
+    mine, others = (
+        [subject.patient.tokens(b, *size, seed=seed + 100 * i) for i, size in enumerate(sizes)]
+        for seed in (51, 52)
+    )
+    named = list(subject.patient.module.named_parameters())
+
+    def called(given: list[Tensor]) -> tuple[Tape, Tensor]:
+        names = zip(("x", "context"), given, strict=False)
+        return taped(lambda: _called(subject, *given), [*names, *named])
+
+    def changed(side: int | None, axis: int, number: int) -> list[Tensor]:
+        made = [t.clone() for t in mine]
+        for i, (t, other) in enumerate(zip(made, others, strict=True)):
+            if side in (i, None):
+                t.select(axis, number).copy_(other.select(axis, number))
+        return made
+
+    tokens = [
+        changed(i, 1, number) for i, (count, _) in enumerate(sizes) for number in range(count)
+    ]
+    samples = [changed(None, 0, number) for number in range(b)]
     try:
-        tape, y = called(x)
+        tape, y = called(mine)
         values = tape.values.nan_to_num(7e77)
         reached = []
-        for axis, count in ((1, n), (0, b)):
+        for ways in (tokens, samples):
             found = torch.full((tape.count,), NONE)
-            for number in range(count):
-                changed = x.clone()
-                changed.select(axis, number).copy_(other.select(axis, number))
-                again, _ = called(changed)
+            for number, given in enumerate(ways):
+                again, _ = called(given)
                 if again.count != tape.count:
                     return None
                 moved = again.values.nan_to_num(7e77) != values
@@ -145,24 +185,15 @@ def runs(subject: Subject, b: int, n: int) -> Run | None:
             reached.append(found)
     except TooLong:
         return None
-    return Run(_with_layers(tape), y, *reached)
+    return Run(tape, y, *reached, asked=(n, j) if subject.crossed else None)
 
 
-def _with_layers(tape: Tape) -> Tape:
-    """Return a tape on which convolutions of single places are layers of their channels."""
-    for number, event in enumerate(tape.events):
-        if event.name != "convolution":
-            continue
-        t, weight, bias, _, padding, _, _, _, groups = event.args
-        single = weight[0, 0].numel() == 1 and groups == 1 and not any(padding)
-        if not single or t.shape[2:] != event.out.shape[2:]:
-            continue
-        read, made = (one.movedim(1, -1).flatten(0, -2) for one in (t, event.out))
-        args = (read, weight.flatten(1).T)
-        biased = isinstance(bias, Tensor)
-        args = (bias, *args) if biased else args
-        tape.events[number] = Event("addmm" if biased else "mm", args, made)
-    return tape
+def _called(subject: Subject, x: Tensor, context: Tensor | None = None) -> Tensor:
+    """Call a module on tokens, and on a context."""
+    if context is None:
+        return subject.open_run(x)
+    with nullcontext() if subject.mode is None else subject.mode():
+        return subject.patient.run(x, None, context)
 
 
 def linked(run: Run, ids: Tensor) -> Iterator[Event]:

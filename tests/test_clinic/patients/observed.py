@@ -303,3 +303,72 @@ class GainOfEachNumber(Loops):
 
     def score(self, q, k):
         return q @ k.mT / self.tokeys.in_features**0.5
+
+
+# ------------------------------------------ beside steps that stay without a name, and are said so
+
+
+class Apart(nn.Module):
+    """Queries, keys and values of layers of their own, and an output layer."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = h
+        self.q, self.k, self.v, self.o = (nn.Linear(e, e) for _ in range(4))
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.heads, t.shape[2] // self.heads).transpose(1, 2)
+
+    def few(self, t):
+        return t
+
+    def behind(self, y):
+        return y
+
+    def weights(self, scores, e):
+        return (scores * (e // self.heads) ** -0.5).softmax(-1)
+
+    def forward(self, x):
+        q, k, v = self.cut(self.q(x)), self.cut(self.few(self.k(x))), self.cut(self.few(self.v(x)))
+        mixed = self.weights(q @ k.mT, x.shape[2]) @ v
+        return self.behind(self.o(mixed.transpose(1, 2).flatten(2)))
+
+
+@attention("softmax-query", sizes=SOME)
+class BentAtTheEnd(Apart):
+    def weights(self, scores, e):
+        return (scores * (e // self.heads) ** -0.5).softmax(-2)
+
+    def behind(self, y):
+        return F.gelu(y).tanh()
+
+
+@attention("scale-embed", sizes=SOME)
+class ScaledBesideScoresSquared(Apart):
+    def weights(self, scores, e):
+        scores = scores / e**0.5
+        return (scores + 0.1 * scores.sin()).softmax(-1)
+
+
+@attention("softmax-query", sizes=SOME)
+class FewPlaces(Apart):
+    """Means of neighbours are asked, as in Linformer, and the softmax is over those who ask."""
+
+    def few(self, t):
+        return F.avg_pool1d(t.mT, 2, 1).mT
+
+    def weights(self, scores, e):
+        return (scores * (e // self.heads) ** -0.5).softmax(-2)
+
+
+@attention("scale-embed", "softmax-query", sizes=SOME)
+class TwoLayersBehind(Apart):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.last = nn.Linear(e, e)
+
+    def weights(self, scores, e):
+        return (scores / e**0.5).softmax(-2)
+
+    def behind(self, y):
+        return self.last(F.relu(y))
