@@ -74,6 +74,18 @@ variant(
     "16",
 )
 variant(
+    "joint-attention",
+    "gives two kinds of tokens layers of their own, and lets all of them attend to each other",
+    "Stable Diffusion 3, FLUX",
+    "10",
+)
+variant(
+    "mixed-attention",
+    "lets some tokens, templates, see each other alone, and the others see all",
+    "MixFormer",
+    "10",
+)
+variant(
     "context-and-self",
     "makes keys and values of the context and of the tokens that ask, too, one after the other",
     "Flamingo's Perceiver resampler, IP-Adapter",

@@ -93,7 +93,8 @@ def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
     """Return the report on what was seen."""
     words = ["projections, scale, softmax, mixing, joining: each step as it ran"]
     words.append(f"{subject.h} heads of {subject.e} wide tokens")
-    words.append("causal" if seen.causal else "every token sees all tokens")
+    some = {"window", "mixed-attention"} & set(seen.variants)
+    words += ["causal"] if seen.causal else ["every token sees all tokens"] * (not some)
     words += [w for w in seen.words if w]
     found = ()
     if seen.ids:

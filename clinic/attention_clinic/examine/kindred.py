@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attention_clinic.examine.dense import dense_seen
 from attention_clinic.examine.ended import ALONE
 from attention_clinic.examine.linear import linear_seen
 from attention_clinic.examine.narrowed import narrowed_seen
@@ -12,7 +13,7 @@ from attention_clinic.examine.traced import Seen
 from attention_clinic.examine.walks import Told
 from attention_clinic.examine.written import Run, runs
 
-READERS = (linear_seen, narrowed_seen)
+READERS = (linear_seen, narrowed_seen, dense_seen)
 
 
 def kindred(subject: Subject) -> Seen | None:

@@ -60,6 +60,8 @@ def walk(run: Run, ids: Tensor, within: frozenset[str] | set[str] = frozenset())
             break
         if within and events[0].name not in within:
             break
+        if events[0].name == "add" and all(_is_bias(run, event) for event in events):
+            break
         back = torch.full((run.tape.count,), -1)
         group = torch.full((run.tape.count,), -1)
         for event in events:
@@ -77,6 +79,15 @@ def walk(run: Run, ids: Tensor, within: frozenset[str] | set[str] = frozenset())
         names.add(events[0].name)
         ids = back[ids]
     return Walk(ids, frozenset(names), own, softmax)
+
+
+def _is_bias(run: Run, event: Event) -> bool:
+    """Say whether a bias is added to what a layer made, which is then its result."""
+    main = _main(run, event)
+    if main is None or sum(run.depends(t) for t in event.read()) > 1:
+        return False
+    names = {run.tape.events[m].name if m >= 0 else "" for m in run.makers(main)}
+    return names <= {*PRODUCTS, "convolution"}
 
 
 def _main(run: Run, event: Event) -> Tensor | None:
@@ -154,29 +165,32 @@ def end_of(run: Run, mixed: Tensor) -> End | None:
     """
     ours = torch.zeros(run.tape.count, dtype=torch.bool)
     ours[mixed.flatten()] = True
-    found: list[End] = []
-    for number, event in [*enumerate(run.tape.events), (-1, None)]:
-        if event is not None and (event.name not in ("mm", "addmm") or not run.used[number]):
+    ahead = torch.full((run.tape.count,), -1)
+    layers: list[tuple[Tensor, Tensor]] = []
+    for number, event in enumerate(run.tape.events):
+        if event.name not in PRODUCTS or not run.used[number]:
             continue
-        read = run.y if event is None else event.args[PRODUCTS[event.name]]
-        if read.numel() != mixed.numel() or not run.depends(read):
+        read, weight = event.args[PRODUCTS[event.name] :][:2]
+        several = weight.ndim == 3 and not bool((weight == weight[:1]).all())
+        if read.numel() > mixed.numel() or not run.depends(read) or several:
             continue
         back = walk(run, read, FACTORS).ids
-        if not bool(ours[back].all()):
-            continue
-        ahead = torch.full((run.tape.count,), -1)
-        ahead[back.flatten()] = read.flatten()
-        laid = _laid(run, read, None if event is None else event.out)
-        if laid is None or bool((ahead[mixed] < 0).any()):
-            return None
-        found.append(End(ahead[mixed], *laid, event is not None))
-    return found[0] if len(found) == 1 else None
+        if bool(ours[back].all()):
+            ahead[back.flatten()] = read.flatten()
+            layers.append((read.flatten(0, -2), event.out.flatten(0, -2)))
+    if not layers:
+        back = walk(run, run.y, FACTORS).ids
+        ahead[back.flatten()] = run.y.flatten()
+        ends = run.y.numel() == mixed.numel() and not bool((ahead[mixed] < 0).any())
+        return End(ahead[mixed], run.y, run.y, False) if ends else None
+    if bool((ahead[mixed] < 0).any()) or sum(read.numel() for read, _ in layers) != mixed.numel():
+        return None
+    laid = _laid(run, *(torch.cat(each) for each in zip(*layers, strict=True)))
+    return None if laid is None else End(ahead[mixed], *laid, True)
 
 
-def _laid(run: Run, read: Tensor, made: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """Return what an output layer read, (b, n, f), and its result, laid out by it."""
-    if made is None:
-        return read, run.y
+def _laid(run: Run, read: Tensor, made: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return what output layers read, (b, n, f), and their results, laid out by them."""
     # a number of the result of a layer stands in some row; what follows keeps it
     row = torch.full((run.tape.count,), -1)
     row[made] = torch.arange(len(made))[:, None].expand(made.shape)
@@ -213,12 +227,17 @@ def around(subject: Subject, run: Run, x: Tensor, end: End, sides: list[Tensor])
         ends = ends if shell.after is None else shell.after(ends)
         if ends.shape != y.shape:
             continue
-        gap = ends - y
-        if bool((gap - gap[:1, :1]).abs().max() > CLOSE):
+        if any(bool((one - one[:1]).abs().max() > CLOSE) for one in _by_layer(run, end, ends - y)):
             continue
         if all(_is_of(entered, t) for t in inner):
             return shell.name
     raise Unknown
+
+
+def _by_layer(run: Run, end: End, t: Tensor) -> list[Tensor]:
+    """Return numbers of the tokens, (b, n, e), by the layer that made their results, (t, e)."""
+    maker = run.producer[end.made[..., 0]]
+    return [t[maker == number] for number in maker.unique()]
 
 
 def made_of_layers(run: Run, ids: Tensor) -> bool:
@@ -228,11 +247,11 @@ def made_of_layers(run: Run, ids: Tensor) -> bool:
 
 
 def _is_of(tokens: Tensor, read: Tensor) -> bool:
-    """Say whether a layer read these tokens (t, e), in any order."""
-    if read.ndim != 2 or read.shape[1] != tokens.shape[1] or len(read) != len(tokens):
+    """Say whether a layer read these tokens (t, e), or some of them, in any order."""
+    if read.ndim != 2 or read.shape[1] != tokens.shape[1]:
         return False
-    order, other = read[:, 0].argsort(), tokens[:, 0].argsort()
-    return bool((read[order] - tokens[other]).abs().max() <= CLOSE)
+    near = (read[:, None] - tokens[None]).abs().amax(-1).amin(dim=1)
+    return bool(near.max() <= CLOSE)
 
 
 def _read_by(run: Run, sides: list[Tensor]) -> list[Tensor]:
@@ -270,5 +289,4 @@ def _layer(run: Run, number: int, deep: int) -> Tensor | None:
         held = run.tape.events[makers[0]]
         if sum(run.depends(t) for t in held.args[PRODUCTS[held.name] :][:2]) == 1:
             return _layer(run, makers[0], deep - 1)
-    read = read if event.name != "bmm" else read[0]
-    return read if read is tensors[0] or bool((tensors[0] == read).all()) else tensors[0][0]
+    return read.flatten(0, -2)

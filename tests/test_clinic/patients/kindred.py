@@ -171,3 +171,126 @@ class AgentsInRows(nn.Module):
         asking = torch.einsum("bnd,ad->bna", q, self.agents) * self.scale
         mixed = torch.bmm(asking.softmax(dim=-1), torch.bmm(asked.softmax(dim=-1), v))
         return self.o(mixed.view(b, self.h, n, -1).transpose(1, 2).reshape(b, n, -1))
+
+
+# ------------------------------------------------- in pieces: two kinds of tokens, templates, keys
+
+
+def in_two(module: nn.Module, x: Tensor) -> Tensor:
+    """Call a module on the first three tokens and on the others."""
+    return torch.cat(module(x[:, :3], x[:, 3:]), dim=1)
+
+
+@variant("joint-attention", sizes=WIDE, call=in_two)
+class TextAndImage(nn.Module):
+    """Layers for each, and torch's kernel over both."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.text, self.image = (nn.Linear(e, 3 * e) for _ in range(2))
+        self.text_out, self.image_out = (nn.Linear(e, e) for _ in range(2))
+
+    def heads_of(self, t: Tensor, layer: nn.Module) -> Tensor:
+        return rearrange(layer(t), "b n (k h d) -> k b h n d", k=3, h=self.h)
+
+    def joined(self, text: Tensor, image: Tensor) -> Tensor:
+        q, k, v = torch.cat([text, image], dim=-2)
+        return rearrange(F.scaled_dot_product_attention(q, k, v), "b h n d -> b n (h d)")
+
+    def forward(self, text, image):
+        made = self.heads_of(text, self.text), self.heads_of(image, self.image)
+        mixed = self.joined(*made)
+        n = text.shape[1]
+        return self.text_out(mixed[:, :n]), self.image_out(mixed[:, n:])
+
+
+@variant("qk-norm", "joint-attention", sizes=WIDE, call=in_two)
+class NormedTextAndImage(TextAndImage):
+    """A norm of queries and one of keys for each side, as Stable Diffusion 3.5 has them."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norms = nn.ModuleList(nn.RMSNorm(e // h, eps=1e-6) for _ in range(4))
+
+    def joined(self, text, image):
+        sides = zip((text, image), (self.norms[:2], self.norms[2:]), strict=True)
+        text, image = (torch.stack([a(t[0]), c(t[1]), t[2]]) for t, (a, c) in sides)
+        return super().joined(text, image)
+
+
+class Templates(Packed):
+    """The first three tokens see each other, the others see all."""
+
+    root = 1.0
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        q = q / (self.root * q.shape[-1]) ** 0.5
+        first = (q[:, :, :3] @ k[:, :, :3].mT).softmax(dim=-1) @ v[:, :, :3]
+        rest = (q[:, :, 3:] @ k.mT).softmax(dim=-1) @ v
+        return self.joined(torch.cat([first, rest], dim=2))
+
+
+variant("mixed-attention", sizes=WIDE)(Templates)
+
+
+@variant("mixed-attention", ids=("scale-embed",), sizes=WIDE)
+class TemplatesScaled(Templates):
+    """By the width of all heads."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.root = heads
+
+
+@variant("window", sizes=WIDE, size=(2, 8), causal=True)
+class Blocks(Packed):
+    """A loop over segments of two, each of which sees the one before it, too."""
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        mixed = []
+        for start in range(0, x.shape[1], 2):
+            own, seen = slice(start, start + 2), slice(max(0, start - 2), start + 2)
+            scores = q[:, :, own] @ k[:, :, seen].mT / q.shape[-1] ** 0.5
+            i, j = scores.shape[-2:]
+            ahead = torch.ones(i, j, dtype=torch.bool).triu(j - i + 1)
+            mixed.append(scores.masked_fill(ahead, -1e9).softmax(dim=-1) @ v[:, :, seen])
+        return self.joined(torch.cat(mixed, dim=2))
+
+
+class Remembering(Packed):
+    """Learned keys and values of each head, normed as the others are."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.memory = nn.Parameter(torch.randn(2, heads, 2, dim // heads))
+        self.by = nn.Parameter(torch.ones(2, dim // heads))
+
+    def factor(self, width: int) -> float:
+        return 8.0
+
+    def normed(self, t: Tensor, number: int) -> Tensor:
+        return F.normalize(t, dim=-1) * self.by[number]
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        more = self.memory[:, None].expand(-1, len(x), -1, -1, -1)
+        k, v = torch.cat([more[0], k], dim=-2), torch.cat([more[1], v], dim=-2)
+        weights = self.factor(q.shape[-1]) * self.normed(q, 0) @ self.normed(k, 1).mT
+        return self.joined(weights.softmax(dim=-1) @ v)
+
+
+variant("cosine", "memory-keys", sizes=WIDE)(Remembering)
+
+
+@variant("qk-norm", "memory-keys", sizes=WIDE)
+class RememberingByRoot(Remembering):
+    """The usual factor, and an RMSNorm."""
+
+    def normed(self, t, number):
+        return F.rms_norm(t, t.shape[-1:], eps=1e-6) * self.by[number]
+
+    def factor(self, width):
+        return width**-0.5
