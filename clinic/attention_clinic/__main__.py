@@ -34,6 +34,7 @@ from attention_clinic.checking import (
     named,
     status,
 )
+from attention_clinic.engine.operands import asks_for_operands
 from attention_clinic.examine.attention import diagnose
 
 
@@ -141,8 +142,10 @@ def loaded(target: str) -> Any:
     return named(place, imported(place), name)
 
 
-def built(found: Any, values: Sequence[str], target: str) -> nn.Module:
+def built(found: Any, values: Sequence[str], target: str) -> Any:
     """Return the module: built from a class or a function, or found as it is.
+
+    A function of queries, keys and values is what is examined itself.
 
     Args:
         found: a class, a function that builds a module, or a module.
@@ -152,7 +155,8 @@ def built(found: Any, values: Sequence[str], target: str) -> nn.Module:
     Raises:
         ValueError: arguments that do not fit, or something else than a module.
     """
-    if isinstance(found, nn.Module):
+    ready = isinstance(found, nn.Module)
+    if ready or (not values and not isinstance(found, type) and asks_for_operands(found)):
         return found
     positional = [_value(value) for value in values if not _name(value)]
     by_name = {_name(value): _value(value.partition("=")[2]) for value in values if _name(value)}

@@ -208,35 +208,6 @@ def test_slopes_that_must_be_given_are_0() -> None:
     assert report.healthy and "what is added as alibi: it was 0" in report.untried
 
 
-class Kernel(nn.Module):
-    """Weighs what it is given; it has no layers."""
-
-    def __init__(self, width: int, over: int = -1):
-        super().__init__()
-        self.temper, self.over = width**0.5, over
-
-    def forward(self, q, k, v, attn_mask=None):
-        weights = (q @ k.mT / self.temper).softmax(self.over)
-        return weights @ v, weights
-
-
-class ByHead(Kernel):
-    """Takes (b, h, n, d) only."""
-
-    def forward(self, q, k, v, attn_mask=None):
-        _, _, _, d = q.shape
-        return super().forward(q.view(*q.shape[:3], d), k, v)
-
-
-@pytest.mark.parametrize(("make", "heads"), [(Kernel, 1), (Kernel, 4), (ByHead, 4), (ByHead, 1)])
-def test_a_kernel_without_weights_gets_layers(make: type, heads: int) -> None:
-    report = diagnose(make(8), heads)
-    assert report.healthy and report.name == make.__name__, report
-    assert "with layers for queries, keys and values" in report.checked[0]
-    assert f"{heads} head{'s' * (heads > 1)} of {8 * heads} wide" in report.checked[0]
-    assert diagnose(make(8, -2), heads).ids == ("softmax-query",)
-
-
 class ReadsOther(Reads):
     """Calls its context by a name that says nothing."""
 

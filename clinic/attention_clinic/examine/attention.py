@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
@@ -21,13 +21,14 @@ from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.adapters import folded
 from attention_clinic.examine.as_block import as_block
-from attention_clinic.examine.bare import with_layers
+from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.first_call import Way, found_out, heads_of, tryable, wants_context
 from attention_clinic.examine.followed import Followed, as_followed, observed
+from attention_clinic.examine.laid import Asked, by_layout, kernels_of
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.masked import overflows, with_mask
-from attention_clinic.examine.noticed import noticed
+from attention_clinic.examine.noticed import ignores, noticed
 from attention_clinic.examine.options import Context, Options
 from attention_clinic.examine.searching import search, with_other_heads
 from attention_clinic.examine.subject import Subject, Unreadable
@@ -76,7 +77,8 @@ def diagnose(
     >>> assert_healthy(my_attention, num_heads=8)  # in your tests
 
     Args:
-        module: maps tokens to tokens by attention; stays as it is. A function needs `weights`.
+        module: maps tokens to tokens by attention, or takes queries, keys and values under such
+            names; stays as it is. A function of tokens needs `weights`.
         num_heads: number of heads, h; None reads it off the module.
         mask: a mask to call the module with, in the shape that it takes. Bool: True = may
             attend; integers, and floats that are all 0 or 1: 1 = may attend; other floats are
@@ -119,12 +121,15 @@ def diagnose(
     """
     module, steps = unwrapped("diagnose", module), steps_of("diagnose", effort)
     with undisturbed():
-        if (call, weights, context, cache) == (None,) * 4:
-            module = with_layers(module, num_heads)
-        if num_heads is None:
+        bare: Sequence[WithLayers] = ()
+        if weights is None and cache is None:
+            said = Asked(bool(context is not None), bool(causal), mask, size, embed_dim)
+            bare = kernels_of(module, num_heads, call, said)
+        own = weights is not None or not callable(module) or isinstance(module, nn.Module)
+        if num_heads is None and not bare and own:
             num_heads = heads_of("diagnose", module, call)
     options = Options(
-        *(num_heads, mask, causal, call, weights, size, out_proj, true_means),
+        *(num_heads or 1, mask, causal, call, weights, size, out_proj, true_means),
         context=Context.of("diagnose", context),
         num_kv_heads=num_kv_heads,
         like=like,
@@ -136,6 +141,9 @@ def diagnose(
         return opened(module, replace(options, layout=layout, size=found), width)
 
     with undisturbed(), budget(steps), answered("diagnose", module):
+        if bare:
+            given = replace(options, call=None)
+            return by_layout(bare, lambda one, more: opened(one, replace(given, **more), None))
         try:
             return opened(module, options, embed_dim)
         except ValueError as error:
@@ -372,16 +380,8 @@ def found_in(subject: Subject) -> Report:
     if subject.options.cache is not None:
         return report
     given = [t for t in (x, subject.context_of(0)) if t is not None]
-    return learned(report, subject.patient, lambda: subject.open_run(x), given)
-
-
-def ignores(subject: Subject, y: Tensor) -> bool:
-    """Say whether other tokens give the same output."""
-    other = subject.patient.tokens(subject.b, subject.n, subject.e, seed=5)
-    try:
-        return subject.mask is None and same(y, subject.run(other))
-    except Exception:
-        return False
+    own = not isinstance(subject.original, WithLayers)
+    return learned(report, subject.patient, lambda: subject.open_run(x), given, own)
 
 
 def check_heads(subject: Subject, y: Tensor) -> None:

@@ -44,6 +44,8 @@ def masks(b: int, i: int, j: int, dtype: torch.dtype) -> Iterator[tuple[str, Ten
 
 def is_plain(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> bool:
     """Say whether an attention is right, and like any other: it hides nothing by itself."""
+    if isinstance(subject.original, WithLayers):  # it does nothing beside
+        return bool(matches) and not any(m.causal for _, m in matches)
     own = any(m.ids or m.variants or m.causal for _, m in matches)
     return bool(matches) and not own and not subject.extra and not subject.biased
 
@@ -55,8 +57,8 @@ def idle_mask(subject: Subject) -> str:
     """
     name = mask_argument(subject.patient.module) if subject.patient.is_module else None
     free = subject.mask is None and subject.call is None and subject.options.cache is None
-    plain = subject.patient.layout is None and subject.mode is None
-    plain &= not isinstance(subject.original, WithLayers)
+    alone = subject.mode is None or isinstance(subject.original, WithLayers)
+    plain = subject.patient.layout is None and alone
     if (
         name is None
         or not free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attention_clinic.engine.model_report import ModelReport, Row
+from attention_clinic.engine.operands import operands_of
 from attention_clinic.engine.patient import (
     Patient,
     check_positive,
@@ -95,6 +97,7 @@ class Walk:
         self.num_heads, self.causal = num_heads, causal
         self.rows: list[Row] = []
         self.covered: set[str] = set()
+        self.is_alone = False  # whether it is an attention that takes queries, keys and values
         self.run = Run(self.model, inputs)
         self.recording = self.run.recording
         self.parts = dict(self.model.named_modules())
@@ -125,6 +128,8 @@ class Walk:
         found = loss_of(self.model, self.recording) if self.run.given else None
         if found is not None:
             self.rows.append(Row("loss", (found[0],), found[1]))
+        if not self.rows:
+            self.rows += self.alone()
         failing = list(self.whole(found))
         return ModelReport(
             type(self.model).__name__,
@@ -133,6 +138,14 @@ class Walk:
             tuple(checked),
             tuple(self.untried()),
         )
+
+    def alone(self) -> Iterator[Row]:
+        """Yield the row of a model that is an attention on queries, keys and values alone."""
+        if operands_of(self.model) is not None:
+            with suppress(ValueError):
+                report = diagnose(self.model, self.num_heads, causal=self.causal)
+                self.is_alone = True
+                yield Row("attention", ("",), report)
 
     # ------------------------------------------------------------------------------- the blocks
 
@@ -268,6 +281,8 @@ class Walk:
     ) -> Report | None:
         """Examine a part as the model called it, and then as its own signature suggests."""
         part, best = self.parts[path], None
+        if path and next(part.parameters(), None) is None and operands_of(part) is not None:
+            return None  # what makes its queries, keys and values stands around it
         crossed = replay is not None and replay.context is not None
         options: dict[str, Any] = {} if crossed else {"causal": self.causal}
         if replay is not None:
@@ -355,7 +370,7 @@ class Walk:
 
     def untried(self) -> Iterator[str]:
         """Yield what was not examined."""
-        if self.run.given is None:
+        if self.run.given is None and not self.is_alone:
             why = f" ({self.run.refused})" if self.run.refused else ""
             yield (
                 f"the model as a whole, which did not run on inputs made for it{why}: "

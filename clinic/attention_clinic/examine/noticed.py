@@ -148,3 +148,12 @@ def looks_random(t: Tensor) -> bool:
         if float(near.mean().abs()) > CHANCE * near.numel() ** -0.5:
             return False
     return True
+
+
+def ignores(subject: Subject, y: Tensor) -> bool:
+    """Say whether other tokens give the same output."""
+    other = subject.patient.tokens(subject.b, subject.n, subject.e, seed=5)
+    try:
+        return subject.mask is None and same(y, subject.run(other))
+    except Exception:
+        return False

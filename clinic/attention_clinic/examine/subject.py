@@ -81,8 +81,8 @@ class Subject:
         self.patient.layout = self.options.layout
         if not self.patient.is_module and self.weights is None:
             raise ValueError(
-                "diagnose: a function must come with its weights, got weights=None. "
-                'Pass weights={"q": wq, "k": wk, "v": wv, "out": wo}.'
+                "diagnose: a function must come with its weights, or take q, k and v, got "
+                'weights=None. Pass weights={"q": wq, "k": wk, "v": wv, "out": wo}.'
             )
         for name, weight in (self.weights or {}).items():
             if not isinstance(weight, Tensor):

@@ -10,7 +10,7 @@ from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
-from attention_clinic.examine.bare import WORDS, WithLayers
+from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.idle_mask import idle_mask
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.observing import observed
@@ -30,7 +30,9 @@ EVERY_MISTAKE = "every known mistake, alone and in pairs"
 
 def what(subject: Subject, match: Match) -> str:
     """Say what was compared."""
-    words = [EVERYTHING, f"{subject.h} head{'s' * (subject.h > 1)} of {subject.e} wide tokens"]
+    bare = isinstance(subject.original, WithLayers)
+    everything = subject.original.examined if bare else EVERYTHING
+    words = [everything, f"{subject.h} head{'s' * (subject.h > 1)} of {subject.e} wide tokens"]
     every = "without a mask" if subject.patient.takes_mask else "every token sees all tokens"
     if subject.crossed:
         asked = subject.patient.sides.asked if subject.patient.sides and not subject.call else ()
@@ -48,8 +50,6 @@ def what(subject: Subject, match: Match) -> str:
         words.append("tokens first, samples second")
     if subject.patient.factors:
         words.append(f"{', '.join(subject.patient.factors)} as it is")
-    if isinstance(subject.original, WithLayers):
-        words.append(WORDS)
     if match.shell.name:
         words.append(match.shell.name)
     if match.reading.out is None and not match.reading.ids and subject.h == 1:
@@ -123,7 +123,7 @@ def explanations_of(
     order = list(BUGS)
     best: dict[tuple[str, ...], Match] = {}
     for _, match in matches:
-        ids = tuple(sorted((*match.ids, *extra), key=order.index))
+        ids = tuple(sorted(dict.fromkeys((*match.ids, *extra)), key=order.index))
         if ids not in best or match.reading.rank < best[ids].reading.rank:
             best[ids] = match
     if () in best:
