@@ -35,7 +35,7 @@ class Weighed:
         close: the largest relative difference that counts as equal.
 
     Attributes:
-        numbers: what was given, sorted.
+        numbers: what was given, sorted; none where each row was shifted to begin at 0.
         shapes: of the tensors that they come from.
     """
 
@@ -44,7 +44,7 @@ class Weighed:
             run()
         heard = [t for t in scores.heard if _of_pairs(t.shape, sizes)]
         self.shapes = [t.shape for t in heard]
-        found = [t.flatten().double() for t in heard]
+        found = [t.flatten().double() for t in heard if not _shifted(t)]
         numbers = torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
         self.numbers = numbers[numbers.isfinite() & (numbers > HIDDEN)].sort().values
         self.ends = F.pad(self.numbers, (1, 0), value=-torch.inf)
@@ -68,6 +68,11 @@ class Weighed:
         gaps = torch.minimum(self.ends[after] - looked, looked - self.ends[after - 1])
         near = (gaps <= self.close).sum(dim=1)
         return int(near.max()) >= LEAST * len(some)
+
+
+def _shifted(t: Tensor) -> bool:
+    """Say whether the largest number of each row was taken away, as a stable softmax does."""
+    return not t.amax(dim=-1).any()
 
 
 def _of_pairs(shape: torch.Size, sizes: tuple[int, int]) -> bool:

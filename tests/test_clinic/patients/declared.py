@@ -379,3 +379,26 @@ class TurnedAndScaledByANumber(Scored):
 
     def factor(self):
         return 0.2718
+
+
+@variant(*GROUPED, sizes=TWO)
+class TurnedFromZero(Scored):
+    """The largest score of each row is taken away first, as a stable softmax does."""
+
+    def hidden(self, scores):
+        scores = past(scores)
+        return scores - scores.amax(dim=-1, keepdim=True).detach()
+
+
+@variant(*GROUPED, ids=("norm-missing",), sizes=TWO[:1])
+class TurnedFromZeroWithoutNorm(TurnedFromZero):
+    """PaLM-pytorch: the norm is called behind the projections, and nothing uses it."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.before = nn.LayerNorm(e)
+
+    def forward(self, x, mask=None):
+        y = super().forward(x)
+        x = self.before(x)
+        return y
