@@ -19,6 +19,7 @@ from attention_clinic.engine.budget import (
     reserved,
     spend,
 )
+from attention_clinic.engine.weighing import Weighed
 from helpers import error_of
 
 LITTLE = 0.01
@@ -94,3 +95,11 @@ def test_what_runs_inside_takes_from_the_same_steps() -> None:
             spend(1)
         assert caught.value.steps == 10, "the whole, not a part of it"
     spend(1e9)  # no budget is open
+
+
+def test_rows_shifted_to_zero_cut_nothing() -> None:
+    """A stable softmax gets other numbers than the scores: they rule no form out."""
+    scores = torch.randn(2, 4, 5, 5, dtype=torch.float64)
+    stable = lambda: (scores - scores.amax(dim=-1, keepdim=True)).softmax(dim=-1)  # noqa: E731
+    assert Weighed(stable, (5, 5), 1e-9).may_be(scores[None])
+    assert not Weighed(lambda: scores.softmax(-1), (5, 5), 1e-9).may_be(scores[None] + 1)

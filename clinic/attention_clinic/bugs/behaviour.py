@@ -112,7 +112,7 @@ bug(
 )
 bug(
     "dropout-unused",
-    "takes a dropout that nothing uses: training is as deterministic as evaluation",
+    "takes a dropout that nothing uses: there, training is as deterministic as evaluation",
     "apply it to the weights: nn.Dropout(dropout)(weights), or dropout_p of the fused kernel.",
     "04",
     "found in a published ViT notebook",

@@ -12,6 +12,7 @@ from attention_clinic.bugs.projections import Setting
 from attention_clinic.engine.forms import Form, Stage, State, bug, observed, variant
 
 WIDTHS_SEEN = (4, 8, 16, 32, 64, 100, 128, 256, 512, 768, 1024)
+ROUNDED = 1e-5  # the relative difference of a factor that single precision makes
 
 # ----------------------------------------- scores: q, k (r, b, h, n, d) -> (r, b, h, i, j)
 
@@ -249,6 +250,12 @@ def scaled_by(factor: float | Tensor, words: str = "") -> Form:
     """Return the form that multiplies the scores by a number."""
     detail = f"it multiplies by {words}" if words else ""
     return Form(lambda scores, s: scores * factor, ("scale-other",), detail)
+
+
+def fitted_scale(factor: float, s: Setting) -> Iterator[Form]:
+    """Yield the form of a factor that was solved for; none for the right one, but for rounding."""
+    if not math.isclose(factor, s.head_dim**-0.5, rel_tol=ROUNDED):
+        yield scaled_by(factor, f"{factor:.4g}")
 
 
 # what the root of a scale may be taken of: (words, number of a state's scores and setting)

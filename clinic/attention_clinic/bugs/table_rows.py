@@ -34,6 +34,11 @@ def blank_row(made: Tensor, state: State) -> Tensor:
     return torch.cat([torch.zeros_like(made[:1]), made[1:]])
 
 
+@PADDING.variant("sincos-padding", applies=_blank)
+def blank_row_before_all(made: Tensor, state: State) -> Tensor:
+    return torch.cat([torch.zeros_like(made[:1]), made[:-1]])
+
+
 variant(
     "sincos-2d",
     "has places of an image: one half of its numbers is that of the row, the other of the column",

@@ -40,4 +40,7 @@ def as_block(subject: Subject) -> Report | None:
             )
     except (ValueError, Spent):
         return None
+    forgotten = "part-unused" in report.ids  # a feed-forward, perhaps, which an attention has none
+    if forgotten and Explaining(subject).explained(most=0):
+        return None
     return report if report.healthy or report.explanations else None

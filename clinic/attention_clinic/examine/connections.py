@@ -225,7 +225,7 @@ class Connections:
             return None
         resting = self._resting_norms(way)
         if not orders:
-            if not scaled:
+            if not scaled and not any(self._has_norms(half.unit) for half in way):
                 self.found.append(("norm-missing", "there is none at all"))
             self.said.append(ORDERS[BARE])
             return None
@@ -242,7 +242,7 @@ class Connections:
             else:
                 self.odd.append(f"norms stand {said}")
         for half, place, kind in zip(way, places, kinds, strict=True):
-            if place == BARE and half.join != "dropped":
+            if place == BARE and half.join != "dropped" and not self._has_norms(half.unit):
                 said = f"{'after' if orders[0] == POST else 'before'} the {WORDS[kind]}"
                 said += f"; {resting[0]} is never called" if resting else ""
                 self.found.append(("norm-missing", said))
@@ -252,6 +252,18 @@ class Connections:
             variants = {INSIDE: ["norm-of-part"], AROUND: ["sandwich-norm"]}
             self.variants += variants.get(orders[0], []) * right
         return orders[0] if len(orders) == 1 else None
+
+    def _has_norms(self, unit: Unit) -> bool:
+        """Say whether norms as wide as the stream are called inside of a part."""
+        width = self.x.shape[-1]
+        return any(
+            path in self.called
+            and path not in self.norms
+            and any(path.startswith(f"{own}.") for own in unit.paths)
+            and looks_like_a_norm(path, part)
+            and any(p.numel() == width for p in part.parameters())
+            for path, part in self.patient.module.named_modules()
+        )
 
     def _resting_norms(self, way: tuple[Half, ...]) -> list[str]:
         """Return the norms that were never called."""

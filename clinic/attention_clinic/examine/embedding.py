@@ -18,6 +18,7 @@ from attention_clinic.engine.weights import Source, sources_of
 from attention_clinic.examine.learning import learned
 
 Size = int | tuple[int, int]
+ORDER = ("patch-order",)  # a layer that learns with it knows no other
 
 
 def diagnose_embedding(
@@ -148,14 +149,17 @@ class _Embedding:
         untried = ("a table of positions, which nothing adds",) if tables and not any(used) else ()
         untried = untried if found else ()
         said = (", ".join(checked),)
-        if () in found and not ids:
-            report = Report(name, True, checked=said, untried=untried)
-            run = lambda: self.patient.run(images)  # noqa: E731
-            return learned(report, self.patient, run, [images], parameters=not untried)
         explanations = [
             explain([BUGS[id] for id in (*ids, *more)], way.difference, way.path.detail)
             for more, way in found.items()
+            if (*ids, *more)
         ]
+        harmless = not ids and self.patient.is_module and ORDER in found
+        if (() in found and not ids) or harmless:
+            remarks = tuple(explanations) * harmless
+            report = Report(name, True, checked=said, untried=untried, remarks=remarks)
+            run = lambda: self.patient.run(images)  # noqa: E731
+            return learned(report, self.patient, run, [images], parameters=not untried)
         failing: tuple[str, ...] = ()
         if not found:
             explanations = [explain([BUGS[id]]) for id in ids]

@@ -14,41 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS
-from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
 from attention_clinic.engine.modes import Mode, NoDropout
 from attention_clinic.engine.patient import Patient
-from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.engine.report import Report
 from attention_clinic.engine.severed import Severed
 from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.cuts import Cut
+from attention_clinic.examine.unlearned import Learned, both, listed, never_dropping, told
 
 SEEDS = (71, 72)  # of the directions; what differs must differ in both
 SHARE = 0.05  # of a derivative that its gradient may miss
-PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
-NAMED = 3  # parameters that a report lists
 IN_PLACE = "modified by an inplace operation"  # what PyTorch says
 CANNOT_LEARN = "it can be trained: backward raises, for what it needs was changed in its place"
-UNUSED = {"part-unused", "parameter-unused", "norm-missing", "norm-shared", "out-unused"}
-
-
-@dataclass(frozen=True)
-class Learned:
-    """What gets no gradient though it could, or could not get one.
-
-    Args:
-        cut: what moves the output, and whose gradient does not say so.
-        unused: parameters that move nothing and get none.
-        own: whether the graph holds functions with a backward of their own.
-        read: those of the unused that the run read.
-        silent: whether something of the cut gets no gradient at all, or the cut was heard.
-    """
-
-    cut: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
-    own: bool = False
-    read: frozenset[str] = frozenset()
-    silent: bool = False
 
 
 @dataclass
@@ -305,97 +282,12 @@ def learned(
             continue
         finally:
             patient.module.eval()
-        found = again if found is None else _both(found, again)
+        found = again if found is None else both(found, again)
         if not found.cut and not found.unused:
             break
     frozen = {n for n, p in patient.original.named_parameters() if not p.requires_grad}
     if frozen & held and trained and report.healthy:
-        words = f"gradients; frozen, so that nothing there learns: {_listed(sorted(frozen & held))}"
+        words = f"gradients; frozen, so that nothing there learns: {listed(sorted(frozen & held))}"
         report = replace(report, checked=(*report.checked, words))
-    return _told(report, patient, found, trained & held, parameters)
-
-
-def _both(first: Learned, second: Learned) -> Learned:
-    """Return what holds while evaluating and while training."""
-    cut = tuple(name for name in first.cut if name in second.cut)
-    unused = tuple(name for name in first.unused if name in second.unused)
-    own, silent = first.own or second.own, first.silent and second.silent
-    return Learned(cut, unused, own, first.read | second.read, silent)
-
-
-def _told(
-    report: Report, patient: Patient, found: Learned, trained: set[str], parameters: bool
-) -> Report:
-    """Say what was found."""
-    more: list[tuple[str, str]] = []
-    if found.cut and found.own:
-        words = f"the gradient is the derivative: not of {_listed(list(found.cut))}"
-        return replace(report, healthy=False, failing=(*report.failing, words))
-    if found.cut and (report.healthy or found.silent):
-        inner = [name for name in found.cut if name]
-        words = [
-            *["what comes in"] * ("" in found.cut),
-            *[_listed(inner) if set(inner) < trained else "every parameter"] * bool(inner),
-        ]
-        more.append(("graph-cut", f"no gradient, or not all of it, reaches {' and '.join(words)}"))
-    for path, names in gathered(found.unused, trained) if parameters else ():
-        read = any(name in found.read for name in names)
-        layer = path not in names and not _is_list(path, patient.module)
-        words = f"what {path} returns is thrown away" if read else f"{path} is never "
-        words += "" if read else "called" if layer else "read"
-        id = "part-unused" if layer else "parameter-unused"
-        if not report.healthy and not _stands_out(report, patient, path, names, read):
-            continue
-        mentioned = not read and is_mentioned(path, patient.module)
-        if mentioned and has_options(patient.module, patient.given):
-            report = replace(report, untried=(*report.untried, f"what {path} is for"))
-        elif mentioned or (report.healthy and not read and _is_left_over(path, patient.module)):
-            where = "an option uses it" if mentioned else "nothing was meant to use it"
-            remark = explain([BUGS[id]], detail=f"{words} here: right where {where}")
-            report = replace(report, remarks=(*report.remarks, remark))
-        else:
-            more.append((id, words))
-    if not more:
-        return report
-    ids, detail = [id for id, _ in more], "; ".join(words for _, words in more)
-    explanations = tuple(_with(one, ids, detail) for one in report.explanations)
-    if not explanations:
-        explanations = (explain([BUGS[id] for id in dict.fromkeys(ids)], detail=detail),)
-    return replace(report, healthy=False, explanations=explanations)
-
-
-def _with(one: Explanation, ids: list[str], detail: str) -> Explanation:
-    """Return an explanation with more mistakes."""
-    bugs = [BUGS[id] for id in dict.fromkeys((*one.ids, *ids))]
-    said = "; ".join(filter(None, (one.detail, detail)))
-    return replace(explain(bugs, one.difference, said), evidence=one.evidence)
-
-
-def _stands_out(report: Report, patient: Patient, path: str, names: list[str], read: bool) -> bool:
-    """Say whether a part that stands unused is named beside what a sick module is called."""
-    wide = [n for n in names if patient.module.get_parameter(n).ndim > 1]
-    if UNUSED & set(report.ids) or read or len(wide) < 3:
-        return False
-    return not is_mentioned(path, patient.module)
-
-
-def _is_left_over(path: str, module: nn.Module) -> bool:
-    """Say whether a part that is never called may be a layer too many; a table of places is not."""
-    try:
-        part = module.get_submodule(path)
-    except AttributeError:  # a parameter that stands alone
-        return False
-    held = [one for one in part.modules() if any(True for _ in one.parameters(recurse=False))]
-    return all(isinstance(one, PLAIN) for one in held)
-
-
-def _is_list(path: str, module: nn.Module) -> bool:
-    """Say whether a part holds parameters, and nobody can call it."""
-    return isinstance(module.get_submodule(path), nn.ParameterList | nn.ParameterDict)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    shown = [name or "what comes in" for name in names[:NAMED]]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    report = told(report, patient, found, trained & held, parameters)
+    return never_dropping(report, patient, run)

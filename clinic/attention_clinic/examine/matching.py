@@ -13,7 +13,7 @@ from torch import Tensor
 from attention_clinic.bugs import ATTENTION, Setting
 from attention_clinic.bugs.biases import BIAS
 from attention_clinic.bugs.masks import RULE, has_empty
-from attention_clinic.bugs.scores import scaled_by
+from attention_clinic.bugs.scores import fitted_scale, scaled_by
 from attention_clinic.engine.budget import CHOICE, spend
 from attention_clinic.engine.forms import Form, Path, Stage, State, replay, walk
 from attention_clinic.engine.grouped import GroupedReader
@@ -290,8 +290,7 @@ class Search:
                 log = log + step.clamp(-1, 1).view_as(log)
             gap = (self._made(log, right) - self.target).abs().flatten(1).amax(dim=1)
             for number in torch.nonzero(gap <= self.limit)[:, 0].tolist():
-                factor = log[number].exp().item()
-                yield scaled_by(factor, f"{factor:.4g}")
+                yield from fitted_scale(log[number].exp().item(), self.setting)
 
     def _made(self, log: Tensor, right: dict[str, Form]) -> Tensor:
         return self.attend({**right, "scale": scaled_by(log.exp())}, self.state())

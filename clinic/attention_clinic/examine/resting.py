@@ -1,4 +1,4 @@
-"""Layers that are called and whose result nothing uses."""
+"""Layers that are called and whose result nothing uses, and dropouts that nothing calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.engine.mentions import is_mentioned
 from attention_clinic.engine.tape import tensors_in
 
 
@@ -54,6 +55,37 @@ def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
         for path, values in own.items()
         if path and values and any(parts[path] is part for part in called)
         if not any(id(p) in reached for p in values)
+    ]
+
+
+def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> list[str]:
+    """Return the paths of the dropouts that no call reaches and no code reads.
+
+    Those of a part that is never called itself are not its own mistake.
+
+    Args:
+        module: the copy.
+        run: calls it.
+    """
+    paths = {path: part for path, part in module.named_modules() if isinstance(part, nn.Dropout)}
+    idle = {path: part for path, part in paths.items() if not is_mentioned(path, module)}
+    if not idle:
+        return []
+    called: set[nn.Module] = set()
+    handles = [
+        part.register_forward_pre_hook(lambda part, _: called.add(part))
+        for part in module.modules()
+        if not isinstance(part, torch.jit.ScriptModule)
+    ]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [
+        path
+        for path, part in idle.items()
+        if part not in called and module.get_submodule(path.rpartition(".")[0]) in called
     ]
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attention_clinic.bugs import ATTENTION
 from attention_clinic.bugs.projections import SPLIT
-from attention_clinic.bugs.scores import SCALE, all_scales, scaled_by, scales_by_size
+from attention_clinic.bugs.scores import SCALE, all_scales, fitted_scale, scales_by_size
 from attention_clinic.engine.budget import spend
 from attention_clinic.engine.forms import Form, Path, Stage, State, replay, walk
 from attention_clinic.engine.pieces import Reading
@@ -229,7 +229,8 @@ def _scales(state: State, raw: Tensor, factors: list[float], seen: Seen) -> Iter
     for form in (*scales_by_size(),) if others else ():
         if seen.has(form.run(raw, setting)[0]):
             yield form
-    yield from (scaled_by(factor, f"{factor:.4g}") for factor in others[:2])
+    for factor in others[:2]:
+        yield from fitted_scale(factor, setting)
 
 
 def _made(seen: Seen, name: str, state: State) -> bool:

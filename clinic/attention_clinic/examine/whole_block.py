@@ -124,11 +124,11 @@ def diagnose_block(
         def examined(patient: Patient, said: Context | None = said) -> Report:
             x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
             other = patient.anew()
-            layers = layers_of(block)
+            layers, report = layers_of(block), None
             if layers:
                 stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
                 report = stack.report()
-            else:
+            if report is None:
                 report = examined_layer(patient, x, around, num_heads, meant, causal)
             report = unless_one_token(report, x.shape[1])
             given = [x, *(() if around.context is None else (around.context,))]

@@ -22,7 +22,11 @@ IMAGE, PATCH, CHANNELS = (8, 12), (2, 3), 3
 
 
 def embedding(
-    *ids: str, also: tuple = (), sizes: tuple = ((20, 1), (18, 1)), **options
+    *ids: str,
+    also: tuple = (),
+    sizes: tuple = ((20, 1), (18, 1)),
+    remark: bool = False,
+    **options,
 ) -> Callable:
     """Enter a patch embedding, built with e."""
 
@@ -31,7 +35,7 @@ def embedding(
             torch.manual_seed(seed)
             return diagnose_embedding(make(e), IMAGE, PATCH, CHANNELS, **options)
 
-        CASES.append(Entry(make.__name__, ids, examine, also, sizes))
+        CASES.append(Entry(make.__name__, ids, examine, also, sizes, remark))
         return make
 
     return enter
@@ -121,18 +125,26 @@ class ConvolutionViewed(ByConvolution):
         return made.reshape(len(images), -1, made.shape[1])
 
 
-@embedding("patch-order")
+@embedding("patch-order", remark=True)
 class LinearOfChannelsLast(ByLinear):
     def patches(self, x):
         ph, pw = PATCH
         return rearrange(x, "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", ph=ph, pw=pw)
 
 
-@embedding("patch-order")
+@embedding("patch-order", remark=True)
 class LinearOfColumns(ByLinear):
     def patches(self, x):
         cut = F.unfold(x.mT, PATCH[::-1], stride=PATCH[::-1]).mT
         return cut.unflatten(2, (CHANNELS, PATCH[1], PATCH[0])).transpose(3, 4).flatten(2)
+
+
+@embedding("patch-order")
+def _cut_with_channels_last(e):
+    """A function has no layer that learns with its order."""
+    height, width = PATCH
+    pattern = "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)"
+    return lambda images: rearrange(images, pattern, ph=height, pw=width)
 
 
 @embedding("pos-one-row")

@@ -10,6 +10,7 @@ from torch import nn
 
 from patients.attention import Loops, Views
 from patients.bank import attention
+from patients.blocks import block
 
 TWO = ((24, 4), (36, 6))
 
@@ -129,3 +130,65 @@ class MaskWhenAsked(Views):
 
     def forward(self, x, mask=None, hides=False):
         return super().forward(x, mask if hides else None)
+
+
+@attention("dropout-unused", sizes=TWO)
+class DropsBehindAlone(Layers):
+    """One dropout behind the output layer, and another that was meant for the weights."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attn_dropout, self.out_dropout = nn.Dropout(0.1), nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.out_dropout(super().forward(x))
+
+
+@attention(sizes=TWO)
+class DropsInTheKernel(Layers):
+    """The kernel is told the share of the one that nobody calls."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attn_dropout = nn.Dropout(0.1)
+
+    def weighed(self, q, k, v):
+        share = self.attn_dropout.p if self.training else 0.0
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=share)
+
+
+@attention("part-unused", sizes=TWO)
+class ForgetsTheFeedForward(Layers):
+    """SASRec, once more: two layers and a bend that nothing calls; one layer may be left over."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.pointwise = nn.Sequential(nn.Linear(e, 2 * e), nn.ReLU(), nn.Linear(2 * e, e))
+
+
+class HeadWithNorm(nn.Module):
+    """One head, whose norm stands in front of its three layers."""
+
+    def __init__(self, e, d):
+        super().__init__()
+        self.ln = nn.LayerNorm(e)
+        self.key, self.query, self.value = (nn.Linear(e, d) for _ in range(3))
+
+    def forward(self, x):
+        x = self.ln(x)
+        return F.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x))
+
+
+@block(sizes=TWO)
+class HeadsWithNorms(nn.Module):
+    """Heads in a list, all of which read the same tokens, are no layers of a stack."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = nn.ModuleList(HeadWithNorm(e, e // h) for _ in range(h))
+        self.proj, self.ln2 = nn.Linear(e, e), nn.LayerNorm(e)
+        self.ff = nn.Sequential(nn.Linear(e, 3 * e), nn.GELU(), nn.Linear(3 * e, e))
+
+    def forward(self, x):
+        x = x + self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
+        return x + self.ff(self.ln2(x))

@@ -109,6 +109,11 @@ def row_of_zeros(n, e):
     return torch.cat([torch.zeros(1, e), interleaved(n, e)[1:]])
 
 
+@positions(variants=("sincos-padding",))
+def row_of_zeros_in_front(n, e):
+    return torch.cat([torch.zeros(1, e), interleaved(n, e)])[:n]
+
+
 @positions(variants=("sincos-halves", "sincos-unit"))
 def rows_of_one_length(n, e):
     return nn.functional.normalize(halves_padded(n, e), dim=1)
