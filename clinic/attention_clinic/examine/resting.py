@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_clinic.engine import fused
 from attention_clinic.engine.mentions import is_mentioned
+from attention_clinic.engine.modes import Visits
 from attention_clinic.engine.tape import tensors_in
 
 
@@ -58,8 +61,40 @@ def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
     ]
 
 
+class Dropping(Visits):
+    """Hear which parts are called, and the shares that are dropped by no part made for it.
+
+    Args:
+        module: the copy that will run in this context.
+
+    Attributes:
+        met: the parts that were called.
+        shares: what the fused kernel, or a function, was told to drop.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module)
+        self.met: set[nn.Module] = set()
+        self.shares: set[float] = set()
+        self.inside = False
+
+    def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
+        self.met.add(part)
+        self.inside = isinstance(part, nn.Dropout)
+
+    def leaves(self, path: str, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
+        self.inside = False
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is F.scaled_dot_product_attention:
+            self.shares.add(fused.given(args, kwargs).get("dropout_p"))
+        elif func is F.dropout and not self.inside:
+            self.shares.add(kwargs.get("p", args[1] if len(args) > 1 else 0.5))
+        return func(*args, **kwargs)
+
+
 def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> list[str]:
-    """Return the paths of the dropouts that no call reaches and no code reads.
+    """Return the paths of the dropouts that no call reaches, no code reads and nothing replaces.
 
     Those of a part that is never called itself are not its own mistake.
 
@@ -71,21 +106,18 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> list[str]:
     idle = {path: part for path, part in paths.items() if not is_mentioned(path, module)}
     if not idle:
         return []
-    called: set[nn.Module] = set()
-    handles = [
-        part.register_forward_pre_hook(lambda part, _: called.add(part))
-        for part in module.modules()
-        if not isinstance(part, torch.jit.ScriptModule)
-    ]
+    before = module.training
+    module.train()
     try:
-        run()
+        with Dropping(module) as heard:
+            run()
     finally:
-        for handle in handles:
-            handle.remove()
+        module.train(before)
     return [
         path
         for path, part in idle.items()
-        if part not in called and module.get_submodule(path.rpartition(".")[0]) in called
+        if part not in heard.met and part.p not in heard.shares
+        if module.get_submodule(path.rpartition(".")[0]) in heard.met
     ]
 
 

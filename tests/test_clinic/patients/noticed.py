@@ -192,3 +192,16 @@ class HeadsWithNorms(nn.Module):
     def forward(self, x):
         x = x + self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
         return x + self.ff(self.ln2(x))
+
+
+@attention(sizes=TWO)
+class DropsByTheNumber(Layers):
+    """nanoGPT: the kernel gets the number that the part, which only the long way calls, has too."""
+
+    def __init__(self, e, h, dropout=0.1):
+        super().__init__(e, h)
+        self.share, self.weights_dropout = dropout, nn.Dropout(dropout)
+
+    def weighed(self, q, k, v):
+        share = self.share if self.training else 0
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=share)
