@@ -106,6 +106,12 @@ bug(
 )
 
 variant(
+    "conv-feed",
+    "mixes neighbouring tokens in its feed-forward, by a convolution",
+    "FastSpeech, SegFormer, PVT v2, Uformer",
+    "13",
+)
+variant(
     "quick-gelu",
     "bends by x * sigmoid(1.702 x), which is nearly GELU",
     "CLIP",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Self
 
 import torch
@@ -29,6 +29,53 @@ class Mode(TorchFunctionMode):
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what a call of `func` gives."""
         return func(*args, **kwargs)
+
+
+class Called:
+    """Lets self.layer.forward(x) do what self.layer(x) does, in this context: hooks hear it.
+
+    Args:
+        module: the copy that will run.
+
+    Attributes:
+        straight: whether some part was called so.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module, self.straight = module, False
+        self.kept: list[tuple[nn.Module, Any]] = []
+        self.handles: list[Any] = []
+
+    def __enter__(self) -> Self:
+        for part in self.module.modules():
+            if isinstance(part, torch.jit.ScriptModule):
+                continue
+            self.kept.append((part, vars(part).get("forward")))
+            vars(part)["forward"] = self._around(part)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for part, forward in self.kept:
+            del vars(part)["forward"]
+            vars(part).update({} if forward is None else {"forward": forward})
+        for handle in self.handles:
+            handle.remove()
+
+    def _around(self, part: nn.Module) -> Any:
+        forward = part.forward
+        entered: list[bool] = []  # by the call of the module itself
+        hook = part.register_forward_pre_hook(lambda *_: entered.append(True))
+
+        @wraps(forward)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if entered:
+                entered.pop()
+                return forward(*args, **kwargs)
+            self.straight = True
+            return part(*args, **kwargs)
+
+        self.handles.append(hook)
+        return run
 
 
 class Visits(Mode):

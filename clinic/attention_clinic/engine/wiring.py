@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +13,39 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.engine.calls import first_tensor
-from attention_clinic.engine.modes import Visits
+from attention_clinic.engine.modes import Called, Visits
 from attention_clinic.engine.recording import SOFTMAXES
 
 NORMS = (F.layer_norm, F.rms_norm, F.group_norm)
 BENDS = ("relu", "gelu", "silu", "tanh", "sigmoid", "elu", "leaky_relu", "selu", "mish")
+TIMES = ("mul", "mul_", "__mul__", "__imul__", "__rmul__")
 ADDS = ("add", "add_", "__add__", "__iadd__", "__radd__")
 WEIGHS = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
 Place = tuple[str, int]  # the path of a module, and which of its calls
 Slot = int | str  # the number, or the name, of an argument
+
+
+def rows(part: nn.Module | None, t: Tensor) -> Tensor:
+    """Return what a convolution takes or gives, channels first, as tokens (b, n, e)."""
+    if isinstance(part, nn.Conv1d) and t.ndim == 3:
+        return t.mT
+    return t.flatten(2).mT if isinstance(part, nn.Conv2d) and t.ndim == 4 else t
+
+
+def laid(part: nn.Module, tokens: Tensor, before: Tensor) -> Tensor:
+    """Return tokens (b, n, e) as they lay in what a call got.
+
+    Args:
+        part: what is called.
+        tokens: what it is to get.
+        before: what it got.
+    """
+    if isinstance(part, nn.Conv1d):
+        return tokens.mT
+    if isinstance(part, nn.Conv2d):
+        return tokens.mT.unflatten(2, before.shape[2:])
+    # heads are split before they are projected
+    return tokens.unflatten(2, before.shape[2:]) if before.ndim > 3 else tokens
 
 
 @dataclass
@@ -83,7 +108,7 @@ class Wires(Visits):
         """Begin a step below the one that runs."""
         slots = {**dict(enumerate(args)), **kwargs}
         given = {
-            slot: value.detach().clone()
+            slot: rows(part, value.detach()).clone()
             for slot, value in slots.items()
             if isinstance(value, Tensor) and value.is_floating_point()
         }
@@ -100,12 +125,12 @@ class Wires(Visits):
         step = self.running.pop()
         slots = {**dict(enumerate(args)), **kwargs}
         step.changed = {
-            slot: slots[slot].detach().clone()
+            slot: rows(part, slots[slot].detach()).clone()
             for slot, before in step.given.items()
-            if not torch.equal(slots[slot], before)
+            if not torch.equal(rows(part, slots[slot]), before)
         }
         try:
-            step.result = first_tensor(result).clone()
+            step.result = rows(part, first_tensor(result)).clone()
         except TypeError:
             step.result = None
 
@@ -128,12 +153,27 @@ class Wires(Visits):
             return result
         if name in ADDS and len(args) == 2 and all(isinstance(t, Tensor) for t in args):
             return self._added(step, func, args, kwargs)
+        if name in TIMES and len(args) == 2 and all(isinstance(t, Tensor) for t in args):
+            return self._multiplied(step, func, args, kwargs)
         if func in WEIGHS or name in SOFTMAXES:
             scores = args[0] if args else kwargs.get("input", kwargs.get("query"))
             if isinstance(scores, Tensor) and scores.ndim > 2:
                 weighing = Step((f"{step.path} {name}", 0), None, {}, weighs=True)
                 step.inner.append(weighing)
         return func(*args, **kwargs)
+
+    def _multiplied(
+        self, step: Step, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Write a product of two tensors of one shape down, which may be a gate."""
+        given = dict(enumerate(t.detach().clone() for t in args))
+        result = func(*args, **kwargs)
+        if given[0].shape == given[1].shape == result.shape and result.ndim > 2:
+            path = f"{step.path} times".strip()
+            made = Step((path, self.counts[path]), None, given, result.detach().clone())
+            self.counts[path] += 1
+            step.inner.append(made)
+        return result
 
     def _added(self, step: Step, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first, second = (t.detach().clone() for t in args)
@@ -164,12 +204,14 @@ class Whole:
         run: calls it on tokens and on a context, or None.
         context: what it is called with where nobody says another one, or None.
         turned: whether its parts get (n, b, e) where it is called with (b, n, e).
+        straight: whether it calls parts by their forward.
     """
 
     block: nn.Module
     run: Callable[[nn.Module, Tensor, Tensor | None], object]
     context: Tensor | None = None
     turned: bool = False
+    straight: bool = False
 
     def between(
         self,
@@ -197,6 +239,8 @@ class Whole:
                 for slot, crossed in slots.items():
                     taken = context if crossed and context is not None else x
                     taken = taken.transpose(0, 1) if self.turned else taken
+                    before = values[slot] if isinstance(slot, int) else named[slot]
+                    taken = laid(part, taken, before)
                     if isinstance(slot, int):
                         values[slot] = taken
                     else:
@@ -208,7 +252,7 @@ class Whole:
         def leave(part: nn.Module, args: Any, result: Any) -> None:
             ended[end[0]] += 1
             if ended[end[0]] == end[1] + 1:
-                raise Reached(first_tensor(result))
+                raise Reached(rows(part, first_tensor(result)))
 
         if context is None and self.context is not None:
             context = self.context[:1].expand(len(x), -1, -1).to(x.dtype)
@@ -219,7 +263,8 @@ class Whole:
         ]
         handles.append(self.block.get_submodule(end[0]).register_forward_hook(leave))
         try:
-            self.run(self.block, x, context)
+            with Called(self.block) if self.straight else nullcontext():
+                self.run(self.block, x, context)
         except Reached as reached:
             return reached.result.transpose(0, 1) if self.turned else reached.result
         finally:

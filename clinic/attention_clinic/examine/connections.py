@@ -14,8 +14,9 @@ from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.joins import words
+from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.streams import CONTEXT, START, Half, Stream, equal
-from attention_clinic.examine.units import Unclear, Unit, looks_like_a_norm
+from attention_clinic.examine.units import Unclear, Unit
 
 PRE, POST = (True, False, False), (False, False, True)
 INSIDE, AROUND, BARE = (False, True, False), (True, True, False), (False, False, False)
@@ -182,6 +183,10 @@ class Connections:
         if kinds == ["cross", "feed"] and not rest:
             return  # it only asks a context: Perceiver, Flamingo
         lost = [kind for kind in right if kind not in kinds]
+        beside = [half.unit.name for half in way if half.unit.beside]
+        if beside:  # a context beside the own tokens, or a cache
+            self.odd.append(f"{beside[0]} asks tokens that no part returned")
+            raise Unclear
         if kinds == ["self", "self", "feed"] and lost == ["cross"] and not rest and not again:
             self.found.append(("cross-ignored", f"{names[1]} asks its own tokens"))
             return

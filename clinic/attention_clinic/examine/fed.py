@@ -9,14 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.wiring import Step
+from attention_clinic.examine.leaves import CONVOLUTIONS, is_norm
 from attention_clinic.examine.part_kinds import Kind, norm_kind
-from attention_clinic.examine.units import Unit, is_norm
+from attention_clinic.examine.units import Unit
 
-LAYER, BEND, NORM = "layer", "bend", "norm"
+LAYER, CONV, BEND, NORM, GATE = "layer", "convolution", "bend", "norm", "gate"
+PAD = "padding"
+Chain = tuple[tuple[str, Step], ...]  # what made a tensor of what the feed-forward read, in order
 
 
 def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
-    """Return what a feed-forward of any number of layers is, None when it is no plain row of them.
+    """Return what a feed-forward of any number of layers is, None when it is no row of them.
 
     Args:
         unit: the feed-forward.
@@ -27,15 +30,16 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
     if row is None:
         return None
     kinds = [kind for kind, _ in row]
-    if kinds.count(LAYER) < 2:
+    layers = [place for place, kind in enumerate(kinds) if kind in (LAYER, CONV)]
+    if len(layers) < 2:
         return None
     for kind, step in row:
         if kind == NORM and not _is_right(step, x, limit):
             return None
-    first, last = kinds.index(LAYER), len(kinds) - 1 - kinds[::-1].index(LAYER)
+    first, last = layers[0], layers[-1]
     bends = [_name(step) for kind, step in row if kind == BEND]
-    said = f"{kinds.count(LAYER)} layers, {' and '.join(dict.fromkeys(bends))}"
-    said += ", with a norm inside" * (NORM in kinds)
+    said = f"{len(layers)} layers, {' and '.join(dict.fromkeys(bends))}"
+    said += ", a gate" * (GATE in kinds) + ", with a norm inside" * (NORM in kinds)
     ids = ["activation-last"] * (BEND in kinds[last:])
     detail = odd = ""
     if BEND not in kinds[first:last]:
@@ -43,35 +47,69 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
         detail = "it stands before both layers" if BEND in kinds[:first] else ""
     elif BEND in kinds[:first]:
         odd = "the feed-forward bends what it reads, before its first layer"
-    elif (LAYER, LAYER) in pairwise(kinds):
+    elif (LAYER, LAYER) in pairwise(kinds) and GATE not in kinds:
         odd = "two layers of the feed-forward stand in a row, with nothing between"
-    return Kind(tuple(ids), detail, words=said, odd=odd)
+    if GATE in kinds and ids:
+        return None  # what bends nothing in a gate may be meant so
+    variants = ("gated",) * (GATE in kinds) + ("conv-feed",) * (CONV in kinds)
+    return Kind(tuple(ids), detail, variants, words=said, odd=odd)
 
 
-def _row(unit: Unit, limit: float) -> list[tuple[str, Step]] | None:
-    """Return layers, norms and what bends, each of which reads what the one before returned."""
-    row: list[tuple[str, Step]] = []
-    now = unit.read
+def _row(unit: Unit, limit: float) -> Chain | None:
+    """Return layers, norms and what bends, as they made what the feed-forward returns."""
+    made: list[tuple[Tensor, Chain]] = [(unit.read, ())]
     for step in _leaves(unit.steps):
-        given = next(iter(step.given.values()), None)
-        if given is None or step.result is None or len(step.given) > 1:
+        given = list(step.given.values())
+        if not given or step.result is None:
             return None
-        if not _near(given, now, limit):
+        before = [next((c for t, c in reversed(made) if _holds(t, one, limit)), None)
+                  for one in given]  # fmt: skip
+        if any(chain is None for chain in before):
             return None
+        if len(given) == 2 and step.module is None:
+            first, second = sorted(before, key=len)
+            more = tuple(one for one in first if one not in second)
+            made.append((step.result, (*more, *second, (GATE, step))))
+            continue
         now = step.result
-        if given.shape == now.shape and torch.equal(given, now):
+        if given[0].shape == now.shape and torch.equal(given[0], now):
             continue  # a dropout that rests
         kind = _kind(step)
-        if kind is None:
+        if kind is None or len(given) > 1:
             return None
-        row.append((kind, step))
-    return row if _near(now, unit.out, limit) else None
+        made.append((now, before[0] if kind == PAD else (*before[0], (kind, step))))
+    return next((chain for t, chain in reversed(made) if _near(t, unit.out, limit)), None)
+
+
+def _holds(made: Tensor, given: Tensor, limit: float) -> bool:
+    """Say whether a tensor is what is given, or one half of it is."""
+    halves = [half for axis in (1, -1) if made.shape[axis] % 2 == 0
+              for half in made.chunk(2, dim=axis)]  # fmt: skip
+    return any(_near(one, given, limit) or _padded(one, given) for one in (made, *halves))
+
+
+def _padded(made: Tensor, given: Tensor) -> bool:
+    """Say whether one is the other with zeros around, or a piece of it: tokens or columns."""
+    for one in (made, made.mT) if made.ndim == given.ndim == 3 else ():
+        if one.shape[0] != given.shape[0] or one.shape == given.shape:
+            continue
+        for axis in (1, 2):
+            short, long = sorted((one, given), key=lambda t, axis=axis: t.shape[axis])
+            if short.shape[3 - axis] != long.shape[3 - axis]:
+                continue
+            for start in range(long.shape[axis] - short.shape[axis] + 1):
+                inside = torch.equal(long.narrow(axis, start, short.shape[axis]), short)
+                rest = long.count_nonzero() - short.count_nonzero()
+                if inside and (long is one or not rest):
+                    return True
+    return False
 
 
 def _leaves(steps: list[Step]) -> Iterator[Step]:
     for step in steps:
         inner = [one for one in step.inner if one.result is not None]
-        if step.module is None or is_norm(step) or _is_layer(step.module) or not inner:
+        whole = is_norm(step) or _is_layer(step.module) or isinstance(step.module, CONVOLUTIONS)
+        if step.module is None or whole or not inner:
             yield step
         else:
             yield from _leaves(inner)
@@ -79,15 +117,21 @@ def _leaves(steps: list[Step]) -> Iterator[Step]:
 
 def _near(first: Tensor, second: Tensor, limit: float) -> bool:
     """Say whether two tensors are equal, where they stand turned over, too."""
-    for one in (first, first.mT):
-        if one.shape == second.shape:
-            return bool((one - second).abs().max() <= limit * (1 + second.abs().max()))
-    return False
+    forms = [first, first.mT]
+    if first.ndim == 4:  # an image, (b, c, h, w)
+        forms += [first.flatten(2).mT, first.flatten(1, 2)]
+    elif second.ndim == 4 and first.shape[-2] == second[0, 0].numel():
+        forms.append(first.mT.unflatten(2, second.shape[2:]))
+    return any(
+        one.shape == second.shape
+        and bool((one - second).abs().max() <= limit * (1 + second.abs().max()))
+        for one in forms
+    )
 
 
 def _is_layer(module: nn.Module | None) -> bool:
-    if isinstance(module, nn.Conv1d):
-        return module.kernel_size == (1,) and module.groups == 1
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        return {*module.kernel_size} == {1} and module.groups == 1
     own = [] if module is None else [p for p in module.parameters(recurse=False) if p.ndim == 2]
     return len(own) == 1
 
@@ -98,6 +142,10 @@ def _kind(step: Step) -> str | None:
         return NORM
     if _is_layer(step.module):
         return LAYER
+    if isinstance(step.module, nn.Conv1d | nn.Conv2d):
+        return CONV if {*step.module.stride} == {1} else None
+    if isinstance(step.module, nn.modules.padding._ConstantPadNd):
+        return PAD
     run = step.again or step.module
     given = next(iter(step.given.values()))
     if run is None or (step.module is not None and any(True for _ in step.module.parameters())):
@@ -107,8 +155,12 @@ def _kind(step: Step) -> str | None:
     return BEND if torch.equal(run(flat[order].clone())[order], run(flat.clone())) else None
 
 
+def _first(step: Step) -> Tensor:
+    return next(iter(step.given.values()))
+
+
 def _is_right(step: Step, x: Tensor, limit: float) -> bool:
-    run, given = step.again or step.module, next(iter(step.given.values()))
+    run, given = step.again or step.module, _first(step)
     assert run is not None
     width = given.shape[-1]
     wide = x.repeat(1, 1, -(-width // x.shape[-1]))[..., :width]

@@ -319,11 +319,13 @@ def examined_layer(
     """Examine one block: as a whole, or with all that stands around it part by part."""
     asked = Question(patient, x, around, num_heads, meant, causal)
     odd: list[str] = []  # connections that nobody has named, in words
+    partly: list[Report] = []  # mistakes of a block in which a part is not understood
 
     def wired() -> Report | None:
         one = Wired(asked)
         report = one.report()
         odd.extend(one.odd)
+        partly.extend([] if one.partly is None else [one.partly])
         return report
 
     if around != Around():
@@ -333,8 +335,10 @@ def examined_layer(
             layer = Layer(asked, patient.call)
             layer.most = most
             report = layer.report()
-            if report.healthy or report.explanations or most:
+            if report.healthy or report.explanations:
                 return report
+            if most:
+                return partly[0] if partly and partly[0].explanations else report
             patient.call, patient.time_first = given
             found = wired()
             if found is not None:
@@ -372,6 +376,8 @@ def examined_layer(
         found = step() if found is None else found
     if found is not None:
         return found
+    if partly and (partly[0].explanations or not odd):
+        return replace(partly[0], stopped=max(report.stopped for report in reports))
     failing = (*reports[-1].failing, *(f"connected as usual: {said}" for said in odd))
     return replace(reports[-1], failing=failing, stopped=max(report.stopped for report in reports))
 

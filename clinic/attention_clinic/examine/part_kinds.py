@@ -114,6 +114,7 @@ def feed_kind(
     heard: list[str],
     meant: Meant,
     after: Callable[[Tensor], Tensor] | None = None,
+    adds: bool = False,
 ) -> Kind | None:
     """Return what a feed-forward is, None when it is none of those that are known.
 
@@ -124,6 +125,7 @@ def feed_kind(
         heard: the activations that were called in the block.
         meant: what the block is meant to be.
         after: what bends its result, or None.
+        adds: whether it adds what it reads to that.
     """
     sources = sources_of(part)
     fed = feed_of(sources, x.shape[-1])
@@ -135,6 +137,7 @@ def feed_kind(
     y = y if after is None else after(y)
     if y.shape != x.shape:
         return None
+    y = y - x if adds else y
 
     names = [*heard, *(name for name in ACTIVATIONS if name not in heard)]
 

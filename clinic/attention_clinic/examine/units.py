@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.weights import Silent
 from attention_clinic.engine.wiring import Place, Slot, Step, Whole
 from attention_clinic.examine.cuts import Cut, CutAcross
-
-NORM = re.compile(r"norm|rms|(^|[ ._])ln(\d|_|$)")
-KINDS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm1d)
+from attention_clinic.examine.leaves import equal_tensors, held, is_norm, leaves, matrices, reads_of
 
 
 @dataclass
@@ -36,6 +32,7 @@ class Unit:
         after: what bends its result, or None.
         steps: the calls that make it, of a feed-forward.
         adds: whether its module adds what it reads to that, too.
+        beside: whether it gets other tokens that no part returned, such as a sum of two.
     """
 
     kind: str
@@ -50,6 +47,7 @@ class Unit:
     after: Callable[[Tensor], Tensor] | None = None
     steps: list[Step] = field(default_factory=list)
     adds: bool = False
+    beside: bool = False
 
     def turn(self) -> None:
         """Take what is asked for what asks, where the context was handed over as that."""
@@ -65,10 +63,47 @@ class Unit:
         self.asked = None
         self.entries = {place: dict.fromkeys(slots, False) for place, slots in self.entries.items()}
 
-    def cut(self, whole: Whole) -> Cut:
-        """Return it as a module of its own."""
+    def cut(self, whole: Whole, entries: dict[Place, dict[Slot, bool]] | None = None) -> Cut:
+        """Return it as a module of its own, whose arguments take other sides if that is said."""
         kind = Cut if self.asked is None else CutAcross
-        return kind(whole, self.paths, self.entries, self.end)
+        return kind(whole, self.paths, entries or self.entries, self.end)
+
+
+SIDES = {
+    (True, True, False): ("cross-queries", "cross-values"),
+    (True, False, True): ("cross-queries", "cross-keys"),
+    (True, False, False): ("cross-swapped",),
+    (False, True, False): ("cross-values",),
+    (False, False, True): ("cross-keys",),
+}
+
+
+def _three(unit: Unit) -> list[tuple[Place, Slot]]:
+    """Return who takes queries, keys and values, [] where a part has no such three."""
+    found = [(place, slot) for place, slots in unit.entries.items() for slot in slots]
+    if len(found) != 3 or unit.asked is None:
+        return []
+    names = [slot if len(unit.entries) == 1 else place[0].rpartition(".")[2]
+             for place, slot in found]  # fmt: skip
+    letters = [next((a for a in str(name).lower() if a in "qkv"), "") for name in names]
+    if sorted(letters) == ["k", "q", "v"]:
+        found = [found[letters.index(letter)] for letter in "qkv"]
+    return found
+
+
+def sides_taken(unit: Unit) -> tuple[str, ...]:
+    """Return the mistakes of who hands queries, keys and values over, where they stand apart."""
+    three = _three(unit)
+    return SIDES.get(tuple(unit.entries[place][slot] for place, slot in three), ())
+
+
+def usual(unit: Unit) -> dict[Place, dict[Slot, bool]]:
+    """Return the entries of a part as they should be: the context gives keys and values."""
+    crossed = dict(zip(_three(unit), (False, True, True), strict=True))
+    return {
+        place: {slot: crossed[place, slot] for slot in slots}
+        for place, slots in unit.entries.items()
+    }
 
 
 class Unclear(Exception):
@@ -87,100 +122,7 @@ def units_of(root: Step, block: nn.Module, x: Tensor, context: Tensor | None) ->
     Raises:
         Unclear: some call fits nowhere.
     """
-    return _Grouping(x, context, block).units(_leaves(root, x))
-
-
-def _leaves(step: Step, x: Tensor) -> list[Step]:
-    """Return the calls that are parts, or layers of parts that nobody wrote as a module."""
-    found: list[Step] = []
-    for inner in step.inner:
-        if inner.module is None or is_norm(inner) or not inner.inner or not _opened(inner, x):
-            found.append(inner)
-        else:
-            found += _leaves(inner, x)
-    return found
-
-
-def is_norm(step: Step) -> bool:
-    """Say whether a call is that of a norm."""
-    if step.module is None:
-        return step.again is not None and "norm" in step.path.rpartition(" ")[2]
-    if isinstance(step.module, KINDS):
-        return True
-    words = f"{type(step.module).__name__.lower()} {step.path.rpartition('.')[2].lower()}"
-    if not NORM.search(words) and not NORM.search(step.path.lower().rpartition(".")[0]):
-        return False
-    holds = any(p.ndim > 1 for p in step.module.parameters())
-    inner = any(True for _ in step.module.children())
-    alone = len(step.given) == 1 and not step.mixes and not inner and not holds
-    own = NORM.search(words) or any(True for _ in step.module.parameters())
-    return alone and bool(own) and "act" not in words and not _same_as_given(step)
-
-
-def looks_like_a_norm(path: str, part: nn.Module) -> bool:
-    """Say whether a module is a norm, by its class and its name."""
-    words = f"{type(part).__name__.lower()} {path.rpartition('.')[2].lower()}"
-    own = [p for p in part.parameters() if p.ndim == 1]
-    return isinstance(part, KINDS) or bool(NORM.search(words) and own and not any(part.children()))
-
-
-def _same_as_given(step: Step) -> bool:
-    return step.result is not None and any(
-        given.shape == step.result.shape and torch.equal(given, step.result)
-        for given in step.given.values()
-    )
-
-
-def _matrices(steps: list[Step]) -> set[int]:
-    """Return the matrices of the layers that are called in calls."""
-    return {
-        id(p)
-        for step in steps
-        for one in step.all()
-        if one.module is not None
-        for p in one.module.parameters(recurse=False)
-        if p.ndim > 1
-    }
-
-
-def _opened(step: Step, x: Tensor) -> bool:
-    """Say whether a call is to be looked into: it is more, or less, than one part."""
-    e = x.shape[-1]
-    if step.result is None or step.result.ndim != 3 or step.result.shape[-1] != e:
-        return False
-    below = [one for inner in step.inner for one in inner.all()]
-    normed = [one for one in below if is_norm(one) and _width(one) in (e, None)]
-    if normed or _adds_what_it_gets(step):
-        return True
-    whole = [one for one in below if one.module is not None and one.mixes and _maps(one, e)]
-    if step.mixes and whole:
-        held = _matrices([step])
-        return len(held - _matrices(whole)) != 1
-    return not step.mixes and not _matrices([step]) and any(_matrices([i]) for i in step.inner)
-
-
-def _width(step: Step) -> int | None:
-    return next((given.shape[-1] for given in step.given.values()), None)
-
-
-def _maps(step: Step, e: int) -> bool:
-    made = step.result
-    return made is not None and made.ndim == 3 and made.shape[-1] == e and bool(step.given)
-
-
-@torch.no_grad()
-def _adds_what_it_gets(step: Step) -> bool:
-    """Say whether a part adds what it gets to what it makes of it."""
-    module, given = step.module, list(step.given.values())
-    if module is None or len(given) != 1 or step.result is None or step.mixes:
-        return False
-    if step.result.shape != given[0].shape or not any(True for _ in module.parameters()):
-        return False
-    with Silent(list(module.parameters())):
-        try:
-            return torch.equal(module(given[0].clone()), given[0])
-        except Exception:
-            return False
+    return _Grouping(x, context, block).units(leaves(root, x))
 
 
 class _Turned(nn.Module):
@@ -214,9 +156,12 @@ class _Grouping:
         group: list[Step] = []
         since: list[Step] = []  # all calls behind the last part
         for step in leaves:
-            unit = self._single(step)
+            unit = self._single(step, not group)
             since.append(step)
             changes = list(self._changes(step))
+            if unit is not None and unit.kind == "norm" and any(reads_of(step, g) for g in group):
+                group.append(step)  # a norm of queries or keys
+                continue
             if unit is not None:
                 if group and unit.kind != "norm":
                     raise Unclear
@@ -233,12 +178,12 @@ class _Grouping:
                 continue
             found += changes
             self.known += [one.out for one in changes]
-            if not step.weighs and not step.mixes and not _matrices([step]):
+            if not step.weighs and not step.mixes and not matrices([step]):
                 continue  # an activation, a dropout, positions
-            if not step.mixes and (step.result is None or step.result.ndim != 3):
-                continue
-            if not step.mixes and not self._reads_tokens(step):
+            if not step.mixes and (step.result is None or not self._reads_tokens(step)):
                 continue  # a condition, which factors are made of
+            if not step.mixes and step.result.ndim != 3 and not step.given:
+                continue
             group.append(step)
             unit = self._ended(group)
             if unit is not None:
@@ -259,18 +204,19 @@ class _Grouping:
     def _reads_tokens(self, step: Step) -> bool:
         """Say whether a call gets as many tokens as the block, or its context."""
         sizes = [{*t.shape[:2]} for t in self.known[:2]]
-        given = [{*t.shape} for t in step.given.values() if t.ndim == 3]
+        given = [{*t.shape} for t in step.given.values() if t.ndim > 2]
         return not step.given or any(size <= one for size in sizes for one in given)
 
     def _bends(self, step: Step, last: Unit) -> bool:
         """Say whether a call bends what a feed-forward returned, and add it to that."""
         given = next(iter(step.given.values()), None)
-        if last.kind != "feed" or given is None or step.result is None or _matrices([step]):
+        if last.kind != "feed" or given is None or step.result is None or matrices([step]):
             return False
-        if not _equal(given, last.out) or _equal(step.result, last.out):
+        if not equal_tensors(given, last.out) or equal_tensors(step.result, last.out):
             return False
         last.after = step.again or step.module
         last.out = step.result
+        last.steps = [*last.steps, step]
         self.known.append(step.result)
         return True
 
@@ -279,9 +225,13 @@ class _Grouping:
         given = next(iter(step.given.values()), None)
         if last.kind != "mix" or not isinstance(step.module, nn.Linear) or given is None:
             return None
-        if step.result is None or step.result.shape != self.shape or not _equal(given, last.out):
+        if (
+            step.result is None
+            or step.result.shape != self.shape
+            or not equal_tensors(given, last.out)
+        ):
             return None
-        if len(_matrices(last.steps)) > 3 or last.adds:
+        if len(matrices(last.steps)) > 3 or last.adds:
             return None  # it has one of its own
         heads = Unit("inner", last.name, last.read, last.out)
         last.out, last.end, last.name = step.result, step.place, step.path
@@ -292,8 +242,13 @@ class _Grouping:
     def _is_known(self, t: Tensor) -> bool:
         return any(t.shape == one.shape and torch.equal(t, one) for one in self.known)
 
-    def _single(self, step: Step) -> Unit | None:
-        """Return the part that one call is, None when it is none, or only a layer of one."""
+    def _single(self, step: Step, alone: bool) -> Unit | None:
+        """Return the part that one call is, None when it is none, or only a layer of one.
+
+        Args:
+            step: the call.
+            alone: whether no layer was called before it that belongs to no part yet.
+        """
         if step.weighs or step.result is None or step.result.ndim != 3:
             return None
         beside = is_norm(step) and self._is_context(step.result)
@@ -307,8 +262,9 @@ class _Grouping:
             return self._norm(step, given[0])
         if step.result.shape != self.shape:
             return None
-        count = len(_matrices([step]))
-        whole = isinstance(step.module, nn.MultiheadAttention) or count > 1 or _held(step) > 2
+        count = len(matrices([step]))
+        whole = isinstance(step.module, nn.MultiheadAttention) or count > 1 or held(step) > 2
+        whole |= alone
         if step.mixes and whole:
             return self._whole(step, "mix")
         return self._whole(step, "feed") if count > 1 else None
@@ -333,6 +289,7 @@ class _Grouping:
         asks = next((s for s in tokens if s in ("query", "q", "x", "hidden_states")), None)
         read = tokens[next(iter(tokens)) if asks is None else asks]
         others = [t for t in tokens.values() if t.shape != read.shape or not torch.equal(t, read)]
+        unknown = [t for t in others if t.shape[-1] == self.e and not self._is_known(t)]
         others = [t for t in others if self._is_known(t)]
         if any(t.shape != others[0].shape or not torch.equal(t, others[0]) for t in others):
             raise Unclear
@@ -347,49 +304,48 @@ class _Grouping:
         assert step.result is not None
         out, adds = step.result, False
         for first, second, whole in (one for inner in step.all() for one in inner.sums):
-            if kind == "mix" and _equal(whole, step.result):
-                rest = second if _equal(first, read) else first
-                adds = _equal(first, read) or _equal(second, read)
+            if equal_tensors(whole, step.result):
+                rest = second if equal_tensors(first, read) else first
+                adds = equal_tensors(first, read) or equal_tensors(second, read)
                 out = rest if adds else out
         place = step.place
-        return Unit(kind, step.path, read, out, asked, [step.path], entries, place, adds=adds)
+        said = {"adds": adds, "beside": bool(unknown)}
+        return Unit(kind, step.path, read, out, asked, [step.path], entries, place, **said)
 
     def _ended(self, group: list[Step]) -> Unit | None:
         """Return the part that the layers make, None as long as more of them belong to it."""
         last = group[-1]
-        held = [step for step in group if not step.weighs]
-        layers = [step for step in held if step.given]  # a table of places gets no tokens
+        layered = [step for step in group if not step.weighs]
+        layers = [step for step in layered if step.given]  # a table of places gets no tokens
         if last.weighs or not layers or last.result is None:
             return None
-        first = next(iter(layers[0].given.values()))
-        entering = [s for s in layers if self._is_known(next(iter(s.given.values())))]
+        first = _tokens_of(layers[0])
+        entering = [s for s in layers if self._is_known(_tokens_of(s))]
         if layers[0] not in entering and len(layers) == 1:
             entering = [layers[0]]  # it reads a sum: the first one of a part
-        same = [s for s in layers if _equal(next(iter(s.given.values())), first)]
+        same = [s for s in layers if equal_tensors(_tokens_of(s), first)]
         entering += [s for s in same if all(s is not one for one in entering)]
         if any(last is step for step in entering) or last.result.shape != self.shape:
             return None
-        weighed = any(step.mixes for step in group[:-1])
+        weighed = any(step.mixes for step in group)
         kind = "mix" if weighed else "feed"
         asked: Tensor | None = None
         read = first
         entries: dict[Place, dict[Slot, bool]] = {}
         for step in entering:
-            slot, t = next(iter(step.given.items()))
-            if _equal(t, read):
+            slot, t = next(iter(step.given)), _tokens_of(step)
+            if equal_tensors(t, read):
                 entries[step.place] = {slot: False}
-            elif asked is None or _equal(t, asked):
+            elif asked is None or equal_tensors(t, asked):
                 asked = t
                 entries[step.place] = {slot: True}
             else:
                 raise Unclear
-        paths = list(dict.fromkeys(step.path for step in held))
+        paths = list(dict.fromkeys(step.path for step in layered))
         return Unit(kind, last.path, read, last.result, asked, paths, entries, last.place)
 
 
-def _held(step: Step) -> int:
-    return 0 if step.module is None else sum(p.ndim > 1 for p in step.module.parameters())
-
-
-def _equal(first: Tensor, second: Tensor) -> bool:
-    return first.shape == second.shape and torch.equal(first, second)
+def _tokens_of(step: Step) -> Tensor:
+    """Return what a layer reads first, (b, n, e), where its heads are split before it, too."""
+    t = next(iter(step.given.values()))
+    return t.flatten(2) if t.ndim > 3 else t

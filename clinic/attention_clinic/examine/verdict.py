@@ -12,12 +12,12 @@ from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
 from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.idle_mask import idle_mask
+from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.properties import failing
 from attention_clinic.examine.resting import thrown_away
 from attention_clinic.examine.subject import Subject
-from attention_clinic.examine.units import looks_like_a_norm
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 WHETHER_SHOWN = "whether a mistake would show"

@@ -29,6 +29,7 @@ from attention_clinic.engine.patient import (
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.around import Around
+from attention_clinic.examine.block_noticed import noticed_of_block
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.layer import examined_layer
 from attention_clinic.examine.learning import learned
@@ -131,6 +132,7 @@ def diagnose_block(
             if report is None:
                 report = examined_layer(patient, x, around, num_heads, meant, causal)
             report = unless_one_token(report, x.shape[1])
+            report = noticed_of_block(report, other, x, around)
             given = [x, *(() if around.context is None else (around.context,))]
             return learned(report, other, lambda: other.run(x, context=around.context), given)
 

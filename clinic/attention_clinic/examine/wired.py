@@ -14,7 +14,7 @@ from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import ROTARY, tensors
 from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.calls import standard_call, takes
-from attention_clinic.engine.modes import Listen, NoDropout
+from attention_clinic.engine.modes import Called, Listen, NoDropout
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.wiring import Step, Whole, Wires
 from attention_clinic.examine.around import Around, Question, called
@@ -23,26 +23,15 @@ from attention_clinic.examine.fed import chained
 from attention_clinic.examine.joins import Joins
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.streams import Half, stream_of
-from attention_clinic.examine.units import Unclear, Unit, units_of
+from attention_clinic.examine.units import Unclear, Unit, sides_taken, units_of, usual
 
 # `diagnose` enters itself: it hands blocks on to this, so that this cannot import it
 EXAMINERS: dict[str, Callable[..., Report]] = {}
 SHARE = 0.3  # of the steps that are left, for one attention
 ALTERNATIVES = 4
 EVIDENCE = "each connection, and each part, gives exactly your numbers"
-
-
-class Unexplained(Exception):
-    """Nothing explains an attention, which is a module of its own.
-
-    Args:
-        name: of the attention.
-        report: on it.
-    """
-
-    def __init__(self, name: str, report: Report) -> None:
-        super().__init__(name)
-        self.name, self.failing, self.stopped = name, report.failing, report.stopped
+PARTLY = "each connection, and each other part, gives exactly your numbers"
+UNSAID = Report("", False)  # of a part that may still be explained with the whole block
 
 
 class Wired:
@@ -60,6 +49,8 @@ class Wired:
         self.wiring = Connections(asked.patient, asked.x, around.context, asked.meant)
         self.found, self.variants = self.wiring.found, self.wiring.variants
         self.said, self.odd = self.wiring.said, self.wiring.odd
+        self.unknown: dict[str, Report] = {}  # parts that nothing explains, with what is said
+        self.partly: Report | None = None  # what is said if nothing explains the whole
 
     def report(self) -> Report | None:
         """Return what was found, None when something is not understood."""
@@ -68,17 +59,6 @@ class Wired:
             return None
         try:
             return self._report()
-        except Unexplained as part:
-            words = f"{part.name} is what nothing explains"
-            return Report(
-                self.patient.name,
-                False,
-                failing=(f"each part is right by itself: {words}", *part.failing),
-                checked=("residuals, norms, activation, and each attention by itself",),
-                untried=self.patient.untried(mask=True),
-                stopped=part.stopped,
-                tolerance=self.patient.tolerance,
-            )
         except (Unclear, Spent, ValueError, RuntimeError, LookupError, TypeError, StopIteration):
             return None
 
@@ -87,9 +67,9 @@ class Wired:
         block = self.patient.module
         whole = Whole(block, self._runner(), self.context)
         wires = Wires(block)
-        with Listen() as listen, NoDropout(), wires:
-            y = whole.run(block, self.x.clone(), self.context)
-        del y
+        with Listen() as listen, NoDropout(), Called(block) as heard_all, wires:
+            whole.run(block, self.x.clone(), self.context)
+        whole.straight = heard_all.straight
         root = wires.root
         if root is None or root.result is None or not root.result.isfinite().all():
             return None
@@ -114,7 +94,11 @@ class Wired:
         norms = {id(norm.run): norm for norm in stream.norms.values()}
         for norm in norms.values():
             self._norm(norm, whole.turned)
-        return self._told(list(islice(product(*alternatives), ALTERNATIVES)))
+        report = self._told(list(islice(product(*alternatives), ALTERNATIVES)))
+        if any(said is UNSAID for said in self.unknown.values()):
+            self.partly = report  # others may explain it as a whole
+            return None
+        return report
 
     def _turned(self, root: Step) -> bool:
         """Say whether the caller hands (n, b, e) over."""
@@ -146,7 +130,8 @@ class Wired:
         x = self.patient.tokens(max(b, 4), n, e, seed=31)
         kind = norm_kind(run, x, self.patient.tolerance, turned)
         if kind is None:
-            raise Unclear
+            self.unknown[norm.name] = UNSAID
+            return
         self.found += [(id, kind.detail) for id in kind.ids]
         self.variants += kind.variants
         wanted = self.meant.norm_eps
@@ -161,12 +146,16 @@ class Wired:
         if unit.kind == "feed":
             x = self.patient.tokens(*self.x.shape, seed=31)
             limit = self.patient.tolerance
-            kind = feed_kind(part, x, limit, heard, self.meant, unit.after)
+            kind = feed_kind(part, x, limit, heard, self.meant, unit.after, unit.adds)
             kind = chained(unit, x, limit) if kind is None else kind
             if kind is None:
-                raise Unclear
+                self.unknown[unit.name] = UNSAID
+                yield Kind()
+                return
             self.said.append(kind.words)
             self.odd += [kind.odd] * bool(kind.odd)
+            if self.causal and "conv-feed" in kind.variants and _sees_later(part, x):
+                self.odd.append("a convolution of the feed-forward sees later tokens")
             yield kind
             return
         asked = unit.asked
@@ -174,6 +163,9 @@ class Wired:
             given = {"causal": self.causal}
         else:
             given = {"context": (asked.shape[0 if whole.turned else 1], asked.shape[2])}
+        sides = sides_taken(unit)
+        if sides:
+            part = unit.cut(whole, usual(unit))
         try:
             with reserved(SHARE):
                 report = diagnose(part, self.h, embed_dim=self.x.shape[2], **given)
@@ -184,16 +176,18 @@ class Wired:
         if _uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
             raise Unclear  # queries and keys do not reach its result: nothing is shown
         kinds = list(kinds_of_attention(report))
-        alone = unit.paths == [unit.end[0]] and self.patient.tables is None
-        if not kinds and alone and not self._turns():
-            raise Unexplained(unit.name, report)
-        shells = ("of its own",) if unit.adds else ("of its own", "residual")
-        if not kinds or any(shell in said for said in report.checked for shell in shells):
+        shells = ("Norm of its own", "norms of its own", *(("residual",) * (not unit.adds)))
+        if any(shell in said for said in report.checked for shell in shells):
             raise Unclear
+        if not kinds:
+            alone = unit.paths == [unit.end[0]] and self.patient.tables is None
+            self.unknown[unit.name] = report if alone and not self._turns() else UNSAID
+            yield Kind()
+            return
         causal = any("causal" in said for said in report.checked)
         kind = "attention" if asked is None else "cross-attention"
         self.said.append(f"{kind} with {self.h} head{'s' * (self.h > 1)}{', causal' * causal}")
-        yield from kinds
+        yield from (replace(one, ids=(*one.ids, *sides)) for one in kinds)
 
     def _turns(self) -> bool:
         """Say whether the block holds angles, which a part alone may not show."""
@@ -211,18 +205,24 @@ class Wired:
             if ids:
                 found = explain([BUGS[id] for id in ids], 0.0, details)
                 compared = "exactly" in found.evidence  # and nothing that was only seen
-                found = replace(found, evidence=EVIDENCE) if compared else found
+                said = PARTLY if self.unknown else EVIDENCE
+                found = replace(found, evidence=said) if compared else found
                 explanations[tuple(ids)] = found
         variants = [*self.variants, *(v for kind in combined[0] for v in kind.variants)]
         words = ["residuals", *dict.fromkeys(self.said), "each part by itself"]
+        failing = [f"connected as usual: {said}" for said in self.odd] * (not explanations)
+        for name, said in self.unknown.items():
+            failing += [f"each part is right by itself: {name} is what nothing explains"]
+            failing += said.failing
         return Report(
             self.patient.name,
-            not explanations and not self.odd,
+            not explanations and not self.odd and not self.unknown,
             tuple(sorted(explanations.values(), key=lambda one: len(one.ids))),
-            () if explanations else tuple(f"connected as usual: {said}" for said in self.odd),
+            tuple(failing),
             checked=("; ".join(words),),
             untried=self.patient.untried(mask=True),
             variants=tuple(VARIANTS[id] for id in dict.fromkeys(variants)),
+            stopped=max((said.stopped for said in self.unknown.values()), default=0),
             tolerance=self.patient.tolerance,
         )
 
@@ -235,3 +235,10 @@ def _uniform(part: nn.Module, x: Tensor, given: dict) -> bool:
     else:
         y = part(x)
     return bool((y - y[:, :1]).abs().max() <= 1e-6 * y.abs().max())
+
+
+def _sees_later(part: nn.Module, x: Tensor) -> bool:
+    """Say whether a part lets later tokens reach earlier ones."""
+    later = x.clone()
+    later[:, -1] += 1
+    return bool((part(x) - part(later))[:, :-1].abs().max() > 1e-6)

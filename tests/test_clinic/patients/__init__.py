@@ -29,6 +29,7 @@ from patients import (  # noqa: F401, each adds its patients
     noticed,
     observed,
     pairs,
+    parted,
     positions,
     relatives,
     shells,

@@ -1,0 +1,174 @@
+"""What is noticed of a block that is explained: masks that reach nothing, dropouts of no use."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.bugs import BUGS, unused_dropout
+from attention_clinic.engine.modes import NoDropout
+from attention_clinic.engine.patient import Patient, same
+from attention_clinic.engine.report import Report, explain
+from attention_clinic.examine.around import CROSS, Around
+from attention_clinic.examine.idle_mask import KINDS, masks, switches
+from attention_clinic.examine.learning import with_more
+
+LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs
+# where nothing is weighed, or where a window hides tokens, a mask that changes nothing says little
+SAYS_LITTLE = {"attention-unused", "cross-ignored", "part-unused", "ignores-input", "value-only"}
+HIDES = {"window", "spatial-reduction", "linear-attention", "class-attention", "linformer"}
+
+
+def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around) -> Report:
+    """Return a report that says which masks and dropouts of a block reach nothing.
+
+    Args:
+        report: on the block.
+        patient: its copy.
+        x: tokens that it takes.
+        around: what stands around them.
+    """
+    module = patient.module
+    explained = report.healthy or report.explanations
+    if not explained or type(module).__module__.startswith("torch."):
+        return report
+    said = list(_idle(report, patient, x, around))
+    dropout = "" if "dropout-eval" in report.ids else _never_drops(patient, x, around)
+    if not dropout and "dropout-eval" not in report.ids:
+        said += [("dropout-eval", "two calls differ")] * _still_drops(patient, x, around)
+    said += [("dropout-unused", dropout)] * bool(dropout)
+    if not said:
+        return report
+    ids, detail = [id for id, _ in said], "; ".join(words for _, words in said)
+    explanations = tuple(with_more(one, ids, detail) for one in report.explanations)
+    explanations = explanations or (explain([BUGS[id] for id in ids], detail=detail),)
+    return replace(report, healthy=False, explanations=explanations)
+
+
+def _idle(report: Report, patient: Patient, x: Tensor, around: Around) -> Iterator[tuple[str, str]]:
+    """Yield the masks that change nothing, whatever they are filled with."""
+    ids = {*report.ids, *(variant.id for variant in report.variants)}
+    free = around.mask is None and around.context_mask is None
+    if not free or ids & (SAYS_LITTLE | HIDES) or any("mask" in id for id in ids):
+        return
+    names = [n for n in inspect.signature(patient.module.forward).parameters if "mask" in n.lower()]
+    if not names or x.shape[1] < 2:
+        return
+    given = set(patient.given)
+    crossed = [name for name in names if CROSS.search(name.lower())]
+    crossed = (crossed or names[1:]) if around.context is not None else []
+    causal = _hides_future(patient, x, around)
+    for name in names:
+        if causal and name not in crossed:
+            continue
+        words = _tried(patient, x, around, name)
+        if words:
+            yield ("context-mask-dropped" if name in crossed else "mask-dropped"), words
+    patient.given = given  # what these calls tried is no examination of a mask
+
+
+def _hides_future(patient: Patient, x: Tensor, around: Around) -> bool:
+    """Say whether a block hides later tokens without any mask of others."""
+    later = x.clone()
+    later[:, -1] += torch.arange(x.shape[2]).to(x)
+    change = [patient.run(t, context=around.context)[:, :-1] for t in (x, later)]
+    return same(*change)
+
+
+def _tried(patient: Patient, x: Tensor, around: Around, name: str) -> str:
+    """Call a block with masks of every shape and kind in one argument, "" where one counts."""
+
+    def run(mask: Tensor | None) -> Tensor:
+        with _handed(patient.module, name, mask):
+            return patient.run(x, context=around.context)
+
+    y = patient.run(x, context=around.context)
+    context = around.context
+    lengths = dict.fromkeys([x.shape[1], *([] if context is None else [context.shape[1]])])
+    taken: list[tuple[str, Tensor]] = []
+    for keys in lengths:
+        for kind, mask in masks(x.shape[0], x.shape[1], keys, x.dtype):
+            try:
+                if not same(y, run(mask)):
+                    return ""
+            except Exception:
+                continue
+            taken.append((kind, mask))
+    if len({kind for kind, _ in taken}) < KINDS:
+        return ""
+    some = list({kind: mask for kind, mask in taken}.values())
+    for turned in switches(patient.module):
+        with turned(), NoDropout():
+            if _changes(run, some):
+                return ""
+    return f"{name} changes nothing: {len(taken)} masks of several shapes and kinds"
+
+
+def _changes(run: Callable[[Tensor | None], Tensor], some: list[Tensor]) -> bool:
+    """Say whether one of the masks changes the output, or cannot be taken any more."""
+    try:
+        y = run(None)
+    except Exception:
+        return False
+    for mask in some:
+        try:
+            if not same(y, run(mask)):
+                return True
+        except Exception:
+            return True
+    return False
+
+
+@contextmanager
+def _handed(module: nn.Module, name: str, mask: Tensor | None) -> Iterator[None]:
+    """Let a module get a mask in one argument, however it is called; None leaves what it gets."""
+    signature = inspect.signature(module.forward)
+
+    def exchange(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments[name] = mask
+        return bound.args, bound.kwargs
+
+    if mask is None:
+        yield
+        return
+    handle = module.register_forward_pre_hook(exchange, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _still_drops(patient: Patient, x: Tensor, around: Around) -> bool:
+    """Say whether two calls differ in eval mode, and do not without dropout."""
+    first, second = (patient.run(x, context=around.context) for _ in range(2))
+    if same(first, second):
+        return False
+    with NoDropout():
+        first, second = (patient.run(x, context=around.context) for _ in range(2))
+    return same(first, second)
+
+
+def _never_drops(patient: Patient, x: Tensor, around: Around) -> str:
+    """Say where a dropout is declared that never happens while training."""
+    declared = unused_dropout(patient.module)
+    if declared is None:
+        return ""
+    patient.module.train()
+    try:
+        with NoDropout() as quiet:
+            patient.run(x, context=around.context)
+        if quiet.calls and quiet.most < LEAST_SHARE:
+            return ""
+        runs = [patient.run(x, context=around.context) for _ in range(3)]
+    except Exception:  # what does not run while training says nothing
+        return ""
+    finally:
+        patient.module.eval()
+    return declared if all(same(runs[0], run) for run in runs) else ""

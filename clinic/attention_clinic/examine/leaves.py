@@ -1,0 +1,143 @@
+"""The calls of a block that are its parts, or layers of parts that nobody wrote as a module."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.engine.weights import Silent
+from attention_clinic.engine.wiring import Step
+
+NORM = re.compile(r"norm|rms|(^|[ ._])ln(\d|_|$)")
+KINDS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm1d)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def leaves(step: Step, x: Tensor) -> list[Step]:
+    """Return the calls that are parts, or layers of parts that nobody wrote as a module."""
+    found: list[Step] = []
+    for inner in step.inner:
+        if inner.module is None or is_norm(inner) or not inner.inner or not _opened(inner, x):
+            found.append(inner)
+        else:
+            found += leaves(inner, x)
+    return found
+
+
+def is_norm(step: Step) -> bool:
+    """Say whether a call is that of a norm."""
+    if step.module is None:
+        return step.again is not None and "norm" in step.path.rpartition(" ")[2]
+    if isinstance(step.module, KINDS):
+        return True
+    words = f"{type(step.module).__name__.lower()} {step.path.rpartition('.')[2].lower()}"
+    if not NORM.search(words) and not NORM.search(step.path.lower().rpartition(".")[0]):
+        return False
+    holds = any(p.ndim > 1 for p in step.module.parameters())
+    inner = any(True for _ in step.module.children())
+    alone = len(step.given) == 1 and not step.mixes and not inner and not holds
+    own = NORM.search(words) or any(True for _ in step.module.parameters())
+    return alone and bool(own) and "act" not in words and not _same_as_given(step)
+
+
+def looks_like_a_norm(path: str, part: nn.Module) -> bool:
+    """Say whether a module is a norm, by its class and its name."""
+    words = f"{type(part).__name__.lower()} {path.rpartition('.')[2].lower()}"
+    own = [p for p in part.parameters() if p.ndim == 1]
+    return isinstance(part, KINDS) or bool(NORM.search(words) and own and not any(part.children()))
+
+
+def _same_as_given(step: Step) -> bool:
+    return step.result is not None and any(
+        given.shape == step.result.shape and torch.equal(given, step.result)
+        for given in step.given.values()
+    )
+
+
+def matrices(steps: list[Step]) -> set[int]:
+    """Return the matrices of the layers that are called in calls."""
+    return {
+        id(p)
+        for step in steps
+        for one in step.all()
+        if one.module is not None
+        for p in one.module.parameters(recurse=False)
+        if p.ndim > 1
+    }
+
+
+def _opened(step: Step, x: Tensor) -> bool:
+    """Say whether a call is to be looked into: it is more, or less, than one part."""
+    e = x.shape[-1]
+    if step.result is None or step.result.ndim != 3 or step.result.shape[-1] != e:
+        return False
+    below = [one for inner in step.inner for one in inner.all()]
+    normed = [one for one in below if is_norm(one) and _width(one) in (e, None)]
+    if any(not _stays_inside(norm, step, below) for norm in normed):
+        return True
+    if _adds_what_it_gets(step) and not any(isinstance(o.module, CONVOLUTIONS) for o in below):
+        return True
+    whole = [
+        one
+        for one in below
+        if one.module is not None and one.mixes and _maps(one, e) and matrices([one])
+    ]
+    if step.mixes and whole:
+        held = matrices([step])
+        return len(held - matrices(whole)) != 1
+    return not step.mixes and not matrices([step]) and any(matrices([i]) for i in step.inner)
+
+
+def _stays_inside(norm: Step, step: Step, below: list[Step]) -> bool:
+    """Say whether a norm is of queries or keys: it reads what a layer made, and leaves nothing."""
+    ends = [step.result, *(term for one in (step, *below) for sum_ in one.sums for term in sum_)]
+    if norm.result is None or any(t is not None and equal_tensors(norm.result, t) for t in ends):
+        return False
+    return step.mixes and any(reads_of(norm, one) for one in below)
+
+
+def reads_of(step: Step, layer: Step) -> bool:
+    """Say whether a call reads what a layer made, or some of its columns."""
+    given, made = next(iter(step.given.values()), None), layer.result
+    if given is None or made is None or layer.module is None or not matrices([layer]):
+        return False
+    width = given.shape[-1]
+    if made.shape[:-1] != given.shape[:-1] or made.shape[-1] % width:
+        return False
+    return any(torch.equal(given, piece) for piece in made.split(width, dim=-1))
+
+
+def _width(step: Step) -> int | None:
+    return next((given.shape[-1] for given in step.given.values()), None)
+
+
+def _maps(step: Step, e: int) -> bool:
+    made = step.result
+    return made is not None and made.ndim == 3 and made.shape[-1] == e and bool(step.given)
+
+
+@torch.no_grad()
+def _adds_what_it_gets(step: Step) -> bool:
+    """Say whether a part adds what it gets to what it makes of it."""
+    module, given = step.module, list(step.given.values())
+    if module is None or len(given) != 1 or step.result is None or step.mixes:
+        return False
+    if step.result.shape != given[0].shape or not any(True for _ in module.parameters()):
+        return False
+    with Silent(list(module.parameters())):
+        try:
+            return torch.equal(module(given[0].clone()), given[0])
+        except Exception:
+            return False
+
+
+def held(step: Step) -> int:
+    """Return how many matrices a module holds, called or not."""
+    return 0 if step.module is None else sum(p.ndim > 1 for p in step.module.parameters())
+
+
+def equal_tensors(first: Tensor, second: Tensor) -> bool:
+    """Say whether two tensors are the same, shape and numbers."""
+    return first.shape == second.shape and torch.equal(first, second)

@@ -1,0 +1,321 @@
+"""Blocks whose parts are called in unusual ways, or are not all understood."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from patients.attention import Views
+from patients.blocks import PostNorm, PreNorm, block
+from patients.decoders import PostDecoder, PreDecoder, decoder
+from patients.wirings import ONE, TWO
+
+# ------------------------------------------------------------------ what nothing ever uses
+
+
+@block("mask-dropped", sizes=TWO)
+class TakesAMask(PreNorm):
+    """The mask ends in the block."""
+
+    def forward(self, x, attn_mask=None):
+        return super().forward(x)
+
+
+@block("mask-dropped", "norm-shared", sizes=TWO)
+class AnnotatedMask(PostNorm):
+    """A colon stands where = was meant: the line is an annotation, which nobody runs."""
+
+    def forward(self, x, mask=None):
+        y = x.mean(dim=-1)
+        if mask is not None:
+            y: torch.masked_fill(y, mask == 0, 0.0)
+        x = self.norms[0](x + self.self_attn(x))
+        return self.norms[0](x + self.feed(x))
+
+
+@decoder("context-mask-dropped", sizes=TWO)
+class TakesTwoMasks(PreDecoder):
+    def forward(self, x, context, mask=None, context_mask=None):
+        return super().forward(x, context, mask)
+
+
+@block(sizes=TWO)
+class OpensWithAFlag(PreNorm):
+    """Nobody uses its mask until a flag says so."""
+
+    def __init__(self, e, h, hides=False):
+        super().__init__(e, h)
+        self.hides = hides
+
+    def forward(self, x, mask=None):
+        x = x + self.attention(self.ln_1(x), mask if self.hides else None)
+        return x + self.ffn(self.ln_2(x))
+
+
+@block("dropout-unused", sizes=TWO)
+class HoldsADropout(PreNorm):
+    def __init__(self, e, h, dropout=0.2):
+        super().__init__(e, h)
+        self.dropout = nn.Dropout(dropout)
+
+
+@block("dropout-unused", "residual-missing", sizes=TWO)
+class HoldsTwoDropouts(PostNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.drops = nn.ModuleList([nn.Dropout(0.1), nn.Dropout(0.1)])
+
+    def forward(self, x):
+        x = self.norms[0](self.self_attn(x))
+        return self.norms[1](x + self.feed(x))
+
+
+# ------------------------------------------------- parts that stand in several modules, or in none
+
+
+class Projects(nn.Module):
+    """Queries, keys and values by heads."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(e, e) for _ in range(3)])
+        self.h = h
+
+    def forward(self, x):
+        return [layer(x).unflatten(2, (self.h, -1)).transpose(1, 2) for layer in self.layers]
+
+
+class Weighs(nn.Module):
+    """Mixes heads and joins them."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.fc = nn.Linear(e, e)
+
+    def forward(self, q, k, v):
+        made = F.scaled_dot_product_attention(q, k, v)
+        return self.fc(made.transpose(1, 2).flatten(2))
+
+
+@block(sizes=TWO)
+class InTwoModules(PostNorm):
+    """One module makes the heads, another one weighs them."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.heads, self.mix, self.self_attn = Projects(e, h), Weighs(e), nn.Identity()
+
+    def forward(self, x):
+        x = self.norms[0](x + self.mix(*self.heads(x)))
+        return self.norms[1](x + self.feed(x))
+
+
+@block("norm-shared", sizes=TWO)
+class InTwoModulesShared(InTwoModules):
+    def forward(self, x):
+        x = self.norms[0](x + self.mix(*self.heads(x)))
+        return self.norms[0](x + self.feed(x))
+
+
+class NormedFlat(Views):
+    """Queries and keys are normed before they are split, by norms with names of their own."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.h = h
+        self.ln_a, self.ln_b = nn.LayerNorm(e), nn.LayerNorm(e)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        parts = [t.unflatten(2, (self.h, -1)).transpose(1, 2)
+                 for t in (self.ln_a(q), self.ln_b(k), v)]  # fmt: skip
+        return self.proj(F.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
+
+
+@block("residual-missing", sizes=TWO)
+class NormsInside(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = NormedFlat(e, h)
+
+    def forward(self, x):
+        x = self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_2(x))
+
+
+@block("norm-shared", sizes=TWO)
+class CallsForward(PreNorm):
+    """Its parts are called by their forward, past every hook."""
+
+    def forward(self, x):
+        x = x + self.attention.forward(self.ln_1.forward(x))
+        return x + self.ffn.forward(self.ln_1.forward(x))
+
+
+# --------------------------------------------------------- one part is not understood, others are
+
+
+class Unheard(Views):
+    """Weights that no known attention has."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y + (y * y.cumsum(dim=1)).sin()
+
+
+@block("norm-shared", sizes=ONE)
+class UnheardAndShared(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = Unheard(e, h)
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_1(x))
+
+
+class OwnFeed(nn.Module):
+    """A feed-forward that no one knows."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.up, self.down = nn.Linear(e, 2 * e), nn.Linear(2 * e, e)
+
+    def forward(self, x):
+        y = self.up(x)
+        return self.down(y.relu() * y.mean(dim=-1, keepdim=True).cos())
+
+
+@decoder("part-shared", sizes=ONE)
+class SharedBesideOwnFeed(PostDecoder):
+    """One attention for both, and a feed-forward that nothing explains."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.src_attn, self.w_1, self.w_2 = self.self_attn, OwnFeed(e), nn.Identity()
+
+    def feed(self, x):
+        return self.w_1(x)
+
+
+# ---------------------------------------------------------------------------- feed-forwards
+
+
+class Convolves(nn.Module):
+    """Two convolutions, and a residual of its own, as in SASRec."""
+
+    def __init__(self, e, width=1):
+        super().__init__()
+        self.up = nn.Conv1d(e, e, width, padding=width // 2)
+        self.down = nn.Conv1d(e, e, 1)
+
+    def made(self, x):
+        return self.down(self.up(x.mT).relu()).mT
+
+    def forward(self, x):
+        return x + self.made(x)
+
+
+@block("residual-again", sizes=TWO)
+class ConvolvesAndAdds(PostNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.w_1, self.w_2 = Convolves(e), nn.Identity()
+
+    def feed(self, x):
+        return self.w_1(x)
+
+
+@block("residual-from-norm", sizes=TWO)
+class ConvolvesTheNorm(PreNorm):
+    """The feed-forward adds what the norm returned, and nobody adds the stream."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = Convolves(e)
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return self.ffn(self.ln_2(x))
+
+
+@block(sizes=TWO)
+class ConvolvesNeighbours(ConvolvesAndAdds):
+    """FastSpeech: three neighbours are mixed."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.w_1 = Convolves(e, 3)
+
+    def feed(self, x):
+        return self.w_1.made(x)
+
+
+class GatedAndNormed(nn.Module):
+    """A norm stands behind the gate."""
+
+    def __init__(self, e, bend=F.silu):
+        super().__init__()
+        self.gate, self.value, self.down = (
+            nn.Linear(e, 2 * e), nn.Linear(e, 2 * e), nn.Linear(2 * e, e)
+        )  # fmt: skip
+        self.norm, self.bend = nn.LayerNorm(2 * e), bend
+
+    def forward(self, x):
+        return self.down(self.norm(self.bend(self.gate(x)) * self.value(x)))
+
+
+@block(sizes=TWO)
+class NormsTheGate(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = GatedAndNormed(e)
+
+
+@block("activation-last", sizes=TWO)
+class LeaksLast(PreNorm):
+    """Another activation between the layers than behind them."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = nn.Sequential(
+            nn.Linear(e, 2 * e), nn.ReLU(), nn.Linear(2 * e, e), nn.LeakyReLU()
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ who asks whom
+
+
+@decoder("cross-queries", "cross-values", sizes=TWO)
+class MemoryAsksItself(PostDecoder):
+    """attention(memory, memory, x), where both are of the same length."""
+
+    def listen(self, x, memory, mask):
+        return self.src_attn(memory, memory, x, mask)[0]
+
+
+@decoder("cross-queries", "cross-values", "residual-missing", sizes=TWO)
+class MemoryAsksItselfAlone(MemoryAsksItself):
+    def forward(self, x, memory, src_mask=None, tgt_mask=None):
+        x = self.norms[0](x + self.look(x, tgt_mask))
+        x = self.norms[1](self.listen(x, memory, src_mask))
+        return self.norms[2](x + self.feed(x))
+
+
+class DropsAlways(Views):
+    """A dropout that is made anew in each call: it always trains."""
+
+    def weigh(self, scores, mask):
+        return nn.Dropout(0.5)(scores.softmax(dim=-1))
+
+
+@block("dropout-eval", "norm-shared", sizes=TWO)
+class DropsAndShares(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = DropsAlways(e, h)
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_1(x))
