@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from attention_clinic.bugs import BUGS, unused_dropout
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import Patient, same
-from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.report import Report, explain, with_more
 from attention_clinic.examine.around import CROSS, Around
 from attention_clinic.examine.idle_mask import KINDS, masks, switches
-from attention_clinic.examine.learning import with_more
 
 LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs
 # where nothing is weighed, or where a window hides tokens, a mask that changes nothing says little
@@ -46,7 +45,10 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
     if not said:
         return report
     ids, detail = [id for id, _ in said], "; ".join(words for _, words in said)
-    explanations = tuple(with_more(one, ids, detail) for one in report.explanations)
+    explanations = tuple(
+        with_more(one, [BUGS[id] for id in dict.fromkeys((*one.ids, *ids))], detail)
+        for one in report.explanations
+    )
     explanations = explanations or (explain([BUGS[id] for id in ids], detail=detail),)
     return replace(report, healthy=False, explanations=explanations)
 
@@ -62,7 +64,11 @@ def _idle(report: Report, patient: Patient, x: Tensor, around: Around) -> Iterat
         return
     given = set(patient.given)
     crossed = [name for name in names if CROSS.search(name.lower())]
-    crossed = (crossed or names[1:]) if around.context is not None else []
+    if around.context is None:  # what masks a context that nobody handed over says nothing
+        names = [name for name in names if name not in crossed] or names
+        crossed = []
+    else:
+        crossed = crossed or names[1:]
     causal = _hides_future(patient, x, around)
     for name in names:
         if causal and name not in crossed:
