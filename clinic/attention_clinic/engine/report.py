@@ -325,18 +325,6 @@ def explain(
     )
 
 
-def with_more(one: Explanation, bugs: Sequence[Bug], detail: str) -> Explanation:
-    """Return an explanation with more mistakes.
-
-    Args:
-        one: the explanation.
-        bugs: its own and the further ones.
-        detail: what was found out of these.
-    """
-    said = "; ".join(filter(None, (one.detail, detail)))
-    return replace(explain(bugs, one.difference, said), evidence=one.evidence)
-
-
 def likelier(first: Report, second: Report) -> Report:
     """Return the report with fewer mistakes, where nothing says which of two calls is meant."""
     if first.healthy or not (second.healthy or second.explanations):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS, unused_dropout
+from attention_clinic.bugs import unused_dropout
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import Patient, same
-from attention_clinic.engine.report import Report, explain, with_more
+from attention_clinic.engine.report import Report
 from attention_clinic.examine.around import CROSS, Around
 from attention_clinic.examine.idle_mask import KINDS, masks, switches
+from attention_clinic.examine.unlearned import and_more
 
 LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs
 # where nothing is weighed, or where a window hides tokens, a mask that changes nothing says little
@@ -42,15 +42,7 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
     if not dropout and "dropout-eval" not in report.ids:
         said += [("dropout-eval", "two calls differ")] * _still_drops(patient, x, around)
     said += [("dropout-unused", dropout)] * bool(dropout)
-    if not said:
-        return report
-    ids, detail = [id for id, _ in said], "; ".join(words for _, words in said)
-    explanations = tuple(
-        with_more(one, [BUGS[id] for id in dict.fromkeys((*one.ids, *ids))], detail)
-        for one in report.explanations
-    )
-    explanations = explanations or (explain([BUGS[id] for id in ids], detail=detail),)
-    return replace(report, healthy=False, explanations=explanations)
+    return and_more(report, said)
 
 
 def _idle(report: Report, patient: Patient, x: Tensor, around: Around) -> Iterator[tuple[str, str]]:

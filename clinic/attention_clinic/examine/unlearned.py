@@ -77,7 +77,7 @@ def told(
             report = replace(report, remarks=(*report.remarks, remark))
         else:
             more.append((id, words))
-    return _and(report, more)
+    return and_more(report, more)
 
 
 def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) -> Report:
@@ -86,10 +86,10 @@ def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) 
     idle = idle_dropouts(patient.module, run)
     if dropping or not idle or not (report.healthy or report.explanations):
         return report
-    return _and(report, [("dropout-unused", f"nothing calls {listed(idle)}")])
+    return and_more(report, [("dropout-unused", f"nothing calls {listed(idle)}")])
 
 
-def _and(report: Report, more: list[tuple[str, str]]) -> Report:
+def and_more(report: Report, more: list[tuple[str, str]]) -> Report:
     """Return a report with further mistakes, each with what is said of it."""
     if not more:
         return report
