@@ -233,3 +233,21 @@ def test_a_window_is_causal_only_where_it_is() -> None:
 )
 def test_bad_input_is_refused(call, words) -> None:
     assert words in error_of(call)
+
+
+def test_a_context_whose_length_is_said_and_that_must_be_as_long_as_the_tokens() -> None:
+    class Square(nn.Module):
+        def __init__(self, wrong: bool = False):
+            super().__init__()
+            self.wrong = wrong
+            self.q, self.kv, self.out = nn.Linear(24, 24), nn.Linear(24, 48), nn.Linear(24, 24)
+
+        def forward(self, x, y):
+            b, n, _ = x.shape
+            k, v = self.kv(y).view(b, n, 4, 12).transpose(1, 2).chunk(2, -1)
+            q = self.q(x).view(b, n, 4, 6).transpose(1, 2)
+            mixed = (q @ k.mT / 6**0.5).softmax(-1) @ v
+            return self.out((mixed if self.wrong else mixed.transpose(1, 2)).reshape(b, n, 24))
+
+    assert diagnose(Square(), 4, context=(8, 24)).healthy
+    assert diagnose(Square(True), 4, context=(8, 24)).ids == ("merge-no-transpose",)

@@ -443,8 +443,31 @@ def test_scripted_and_lazy_modules_are_refused_in_words() -> None:
     scripted = torch.jit.script(nn.Linear(24, 24))
     for tool in (diagnose_model, lambda m: diagnose(m, 4), lambda m: diagnose_block(m, 4)):
         assert "as torch.jit made it" in error_of(lambda tool=tool: tool(scripted))
-    lazy = nn.Sequential(nn.LazyLinear(24), nn.Linear(24, 24))
+
+    class Odd(nn.Sequential):
+        def forward(self, x, level):
+            return super().forward(x[level])
+
+    lazy = Odd(nn.LazyLinear(24), nn.Linear(24, 24))
     assert "0.weight still lazy. Call it once first" in error_of(lambda: diagnose(lazy, 4))
+
+
+def test_lazy_layers_get_the_sizes_of_a_first_call() -> None:
+    class Lazy(nn.Module):
+        def __init__(self, wrong: float = 1.0):
+            super().__init__()
+            self.num_heads, self.wrong = 4, wrong
+            self.w_q, self.w_k, self.w_v, self.w_o = (nn.LazyLinear(24) for _ in range(4))
+
+        def forward(self, queries, keys, values, valid_lens=None):
+            parts = self.w_q(queries), self.w_k(keys), self.w_v(values)
+            q, k, v = (t.unflatten(-1, (4, -1)).transpose(1, 2) for t in parts)
+            mixed = (q @ k.mT * self.wrong / 6**0.5).softmax(-1) @ v
+            return self.w_o(mixed.transpose(1, 2).flatten(2))
+
+    module = Lazy()
+    assert diagnose(module, 4).healthy and diagnose(Lazy(2.0), 4).ids == ("scale-other",)
+    assert isinstance(module.w_q.weight, nn.UninitializedParameter)  # it stays as it is
 
 
 def test_compiled_modules_are_examined_as_they_were_written() -> None:

@@ -45,7 +45,7 @@ def _unturned(queries: Tensor, t: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     b, h, n, d = queries.shape[1:]
     ways = [t.reshape(b, n, h, d).transpose(1, 2)] if t.shape == (b, n, h * d) else []
     ways += [t] * (t.shape == (b, h, n, d))
-    ways += [t.transpose(1, 2)] * (t.shape == (b, n, h, d))
+    ways += [t.transpose(1, 2)] if t.shape == (b, n, h, d) else []
     limit = CLOSE * queries.abs().max()
     for way in ways:
         way = way.to(queries)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import re
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from attention_clinic.engine.layouts import needed_names
+
 # attributes that hold what is wrapped: torch.compile's module and function
 WRAPPED = ("_orig_mod", "_torchdynamo_orig_callable")
+FREE = 64  # the width of tokens, where no layer has one
+UNSAID = re.compile(r"mask|valid|len")  # arguments that may be None
 PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
@@ -37,12 +44,35 @@ def unwrapped(where: str, module: Any) -> Any:
         refuse_scripted(where, module)
     if isinstance(module, nn.Module):
         lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
-        if lazy:
+        made = sized(module) if lazy else module
+        module = module if made is None else made
+        if made is None:
             raise ValueError(
                 f"{where}: the layers must have their sizes, got {type(module).__name__} with "
                 f"{lazy[0]} still lazy. Call it once first: module(torch.randn(2, 5, width))."
             )
     return module
+
+
+def sized(module: nn.Module) -> nn.Module | None:
+    """Return a copy whose lazy layers have sizes, as a first call on tokens gives them; or None.
+
+    The width is one that the other layers have; where none has any, it is free.
+    """
+    known = [p.shape[-1] for p in module.parameters() if not is_lazy(p) and p.ndim > 0]
+    names = needed_names(module)
+    for width in dict.fromkeys((*known, FREE)):
+        copied = copy.deepcopy(module).eval()
+        x = torch.zeros(2, 5, width)
+        given = {name: None if UNSAID.search(name.lower()) else x for name in names}
+        try:
+            with torch.no_grad():
+                copied(*given.values())
+        except Exception:
+            continue
+        if not any(is_lazy(p) for p in copied.parameters()):
+            return copied.train(module.training)
+    return None
 
 
 def refuse_scripted(where: str, module: Any) -> None:

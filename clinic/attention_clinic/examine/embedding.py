@@ -116,14 +116,14 @@ class _Embedding:
         ]
         b = next(size for size in (3, 4, 5) if size not in batches)
         first = None
-        for size in (b, *batches):
+        for size in (b, *batches, 1):
             try:
                 images = self.images(size)
                 y = self.patient.run(images)
             except Exception as error:
                 first = first or error
                 continue
-            if size in batches and first is not None:
+            if first is not None:  # size 1: what is held once is not repeated
                 ids.append("param-batch-size")
             return images, y, list(dict.fromkeys(ids))
         raise self.patient.complain(first, (b, self.channels, *self.sizes)) from first

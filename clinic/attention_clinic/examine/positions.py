@@ -182,7 +182,7 @@ def added(module: nn.Module, embed_dim: int) -> Tensor | None:
     """
     patient = Patient("diagnose_positions", module, own_weights=True)
     held = [*patient.module.buffers(), *patient.module.parameters(), *vars(patient.module).values()]
-    held = [t for t in held if isinstance(t, Tensor) and t.ndim > 1]
+    held = [t for t in held if getattr(t, "ndim", 0) > 1]  # arrays of numpy, too
     widths = [t.shape[-1] for t in held]
     lengths = dict.fromkeys((11, *(t.shape[-2] for t in held)))  # some take one length only
     first: tuple[Exception, tuple] | None = None

@@ -81,8 +81,8 @@ class Subject:
         self.patient.layout = self.options.layout
         if not self.patient.is_module and self.weights is None:
             raise ValueError(
-                "diagnose: a function must come with its weights, or take q, k and v, got "
-                'weights=None. Pass weights={"q": wq, "k": wk, "v": wv, "out": wo}.'
+                "diagnose: a function must come with its weights, or take q, k and v, got none. "
+                'Pass weights={"q": wq, "k": wk, "v": wv, "out": wo}.'
             )
         for name, weight in (self.weights or {}).items():
             if not isinstance(weight, Tensor):
@@ -118,8 +118,9 @@ class Subject:
         """Return how many samples and asking tokens to try beside a context."""
         assert self.context is not None
         mask = self.mask
-        tokens = [n for n in (5, 7, 9, 11) if n != self.h][number]
         samples = [b for b in (3, 2, 4) if b != self.h][number]
+        tokens = [n for n in (5, 7, 9, 11) if n != self.h][number]
+        tokens = (self.context.length or tokens) if mask is None and self.square else tokens
         if mask is not None and mask.ndim == 2:
             samples = mask.shape[0]
         elif mask is not None and mask.ndim > 2:
@@ -214,12 +215,13 @@ class Subject:
         b, n = self.b, self.n
         if self.context is not None:
             wide = [self.context.width] if self.context.width else widths
-            free = self.context.length is None and self.mask is None
+            same = n if self.context.length is None else self.j
+            free = self.mask is None and (same == n or self.size is None)
             # a context as wide as the tokens first, and one as long as them last
             pairs = sorted(product(widths, wide), key=lambda pair: pair[0] != pair[1])
-            for j in (self.j, *[n] * free):
+            for i, j in ((n, self.j), *[(same, same)] * free):
                 for width, c in pairs:
-                    yield b, n, width, j, c
+                    yield b, i, width, j, c
             return
         grid = self.options.layout is not None and bool(self.options.layout.grids)
         fixed = self.size is not None or self.mask is not None or grid
@@ -273,8 +275,7 @@ class Subject:
         else:
             y = self.open_run(x, number)
         beside = {"context": self.context_of(number), "bias": self.bias(b, n), "known": self.known}
-        if self.made is not None:
-            beside["context"] = x
+        beside |= {} if self.made is None else {"context": x}
         if self.windows is not None:
             return Probe(self.windows.cut(x), self.windows.cut(y), **beside)
         if self.options.cache is not None:  # the first call sees nothing of the second
@@ -366,9 +367,8 @@ class Subject:
     def is_causal(self) -> bool:
         """Whether earlier tokens reach the last one, and it none of them: by no bias of its own."""
         alone = self.mask is None and self.options.cache is None
-        if not alone or self.crossed or self.biased or self.n < 2 or self.sees_future:
-            return False
-        return self.sees_past
+        hides = alone and not (self.crossed or self.biased or self.n < 2 or self.sees_future)
+        return hides and self.sees_past
 
     @cached_property
     def sees_past(self) -> bool:
@@ -385,7 +385,7 @@ class Subject:
         try:
             y = self.run(self.patient.tokens(b, n, self.e), number=1)
             counts = (n, self.keys(1), *(1,) * bool(self.known.get("asks")))
-            return y.shape[:2] not in [(b, count) for count in counts]
+            return y.shape[0] != b or y.shape[1] not in counts
         except Exception:
             return True
 

@@ -68,6 +68,8 @@ def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
         said.append("a mask that blocks something: mask=... tries one")
     if subject.size is None and subject.mask is None and subject.limited:
         said.append("another number of tokens, which it does not take")
+    if subject.size is None and subject.mask is None and subject.b == 1:
+        said.append("more than one sample, which it does not take")
     if subject.square:
         said.append("a context of another length than the tokens, which it does not take")
     return tuple(said)

@@ -225,6 +225,27 @@ class PositionPerSample(ByLinear):
         return tokens + self.table
 
 
+@embedding("param-batch-size")
+class TokenForOneImage(ByConvolution):
+    """As a stranger wrote it."""
+
+    def place(self, patches):
+        return torch.cat([self.cls, patches], dim=1) + self.pos
+
+
+@embedding("param-batch-size")
+class TokenBehind(ByLinear):
+    """Writes tokens behind each other; the first has one row for all samples."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.first = nn.Parameter(torch.randn(1, 1, e))
+        self.table = nn.Parameter(torch.randn(1, 17, e))
+
+    def place(self, tokens):
+        return torch.hstack((self.first, tokens)) + self.table
+
+
 @embedding("param-plain-tensor")
 class TokenTimesNumber(ByConvolution):
     def __init__(self, e):
