@@ -292,6 +292,11 @@ def use_added(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
     return softmax(scores + allow)
 
 
+@USE.wrong("mask-added", "it adds 1 to what should be blocked")
+def use_added_to_blocked(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores + ~allow)
+
+
 bug(
     "mask-after-softmax",
     "masks the weights after the softmax, so that rows no longer sum to 1",

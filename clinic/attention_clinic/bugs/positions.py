@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attention_clinic.bugs.table_rows import LENGTHS, PADDING
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
-from attention_clinic.engine.waves import rule_of, speeds
+from attention_clinic.engine.waves import exponents_of, rule_of, speeds
 
 # ---------------------------------- start: the number of the first place, 0 in the paper
 
@@ -39,11 +39,12 @@ def _other_base(state: State) -> Iterator[Form]:
         if not 0 < angle < 1:
             continue
         base = angle ** (-e / 2)
-        rounded = float(f"{base:.3g}")
-        base = rounded if math.isclose(base, rounded, rel_tol=1e-4) else base
-        if not any(math.isclose(base, other, rel_tol=1e-4) for other in known):
-            known.append(base)
-            yield Form(base, ("sincos-base",), f"its base is {base:.6g}")
+        if any(math.isclose(base, other, rel_tol=1e-4) for other in known):
+            continue
+        known.append(base)
+        for used in dict.fromkeys((float(f"{base:.3g}"), base)):
+            if math.isclose(base, used, rel_tol=1e-4):
+                yield Form(used, ("sincos-base",), f"its base is {used:.6g}")
 
 
 BASE = Stage("base", lambda form, state: {"used": form.run}, found=_other_base)
@@ -83,6 +84,7 @@ KNOWN = (
     *((2, 0, 2, 0), (0.5, 0, 0.5, 0), (0, 0, 0, 0)),
 )
 PAIRS_READ = 6  # whose waves are read: the fastest ones
+WIDEST = 128  # of a table all of whose waves are read
 
 
 def _measured(state: State) -> Iterator[Form]:
@@ -117,6 +119,10 @@ def _measured(state: State) -> Iterator[Form]:
             continue
         said.append(rule)
         yield _by_rule(rule, (1, 0) if first != (spaced, 0) else first)
+    if len(said) == len(KNOWN) + 1 and e <= WIDEST:
+        for read in exponents_of(given[sound], places[sound], base):
+            said_of = "the waves of the pairs are no powers of one number"
+            yield Form(lambda pairs, e, by=read: (by, by), ("sincos-exponent",), said_of)
 
 
 def _by_rule(rule: tuple[float, ...], right: tuple[float, float]) -> Form:

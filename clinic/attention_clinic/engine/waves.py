@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -72,3 +72,35 @@ def rule_of(found: list[float | None], base: float, e: int) -> tuple[float, floa
     near = [s for s in steps if abs(s - step) < NEAR * s]
     half = round(2 * start) / 2
     return (near[0], half) if near and abs(start - half) < NEAR and abs(half) <= 2 else None
+
+
+def exponents_of(table: Tensor, places: Tensor, base: float) -> Iterator[Tensor]:
+    """Yield the exponents of waves that follow no powers at all, one for each pair.
+
+    Sine and cosine of a pair have the same wave, beside each other or in halves.
+
+    Args:
+        table: of an even width.
+        places: the numbers of its rows.
+        base: of the powers.
+
+    Shape:
+        table   (n, e)
+        places  (n,)
+        result  (e / 2,)
+    """
+    e = table.shape[1]
+    waves = [speeds(table, places, bend) for bend in (torch.sin, torch.cos)]
+    still = (table.std(dim=0) < 1e-6).tolist()  # 0 or 1 in every row
+    for first, second in ((range(0, e, 2), range(1, e, 2)), (range(e // 2), range(e // 2, e))):
+        found = [
+            0.0 if still[one] and still[other] else waves[0][one] or waves[1][other]
+            for one, other in zip(first, second, strict=False)
+        ]
+        if e % 2 or any(speed is None for speed in found) or len({*found}) < 3:
+            continue
+        powers = [-math.log(speed, base) if speed else math.inf for speed in found]
+        made = torch.tensor(powers, dtype=torch.float64)
+        steps = made[made.isfinite()].diff()
+        if bool((steps - steps.mean()).abs().max() > 1e-4):  # else powers of another base
+            yield made

@@ -50,7 +50,7 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
             more += question()
         except Unknown:
             gaps.append(words)
-    if steps.axes is None and not steps.lost:
+    if steps.axes is None:
         more, gaps = [], [*lost, "what is weighed without a softmax"]
     if exchanged(account):
         more = [(BACK.get(id, id), detail) for id, detail in more]

@@ -433,3 +433,17 @@ for _make in (Adds, OneLengthOnly, Returns, TokensFirst):
     adds()(_make)
 adds("sincos-exponent", "sincos-pairs")(AddsByColumn)
 adds("pos-batch-axis")(CountsSamples)
+
+
+@tables("sincos-exponent")
+def waves_that_grow_by_steps(e):
+    """Each wave is a bit faster than the one before: added, where a power was meant."""
+    angle = torch.arange(40)[:, None] * torch.linspace(1.0, 0.1, e // 2)
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@tables("sincos-base")
+def base_that_is_no_round_number(e):
+    """4 is the logarithm of 10000, of another base than exp takes."""
+    angle = torch.arange(40)[:, None] * torch.exp(-torch.arange(0, e, 2) * (4 / e))
+    return laid(angle.sin(), angle.cos(), e)
