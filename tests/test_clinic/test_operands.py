@@ -291,3 +291,10 @@ def test_what_the_code_says_of_its_operands() -> None:
 
 def test_a_model_that_is_such_an_attention() -> None:
     assert diagnose_model(Kernel(8)).healthy
+
+
+def test_what_is_said_wrongly_is_refused_for_a_kernel_too() -> None:
+    for options in ({"num_heads": 0}, {"causal": CAUSAL}, {"num_kv_heads": 0}):
+        with pytest.raises(ValueError, match="diagnose: "):
+            diagnose(plain, **options)
+    assert diagnose(plain, 4, context=False).healthy

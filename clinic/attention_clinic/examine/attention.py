@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from inspect import signature
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.first_call import Way, found_out, heads_of, tryable, wants_context
 from attention_clinic.examine.followed import Followed, as_followed, observed
-from attention_clinic.examine.laid import Asked, by_layout, kernels_of
+from attention_clinic.examine.laid import by_layout, kernels_of
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.noticed import ignores, noticed
@@ -120,21 +120,20 @@ def diagnose(
             cannot be read, or an exception inside the module.
     """
     module, steps = unwrapped("diagnose", module), steps_of("diagnose", effort)
-    with undisturbed():
-        bare: Sequence[WithLayers] = ()
-        if weights is None and cache is None:
-            said = Asked(bool(context is not None), bool(causal), mask, size, embed_dim)
-            bare = kernels_of(module, num_heads, call, said)
-        own = weights is not None or not callable(module) or isinstance(module, nn.Module)
-        if num_heads is None and not bare and own:
-            num_heads = heads_of("diagnose", module, call)
     options = Options(
-        *(num_heads or 1, mask, causal, call, weights, size, out_proj, true_means),
+        1 if num_heads is None else num_heads,
+        *(mask, causal, call, weights, size, out_proj, true_means),
         context=Context.of("diagnose", context),
         num_kv_heads=num_kv_heads,
         like=like,
         cache=cache,
     ).checked()
+    with undisturbed():
+        free = weights is None and cache is None
+        bare = kernels_of(module, num_heads, options, embed_dim) if free else ()
+        own = not free or isinstance(module, nn.Module) or not callable(module)
+        if num_heads is None and not bare and own:
+            options = replace(options, num_heads=heads_of("diagnose", module, call))
 
     def again(way: Way) -> Report:
         layout, found, width = way

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attention_clinic.engine.budget import is_spent, reserved
 from attention_clinic.engine.heads import said_heads
@@ -25,19 +25,8 @@ from attention_clinic.examine.bare import (
     widths_said,
 )
 from attention_clinic.examine.handed import handed, runs
+from attention_clinic.examine.options import Options
 from attention_clinic.examine.refusing import name_of, question
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What was said of a module; as in `diagnose`."""
-
-    context: bool
-    causal: bool
-    mask: Tensor | None
-    size: tuple[int, int] | None
-    embed_dim: int | None
-
 
 # what a wrong guess of where heads lie looks like
 OF_LAYOUTS = {
@@ -50,21 +39,19 @@ Examine = Callable[[WithLayers, dict[str, Any]], Report]
 
 
 def kernels_of(
-    module: Any,
-    num_heads: int | None,
-    call: Callable[..., Any] | None,
-    asked: Asked,
+    module: Any, num_heads: int | None, options: Options, embed_dim: int | None
 ) -> Sequence[WithLayers]:
     """Return the ways in which a module or function runs on operands that layers make; () for none.
 
     Args:
         module: what the caller gave.
         num_heads: h, None when nobody says it.
-        call: of the caller, who may say how it takes them.
-        asked: what else was said.
+        options: of the caller, whose call may say how it takes them.
+        embed_dim: as in `diagnose`.
     """
+    call, crossed, mask = options.call, options.context is not None, options.mask
     if call is None:
-        return kernels(module, num_heads, asked.context, asked.causal)
+        return kernels(module, num_heads, crossed, options.causal is True)
     inside = isinstance(call, Replay)  # the model around it has made its queries, keys and values
     if inside or isinstance(module, type) or not callable(module) or says_projections(module):
         return ()
@@ -72,18 +59,16 @@ def kernels_of(
     h = num_heads or said_heads(module) or 1
     ends = not plain and bool(sources_of(module))
     b, n = next((b, n) for b, n in ((2, 5), (3, 7), (2, 11)) if h not in (b, n))
-    if asked.mask is not None:
-        n = asked.mask.shape[-2] if asked.mask.shape[-2] > 1 else asked.mask.shape[-1]
-        b = asked.mask.shape[0] if asked.mask.ndim > 2 and asked.mask.shape[0] > 1 else b
-    b, n = asked.size or (b, n)
-    wide = [asked.embed_dim // h] if asked.embed_dim else widths_of(module, h)
+    if mask is not None and mask.ndim > 1:
+        n = mask.shape[-2] if mask.shape[-2] > 1 else mask.shape[-1]
+        b = mask.shape[0] if mask.ndim > 2 and mask.shape[0] > 1 else b
+    b, n = options.size or (b, n)
+    wide = [max(1, embed_dim // h)] if embed_dim else widths_of(module, h)
     for width in (*wide, *(w // h for w in wide if w % h == 0)):
         way = Operands(("q", "k", "v"), heads=h, width=width)
-        one = handed(module, way, call, asked.context, ends)
+        one = handed(module, way, call, crossed, ends)
         x = torch.randn(b, n, h * width, generator=torch.Generator().manual_seed(0))
-        fits = runs(
-            one, copied("diagnose", handed(module, way, call, asked.context, ends)), x, asked.mask
-        )
+        fits = runs(one, copied("diagnose", handed(module, way, call, crossed, ends)), x, mask)
         if fits is None:
             return ()
         if fits:
