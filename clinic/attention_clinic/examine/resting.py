@@ -93,19 +93,20 @@ class Dropping(Visits):
         return func(*args, **kwargs)
 
 
-def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> list[str]:
+def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
     """Return the paths of the dropouts that no call reaches, no code reads and nothing replaces.
 
-    Those of a part that is never called itself are not its own mistake.
+    Those of a part that is never called itself are not its own mistake. True stands beside a path
+    where the part that holds it drops something all the same: it may be a dropout too many.
 
     Args:
         module: the copy.
         run: calls it.
     """
-    paths = {path: part for path, part in module.named_modules() if isinstance(part, nn.Dropout)}
+    paths = {path: part for path, part in module.named_modules() if _drops(part)}
     idle = {path: part for path, part in paths.items() if not is_mentioned(path, module)}
     if not idle:
-        return []
+        return {}
     before = module.training
     module.train()
     try:
@@ -113,12 +114,16 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> list[str]:
             run()
     finally:
         module.train(before)
-    return [
-        path
+    holders = {path: module.get_submodule(path.rpartition(".")[0]) for path in idle}
+    return {
+        path: any(part in heard.met for part in holders[path].modules() if _drops(part))
         for path, part in idle.items()
-        if part not in heard.met and part.p not in heard.shares
-        if module.get_submodule(path.rpartition(".")[0]) in heard.met
-    ]
+        if part not in heard.met and part.p not in heard.shares and holders[path] in heard.met
+    }
+
+
+def _drops(part: nn.Module) -> bool:
+    return isinstance(part, nn.Dropout)
 
 
 def _listen() -> None:

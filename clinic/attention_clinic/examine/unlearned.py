@@ -86,7 +86,13 @@ def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) 
     idle = idle_dropouts(patient.module, run)
     if dropping or not idle or not (report.healthy or report.explanations):
         return report
-    return and_more(report, [("dropout-unused", f"nothing calls {listed(idle)}")])
+    words = f"nothing calls {listed(list(idle))}"
+    if all(idle.values()):
+        words += ": right where another dropout is meant to do its work"
+        return replace(
+            report, remarks=(*report.remarks, explain([BUGS["dropout-unused"]], detail=words))
+        )
+    return and_more(report, [("dropout-unused", words)])
 
 
 def and_more(report: Report, more: list[tuple[str, str]]) -> Report:

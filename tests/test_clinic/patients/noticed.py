@@ -132,9 +132,9 @@ class MaskWhenAsked(Views):
         return super().forward(x, mask if hides else None)
 
 
-@attention("dropout-unused", sizes=TWO)
+@attention("dropout-unused", remark=True, sizes=TWO)
 class DropsBehindAlone(Layers):
-    """One dropout behind the output layer, and another that was meant for the weights."""
+    """One dropout behind the output layer; the other may be one too many."""
 
     def __init__(self, e, h):
         super().__init__(e, h)
@@ -205,3 +205,24 @@ class DropsByTheNumber(Layers):
     def weighed(self, q, k, v):
         share = self.share if self.training else 0
         return F.scaled_dot_product_attention(q, k, v, dropout_p=share)
+
+
+class HeadWithoutDropout(HeadWithNorm):
+    """Its weights were to be dropped."""
+
+    def __init__(self, e, d):
+        super().__init__(e, d)
+        self.ln, self.weights_drop = nn.Identity(), nn.Dropout(0.1)
+
+
+@attention("dropout-unused", sizes=TWO)
+class HeadsWithoutDropout(nn.Module):
+    """What stands behind the heads drops, and the heads do not."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = nn.ModuleList(HeadWithoutDropout(e, e // h) for _ in range(h))
+        self.proj, self.drop = nn.Linear(e, e), nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.drop(self.proj(torch.cat([head(x) for head in self.heads], dim=-1)))
