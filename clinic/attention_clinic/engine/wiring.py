@@ -25,13 +25,6 @@ Place = tuple[str, int]  # the path of a module, and which of its calls
 Slot = int | str  # the number, or the name, of an argument
 
 
-def rows(part: nn.Module | None, t: Tensor) -> Tensor:
-    """Return what a convolution takes or gives, channels first, as tokens (b, n, e)."""
-    if isinstance(part, nn.Conv1d) and t.ndim == 3:
-        return t.mT
-    return t.flatten(2).mT if isinstance(part, nn.Conv2d) and t.ndim == 4 else t
-
-
 def laid(part: nn.Module, tokens: Tensor, before: Tensor) -> Tensor:
     """Return tokens (b, n, e) as they lay in what a call got.
 
@@ -42,7 +35,7 @@ def laid(part: nn.Module, tokens: Tensor, before: Tensor) -> Tensor:
     """
     if isinstance(part, nn.Conv1d):
         return tokens.mT
-    if isinstance(part, nn.Conv2d):
+    if before.ndim == 4 and before[0, 0].numel() == tokens.shape[1]:
         return tokens.mT.unflatten(2, before.shape[2:])
     # heads are split before they are projected
     return tokens.unflatten(2, before.shape[2:]) if before.ndim > 3 else tokens
@@ -62,6 +55,7 @@ class Step:
         again: a function that does the same to another tensor, where no module does.
         changed: what it got and changed in its place, as that was afterwards.
         sums: what it adds itself: both terms, and the result.
+        image: rows and columns, where tokens lie as an image in what it got.
     """
 
     place: Place
@@ -73,6 +67,7 @@ class Step:
     again: Callable[[Tensor], Tensor] | None = None
     changed: dict[Slot, Tensor] = field(default_factory=dict)
     sums: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    image: tuple[int, int] | None = None
 
     @property
     def path(self) -> str:
@@ -96,23 +91,38 @@ class Wires(Visits):
 
     Args:
         block: the copy that will run.
+        x: tokens that it gets, in rows or as an image.
     """
 
-    def __init__(self, block: nn.Module) -> None:
+    def __init__(self, block: nn.Module, x: Tensor) -> None:
         super().__init__(block)
+        self.n, self.e = x.shape[1:]
         self.root: Step | None = None
         self.running: list[Step] = []
         self.counts: Counter[str] = Counter()
+
+    def rows(self, part: nn.Module | None, t: Tensor) -> Tensor:
+        """Return tokens (b, n, e) of what lies channels first: of convolutions, and images."""
+        if isinstance(part, nn.Conv1d) and t.ndim == 3:
+            return t.mT
+        return t.flatten(2).mT if self._is_image(part, t) else t
+
+    def _is_image(self, part: nn.Module | None, t: Tensor) -> bool:
+        if t.ndim != 4 or t[0, 0].numel() != self.n:
+            return False
+        return isinstance(part, nn.Conv2d) or t.shape[1] == self.e
 
     def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
         """Begin a step below the one that runs."""
         slots = {**dict(enumerate(args)), **kwargs}
         given = {
-            slot: rows(part, value.detach()).clone()
+            slot: self.rows(part, value.detach()).clone()
             for slot, value in slots.items()
             if isinstance(value, Tensor) and value.is_floating_point()
         }
         step = Step((path, self.counts[path]), part, given)
+        images = (v for v in slots.values() if isinstance(v, Tensor) and self._is_image(part, v))
+        step.image = next((tuple(v.shape[2:]) for v in images), None)
         self.counts[path] += 1
         if self.running:
             self.running[-1].inner.append(step)
@@ -125,12 +135,12 @@ class Wires(Visits):
         step = self.running.pop()
         slots = {**dict(enumerate(args)), **kwargs}
         step.changed = {
-            slot: rows(part, slots[slot].detach()).clone()
+            slot: self.rows(part, slots[slot].detach()).clone()
             for slot, before in step.given.items()
-            if not torch.equal(rows(part, slots[slot]), before)
+            if not torch.equal(self.rows(part, slots[slot]), before)
         }
         try:
-            step.result = rows(part, first_tensor(result)).clone()
+            step.result = self.rows(part, first_tensor(result)).clone()
         except TypeError:
             step.result = None
 
@@ -178,8 +188,9 @@ class Wires(Visits):
     def _added(self, step: Step, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         first, second = (t.detach().clone() for t in args)
         result = func(*args, **kwargs)
-        if first.shape == second.shape == result.shape and result.ndim == 3 and not kwargs:
-            step.sums.append((first, second, result.detach().clone()))
+        first, second, whole = (self.rows(None, t) for t in (first, second, result.detach()))
+        if first.shape == second.shape == whole.shape and whole.ndim == 3 and not kwargs:
+            step.sums.append((first, second, whole.clone()))
         return result
 
 
@@ -252,7 +263,7 @@ class Whole:
         def leave(part: nn.Module, args: Any, result: Any) -> None:
             ended[end[0]] += 1
             if ended[end[0]] == end[1] + 1:
-                raise Reached(rows(part, first_tensor(result)))
+                raise Reached(first_tensor(result))
 
         if context is None and self.context is not None:
             context = self.context[:1].expand(len(x), -1, -1).to(x.dtype)
@@ -266,7 +277,11 @@ class Whole:
             with Called(self.block) if self.straight else nullcontext():
                 self.run(self.block, x, context)
         except Reached as reached:
-            return reached.result.transpose(0, 1) if self.turned else reached.result
+            made = reached.result
+            if isinstance(self.block.get_submodule(end[0]), nn.Conv1d):
+                made = made.mT
+            made = made.flatten(2).mT if made.ndim == 4 else made
+            return made.transpose(0, 1) if self.turned else made
         finally:
             for handle in handles:
                 handle.remove()

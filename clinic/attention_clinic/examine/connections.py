@@ -14,7 +14,7 @@ from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.joins import words
-from attention_clinic.examine.leaves import looks_like_a_norm
+from attention_clinic.examine.leaves import equal_tensors, is_norm, looks_like_a_norm
 from attention_clinic.examine.streams import CONTEXT, START, Half, Stream, equal
 from attention_clinic.examine.units import Unclear, Unit
 
@@ -65,6 +65,7 @@ class Connections:
     def name(self, stream: Stream, way: tuple[Half, ...], unused: list[Unit]) -> None:
         """Name what is wrong between the parts."""
         self.norms = {*stream.norms}
+        way = tuple(_with_own_norm(half) for half in way)
         self.deaf = all(half.join == "dropped" for half in way if half.unit.kind == "mix")
         kinds = [self._kind(half.unit) for half in way]
         places = [half.places for half in way]
@@ -317,3 +318,15 @@ def _norms(half: Half) -> Iterator[Unit]:
     """Yield the norms around a part."""
     yield from half.before
     yield from (norm for norm in (half.inside, half.behind, *half.later) if norm is not None)
+
+
+def _with_own_norm(half: Half) -> Half:
+    """Return a part with the norm that it begins with itself, such as one in each head."""
+    for step in (inner for outer in half.unit.steps for inner in outer.all()):
+        given = next(iter(step.given.values()), None)
+        if given is None or step.result is None or not is_norm(step):
+            continue
+        if equal_tensors(given, half.unit.read):
+            norm = Unit("norm", step.path, given, step.result, run=step.again or step.module)
+            return replace(half, before=(norm, *half.before))
+    return half

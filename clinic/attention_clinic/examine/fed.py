@@ -152,7 +152,8 @@ def _kind(step: Step) -> str | None:
         return None
     flat = given.flatten()
     order = torch.arange(len(flat)).flip(0)
-    return BEND if torch.equal(run(flat[order].clone())[order], run(flat.clone())) else None
+    turned, made = run(flat[order].clone())[order], run(flat.clone())
+    return BEND if torch.allclose(turned, made, rtol=1e-9, atol=1e-9) else None
 
 
 def _first(step: Step) -> Tensor:

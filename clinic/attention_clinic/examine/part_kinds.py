@@ -56,6 +56,9 @@ def norm_kind(
         return None
     module = run if isinstance(run, nn.Module) else None
     said = [] if module is None else [v for v in vars(module).values() if isinstance(v, float)]
+    inner = getattr(run, "run", None)  # of a norm that gets channels first
+    if isinstance(inner, nn.GroupNorm | nn.BatchNorm1d | nn.BatchNorm2d):
+        return Kind()  # as it is meant for images
     rms = "rms" in type(run).__name__.lower()
     factors = [p.detach() for p in module.parameters()] if module is not None else None
     for form in NORM_FORMS:

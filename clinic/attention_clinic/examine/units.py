@@ -136,6 +136,17 @@ class _Turned(nn.Module):
         return self.run(x.mT).mT
 
 
+class _Imaged(nn.Module):
+    """A norm that gets its tokens as an image, (b, e, rows, columns)."""
+
+    def __init__(self, run: Callable[[Tensor], Tensor], image: tuple[int, int]) -> None:
+        super().__init__()
+        self.run, self.image = run, image
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x.mT.unflatten(2, self.image)).flatten(2).mT
+
+
 class _Grouping:
     """Puts calls together that are one part.
 
@@ -276,6 +287,9 @@ class _Grouping:
         if step.result is None or given.shape != step.result.shape:
             return None
         again = step.again or step.module
+        if step.image is not None and given.shape == self.shape and again is not None:
+            run = _Imaged(again, step.image)
+            return Unit("norm", step.path, given, step.result, run=run)
         if given.shape != self.shape and given.mT.shape == self.shape and again is not None:
             run = _Turned(again)  # it gets (b, e, n)
             return Unit("norm", step.path, given.mT, step.result.mT, run=run)

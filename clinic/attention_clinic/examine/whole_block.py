@@ -31,6 +31,7 @@ from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.around import Around
 from attention_clinic.examine.block_noticed import noticed_of_block
 from attention_clinic.examine.first_call import heads_of
+from attention_clinic.examine.imaged import call_of_images
 from attention_clinic.examine.layer import examined_layer
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.options import Context
@@ -160,6 +161,13 @@ def diagnose_block(
                 block, lambda: _first_run(bare, num_heads, size, said, None, None)
             )
             handed = _handed(block, names, num_heads, examined, free)
+            plain = call is None and (said is None or by_itself) and (size, mask) == (None, None)
+            laid = call_of_images(block) if handed is None and plain else None
+            if laid is not None:
+                given = {"norm_first": norm_first, "activation": activation, "norm_eps": norm_eps}
+                given |= {"causal": causal, "like": like, "effort": effort}
+                report = diagnose_block(block, num_heads, call=laid[0], size=laid[1], **given)
+                return replace(report, checked=(*report.checked, laid[2]))
             if handed is None and not by_itself:
                 raise
             return examined(Patient("diagnose_block", block), None) if handed is None else handed

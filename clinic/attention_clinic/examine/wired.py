@@ -66,7 +66,7 @@ class Wired:
     def _report(self) -> Report | None:
         block = self.patient.module
         whole = Whole(block, self._runner(), self.context)
-        wires = Wires(block)
+        wires = Wires(block, self.x)
         with Listen() as listen, NoDropout(), Called(block) as heard_all, wires:
             whole.run(block, self.x.clone(), self.context)
         whole.straight = heard_all.straight

@@ -319,3 +319,100 @@ class DropsAndShares(PreNorm):
     def forward(self, x):
         x = x + self.attention(self.ln_1(x))
         return x + self.ffn(self.ln_1(x))
+
+
+class NormedHead(nn.Module):
+    """One head, which begins with a norm."""
+
+    def __init__(self, e, d):
+        super().__init__()
+        self.ln, self.qkv = nn.LayerNorm(e), nn.Linear(e, 3 * d)
+
+    def forward(self, x):
+        return F.scaled_dot_product_attention(*self.qkv(self.ln(x)).chunk(3, dim=-1))
+
+
+class NormedHeads(nn.Module):
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = nn.ModuleList([NormedHead(e, e // h) for _ in range(h)])
+        self.proj = nn.Linear(e, e)
+
+    def forward(self, x):
+        return self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
+
+
+@block("norm-doubled", sizes=TWO)
+class NormsInEachHead(PreNorm):
+    """The block norms, and so does each of its heads."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = NormedHeads(e, h)
+
+
+@block(sizes=ONE)
+class NormsInHeadsAlone(NormsInEachHead):
+    def forward(self, x):
+        x = x + self.attention(x)
+        return x + self.ffn(self.ln_2(x))
+
+
+# ---------------------------------------------------------------------------------- images
+
+
+class OfImages(PreNorm):
+    """Takes and returns images, and works on rows of tokens."""
+
+    def forward(self, x):
+        rows = super().forward(x.flatten(2).mT)
+        return rows.mT.reshape(x.shape)
+
+
+block(sizes=TWO)(OfImages)
+
+
+@block("residual-missing", sizes=TWO)
+class AllInImages(nn.Module):
+    """Convolutions of width 1 and group norms; what the feed-forward returns stands alone."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.qkv, self.proj = nn.Conv2d(e, 3 * e, 1), nn.Conv2d(e, e, 1)
+        self.norm1, self.norm2 = nn.GroupNorm(1, e), nn.GroupNorm(1, e)
+        self.mlp = nn.Sequential(nn.Conv2d(e, 2 * e, 1), nn.SiLU(), nn.Conv2d(2 * e, e, 1))
+
+    def attend(self, x):
+        q, k, v = self.qkv(x).flatten(2).unflatten(1, (3, self.h, -1)).transpose(-1, -2).unbind(1)
+        made = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(made.transpose(-1, -2).reshape(x.shape))
+
+    def forward(self, x):
+        x = x + self.attend(self.norm1(x))
+        return self.mlp(self.norm2(x))
+
+
+class Mixes(nn.Module):
+    """SegFormer's feed-forward: a convolution over the image between its layers."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(e, 2 * e), nn.Linear(2 * e, e)
+        self.dwconv = nn.Conv2d(2 * e, 2 * e, 3, padding=1, groups=2 * e)
+
+    def forward(self, x, rows, columns):
+        y = self.fc1(x).mT
+        y = self.dwconv(y.unflatten(2, (rows, columns))).flatten(2).mT
+        return self.fc2(F.gelu(y))
+
+
+@block(sizes=TWO)
+class MixesNeighbours(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = Mixes(e)
+
+    def forward(self, x, H, W):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_2(x), H, W)
