@@ -26,6 +26,11 @@ def leaves(step: Step, x: Tensor) -> list[Step]:
     return found
 
 
+def is_matrix(p: Tensor) -> bool:
+    """Say whether a parameter is more than a row of numbers, however many axes it has."""
+    return p.ndim > 1 and p.numel() > max(p.shape)
+
+
 def is_norm(step: Step) -> bool:
     """Say whether a call is that of a norm."""
     if step.module is None:
@@ -35,7 +40,7 @@ def is_norm(step: Step) -> bool:
     words = f"{type(step.module).__name__.lower()} {step.path.rpartition('.')[2].lower()}"
     if not NORM.search(words) and not NORM.search(step.path.lower().rpartition(".")[0]):
         return False
-    holds = any(p.ndim > 1 for p in step.module.parameters())
+    holds = any(is_matrix(p) for p in step.module.parameters())
     inner = any(True for _ in step.module.children())
     alone = len(step.given) == 1 and not step.mixes and not inner and not holds
     own = NORM.search(words) or any(True for _ in step.module.parameters())
@@ -45,7 +50,7 @@ def is_norm(step: Step) -> bool:
 def looks_like_a_norm(path: str, part: nn.Module) -> bool:
     """Say whether a module is a norm, by its class and its name."""
     words = f"{type(part).__name__.lower()} {path.rpartition('.')[2].lower()}"
-    own = [p for p in part.parameters() if p.ndim == 1]
+    own = [p for p in part.parameters() if not is_matrix(p)]
     return isinstance(part, KINDS) or bool(NORM.search(words) and own and not any(part.children()))
 
 
@@ -64,7 +69,7 @@ def matrices(steps: list[Step]) -> set[int]:
         for one in step.all()
         if one.module is not None
         for p in one.module.parameters(recurse=False)
-        if p.ndim > 1
+        if is_matrix(p)
     }
 
 
@@ -135,7 +140,7 @@ def _adds_what_it_gets(step: Step) -> bool:
 
 def held(step: Step) -> int:
     """Return how many matrices a module holds, called or not."""
-    return 0 if step.module is None else sum(p.ndim > 1 for p in step.module.parameters())
+    return 0 if step.module is None else sum(is_matrix(p) for p in step.module.parameters())
 
 
 def equal_tensors(first: Tensor, second: Tensor) -> bool:

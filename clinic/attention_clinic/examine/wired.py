@@ -20,6 +20,7 @@ from attention_clinic.engine.wiring import Step, Whole, Wires
 from attention_clinic.examine.around import Around, Question, called
 from attention_clinic.examine.connections import Connections
 from attention_clinic.examine.fed import chained
+from attention_clinic.examine.fitted import fitted
 from attention_clinic.examine.joins import Joins
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.streams import Half, stream_of
@@ -148,6 +149,8 @@ class Wired:
             limit = self.patient.tolerance
             kind = feed_kind(part, x, limit, heard, self.meant, unit.after, unit.adds)
             kind = chained(unit, x, limit) if kind is None else kind
+            plain = kind is None and unit.after is None and not unit.adds and not whole.turned
+            kind = fitted(part, x) if plain else kind
             if kind is None:
                 self.unknown[unit.name] = UNSAID
                 yield Kind()

@@ -416,3 +416,34 @@ class MixesNeighbours(PreNorm):
     def forward(self, x, H, W):
         x = x + self.attention(self.ln_1(x))
         return x + self.ffn(self.ln_2(x), H, W)
+
+
+# ---------------------------------------------------------------- layers that are no modules
+
+
+class Bare(nn.Module):
+    """Parameters of three axes, and einsum."""
+
+    def __init__(self, e, last=False):
+        super().__init__()
+        self.a, self.b = (nn.Parameter(torch.randn(1, *s) / 4) for s in ((e, 2 * e), (2 * e, e)))
+        self.last = last
+
+    def forward(self, x):
+        y = torch.einsum("bni,kij->bnj", x, self.a).relu()
+        y = torch.einsum("bnj,kji->bni", y, self.b)
+        return y.relu() if self.last else y
+
+
+@block(sizes=TWO)
+class BareFeed(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = Bare(e)
+
+
+@block("activation-last", sizes=TWO)
+class BareFeedBendsLast(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = Bare(e, last=True)
