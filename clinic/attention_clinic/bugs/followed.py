@@ -24,6 +24,12 @@ variant(
     "13",
 )
 variant(
+    "rotary-scaled",
+    "turns by smaller angles than usual, all of them or the slow ones, so that longer texts fit",
+    "Llama 3.1, position interpolation, YaRN",
+    "13",
+)
+variant(
     "decomposed-positions",
     "multiplies its queries with a learned vector for each offset of rows, and one for each offset "
     "of columns, too, and adds both to the scores",
@@ -96,6 +102,6 @@ FOLLOWED = frozenset(  # what no form of the search makes
     {
         *("latent-attention", "latent-queries", "rotary-axes", "decomposed-positions"),
         *("content-bias", "relative-queries", "query-beside", "memory-keys", "slot-attention"),
-        *("values-added", "context-and-self", "agent-attention"),
+        *("values-added", "context-and-self", "agent-attention", "rotary-scaled"),
     }
 )

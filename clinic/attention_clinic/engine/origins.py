@@ -177,3 +177,11 @@ def normed(t: Tensor) -> Iterator[tuple[str, Tensor]]:
 def after_norm(origin: Origin, kind: str) -> Origin:
     """Return the origin of a column that was normed."""
     return replace(origin, norm=kind)
+
+
+def weighted(t: Tensor, norm: Tensor, close: float) -> bool:
+    """Say whether each number of the last axis is one of a norm, times a factor, plus a number."""
+    made, base = (one.flatten(0, -2) for one in (t, norm))
+    made, base = (one - one.mean(dim=0) for one in (made, base))
+    times = (made * base).sum(0) / base.square().sum(0).clamp(min=1e-300)
+    return bool((made - times * base).abs().max() <= close * (1e-3 + made.abs().max()))

@@ -211,8 +211,10 @@ def dense_seen(subject: Subject, run: Run, x: Tensor) -> Told | None:
     names = _kinds(run, found, q, k, ~learned[0])
     scale = _scale(run, found, weights, places)
     said = _judged(scale, found.q.shape[1], x.shape[2])
-    if "cosine" in names:  # by its usual factor it is a norm of numbers that are scaled
-        usual = not said or math.isclose(scale, found.q.shape[1] ** 0.5, rel_tol=1e-5)
+    if "cosine" in names:
+        if not said:
+            raise Unknown  # a cosine does not grow with its width
+        usual = math.isclose(scale, found.q.shape[1] ** 0.5, rel_tol=1e-5)  # as long as a norm's
         names, said = ["qk-norm" if usual else "cosine"], []
     sides = [t.table(h, t.ids).flatten(0, 1) for t in (q, k, v)]
     end = end_of(run, mixed.flatten(0, 1))

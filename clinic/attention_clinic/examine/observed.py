@@ -83,6 +83,7 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     beyond = bool(FOLLOWED & set(names)) or (turned is not None and is_rounded(turned[0]))
     beyond |= wrong is not None
     beyond |= not ids and bool(HARD & set(names))
+    beyond |= not ids and turned is not None  # after norms of any name, by any base
     names, alone = list(dict.fromkeys(names)), ALONE in words
     return Seen(tuple(names), ids, detail, causal, words, alone, beyond, law)
 

@@ -56,7 +56,8 @@ def reducer_of(
         return None
     steps: list[nn.Module] = []
     fewer: list[tuple[int, Tensor]] = []
-    grids: dict[int, tuple[int, ...]] = {}
+    # calls that were made once are not made again: their grids are kept with the copy
+    grids: dict[int, tuple[int, ...]] = vars(module).setdefault("grids_of_the_clinic", {})
 
     def listen(part: nn.Module, given: tuple) -> None:
         t = given[0] if given and isinstance(given[0], Tensor) else None

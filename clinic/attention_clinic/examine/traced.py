@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from attention_clinic.engine.origins import Hits, Origin, Pool, after_norm, features, normed
+from attention_clinic.engine.origins import (
+    Hits,
+    Origin,
+    Pool,
+    after_norm,
+    features,
+    normed,
+    weighted,
+)
 from attention_clinic.engine.products import Event, Products
 from attention_clinic.examine.score_law import Law
 from attention_clinic.examine.subject import Subject
@@ -22,6 +30,7 @@ from attention_clinic.examine.wrong_turns import crooked_of
 
 PRIMES = (41, 53, 67, 83, 101, 151)
 CLOSE = 1e-7
+WEIGHTED = ("layer_norm", "rms_norm")
 WIDEST = 1024  # numbers of a token that norms are tried of
 
 
@@ -166,10 +175,11 @@ def _entered(run: Run, constants: list[list[bool]]) -> None:
             given = event.given[1].mT if constant[0] else given
             made = made.mT if constant[0] and event.said[:1] != ("einsum",) else made
         if event.kind == "norm":
-            if last is not None and last.shape == given.shape and torch.equal(last, given):
+            same = last is not None and last.shape == given.shape and torch.equal(last, given)
+            if same and event.said[0] not in WEIGHTED:
                 continue
             last = given
-            _norm(run, given)
+            _norm(run, given, made, event.said[0] in WEIGHTED)
         elif event.kind in ("layer", "product"):
             _layer(run, number, given, made)
 
@@ -208,8 +218,8 @@ def _of_both(run: Run, number: int, given: Tensor, made: Tensor) -> None:
             return
 
 
-def _norm(run: Run, t: Tensor) -> None:
-    """Enter the norms of what is known."""
+def _norm(run: Run, t: Tensor, result: Tensor, weights: bool) -> None:
+    """Enter the norms of what is known, and what a norm's own weights make of them."""
     for pool, count in run.sides():
         known = features(t, run.b, count)
         if known is None or t.shape[-1] in (run.b, count) or known.shape[2] > WIDEST:
@@ -217,10 +227,20 @@ def _norm(run: Run, t: Tensor) -> None:
         hits = pool.find(known)
         if not hits.all() or t.shape[-1] < 2:
             continue
+        again = all(o is not None and o.norm for o in hits.origins)
+        own = features(result, run.b, count) if result.shape == t.shape else None
+        if again and own is not None and weighted(result.double(), t.double(), pool.close):
+            pool.add(own, [o for o in hits.origins if o is not None])
+            return
         for kind, made in normed(t.double()):
             laid = features(made, run.b, count)
-            if laid is not None:
-                pool.add(laid, [after_norm(o, kind) for o in hits.origins if o is not None])
+            if laid is None:
+                continue
+            names = [after_norm(o, kind) for o in hits.origins if o is not None]
+            pool.add(laid, names)
+            if weights and own is not None and weighted(result.double(), made, pool.close):
+                pool.add(own, names)
+                return
         return
 
 

@@ -15,6 +15,7 @@ from attention_clinic.examine.offsets import layouts
 
 CLOSE = 1e-4
 ROUNDED = 2**-8  # of numbers about 1 in bfloat16
+MOST = 1e7  # a base above it is none
 BASES = (10_000.0, 500_000.0, 1_000_000.0)
 
 
@@ -116,11 +117,34 @@ def names_of_turn(
         if flat:
             base = base_of(found)
             known = base is not None and any(math.isclose(base, b, rel_tol=1e-3) for b in bases)
-            return (name, *partial, *back) if known else None
+            free = bases == BASES  # the module says none
+            known = known or (free and base is not None and min(BASES) < base <= MOST)
+            if not known and not _stretched(found, {*bases, *BASES}):
+                return None
+            return (name, *partial, *back, *("rotary-scaled",) * (not known))
         sides = [found[axes == axis] for axis in (0, 1)]
         if all(_follows(side) for side in sides):
             return ("rotary-axes", *partial)
     return None
+
+
+def _stretched(speeds: Tensor, bases: set[float]) -> bool:
+    """Say whether angles are those of a longer text: divided, all of them or the slow ones.
+
+    Args:
+        speeds: the angle of each pair from one place to the next.
+        bases: that are usual.
+    """
+    pairs = len(speeds)
+    for usual in bases:
+        ratio = usual ** (-torch.arange(pairs, dtype=torch.float64) / pairs) / speeds
+        times = float(ratio[-1])
+        whole = round(times) > 1 and math.isclose(times, round(times), rel_tol=1e-4)
+        off = any(math.isclose(times, usual ** (k / pairs), rel_tol=1e-3) for k in (1, 2))
+        first = min(abs(float(ratio[0]) - 1), abs(float(ratio[0]) - times)) < 1e-4
+        if whole and not off and first and bool((ratio.diff() > -1e-4).all()):
+            return True
+    return False
 
 
 def is_rounded(turned: Turned) -> bool:

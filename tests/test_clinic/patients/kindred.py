@@ -294,3 +294,65 @@ class RememberingByRoot(Remembering):
 
     def factor(self, width):
         return width**-0.5
+
+
+# ------------------------------------------------------------- turned: by other angles, after norms
+
+
+class Turned(Packed):
+    """Angles that are made in forward."""
+
+    def angles(self, n: int, pairs: int) -> Tensor:
+        place = torch.arange(n, dtype=torch.float64)
+        return place[:, None] / 4 * self.speeds(pairs)
+
+    def speeds(self, pairs: int) -> Tensor:
+        return 10_000 ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        angles = self.angles(x.shape[1], q.shape[-1] // 2).to(x)
+        q, k = (self.turned(t, angles) for t in (q, k))
+        return self.joined(F.scaled_dot_product_attention(q, k, v))
+
+    def turned(self, t: Tensor, angles: Tensor) -> Tensor:
+        first, second = t.chunk(2, dim=-1)
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+variant("rotary-halves", "rotary-scaled", sizes=WIDE)(Turned)
+
+
+@variant("rotary-halves", "rotary-scaled", sizes=WIDE)
+class TurnedAsLlama(Turned):
+    """Llama 3.1: slow pairs are eight times as slow, and some lie between."""
+
+    def angles(self, n, pairs):
+        return torch.arange(n, dtype=torch.float64)[:, None] * self.speeds(pairs)
+
+    def speeds(self, pairs):
+        plain = 500_000 ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+        share = ((8192 * plain / (2 * torch.pi) - 1) / 3).clamp(0, 1)
+        return plain * (share + (1 - share) / 8)
+
+
+@variant("rotary-pairs", "qk-norm", sizes=WIDE)
+class TurnedAfterNorms(Turned):
+    """A LayerNorm of each side, named as nobody else does."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.calm = nn.ModuleList(nn.LayerNorm(dim // heads) for _ in range(2))
+
+    def heads_of(self, x):
+        q, k, v = super().heads_of(x)
+        return self.calm[0](q), self.calm[1](k), v
+
+    def angles(self, n, pairs):
+        return torch.arange(n, dtype=torch.float64)[:, None] * self.speeds(pairs)
+
+    def turned(self, t, angles):
+        made = torch.view_as_complex(t.unflatten(-1, (-1, 2)).contiguous())
+        turns = torch.polar(torch.ones_like(angles), angles)
+        return torch.view_as_real(made * turns).flatten(-2)
