@@ -104,7 +104,7 @@ class Explaining:
         if not least:  # right in either way comes before any mistake
             found = self.explaining(plain, 0)
         if not least and not found:
-            with suppress(Spent), reserved(TURNED):
+            with suppress(Spent), reserved(2 * TURNED if self.subject.biased else TURNED):
                 for one in sorted(unsure) if len(unsure) > 1 else ():  # one of them is soon tried
                     alone = replace(plain, known={**plain.known, one: probe.known[one]})
                     found = found or self.explaining(alone, 0)
