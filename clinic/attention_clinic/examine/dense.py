@@ -228,7 +228,7 @@ def dense_seen(subject: Subject, run: Run, x: Tensor) -> Told | None:
     joint = any(bool((made != made[:, :1]).any()) for made in layers)
     names = [*names, *more, *["joint-attention"] * joint]
     words = around(subject, run, x, end, sides)
-    return Told(tuple(names), said, words, end.layer, causal) if names or said else None
+    return Told(tuple(names), said, words, end.layer, causal) if names else None
 
 
 def _columns(found: Pieces, k: Vectors, kept: Tensor, n: int) -> Tensor:
