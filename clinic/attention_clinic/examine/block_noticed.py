@@ -18,6 +18,7 @@ from attention_clinic.examine.around import CROSS, Around
 from attention_clinic.examine.idle_mask import KINDS, masks, switches
 from attention_clinic.examine.unlearned import and_more
 
+STANDIN = "attention_clinic.examine.standin"
 LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs
 # where nothing is weighed, or where a window hides tokens, a mask that changes nothing says little
 SAYS_LITTLE = {"attention-unused", "cross-ignored", "part-unused", "ignores-input", "value-only"}
@@ -51,6 +52,8 @@ def _idle(report: Report, patient: Patient, x: Tensor, around: Around) -> Iterat
     free = around.mask is None and around.context_mask is None
     if not free or ids & (SAYS_LITTLE | HIDES) or any("mask" in id for id in ids):
         return
+    if any(type(part).__module__ == STANDIN for part in patient.module.modules()):
+        return  # a plain attention stands in the place of its own, and takes no mask
     names = [n for n in inspect.signature(patient.module.forward).parameters if "mask" in n.lower()]
     if not names or x.shape[1] < 2:
         return
