@@ -298,3 +298,20 @@ def test_what_is_said_wrongly_is_refused_for_a_kernel_too() -> None:
         with pytest.raises(ValueError, match="diagnose: "):
             diagnose(plain, **options)
     assert diagnose(plain, 4, context=False).healthy
+
+
+def test_who_hides_its_layers_in_a_plain_list_is_no_kernel() -> None:
+    class Listed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_heads = 4
+            self.parts = [nn.Linear(64, 64) for _ in range(4)]
+
+        def forward(self, query, key, value):
+            a, b, c, d = self.parts
+            q, k, v = (
+                t.unflatten(-1, (4, -1)).transpose(1, 2) for t in (a(query), b(key), c(value))
+            )
+            return d(((q @ k.mT / 4.0).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+    assert diagnose(Listed(), 4).ids == ("param-plain-tensor",)

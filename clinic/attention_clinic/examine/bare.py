@@ -31,6 +31,7 @@ from attention_clinic.examine.refusing import name_of, question, refused
 USUAL = 16  # the width of a head, where nothing says it
 HEADS = 4  # where nothing says them, and a head has an axis of its own
 WIDTHS = ("d_k", "dk", "d_q", "head_dim", "dim_head", "d_head", "head_size", "depth", "dim", "d")
+FEW = 2  # matrices of who projects nothing: an output layer, a table
 PROJECTING = {
     *("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "einsum", "tensordot"),
     *("conv1d", "conv2d", "multi_head_attention_forward", "addmm", "baddbmm"),
@@ -192,7 +193,7 @@ class Projecting(Mode):
 
     def __init__(self, module: Any) -> None:
         super().__init__()
-        held = module.parameters() if isinstance(module, nn.Module) else ()
+        held = weights_in(module) if isinstance(module, nn.Module) else ()
         self.own = {p.untyped_storage().data_ptr() for p in held}
         self.handed: list[Tensor] = []
         self.found = False
@@ -263,16 +264,30 @@ def kernels(module: Any, num_heads: int | None, context: bool, causal: bool) -> 
                 if found is not None:
                     made.append(found)
                     break
-    alone = not isinstance(module, nn.Module) or next(module.parameters(), None) is None
-    if not made and alone and not getattr(module, "_modules", {}).keys() - {"dropout", "softmax"}:
+    alone = not isinstance(module, nn.Module) or next(weights_in(module), None) is None
+    if not made and alone and failed:
         raise ValueError(refused(module, failed[0]))
     return made
+
+
+def weights_in(module: nn.Module) -> Iterator[Tensor]:
+    """Yield the parameters of a module, and what it holds as plain tensors or in plain lists."""
+    yield from module.parameters()
+    for part in module.modules():
+        for value in vars(part).values():
+            several = value if isinstance(value, list | tuple) else [value]
+            for one in several:
+                if isinstance(one, nn.Module):
+                    yield from one.parameters()
+                elif isinstance(one, Tensor) and one.ndim > 1:
+                    yield one
 
 
 def says_projections(module: Any) -> bool:
     """Say whether the names of a module's weights say that it projects by itself."""
     sources = sources_of(module) if isinstance(module, nn.Module) else []
-    return any(source.role in (*"qkv", "kv", "qk", "qkv", "kqv") for source in sources)
+    said = any(source.role in (*"qkv", "kv", "qk", "qkv", "kqv") for source in sources)
+    return said or len(sources) > FEW
 
 
 def ways(module: Any, num_heads: int | None) -> Iterator[tuple[str, int, int]]:

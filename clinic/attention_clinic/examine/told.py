@@ -253,11 +253,11 @@ def origins(account: Account) -> Said:
             said.append(("projection-shared", "queries and keys are the same numbers"))
         elif torch.equal(sets[0], sets[2]):
             said.append(("projection-shared", "queries and values are the same numbers"))
-        if torch.equal(sets[1], sets[2]):
+        if torch.equal(sets[1], sets[2]) and not torch.equal(sets[0], sets[1]):
             if {role(name) for name in run.layers(made[2])} == {"v"}:
                 raise Unknown  # its keys come from the layer of the values
             said.append(("value-from-key", ""))
-    if all(_slices(run, account.h, t) for t in made):
+    if account.h > 1 and all(_slices(run, account.h, t) for t in made):
         said.append(("head-shared-projection", ""))
     return said
 
