@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -35,10 +36,11 @@ class Explaining:
 
     Args:
         subject: the module.
+        before_pairs: what is asked once no single mistake explains it; it may raise.
     """
 
-    def __init__(self, subject: Subject) -> None:
-        self.subject, self.options = subject, subject.options
+    def __init__(self, subject: Subject, before_pairs: Callable[[], object] = lambda: None) -> None:
+        self.subject, self.options, self.before_pairs = subject, subject.options, before_pairs
         self.must_be_causal = self.options.causal is True and self.options.mask is None
 
     def readers(self, out_dim: int) -> Readers:
@@ -113,6 +115,7 @@ class Explaining:
             return found
         found = self.explaining(plain, min(most, 1), 1)
         if not found and most > 1:
+            self.before_pairs()
             readers = self.readers(probe.y.shape[-1])
             around = self.shells(plain)[0]
             found = step_by_step(Unexplained(self.subject, self.holds, readers, plain, around))
@@ -154,6 +157,7 @@ class Explaining:
             if total > most:
                 break
             if total == 2 and chosen == likely:
+                self.before_pairs()
                 found = step_by_step(Unexplained(self.subject, self.holds, readers, probe, shells))
                 if found:
                     return found

@@ -21,11 +21,12 @@ EVIDENCE = "each step of the run was followed, and no other differs"
 WIDEST = 64  # numbers of a head
 
 
-def observed(subject: Subject) -> Seen | None:
+def observed(subject: Subject, whole: bool = True) -> Seen | None:
     """Return what a module does, None where a step of it is not understood.
 
     Args:
         subject: the module, which nothing explains as it is.
+        whole: whether products in another order are read too, which takes many more steps.
     """
     plain = subject.patient.is_module and subject.mode is None and not subject.own_weights
     told = subject.options.like is not None or subject.options.cache is not None
@@ -34,11 +35,12 @@ def observed(subject: Subject) -> Seen | None:
     kept = vars(subject.patient)  # another copy is followed anew
     if "followed" not in kept:
         try:
-            seen = observe(subject)
+            kept["followed"] = observe(subject)
         except (Lost, RuntimeError, ValueError, IndexError):
-            seen = kindred(subject)
-        kept["followed"] = seen
-    return kept["followed"]
+            kept["followed"] = None
+    if kept["followed"] is None and whole and "kindred" not in kept:
+        kept["kindred"] = kindred(subject)
+    return kept["followed"] or kept.get("kindred")
 
 
 @torch.no_grad()
@@ -77,13 +79,17 @@ class Followed(Exception):
         self.seen = seen
 
 
-def follow(subject: Subject) -> Seen | None:
+def follow(subject: Subject, whole: bool) -> Seen | None:
     """Follow a module that nothing explains as it is, and return what it does.
+
+    Args:
+        subject: the module.
+        whole: see `observed`; not before single mistakes were tried.
 
     Raises:
         Followed: a search would find nothing.
     """
-    seen = observed(subject)
+    seen = observed(subject, whole)
     if seen is not None and seen.beyond:
         raise Followed(seen)
     return seen

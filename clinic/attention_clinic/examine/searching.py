@@ -49,9 +49,11 @@ def search(subject: Subject) -> list[tuple[Reader, Match]]:
         subject.biased = bool(found)
         subject.__dict__.pop("first", None)
         subject.__dict__.pop("second", None)
-    followed = None if found or not most else follow(subject)
+    followed = None if found or not most else follow(subject, whole=False)
     try:
-        found = found or (Explaining(subject).explained(most, least=1) if most else [])
+        if not found and most:
+            last = Explaining(subject, before_pairs=lambda: follow(subject, whole=True))
+            found = last.explained(most, least=1)
     except (Spent, Unreadable):
         if followed is None:
             raise
