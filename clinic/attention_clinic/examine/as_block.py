@@ -6,6 +6,7 @@ from torch import nn
 
 from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.report import Report
+from attention_clinic.examine.adding import find_made, leave_made
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.whole_block import diagnose_block
@@ -43,4 +44,13 @@ def as_block(subject: Subject) -> Report | None:
     forgotten = "part-unused" in report.ids  # a feed-forward, perhaps, which an attention has none
     if forgotten and Explaining(subject).explained(most=0):
         return None
+    if forgotten and "residual-missing" in report.ids and makes_its_own(subject):
+        return None
     return report if report.healthy or report.explanations else None
+
+
+def makes_its_own(subject: Subject) -> bool:
+    """Say whether parts named after queries, keys and values make them, as no feed-forward does."""
+    found = find_made(subject)
+    leave_made(subject)
+    return found
