@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.modes import Mode, NoDropout
+from attention_clinic.engine.modes import InOrder, Mode, NoDropout
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.severed import Severed
@@ -72,7 +72,7 @@ class Gradients(Mode):
         """Compare along one direction."""
         moved = torch.zeros((), dtype=self.given[0].dtype, requires_grad=True)
         with self._training():
-            with self, self.severed:
+            with InOrder(), self, self.severed:
                 y, made = self._called(moved, seed)
             total = self._sum(y, seed)
             inputs = [moved, *self.held.values()]

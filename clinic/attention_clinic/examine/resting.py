@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine import fused
 from attention_clinic.engine.mentions import is_mentioned
-from attention_clinic.engine.modes import Visits
+from attention_clinic.engine.modes import InOrder, Visits
 from attention_clinic.engine.tape import tensors_in
 
 
@@ -36,7 +36,7 @@ def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
     try:
         for p in held:
             p.requires_grad_(True)
-        with torch.enable_grad():
+        with torch.enable_grad(), InOrder():
             run()
             kept = [value for part in module.modules() for value in vars(part).values()]
             made = [t for t in tensors_in([results, kept]) if t.requires_grad and t.grad_fn]

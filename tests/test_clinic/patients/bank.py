@@ -75,9 +75,9 @@ def attention(
     def enter(make: Callable) -> Callable:
         def examine(seed: int, e: int, h: int) -> Report:
             torch.manual_seed(seed)
-            given = {key: v(seed) if callable(v) else v for key, v in options.items()}
-            if "call" in options:
-                given["call"] = options["call"]
+            given = {
+                key: v(seed) if callable(v) and key != "call" else v for key, v in options.items()
+            }
             return diagnose(make(e, h), h, **given)
 
         CASES.append(Entry(make.__name__, ids, examine, also, sizes, remark))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
@@ -10,6 +11,10 @@ from patients.attention import Loops, Views, ViewsScaledByEmbed, ViewsSoftmaxQue
 from patients.bank import attention
 
 TWO = ((24, 4), (15, 3))
+
+
+def of_pixels(m, x):
+    return m(x.mT.unflatten(2, (4, 4))).flatten(2).mT
 
 
 @attention("norm-bessel", sizes=TWO)
@@ -101,6 +106,25 @@ class OfAPicture(nn.Module):
 @attention("softmax-query", sizes=((24, 1),))
 class OfAPictureOverQueries(OfAPicture):
     dim = -2
+
+
+@attention(sizes=((48, 1),), size=(2, 16), call=of_pixels)
+class OfPixels(OfAPicture):
+    """Called with tokens that only look like an image: their channels lie last."""
+
+
+@attention(sizes=((48, 1),), size=(2, 16), call=of_pixels)
+class OfPixelsAndMore(OfAPicture):
+    """The same, and one more norm, of what does not come in."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.more = nn.GroupNorm(2, e)
+        self.shown = nn.Buffer(torch.randn(1, 4, 4, e).permute(0, 3, 1, 2), persistent=False)
+
+    def forward(self, x):
+        self.said = self.more(self.shown)
+        return super().forward(x)
 
 
 @attention("residual-from-norm", "softmax-query", sizes=TWO[:1])
