@@ -72,6 +72,10 @@ def _scale(account: Account, found: Scored, split: Setting, known: State) -> Sai
             return []
         if any(math.isclose(found.factor, by, rel_tol=1e-6) for by in known.get("factors", ())):
             return []
+        whole = split.head_dim == split.embed_dim and account.h > 1  # no heads: see the split
+        narrow = (split.head_dim / account.h) ** -0.5
+        if whole and math.isclose(found.factor, narrow, rel_tol=1e-6):
+            return []
     bare = math.isclose(found.factor, 1.0) and found.learned  # as in T5: queries start smaller
     if not found.sure or bare:
         raise Unknown

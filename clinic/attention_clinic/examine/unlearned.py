@@ -60,7 +60,8 @@ def told(
             *[listed(inner) if set(inner) < trained else "every parameter"] * bool(inner),
         ]
         more.append(("graph-cut", f"no gradient, or not all of it, reaches {' and '.join(words)}"))
-    for path, names in gathered(found.unused, trained) if parameters else ():
+    unused = [name for name in found.unused if not _is_cut_too(name, found.cut)]
+    for path, names in gathered(unused, trained) if parameters else ():
         read = any(name in found.read for name in names)
         layer = path not in names and not _is_list(path, patient.module)
         words = f"what {path} returns is thrown away" if read else f"{path} is never "
@@ -111,6 +112,11 @@ def _with(one: Explanation, ids: list[str], detail: str) -> Explanation:
     bugs = [BUGS[id] for id in dict.fromkeys((*one.ids, *ids))]
     said = "; ".join(filter(None, (one.detail, detail)))
     return replace(explain(bugs, one.difference, said), evidence=one.evidence)
+
+
+def _is_cut_too(name: str, cut: Sequence[str]) -> bool:
+    """Say whether a bias moves nothing, as that of keys, in a layer whose weight was cut off."""
+    return name.endswith("bias") and f"{name.removesuffix('bias')}weight" in cut
 
 
 def _stands_out(report: Report, patient: Patient, path: str, names: list[str], read: bool) -> bool:

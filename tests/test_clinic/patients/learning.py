@@ -33,6 +33,18 @@ class ScoresDetached(Loops):
         return super().score(q, k).detach()
 
 
+@attention("graph-cut", sizes=ONE)
+class CopiesOfWhatItMade(Loops):
+    """The bias of its keys moves nothing, cut off or not."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.toqueries, self.tokeys, self.tovalues = (nn.Linear(e, e) for _ in range(3))
+
+    def projected(self, x):
+        return tuple(t.detach().clone() for t in super().projected(x))
+
+
 @attention("scale-missing", "graph-cut", sizes=ONE)
 class UnscaledAndDetached(ViewsUnscaled):
     def join(self, mixed):

@@ -290,6 +290,20 @@ class OneWideHeadAcross(OneWideHead):
         return self.W_o((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
 
 
+@attention("heads-not-split", "mask-not-causal", sizes=SIZES[:2], causal=True)
+class OneWideHeadOfTwoLayers(Loops):
+    """Scaled for a narrow head, and not causal."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.first = nn.Linear(e, 2 * e)
+        self.toqueries = nn.Linear(2 * e, e)
+
+    def forward(self, x):
+        q, k, v = self.toqueries(self.first(x).relu()), self.tokeys(x), self.tovalues(x)
+        return self.unifyheads((q @ k.mT / self.width**0.5).softmax(-1) @ v)
+
+
 @attention("scale-embed", sizes=SOME)
 class GainOfEachNumber(Loops):
     """Its layers multiply by a bias."""
