@@ -315,3 +315,24 @@ def test_who_hides_its_layers_in_a_plain_list_is_no_kernel() -> None:
             return d(((q @ k.mT / 4.0).softmax(-1) @ v).transpose(1, 2).flatten(2))
 
     assert diagnose(Listed(), 4).ids == ("param-plain-tensor",)
+
+
+def test_a_number_of_dropout_that_nothing_uses_is_named() -> None:
+    """A kernel keeps what its weights were to be dropped by."""
+
+    class Kept(nn.Module):
+        def __init__(self, temperature, attn_dropout=0.1):
+            super().__init__()
+            self.temperature, self.dropout = temperature, attn_dropout
+
+        def forward(self, q, k, v):
+            weights = (q / self.temperature @ k.transpose(2, 3)).softmax(dim=-1)
+            return weights @ v, weights
+
+    class Used(Kept):
+        def forward(self, q, k, v):
+            weights = (q / self.temperature @ k.transpose(2, 3)).softmax(dim=-1)
+            return F.dropout(weights, self.dropout, self.training) @ v, weights
+
+    assert diagnose(Kept(4.0)).ids == ("dropout-unused",)
+    assert diagnose(Used(4.0)).healthy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.report import Report
 from attention_clinic.examine.around import CROSS, Around
-from attention_clinic.examine.idle_mask import KINDS, masks, switches
+from attention_clinic.examine.idle_mask import idle, masks
 from attention_clinic.examine.unlearned import and_more
 
 STANDIN = "attention_clinic.examine.standin"
@@ -89,41 +89,9 @@ def _tried(patient: Patient, x: Tensor, around: Around, name: str) -> str:
         with _handed(patient.module, name, mask):
             return patient.run(x, context=around.context)
 
-    y = patient.run(x, context=around.context)
-    context = around.context
-    lengths = dict.fromkeys([x.shape[1], *([] if context is None else [context.shape[1]])])
-    taken: list[tuple[str, Tensor]] = []
-    for keys in lengths:
-        for kind, mask in masks(x.shape[0], x.shape[1], keys, x.dtype):
-            try:
-                if not same(y, run(mask)):
-                    return ""
-            except Exception:
-                continue
-            taken.append((kind, mask))
-    if len({kind for kind, _ in taken}) < KINDS:
-        return ""
-    some = list({kind: mask for kind, mask in taken}.values())
-    for turned in switches(patient.module):
-        with turned(), NoDropout():
-            if _changes(run, some):
-                return ""
-    return f"{name} changes nothing: {len(taken)} masks of several shapes and kinds"
-
-
-def _changes(run: Callable[[Tensor | None], Tensor], some: list[Tensor]) -> bool:
-    """Say whether one of the masks changes the output, or cannot be taken any more."""
-    try:
-        y = run(None)
-    except Exception:
-        return False
-    for mask in some:
-        try:
-            if not same(y, run(mask)):
-                return True
-        except Exception:
-            return True
-    return False
+    lengths = dict.fromkeys(t.shape[1] for t in (x, around.context) if t is not None)
+    candidates = (one for keys in lengths for one in masks(*x.shape[:2], keys, x.dtype))
+    return idle(patient.module, name, run, candidates)
 
 
 @contextmanager

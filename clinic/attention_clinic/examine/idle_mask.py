@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import inf
@@ -76,39 +76,63 @@ def idle_mask(subject: Subject) -> str:
 def _tried(subject: Subject, name: str) -> str:
     """Call a module with masks of every shape and kind; see `idle_mask`."""
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    y = subject.open_run(x)
-    taken: list[tuple[str, Tensor]] = []
     keys = subject.j if subject.crossed else subject.n
-    for kind, mask in masks(subject.b, subject.n, keys, x.dtype):
+
+    def run(mask: Tensor | None) -> Tensor:
+        return subject.open_run(x) if mask is None else subject.run(x, mask)
+
+    if subject.n < 2:
+        return ""
+    return idle(subject.patient.module, name, run, masks(subject.b, subject.n, keys, x.dtype))
+
+
+def idle(
+    module: nn.Module,
+    name: str,
+    run: Callable[[Tensor | None], Tensor],
+    candidates: Iterable[tuple[str, Tensor]],
+) -> str:
+    """Say that masks of several kinds change nothing, "" where one does, or nobody knows.
+
+    Args:
+        module: the copy.
+        name: of the mask.
+        run: calls the copy with a mask, or with None.
+        candidates: masks, each with its kind.
+    """
+    y = run(None)
+    taken: list[tuple[str, Tensor]] = []
+    for kind, mask in candidates:
         try:
-            if not same(y, subject.run(x, mask)):
+            if not same(y, run(mask)):
                 return ""
         except Exception:
             continue
         taken.append((kind, mask))
-    if len({kind for kind, _ in taken}) < KINDS or subject.n < 2:
+    if len(dict(taken)) < KINDS:
         return ""
-    tried = list({kind: mask for kind, mask in taken}.values())
-    for turned in switches(subject.patient.module):
+    for turned in switches(module):
         with turned(), NoDropout():
-            if _changes(subject, x, tried):
+            if _changes(run, taken):
                 return ""
     return f"{name} changes nothing: {len(taken)} masks of several shapes and kinds"
 
 
-def _changes(subject: Subject, x: Tensor, tried: list[Tensor]) -> bool:
-    """Say whether one of the masks changes the output, or cannot be taken any more."""
+def _changes(run: Callable[[Tensor | None], Tensor], taken: list[tuple[str, Tensor]]) -> bool:
+    """Say whether a mask of one of the kinds changes the output, or cannot be taken any more."""
+    y = _made(run, None)
+    if y is None:  # what needs a mask now uses it
+        return any(_made(run, mask) is not None for _, mask in taken)
+    outputs = (_made(run, mask) for mask in dict(taken).values())
+    return any(made is None or not same(y, made) for made in outputs)
+
+
+def _made(run: Callable[[Tensor | None], Tensor], mask: Tensor | None) -> Tensor | None:
+    """Return what a run gives, None where it raises."""
     try:
-        y = subject.open_run(x)
+        return run(mask)
     except Exception:
-        return False
-    for mask in tried:
-        try:
-            if not same(y, subject.run(x, mask)):
-                return True
-        except Exception:
-            return True
-    return False
+        return None
 
 
 def switches(module: nn.Module) -> Iterator[Callable]:

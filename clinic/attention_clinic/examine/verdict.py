@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from torch import nn
+
 from attention_clinic.bugs import BUGS, VARIANTS, unused_dropout
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import same
@@ -80,7 +82,8 @@ def unused_in_training(subject: Subject) -> str | None:
     if not subject.patient.is_module or subject.extra:
         return None
     module = subject.patient.module
-    declared = unused_dropout(module)
+    bare = isinstance(module, WithLayers) and isinstance(module.kernel, nn.Module)
+    declared = unused_dropout(module.kernel if bare else module)
     if declared is None:
         return None
     x = subject.patient.tokens(subject.b, subject.n, subject.e)

@@ -226,3 +226,16 @@ class HeadsWithoutDropout(nn.Module):
 
     def forward(self, x):
         return self.drop(self.proj(torch.cat([head(x) for head in self.heads], dim=-1)))
+
+
+@attention(sizes=TWO)
+class MaskedWhereAsked(Layers):
+    """A flag says whether the mask is added: with the flag, there must be one."""
+
+    def forward(self, x, use_mask=False, mask=None):
+        q, k, v = self.heads(x)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores = scores.flatten(0, 1)  # (b * h, i, j): no mask of four axes fits
+        scores = scores + mask if use_mask else scores
+        weights = scores.softmax(dim=-1).view(*q.shape[:2], *scores.shape[1:])
+        return self.out_fc((weights @ v).transpose(1, 2).flatten(2))
