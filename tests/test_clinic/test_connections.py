@@ -7,6 +7,7 @@ import torch
 from patients.attention import Views
 from patients.blocks import PostNorm, PreNorm
 from patients.connections import Conditioned, TwoSided
+from patients.windowed_blocks import IMAGE, NotPutBack, NotRolledBack
 from torch import nn
 
 from attention_clinic import diagnose_block
@@ -106,3 +107,10 @@ def test_what_may_be_meant_so_gets_words_and_no_name(make: type) -> None:
     report = diagnose_block(make(24, 4), 4, effort=0.25)
     assert not report.healthy and not report.explanations
     assert any(SAID[make] in said for said in report.failing) or not SAID[make]
+
+
+@pytest.mark.parametrize("wrong", (NotPutBack, NotRolledBack))
+def test_windows_that_are_not_put_back_are_neither_right_nor_named(wrong: type) -> None:
+    torch.manual_seed(0)
+    report = diagnose_block(wrong(24, 4), 4, size=IMAGE)
+    assert not report.healthy and not report.ids and not report.variants

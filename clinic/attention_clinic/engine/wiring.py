@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.modes import Called, Visits
+from attention_clinic.engine.parcels import Parcels
 from attention_clinic.engine.recording import SOFTMAXES
 
 NORMS = (F.layer_norm, F.rms_norm, F.group_norm)
@@ -230,6 +231,7 @@ class Whole:
         context: Tensor | None,
         entries: dict[Place, dict[Slot, bool]],
         end: Place,
+        parcels: Parcels | None = None,
     ) -> Tensor:
         """Return what a call inside returns when others get these tokens.
 
@@ -238,6 +240,7 @@ class Whole:
             context: those of the context, or None.
             entries: the arguments that are exchanged: True for the context, False for x.
             end: the call whose result is returned.
+            parcels: in which these calls get the tokens, and return them, or None.
         """
         counts: Counter[str] = Counter()
         ended: Counter[str] = Counter()
@@ -249,6 +252,7 @@ class Whole:
                 values, named = list(args), dict(kwargs)
                 for slot, crossed in slots.items():
                     taken = context if crossed and context is not None else x
+                    taken = taken if parcels is None else parcels.cut(taken)
                     taken = taken.transpose(0, 1) if self.turned else taken
                     before = values[slot] if isinstance(slot, int) else named[slot]
                     taken = laid(part, taken, before)
@@ -281,6 +285,8 @@ class Whole:
             if isinstance(self.block.get_submodule(end[0]), nn.Conv1d):
                 made = made.mT
             made = made.flatten(2).mT if made.ndim == 4 else made
+            if parcels is not None:
+                return parcels.joined(made)
             return made.transpose(0, 1) if self.turned else made
         finally:
             for handle in handles:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.parcels import Parcels
 from attention_clinic.engine.patient import rebind
 from attention_clinic.engine.wiring import Place, Slot, Whole
 
@@ -20,14 +21,20 @@ class Cut(nn.Module):
         paths: the modules that belong to the part.
         entries: the arguments that are exchanged, by the calls that get them.
         end: the call that returns what the part returns.
+        parcels: in which the part gets its tokens, or None.
     """
 
     def __init__(
-        self, whole: Whole, paths: list[str], entries: dict[Place, dict[Slot, bool]], end: Place
+        self,
+        whole: Whole,
+        paths: list[str],
+        entries: dict[Place, dict[Slot, bool]],
+        end: Place,
+        parcels: Parcels | None = None,
     ) -> None:
         super().__init__()
         self.whole, self.paths = whole, paths  # an object: what it holds is not this module's
-        self.entries, self.end = entries, end
+        self.entries, self.end, self.parcels = entries, end, parcels
         self._register()
 
     def _register(self) -> None:
@@ -45,12 +52,12 @@ class Cut(nn.Module):
         for part in block.modules():
             rebind(part, memo)
         whole = replace(self.whole, block=block)
-        made = type(self)(whole, self.paths, self.entries, self.end)
+        made = type(self)(whole, self.paths, self.entries, self.end, self.parcels)
         made.train(self.training)
         return made
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.whole.between(x, None, self.entries, self.end)
+        return self.whole.between(x, None, self.entries, self.end, self.parcels)
 
 
 class CutAcross(Cut):

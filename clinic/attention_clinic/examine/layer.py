@@ -362,7 +362,7 @@ def examined_layer(
 
     def at(least: int, most: int) -> Report | None:
         whole.least, whole.most = least, most
-        with reserved(0.5 if least == 1 else 1.0):  # the parts are to be tried, too
+        with reserved(0.5 if least < 3 else 1.0):  # the parts are to be tried, too
             reports.append(whole.report())
         return reports[-1] if reports[-1].healthy or reports[-1].explanations else None
 

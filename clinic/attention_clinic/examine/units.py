@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.engine.parcels import Parcels, parcels_of
 from attention_clinic.engine.wiring import Place, Slot, Step, Whole
 from attention_clinic.examine.cuts import Cut, CutAcross
 from attention_clinic.examine.leaves import equal_tensors, held, is_norm, leaves, matrices, reads_of
@@ -33,6 +34,7 @@ class Unit:
         steps: the calls that make it, of a feed-forward.
         adds: whether its module adds what it reads to that, too.
         beside: whether it gets other tokens that no part returned, such as a sum of two.
+        parcels: in which its module gets the tokens, such as windows of an image, or None.
     """
 
     kind: str
@@ -48,6 +50,7 @@ class Unit:
     steps: list[Step] = field(default_factory=list)
     adds: bool = False
     beside: bool = False
+    parcels: Parcels | None = None
 
     def turn(self) -> None:
         """Take what is asked for what asks, where the context was handed over as that."""
@@ -66,7 +69,7 @@ class Unit:
     def cut(self, whole: Whole, entries: dict[Place, dict[Slot, bool]] | None = None) -> Cut:
         """Return it as a module of its own, whose arguments take other sides if that is said."""
         kind = Cut if self.asked is None else CutAcross
-        return kind(whole, self.paths, entries or self.entries, self.end)
+        return kind(whole, self.paths, entries or self.entries, self.end, self.parcels)
 
 
 SIDES = {
@@ -272,7 +275,7 @@ class _Grouping:
         if is_norm(step):
             return self._norm(step, given[0])
         if step.result.shape != self.shape:
-            return None
+            return self._in_parcels(step, given[0]) if step.mixes and alone else None
         count = len(matrices([step]))
         whole = isinstance(step.module, nn.MultiheadAttention) or count > 1 or held(step) > 2
         whole |= alone
@@ -296,6 +299,21 @@ class _Grouping:
         if given.shape != self.shape and not self._is_context(given):
             return None
         return Unit("norm", step.path, given, step.result, run=again)
+
+    def _in_parcels(self, step: Step, given: Tensor) -> Unit | None:
+        """Return the attention that gets known tokens in parcels; where they go the sums show."""
+        same = {other: False for other, t in step.given.items() if equal_tensors(t, given)}
+        if step.result is None or step.result.shape != given.shape:
+            return None
+        for read in reversed(self.known):
+            parcels = parcels_of(given, read)
+            if parcels is not None:
+                out, place = parcels.joined(step.result), step.place
+                paths, entries = [step.path], {place: same}
+                return Unit(
+                    "mix", step.path, read, out, None, paths, entries, place, parcels=parcels
+                )
+        return None
 
     def _whole(self, step: Step, kind: str) -> Unit:
         """Return the part that a module is."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.modes import Scores
+from attention_clinic.engine.parcels import Parcels
 
 MOST = 256  # tokens, each of which is changed once
 REACHED = 1e-9  # of the largest number of an output
@@ -23,7 +24,7 @@ SPREAD = re.compile(r"grid|dilat|long|global|spars|stride")  # windows over the 
 
 
 @dataclass(frozen=True)
-class Windows:
+class Windows(Parcels):
     """The tokens of each window.
 
     Args:
@@ -33,19 +34,8 @@ class Windows:
             are shifted around its edge, not all are.
     """
 
-    index: Tensor
     sides: tuple[int, int]
     near: Tensor
-
-    def cut(self, t: Tensor) -> Tensor:
-        """Return the tokens of an image (b, n, e) as those of its windows, (b * w, m, e)."""
-        return t[:, self.index].flatten(0, 1)
-
-    def joined(self, t: Tensor) -> Tensor:
-        """Return the tokens of windows as those of their images."""
-        b = len(t) // len(self.index)
-        order = self.index.flatten().argsort()
-        return t.reshape(b, -1, t.shape[-1])[:, order]
 
     def by_head(self, scores: Tensor, b: int, h: int) -> list[Tensor]:
         """Return what a softmax got for the windows of b equal images, as it may lie.
@@ -114,6 +104,9 @@ def windows_of(
         grid: rows and columns of the tokens, None where nothing says them.
     """
     b, n, _ = x.shape
+    parcels = getattr(module, "parcels", None)
+    if isinstance(parcels, Parcels):  # the block around it was heard to cut them
+        return _of_parcels(parcels)
     with Scores() as scores:
         run(x)
     sizes = [t.shape[-1] for t in scores.heard if t.ndim > 2 and t.shape[-1] == t.shape[-2]]
@@ -131,6 +124,25 @@ def windows_of(
         place = torch.empty(n, dtype=torch.long)
         place[windows.index] = torch.arange(len(windows.index))[:, None]
         if not bool((reach & (place[:, None] != place)).any()):
+            return windows
+    return None
+
+
+def _of_parcels(parcels: Parcels) -> Windows | None:
+    """Return the windows of an image that parcels are, None where they are none."""
+    first, n = parcels.index[0], parcels.index.numel()
+    m, steps = len(first), parcels.index[0].diff()
+    across = int(steps[0])
+    wide = 1 + int((steps == across).int().cumprod(0).sum())
+    columns = n if wide == m else int(first[wide] - first[0]) if across == 1 else across * wide
+    if m % wide or columns < 1 or n % columns:
+        return None
+    rows, high = n // columns, m // wide
+    if rows % high or columns % wide:
+        return None
+    for spread, down, right in product((False, True), range(high), range(wide)):
+        windows = _cut(rows, columns, (high, wide), (down, right), spread)
+        if torch.equal(windows.index, parcels.index):
             return windows
     return None
 

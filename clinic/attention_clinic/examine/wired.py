@@ -169,13 +169,15 @@ class Wired:
         sides = sides_taken(unit)
         if sides:
             part = unit.cut(whole, usual(unit))
+        if unit.parcels is not None:
+            given["size"] = tuple(self.x.shape[:2])
         try:
             with reserved(SHARE):
                 report = diagnose(part, self.h, embed_dim=self.x.shape[2], **given)
         except ValueError:
             with reserved(SHARE):
-                size = tuple(self.x.shape[:2])
-                report = diagnose(part, self.h, embed_dim=self.x.shape[2], size=size, **given)
+                given["size"] = tuple(self.x.shape[:2])
+                report = diagnose(part, self.h, embed_dim=self.x.shape[2], **given)
         if _uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
             raise Unclear  # queries and keys do not reach its result: nothing is shown
         kinds = list(kinds_of_attention(report))

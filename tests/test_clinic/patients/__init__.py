@@ -37,6 +37,7 @@ from patients import (  # noqa: F401, each adds its patients
     structure,
     variants,
     windowed,
+    windowed_blocks,
     wirings,
 )
 from patients.bank import CASES, SIZES, Entry
