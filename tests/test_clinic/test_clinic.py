@@ -80,6 +80,14 @@ def test_what_the_catalogue_does_not_know_gets_no_name(make: type) -> None:
     assert "unexplained" in str(report)
 
 
+def test_with_one_head_both_widths_are_one() -> None:
+    """Cosines divided by it are unexplained; they are not divided by the wrong width."""
+    make = next(make for make in UNKNOWN if make.__name__ == "NormedQueries")
+    torch.manual_seed(0)
+    report = diagnose(make(7, 1), 1, effort=0.25)
+    assert not report.healthy and not report.ids
+
+
 def test_every_bug_has_two_patients_and_every_pair_one() -> None:
     written: dict[tuple[str, ...], set[str]] = {}
     for case in CASES:

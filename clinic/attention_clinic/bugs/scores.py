@@ -127,7 +127,12 @@ bug(
 )
 
 
-@SCALE.wrong("scale-embed")
+def _several_heads(state: State) -> bool:
+    """Say whether a head is narrower, or wider, than a token: else both widths are one."""
+    return state["setting"].embed_dim != state["setting"].head_dim
+
+
+@SCALE.wrong("scale-embed", applies=_several_heads)
 def scale_embed(scores: Tensor, s: Setting) -> Tensor:
     return scores / s.embed_dim**0.5
 
