@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from attention_clinic.engine.forms import Form, Stage, State, variant
+from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 
 variant(
     "relative-keys",
@@ -21,6 +21,15 @@ variant(
     "mixes a learned vector for each distance with the values",
     "Shaw et al. 2018",
     "05",
+)
+
+UNSHIFTED = bug(
+    "relative-unshifted",
+    "multiplies its queries with a code of each key's place, where its distance was meant",
+    "shift each row of the product of queries and codes, so that query i and key j meet the code "
+    "of i - j: Transformer-XL's rel_shift.",
+    "05",
+    "Torfinhell/ASR_Conformer",
 )
 
 # the row of a table of so many rows for each distance j - i; others take the nearest

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs import FOLLOWED
+from attention_clinic.bugs.distances import UNSHIFTED
 from attention_clinic.engine.products import Event
 from attention_clinic.examine.biases import names_of, window_of
 from attention_clinic.examine.ended import ALONE, ended, unsunk
@@ -31,6 +32,7 @@ from attention_clinic.examine.turning_law import BASES, is_rounded, names_of_tur
 from attention_clinic.examine.wrong_turns import Wrong, wrong_turn
 
 BLOCKED = -1e4
+PLACED = {"axes": "decomposed-positions", "key": UNSHIFTED}  # a law of the queries, and its name
 HARD = {"relative-keys", "relative-values", "attention-sink", "alibi", "relative-bias"}
 
 
@@ -75,13 +77,15 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     ids, detail = _scaled(subject, law, asked, answered) if not hidden else ((), "")
     if wrong is not None:
         ids, detail = (*wrong[0], *ids), "; ".join(filter(None, (wrong[1], detail)))
+    if UNSHIFTED in names:
+        names, ids = [name for name in names if name != UNSHIFTED], (UNSHIFTED, *ids)
     if subject.options.causal is True and not causal:
         ids += ("mask-not-causal",)
     if subject.options.causal is False and causal:
         raise Lost
     turned = asked.turned
     beyond = bool(FOLLOWED & set(names)) or (turned is not None and is_rounded(turned[0]))
-    beyond |= wrong is not None
+    beyond |= wrong is not None or UNSHIFTED in ids
     beyond |= not ids and bool(HARD & set(names))
     beyond |= not ids and turned is not None  # after norms of any name, by any base
     names, alone = list(dict.fromkeys(names)), ALONE in words
@@ -217,7 +221,7 @@ def _of_law(subject: Subject, law: Law, seen: Tensor, asked: Side, answered: Sid
         kind = kind_of_places(law.asked, seen, grid)
         if kind is None:
             raise Lost
-        names.append("decomposed-positions" if kind == "axes" else "relative-keys")
+        names.append(PLACED.get(kind, "relative-keys"))
     if law.answered is not None and bool(law.answered.abs().max() > 1e-5):
         if kind_of_places(law.answered, seen, grid) not in ("offset", "axes"):
             raise Lost
@@ -226,11 +230,13 @@ def _of_law(subject: Subject, law: Law, seen: Tensor, asked: Side, answered: Sid
         names.append("content-bias" if alike else "relative-queries")
     if law.added is not None and bool((law.added * seen).abs().max() > 1e-5):
         # alone, only the parameters that hold it prove it
-        alone = "content-bias" not in names or "relative-keys" not in names
+        alone = "content-bias" not in names or not {"relative-keys", UNSHIFTED} & set(names)
         if alone:
             names.append(_of_bias(subject, law.added, seen, answered.kept))
         elif kind_of_places(law.added[..., None], seen, grid) is None:
             raise Lost
+    if UNSHIFTED in names and "content-bias" not in names:
+        raise Lost  # nothing says that a distance was meant
     return names
 
 

@@ -130,7 +130,9 @@ def mixed_law(made: Tensor, weights: Tensor) -> Tensor | None:
 
 
 def kind_of_places(table: Tensor, seen: Tensor, grid: tuple[int, int] | None) -> str | None:
-    """Say on what a table of vectors depends: "offset", "axes" (of an image), "offset and key".
+    """Say on what a table of vectors depends: "offset", "axes" (of an image), "key", or two things.
+
+    These are "offset and key"; what belongs to a query's place alone, no softmax sees.
 
     Args:
         table: (h, n, n, d).
@@ -157,7 +159,11 @@ def kind_of_places(table: Tensor, seen: Tensor, grid: tuple[int, int] | None) ->
             return "offset"
         keys = torch.arange(n).repeat(n)[kept]
         rows = torch.arange(n).repeat_interleave(n)[kept]
-        if not bool(places[:, 0].any()) and _fits(flat, [which, keys, rows], limit):
+        if bool(places[:, 0].any()):
+            continue
+        if _fits(flat, [keys, rows], limit):
+            return "key"
+        if _fits(flat, [which, keys, rows], limit):
             return "offset and key"
     return None
 

@@ -35,6 +35,7 @@ from patients import (  # noqa: F401, each adds its patients
     shells,
     strangers,
     structure,
+    unshifted,
     variants,
     windowed,
     windowed_blocks,
