@@ -109,6 +109,19 @@ def test_what_may_be_meant_so_gets_words_and_no_name(make: type) -> None:
     assert any(SAID[make] in said for said in report.failing) or not SAID[make]
 
 
+class ScaledByContext(PreNorm):
+    """The mean of the context scales what a norm returns: it is heard, though nothing asks it."""
+
+    def forward(self, x, context):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_2(x) * (1 + context.mean((0, 1))))
+
+
+def test_a_context_that_scales_a_norm_is_not_ignored() -> None:
+    torch.manual_seed(0)
+    assert "cross-ignored" not in diagnose_block(ScaledByContext(24, 4), 4, context=True).ids
+
+
 @pytest.mark.parametrize("wrong", (NotPutBack, NotRolledBack))
 def test_windows_that_are_not_put_back_are_neither_right_nor_named(wrong: type) -> None:
     torch.manual_seed(0)

@@ -191,6 +191,11 @@ class Connections:
         if kinds == ["self", "self", "feed"] and lost == ["cross"] and not rest and not again:
             self.found.append(("cross-ignored", f"{names[1]} asks its own tokens"))
             return
+        if kinds == ["self", "feed"] and lost == ["cross"] and not rest and self._unheard():
+            self.found.append(
+                ("cross-ignored", "it has one attention, and nothing reads the context")
+            )
+            return
         if len(lost) != 1 or len(rest) != 1 or len(set(names)) != len(right) - 1:
             self.odd.append(runs)
             raise Unclear
@@ -199,6 +204,13 @@ class Connections:
         if lost == ["feed"] and feed_of(layers, self.x.shape[-1]) is None:
             raise Unclear
         self.found.append(("part-unused", _in_the_place(rest[0], again)))
+
+    def _unheard(self) -> bool:
+        """Say whether another context changes no number of what the block returns."""
+        assert self.context is not None
+        contexts = (self.context, 1 - 2 * self.context.flip(1))
+        first, second = (self.patient.run(self.x, context=context) for context in contexts)
+        return equal_tensors(first, second)
 
     def _resting(self, way: tuple[Half, ...]) -> list[str]:
         """Return the parts of several layers that were never called."""

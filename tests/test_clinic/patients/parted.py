@@ -40,6 +40,14 @@ class TakesTwoMasks(PreDecoder):
         return super().forward(x, context, mask)
 
 
+@decoder("cross-ignored", sizes=TWO)
+class TakesAContext(PostNorm):
+    """It has one attention; the context ends in the block."""
+
+    def forward(self, x, context):
+        return super().forward(x)
+
+
 @block(sizes=TWO)
 class OpensWithAFlag(PreNorm):
     """Nobody uses its mask until a flag says so."""
