@@ -72,43 +72,6 @@ class Unit:
         return kind(whole, self.paths, entries or self.entries, self.end, self.parcels)
 
 
-SIDES = {
-    (True, True, False): ("cross-queries", "cross-values"),
-    (True, False, True): ("cross-queries", "cross-keys"),
-    (True, False, False): ("cross-swapped",),
-    (False, True, False): ("cross-values",),
-    (False, False, True): ("cross-keys",),
-}
-
-
-def _three(unit: Unit) -> list[tuple[Place, Slot]]:
-    """Return who takes queries, keys and values, [] where a part has no such three."""
-    found = [(place, slot) for place, slots in unit.entries.items() for slot in slots]
-    if len(found) != 3 or unit.asked is None:
-        return []
-    names = [slot if len(unit.entries) == 1 else place[0].rpartition(".")[2]
-             for place, slot in found]  # fmt: skip
-    letters = [next((a for a in str(name).lower() if a in "qkv"), "") for name in names]
-    if sorted(letters) == ["k", "q", "v"]:
-        found = [found[letters.index(letter)] for letter in "qkv"]
-    return found
-
-
-def sides_taken(unit: Unit) -> tuple[str, ...]:
-    """Return the mistakes of who hands queries, keys and values over, where they stand apart."""
-    three = _three(unit)
-    return SIDES.get(tuple(unit.entries[place][slot] for place, slot in three), ())
-
-
-def usual(unit: Unit) -> dict[Place, dict[Slot, bool]]:
-    """Return the entries of a part as they should be: the context gives keys and values."""
-    crossed = dict(zip(_three(unit), (False, True, True), strict=True))
-    return {
-        place: {slot: crossed[place, slot] for slot in slots}
-        for place, slots in unit.entries.items()
-    }
-
-
 class Unclear(Exception):
     """What ran is not understood."""
 
@@ -177,9 +140,10 @@ class _Grouping:
                 group.append(step)  # a norm of queries or keys
                 continue
             if unit is not None:
+                unit.steps = [*group, step]
                 if group and unit.kind != "norm":
-                    raise Unclear
-                unit.steps = [step]
+                    self._take_in(unit, step, group)
+                    group = []
                 since = since * bool(group)
                 found += [unit, *changes]
                 self.known += [one.out for one in (unit, *changes)]
@@ -208,6 +172,20 @@ class _Grouping:
         if group:
             raise Unclear
         return found
+
+    def _take_in(self, unit: Unit, step: Step, group: list[Step]) -> None:
+        """Add layers before an attention to it, which make all that it gets of the same tokens."""
+        given = [t for t in step.given.values() if t.ndim == 3]
+        reads = [one for one in group if one.module is not None and one.given]
+        first = _tokens_of(reads[0]) if reads else None
+        whole = len(reads) == len(group) and unit.kind == "mix" and not unit.adds
+        made = all(any(equal_tensors(t, one.result) for one in reads) for t in given)
+        alike = all(equal_tensors(_tokens_of(one), first) for one in reads)
+        if not whole or not made or not alike or not self._is_known(first):
+            raise Unclear
+        unit.read, unit.asked, unit.beside = first, None, False
+        unit.paths = [*dict.fromkeys(one.path for one in group), *unit.paths]
+        unit.entries = {one.place: {next(iter(one.given)): False} for one in reads}
 
     def _changes(self, step: Step) -> Iterator[Unit]:
         """Yield what a call changed in its place, of the tensors that others may read."""

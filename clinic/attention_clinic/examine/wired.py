@@ -23,8 +23,9 @@ from attention_clinic.examine.fed import chained
 from attention_clinic.examine.fitted import fitted
 from attention_clinic.examine.joins import Joins
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
+from attention_clinic.examine.sides import sides_taken, usual
 from attention_clinic.examine.streams import Half, stream_of
-from attention_clinic.examine.units import Unclear, Unit, sides_taken, units_of, usual
+from attention_clinic.examine.units import Unclear, Unit, units_of
 
 # `diagnose` enters itself: it hands blocks on to this, so that this cannot import it
 EXAMINERS: dict[str, Callable[..., Report]] = {}

@@ -48,6 +48,49 @@ class TakesAContext(PostNorm):
         return super().forward(x)
 
 
+class ValuesFirst(nn.Module):
+    """forward(V, K, Q), for texts of one length."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(e, e, bias=False) for _ in range(4))
+
+    def forward(self, V, K, Q, mask=None):
+        layers = ((self.W_Q, Q), (self.W_K, K), (self.W_V, V))
+        q, k, v = (one(t).unflatten(2, (self.h, -1)).transpose(1, 2) for one, t in layers)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -1e9)
+        return self.W_O((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class LayersBefore(nn.Module):
+    """Queries, keys and values are made twice: by the block, and by its attention."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.make_q, self.make_k, self.make_v = (nn.Linear(e, e) for _ in range(3))
+        self.own, self.cross = ValuesFirst(e, h), ValuesFirst(e, h)
+        self.feed = nn.Sequential(nn.Linear(e, 2 * e), nn.ReLU(), nn.Linear(2 * e, e))
+        self.norms = nn.ModuleList(nn.LayerNorm(e) for _ in range(3))
+
+    def sees(self, n):
+        return torch.ones(n, n).tril()
+
+    def forward(self, x, context):
+        made = self.make_v(x), self.make_k(x), self.make_q(x)
+        x = self.norms[0](x + self.own(*made, self.sees(x.shape[1])))
+        x = self.norms[1](x + self.cross(context, context, x))
+        return self.norms[2](x + self.feed(x))
+
+
+@decoder("mask-inverted", sizes=TWO, causal=True)
+class LayersBeforeSeeTheFuture(LayersBefore):
+    def sees(self, n):
+        return torch.ones(n, n).triu(1)
+
+
 @block(sizes=TWO)
 class OpensWithAFlag(PreNorm):
     """Nobody uses its mask until a flag says so."""
