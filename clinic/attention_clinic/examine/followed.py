@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs import BUGS, VARIANTS
+from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.kindred import kindred
 from attention_clinic.examine.learning import learned
@@ -28,7 +29,8 @@ def observed(subject: Subject, whole: bool = True) -> Seen | None:
         subject: the module, which nothing explains as it is.
         whole: whether products in another order are read too, which takes many more steps.
     """
-    plain = subject.patient.is_module and subject.mode is None and not subject.own_weights
+    plain = subject.patient.is_module and not subject.own_weights
+    plain = plain and subject.mode in (None, NoDropout)
     told = subject.options.like is not None or subject.options.cache is not None
     if not plain or told or subject.mask is not None:
         return None

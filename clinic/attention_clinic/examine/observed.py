@@ -217,7 +217,9 @@ def _of_law(subject: Subject, law: Law, seen: Tensor, asked: Side, answered: Sid
     norms = _norms(asked, answered)
     names += ["cosine"] if norms == {"length"} else ["qk-norm"] * bool(norms)
     names += ["content-bias"] * (asked.offset is not None)
-    if law.asked is not None and bool(law.asked.abs().max() > 1e-5):
+    # what is the same for all keys changes no weight
+    apart = None if law.asked is None else (law.asked - law.asked[:, :, :1]) * seen[..., None]
+    if apart is not None and bool(apart.abs().max() > 1e-5):
         kind = kind_of_places(law.asked, seen, grid)
         if kind is None:
             raise Lost

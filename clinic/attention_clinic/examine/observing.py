@@ -99,7 +99,8 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
     else:
         said, plain = found[0], found[1].plain
     options, ends = subject.options, account.ends
-    if "projection-unused" in dict(said) and not run.idle:
+    never = {role(name).rstrip("?") for name in run.unread}
+    if "projection-unused" in dict(said) and not run.idle and not {"q", "k", "v"} <= never:
         return None
     if not ends.ended and options.out_proj is not False and subject.h > 1:
         left = output_left(run, ends.joined.shape[-1])

@@ -22,6 +22,7 @@ from attention_clinic.examine.told import (
     groups,
     merged,
     order_of,
+    origins,
     right_of,
     split,
 )
@@ -61,7 +62,7 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
         hidden |= AXES | SCALES | {"mix-transposed", "scale-after-softmax", "mask-after-softmax"}
     if steps.lost or lost:
         hidden |= SCALES
-    if account.ends.before:
+    if account.ends.before and account.ends.factor != 1:
         hidden.add("scale-after-softmax")
     if steps.lost or steps.lost_after or steps.axes is None:
         said = [(id, detail) for id, detail in said if id != "heads-not-split"]
@@ -70,11 +71,17 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
     said += [(id, detail) for id, detail in more if id not in hidden]
     ends = account.ends
     if ends.known and not lost:
-        for ask in (merged, groups):
+        asked = {"how heads are joined": merged, "which keys a head asks": groups}
+        for words, ask in asked.items():
             try:
                 said += ask(account, placed)
             except Unknown:
-                gaps.append("how heads are joined" if ask is merged else "which keys a head asks")
+                gaps.append(words)
+    if not gaps:  # all but what stands around
+        try:
+            said += origins(account)
+        except Unknown:
+            gaps.append("of what queries, keys and values are made")
     if ends.before:
         gaps.append(f"what stands before the output layer ({_listed(ends.before)})")
     if not ends.known or not set(ends.after) <= USUAL:

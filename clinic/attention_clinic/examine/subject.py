@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, product
@@ -61,8 +61,7 @@ class Subject:
         self.made: Made | None = None  # its parts that make queries, keys and values
         self.windows: Windows | None = None  # that it cuts its tokens into, once they are found
         self.start(own_weights=options.weights is not None)
-        self.b, self.n = self.sizes(0)
-        self.j = self.keys(0)
+        (self.b, self.n), self.j = self.sizes(0), self.keys(0)
 
     def start(self, own_weights: bool) -> None:
         """Copy the module anew."""
@@ -149,11 +148,12 @@ class Subject:
         """Call the copy, with the repair that it needs, and with the context of this number."""
         if self.options.cache is not None:
             return self.in_two_calls(x, self.options.cache())
-        context = self.context_of(number)
-        if self.mode is None:
-            return self.patient.run(x, mask, context)
-        with self.mode():
-            return self.patient.run(x, mask, context)
+        with self.repaired():
+            return self.patient.run(x, mask, self.context_of(number))
+
+    def repaired(self) -> AbstractContextManager[Any]:
+        """Return what the copy must run in."""
+        return nullcontext() if self.mode is None else self.mode()
 
     def in_two_calls(self, x: Tensor, cache: Any) -> Tensor:
         """Call the copy on the first tokens, and on the others with a cache of those."""

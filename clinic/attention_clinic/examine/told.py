@@ -259,6 +259,8 @@ def origins(account: Account) -> Said:
             said.append(("value-from-key", ""))
     if account.h > 1 and all(_slices(run, account.h, t) for t in made):
         said.append(("head-shared-projection", ""))
+    elif all(_own_slices(run, account.h, t) for t in made):
+        said.append(("head-own-slice", ""))
     return said
 
 
@@ -291,6 +293,22 @@ def _slices(run: Run, h: int, t: Tensor) -> bool:
         return False
     columns = (rows % out.shape[-1]).flatten(1).sort(dim=1).values
     return len(t) > h and bool((columns == columns[:1]).all()) and len(t.unique()) == t.numel()
+
+
+def _own_slices(run: Run, h: int, t: Tensor) -> bool:
+    """Say whether a layer for each head makes its numbers, of a slice of the token of its own."""
+    place = next(number for number, (name, _, _) in enumerate(run.tape.given) if name == "x")
+    start, wide = run.tape.given[place][1], _wide(run)
+    slices, weights = set(), set()
+    for event in linked(run, t):
+        if event.name not in ("mm", "addmm"):
+            return False
+        read, weight = event.args[PRODUCTS[event.name] :][:2]
+        if bool((run.given[read] != place).any()) or read.shape[1] * h != wide:
+            return False
+        slices |= {tuple(row) for row in ((read - start) % wide).unique(dim=0).tolist()}
+        weights.add(int(weight.flatten()[0]))
+    return 1 < len(slices) == len(weights) == h
 
 
 def _wide(run: Run) -> int:

@@ -135,7 +135,7 @@ def run_of(subject: Subject, b: int, number: int, times: float = 1.0) -> Run:
     runs = []
     for turned in (False, True):
         given = [t.flip(0) if turned and t is not None else t for t in (x, other)]
-        with Products() as products:
+        with subject.repaired(), Products() as products:
             y = patient.run(given[0], None, given[1])
         runs.append((products.events, y))
     (events, y), (others, _) = runs[0], runs[1]

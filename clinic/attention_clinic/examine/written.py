@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from attention_clinic.engine.sums import with_products
 from attention_clinic.engine.tape import Event, Tape, TooLong, taped
 from attention_clinic.examine.subject import Subject
 
 PRODUCTS = {"bmm": 0, "mm": 0, "addmm": 1}  # the place of their first factor
+BENDING = {"relu", "clamp", "clamp_min", "hardtanh", "mul", "div"}  # they may keep a number at 0
 NONE, SEVERAL = -1, -2  # tokens that reach a number
 
 
@@ -182,17 +183,33 @@ def _written(subject: Subject, b: int, n: int, j: int) -> Run | None:
                     return None
                 moved = again.values.nan_to_num(7e77) != values
                 found = torch.where(moved, torch.where(found == NONE, number, SEVERAL), found)
-            reached.append(found)
+            reached.append(_kept(tape, found))
     except TooLong:
         return None
+    with_products(tape)
     return Run(tape, y, *reached, asked=(n, j) if subject.crossed else None)
+
+
+def _kept(tape: Tape, found: Tensor) -> Tensor:
+    """Return what reaches each number, those that stay 0 included, since they were bent so.
+
+    Args:
+        tape: of a run.
+        found: what moves each number.
+    """
+    for event in tape.events:
+        first = next(iter(event.read()), None)
+        if event.name in BENDING and first is not None and first.shape == event.out.shape:
+            still = found[event.out] == NONE
+            found[event.out] = torch.where(still, found[first], found[event.out])
+    return found
 
 
 def _called(subject: Subject, x: Tensor, context: Tensor | None = None) -> Tensor:
     """Call a module on tokens, and on a context."""
     if context is None:
         return subject.open_run(x)
-    with nullcontext() if subject.mode is None else subject.mode():
+    with subject.repaired():
         return subject.patient.run(x, None, context)
 
 

@@ -30,6 +30,7 @@ from patients import (  # noqa: F401, each adds its patients
     observed,
     pairs,
     parted,
+    partly,
     positions,
     relatives,
     shells,

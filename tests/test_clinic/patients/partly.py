@@ -1,0 +1,122 @@
+"""Mistakes beside steps that no form has: these are said in words, and the mistakes are named."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from patients.bank import SIZES, attention
+
+SOME = SIZES[:3]
+
+
+class Apart(nn.Module):
+    """Queries, keys and values of layers of their own, and an output layer."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = h
+        self.q, self.k, self.v, self.o = (nn.Linear(e, e) for _ in range(4))
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.heads, t.shape[2] // self.heads).transpose(1, 2)
+
+    def few(self, t):
+        return t
+
+    def behind(self, y):
+        return y
+
+    def weights(self, scores, e):
+        return (scores * (e // self.heads) ** -0.5).softmax(-1)
+
+    def forward(self, x):
+        q, k, v = self.cut(self.q(x)), self.cut(self.few(self.k(x))), self.cut(self.few(self.v(x)))
+        mixed = self.weights(q @ k.mT, x.shape[2]) @ v
+        return self.behind(self.o(mixed.transpose(1, 2).flatten(2)))
+
+
+@attention("softmax-query", sizes=SOME)
+class BentAtTheEnd(Apart):
+    def weights(self, scores, e):
+        return (scores * (e // self.heads) ** -0.5).softmax(-2)
+
+    def behind(self, y):
+        return F.gelu(y).tanh()
+
+
+@attention("scale-embed", sizes=SOME)
+class ScaledBesideScoresSquared(Apart):
+    def weights(self, scores, e):
+        scores = scores / e**0.5
+        return (scores + 0.1 * scores.sin()).softmax(-1)
+
+
+@attention("softmax-query", sizes=SOME)
+class FewPlaces(Apart):
+    """Means of neighbours are asked, as in Linformer, and the softmax is over those who ask."""
+
+    def few(self, t):
+        return F.avg_pool1d(t.mT, 2, 1).mT
+
+    def weights(self, scores, e):
+        return (scores * (e // self.heads) ** -0.5).softmax(-2)
+
+
+@attention("scale-embed", "softmax-query", sizes=SOME)
+class TwoLayersBehind(Apart):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.last = nn.Linear(e, e)
+
+    def weights(self, scores, e):
+        return (scores / e**0.5).softmax(-2)
+
+    def behind(self, y):
+        return self.last(F.relu(y))
+
+
+@attention("scale-embed", sizes=SOME)
+class BySums(Apart):
+    """Products are written as multiplications and sums, and a ReLU stands before the output."""
+
+    def forward(self, x):
+        q, k, v = (self.cut(layer(x)) for layer in (self.q, self.k, self.v))
+        scores = (q.unsqueeze(3) * k.unsqueeze(2)).sum(-1) / x.shape[2] ** 0.5
+        mixed = (scores.softmax(-1).unsqueeze(-1) * v.unsqueeze(2)).sum(3)
+        return self.o(F.relu(mixed.transpose(1, 2).flatten(2)))
+
+
+@attention("scale-embed", "projection-unused", sizes=SOME)
+class NeverProjected(nn.Module):
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = h
+        self.queries, self.keys, self.values = (nn.Linear(e // h, e // h) for _ in range(3))
+        self.fc_out = nn.Linear(e, e)
+
+    def forward(self, x):
+        t = x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        weights = (t @ t.mT / x.shape[2] ** 0.5).softmax(-1)
+        return self.fc_out((weights @ t).transpose(1, 2).flatten(2))
+
+
+@attention("head-own-slice", "scale-after-softmax", sizes=SOME)
+class SlicedAndScaledLate(nn.Module):
+    """Each head has narrow layers for its slice; a norm stands before the output layer."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, d = h, e // h
+        self.q, self.k, self.v = (
+            nn.ModuleList(nn.Linear(d, d) for _ in range(h)) for _ in range(3)
+        )
+        self.norm, self.o = nn.LayerNorm(e), nn.Linear(e, e)
+
+    def forward(self, x):
+        made = []
+        for t, q, k, v in zip(x.chunk(self.h, -1), self.q, self.k, self.v, strict=True):
+            weights = (q(t) @ k(t).mT).softmax(-1) / t.shape[2] ** 0.5
+            made.append(weights @ v(t))
+        return self.o(self.norm(torch.cat(made, -1)))
