@@ -41,10 +41,7 @@ def as_block(subject: Subject) -> Report | None:
             )
     except (ValueError, Spent):
         return None
-    forgotten = "part-unused" in report.ids  # a feed-forward, perhaps, which an attention has none
-    if forgotten and Explaining(subject).explained(most=0):
-        return None
-    if forgotten and "residual-missing" in report.ids and makes_its_own(subject):
+    if "part-unused" in report.ids:  # layers of its own, perhaps, which no block has
         return None
     return report if report.healthy or report.explanations else None
 
