@@ -23,7 +23,7 @@ variant(
     "05",
 )
 
-UNSHIFTED = bug(
+bug(
     "relative-unshifted",
     "multiplies its queries with a code of each key's place, where its distance was meant",
     "shift each row of the product of queries and codes, so that query i and key j meet the code "

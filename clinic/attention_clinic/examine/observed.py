@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs import FOLLOWED
-from attention_clinic.bugs.distances import UNSHIFTED
 from attention_clinic.engine.products import Event
 from attention_clinic.examine.biases import names_of, window_of
 from attention_clinic.examine.ended import ALONE, ended, unsunk
@@ -32,6 +31,7 @@ from attention_clinic.examine.turning_law import BASES, is_rounded, names_of_tur
 from attention_clinic.examine.wrong_turns import Wrong, wrong_turn
 
 BLOCKED = -1e4
+UNSHIFTED = "relative-unshifted"
 PLACED = {"axes": "decomposed-positions", "key": UNSHIFTED}  # a law of the queries, and its name
 HARD = {"relative-keys", "relative-values", "attention-sink", "alibi", "relative-bias"}
 
