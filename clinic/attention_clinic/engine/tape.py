@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MOST = 1_500_000  # numbers of a run that is written down
+OPERATIONS = 800  # of it: loops over single numbers are not written down
 # operations that make new tensors of numbers that were there before
 MOVES = {
     *("clone", "cat", "stack", "index", "index_select", "gather", "repeat", "roll", "flip"),
@@ -39,7 +40,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 class TooLong(Exception):
-    """A run made more numbers than are written down."""
+    """A run made more numbers, or took more operations, than are written down."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Tape(TorchDispatchMode):
         super().__init__()
         self.events: list[Event] = []
         self.made: list[Tensor] = []
-        self.count = 0
+        self.count = self.operations = 0
         self.given: list[tuple[str, int, int]] = []  # name, first id, one past the last
         self._shadows: dict[tuple[int, int], Tensor] = {}  # ids as they lie in a storage
         self._kept: list[Any] = []  # no storage is used again
@@ -86,6 +87,9 @@ class Tape(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        self.operations += 1
+        if self.operations > OPERATIONS:
+            raise TooLong
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
         name = OTHER_NAMES.get(name, name)
