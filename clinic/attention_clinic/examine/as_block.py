@@ -6,7 +6,6 @@ from torch import nn
 
 from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.report import Report
-from attention_clinic.examine.adding import find_made, leave_made
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.whole_block import diagnose_block
@@ -44,10 +43,3 @@ def as_block(subject: Subject) -> Report | None:
     if "part-unused" in report.ids:  # layers of its own, perhaps, which no block has
         return None
     return report if report.healthy or report.explanations else None
-
-
-def makes_its_own(subject: Subject) -> bool:
-    """Say whether parts named after queries, keys and values make them, as no feed-forward does."""
-    found = find_made(subject)
-    leave_made(subject)
-    return found

@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import unused_dropout
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.report import Report
 from attention_clinic.examine.around import CROSS, Around
 from attention_clinic.examine.idle_mask import idle, masks
+from attention_clinic.examine.resting import never_drops
 from attention_clinic.examine.unlearned import and_more
 
 STANDIN = "attention_clinic.examine.standin"
-LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs
 # where nothing is weighed, or where a window hides tokens, a mask that changes nothing says little
 SAYS_LITTLE = {"attention-unused", "cross-ignored", "part-unused", "ignores-input", "value-only"}
 HIDES = {"window", "spatial-reduction", "linear-attention", "class-attention", "linformer"}
@@ -39,10 +38,11 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
     if not explained or type(module).__module__.startswith("torch."):
         return report
     said = list(_idle(report, patient, x, around))
-    dropout = "" if "dropout-eval" in report.ids else _never_drops(patient, x, around)
+    run = lambda: patient.run(x, context=around.context)  # noqa: E731
+    dropout = None if "dropout-eval" in report.ids else never_drops(module, run)
     if not dropout and "dropout-eval" not in report.ids:
         said += [("dropout-eval", "two calls differ")] * _still_drops(patient, x, around)
-    said += [("dropout-unused", dropout)] * bool(dropout)
+    said += [] if dropout is None else [("dropout-unused", dropout)]
     return and_more(report, said)
 
 
@@ -122,22 +122,3 @@ def _still_drops(patient: Patient, x: Tensor, around: Around) -> bool:
     with NoDropout():
         first, second = (patient.run(x, context=around.context) for _ in range(2))
     return same(first, second)
-
-
-def _never_drops(patient: Patient, x: Tensor, around: Around) -> str:
-    """Say where a dropout is declared that never happens while training."""
-    declared = unused_dropout(patient.module)
-    if declared is None:
-        return ""
-    patient.module.train()
-    try:
-        with NoDropout() as quiet:
-            patient.run(x, context=around.context)
-        if quiet.calls and quiet.most < LEAST_SHARE:
-            return ""
-        runs = [patient.run(x, context=around.context) for _ in range(3)]
-    except Exception:  # what does not run while training says nothing
-        return ""
-    finally:
-        patient.module.eval()
-    return declared if all(same(runs[0], run) for run in runs) else ""

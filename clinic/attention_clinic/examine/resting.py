@@ -9,10 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_clinic.bugs import unused_dropout
 from attention_clinic.engine import fused
 from attention_clinic.engine.mentions import is_mentioned
-from attention_clinic.engine.modes import InOrder, Visits
+from attention_clinic.engine.modes import InOrder, NoDropout, Visits
+from attention_clinic.engine.patient import same
 from attention_clinic.engine.tape import tensors_in
+
+LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs on a few hundred numbers
 
 
 def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
@@ -59,6 +63,34 @@ def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
         if path and values and any(parts[path] is part for part in called)
         if not any(id(p) in reached for p in values)
     ]
+
+
+def never_drops(
+    module: nn.Module, run: Callable[[], Tensor], holder: nn.Module | None = None
+) -> str | None:
+    """Say where a dropout is declared that never happens while training, or return None.
+
+    Args:
+        module: the copy.
+        run: calls it.
+        holder: the part that declares it, where that is not the whole.
+    """
+    declared = unused_dropout(holder or module)
+    if declared is None:
+        return None
+    module.train()
+    try:
+        with NoDropout() as quiet:
+            run()
+        if quiet.calls and quiet.most < LEAST_SHARE:
+            return None
+        # called, perhaps, and nothing of it arrives: its result is not used
+        results = [run() for _ in range(3)]
+    except Exception:  # what does not run while training says nothing
+        return None
+    finally:
+        module.eval()
+    return declared if all(same(results[0], result) for result in results) else None
 
 
 class Dropping(Visits):

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 from torch import nn
 
-from attention_clinic.bugs import BUGS, VARIANTS, unused_dropout
-from attention_clinic.engine.modes import NoDropout
-from attention_clinic.engine.patient import same
+from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
 from attention_clinic.examine.bare import WithLayers
@@ -18,14 +16,13 @@ from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.properties import failing
-from attention_clinic.examine.resting import thrown_away
+from attention_clinic.examine.resting import never_drops, thrown_away
 from attention_clinic.examine.subject import Subject
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 WHETHER_SHOWN = "whether a mistake would show"
 REACHED = "queries, keys and values of each head reach the output"
 WITH_ONE_TOKEN = "with one token they do not. Try more: size=(2, 5)"
-LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs on a few hundred numbers
 ALONE = {"dropout-eval"}  # shown by the calls alone, whatever else is done
 EVERY_MISTAKE = "every known mistake, alone and in pairs"
 
@@ -83,25 +80,11 @@ def unused_in_training(subject: Subject) -> str | None:
         return None
     module = subject.patient.module
     bare = isinstance(module, WithLayers) and isinstance(module.kernel, nn.Module)
-    declared = unused_dropout(module.kernel if bare else module)
-    if declared is None:
-        return None
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    module.train()
-    try:
-        context = subject.context_of(0)
-        with NoDropout() as quiet:
-            subject.patient.run(x, context=context)
-        # called, and nothing of it arrives: its result is not used
-        told = not quiet.calls or quiet.most >= LEAST_SHARE
-        runs = [subject.patient.run(x, context=context) for _ in range(3)] * told
-    except Exception:
-        return None
-    finally:
-        module.eval()
-    if not runs or any(not same(runs[0], run) for run in runs):
-        return None
-    subject.extra.append("dropout-unused")
+    context = subject.context_of(0)
+    holder = module.kernel if bare else module
+    declared = never_drops(module, lambda: subject.patient.run(x, context=context), holder)
+    subject.extra += ["dropout-unused"] * (declared is not None)
     return declared
 
 
