@@ -75,7 +75,7 @@ def cut_view_channels_last(images: Tensor, ph: int, pw: int) -> Tensor:
 
 bug(
     "patch-channel-mix",
-    "flattens an unfolded image without moving the channels: a patch mixes different places",
+    "cuts an image without moving the channels: a token mixes numbers of different places",
     "bring the axes into the order b, n, c, ph, pw before you flatten.",
     "01",
     "gupta-abhay/pytorch-vit#7",

@@ -8,18 +8,10 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from attention_clinic.bugs.counted import START, as_it_is
 from attention_clinic.bugs.table_rows import LENGTHS, PADDING
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 from attention_clinic.engine.waves import exponents_of, rule_of, speeds
-
-# ---------------------------------- start: the number of the first place, 0 in the paper
-
-START = Stage("start", lambda form, state: {"start": form.run})
-START.right(0)
-
-variant("sincos-start", "counts the places from 1 or 2, not from 0", "Fairseq, BART", "09")
-for _first in (1, 2):
-    START.variant("sincos-start")(_first)
 
 # ------------------------------------------------- base: that of the paper is 10000
 
@@ -64,19 +56,23 @@ bug(
 
 def _turned(form: Form, state: State) -> State:
     n, e = state["given"].shape
-    places = torch.arange(n, dtype=torch.float64)[:, None] + state["start"]
+    places, law = torch.arange(n, dtype=torch.float64)[:, None] + state["start"], state["law"]
     sines, cosines = form.run(torch.arange((e + 1) // 2, dtype=torch.float64), e)
     first, second = (
-        places / state["used"] ** sines,
-        (places / state["used"] ** cosines)[:, : e // 2],
+        law[0](places) / state["used"] ** sines,
+        (law[1](places) / state["used"] ** cosines)[:, : e // 2],
     )
+    slack = 0.0 if form.ids == () else SINGLE
     return {
+        "slack": (slack * first.abs(), slack * second.abs()),
         "sines": first.sin(),
         "cosines": second.cos(),
         "sines_again": second.sin(),
         "cosines_again": first.cos(),
     }
 
+
+SINGLE = 4e-7  # of an angle, made in single precision
 
 # the rules of the forms below: the exponent is 2 (s p + o) / e in pair p, of sines and of cosines
 KNOWN = (
@@ -91,7 +87,7 @@ def _measured(state: State) -> Iterator[Form]:
     """Find the rule of the exponents in the waves of the columns themselves."""
     given, base = state["given"], state["used"]
     n, e = given.shape
-    if not state.get("left", 0) or e < 4:
+    if not state.get("left", 0) or e < 4 or state["law"][1] is not as_it_is:
         return
     places = torch.arange(n, dtype=torch.float64) + state["start"]
     sound = given.isfinite().all(dim=1) & given.any(dim=1)
@@ -245,7 +241,11 @@ ANGLES.forms.append(
 
 
 def _made(form: Form, state: State) -> State:
-    return {"made": form.run(state["sines"], state["cosines"], state)}
+    moved = form.ids == ()  # else the sines and cosines are not only moved
+    return {
+        "made": form.run(state["sines"], state["cosines"], state),
+        "unsure": form.run(*state["slack"], state) if moved else None,
+    }
 
 
 TABLE = Stage("table", _made)

@@ -90,17 +90,40 @@ def exponents_of(table: Tensor, places: Tensor, base: float) -> Iterator[Tensor]
         result  (e / 2,)
     """
     e = table.shape[1]
-    waves = [speeds(table, places, bend) for bend in (torch.sin, torch.cos)]
-    still = (table.std(dim=0) < 1e-6).tolist()  # 0 or 1 in every row
     for first, second in ((range(0, e, 2), range(1, e, 2)), (range(e // 2), range(e // 2, e))):
-        found = [
-            0.0 if still[one] and still[other] else waves[0][one] or waves[1][other]
-            for one, other in zip(first, second, strict=False)
-        ]
-        if e % 2 or any(speed is None for speed in found) or len({*found}) < 3:
+        if e % 2:
             continue
-        powers = [-math.log(speed, base) if speed else math.inf for speed in found]
-        made = torch.tensor(powers, dtype=torch.float64)
+        found = turning(torch.complex(table[:, list(second)], table[:, list(first)]), places)
+        if found is None or len({*found.tolist()}) < 3 or bool((found > math.pi).all()):
+            continue
+        made = -found.log() / math.log(base)  # infinity where nothing turns
         steps = made[made.isfinite()].diff()
         if bool((steps - steps.mean()).abs().max() > 1e-4):  # else powers of another base
             yield made
+
+
+def turning(points: Tensor, places: Tensor) -> Tensor | None:
+    """Return the angle, 0 to 2 pi, by which each column turns from place to place.
+
+    A pair of a cosine and a sine is one complex number. None where a column is no such turn.
+
+    Args:
+        points: cosines, and sines as the imaginary part.
+        places: their numbers, one after another.
+
+    Shape:
+        points  (n, c)
+        places  (n,)
+        result  (c,)
+    """
+    if bool((points.abs() - 1).abs().max() > 1e-4) or bool((places.diff() != 1).any()):
+        return None
+    angle = (points[1:] * points[:-1].conj()).sum(dim=0).angle()
+    for _ in range(2):  # what is left is a small angle that grows with the place
+        left = (points * torch.polar(torch.ones_like(angle), -angle * places[:, None])).angle()
+        angle = angle + (left * places[:, None]).sum(dim=0) / places.square().sum()
+    made = torch.polar(torch.ones_like(points.real), angle * places[:, None])
+    if bool((made - points).abs().max() > 1e-6 * max(10, len(places))):
+        return None
+    angle = torch.where(angle.abs() < 1e-9, 0.0, angle)
+    return torch.where(angle < 0, angle + 2 * math.pi, angle)

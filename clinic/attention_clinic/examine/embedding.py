@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,11 +14,13 @@ from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.doors import answered
 from attention_clinic.engine.forms import Form, Found, State, simplest
 from attention_clinic.engine.patient import Patient, check_positive, same, undisturbed
-from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.engine.weights import Source, sources_of
 from attention_clinic.examine.learning import learned
+from attention_clinic.examine.patch_cut import mistaken, reached
 
 Size = int | tuple[int, int]
+EVIDENCE = "seen in what each number of an image reaches"
 ORDER = ("patch-order",)  # a layer that learns with it knows no other
 
 
@@ -162,8 +165,8 @@ class _Embedding:
             return learned(report, self.patient, run, [images], parameters=not untried)
         failing: tuple[str, ...] = ()
         if not found:
-            explanations = [explain([BUGS[id]]) for id in ids]
-            failing = tuple(self.failing(images, y))
+            explanations = [explain([BUGS[id]]) for id in ids] + self.cut_wrongly(images)
+            failing = tuple(self.failing(images, y)) if not explanations else ()
         return Report(name, False, tuple(explanations), failing, said, untried)
 
     def search(self, images: Tensor, y: Tensor) -> dict[tuple[str, ...], Found]:
@@ -202,6 +205,17 @@ class _Embedding:
         state["tables"] = [Form(table) for table in self.computed(images, e)]
         found = simplest(EMBEDDING, state, difference) if state["tables"] else {}
         return {(*_one_for_all(way.state["table"]), *ids): way for ids, way in found.items()}
+
+    def cut_wrongly(self, images: Tensor) -> list[Explanation]:
+        """Return what the numbers of the image that reach each token say is wrong."""
+        try:
+            owner = reached(self.patient.run, images[:1], self.n)
+        except RuntimeError:  # what takes other numbers of images shows nothing
+            return []
+        said = mistaken(owner, self.n) if owner is not None else None
+        if said is None:
+            return []
+        return [replace(explain([BUGS[said[0]]], detail=said[1]), evidence=EVIDENCE)]
 
     def way_back(self, images: Tensor, patches: Tensor) -> list[str]:
         """Return unpatch-order when the inverse does not give the images."""

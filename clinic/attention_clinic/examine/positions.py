@@ -21,6 +21,7 @@ from attention_clinic.examine.learning import learned
 
 PLACES = 64  # that are looked at; what explains them must hold for all
 MISTAKES = 4  # of a table, at most
+SURE = 0.01  # of a table: columns whose angles are known better are evidence
 # Bases for images, which need no long waves: DINOv3's, and DETR's with anchors.
 SHORT_WAVES = (100.0, 20.0)
 
@@ -130,8 +131,15 @@ def explained(table: Tensor, base: float) -> Ways:
 
     def difference(state: State) -> float | None:
         both = state["made"].isnan() & state["given"].isnan()
-        gap = float((state["made"] - state["given"]).masked_fill(both, 0.0).abs().max())
-        return gap if gap <= limit else None
+        gap = (state["made"] - state["given"]).masked_fill(both, 0.0).abs().amax(dim=0)
+        unsure = state.get("unsure")
+        if unsure is not None and unsure.max() > limit and float(gap.max()) > limit:
+            # angles so large that single precision rounds them: the others must be enough
+            slack = unsure.amax(dim=0).clamp(min=limit)
+            sure = int((slack < SURE).sum())
+            enough = sure > 3 and 4 * sure >= len(gap)
+            return SURE if enough and bool((gap <= slack).all()) else None
+        return float(gap.max()) if float(gap.max()) <= limit else None
 
     def whole(way: Found) -> bool:
         made = replay(POSITIONS, way.path.forms, {"given": table, "base": base})

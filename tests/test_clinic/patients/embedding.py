@@ -285,3 +285,18 @@ embedding("patch-view", "pos-one-row")(type("EmbeddingPair1", (LinearOfView, Lin
 embedding("patch-channel-mix", "pos-before-cls")(
     type("EmbeddingPair2", (ConvolutionViewed, ConvolutionPositionFirst), {})
 )
+
+
+@embedding("patch-channel-mix", also=(("patch-view",),))
+class ChannelsLastRead(nn.Module):
+    """Takes channels that stand last for channels that stand first, and cuts what it has then."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.layer = nn.Linear(CHANNELS * PATCH[0] * PATCH[1], e)
+
+    def forward(self, images):
+        b, c, height, width = images.shape
+        read = images.permute(0, 2, 3, 1).reshape(b, c, height, width)
+        pattern = "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)"
+        return self.layer(rearrange(read, pattern, ph=PATCH[0], pw=PATCH[1]))

@@ -447,3 +447,31 @@ def base_that_is_no_round_number(e):
     """4 is the logarithm of 10000, of another base than exp takes."""
     angle = torch.arange(40)[:, None] * torch.exp(-torch.arange(0, e, 2) * (4 / e))
     return laid(angle.sin(), angle.cos(), e)
+
+
+@positions("sincos-place")
+def the_place_twice(n, e):
+    """The angle is multiplied by the place a second time."""
+    place = torch.arange(n).float()[:, None]
+    angle = place / 10000 ** (torch.arange(0, e, 2).float() / e)
+    return laid(torch.sin(place * angle), torch.cos(place * angle), e)
+
+
+@positions("sincos-place")
+def cosines_of_the_next_place(n, e):
+    return laid(angles(n, e).sin(), angles(n + 1, e)[1:].cos(), e)
+
+
+@positions("sincos-exponent")
+def multiplied_in_single_precision(n, e):
+    """Angles so large that single precision rounds them."""
+    angle = torch.arange(n)[:, None] * torch.pow(10000.0, torch.arange(0, e, 2).float() / e)
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@positions("sincos-exponent")
+def waves_by_steps(n, e):
+    """The power is not taken of the pair, which multiplies it: pair 0 stands still."""
+    speed = torch.arange(0, e, 2) * math.exp(-2 * math.log(10000.0) / e)
+    turned = torch.arange(n)[:, None] * speed
+    return laid(turned.sin(), turned.cos(), e)
