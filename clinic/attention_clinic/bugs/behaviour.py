@@ -118,6 +118,15 @@ bug(
     "found in a published ViT notebook",
     seen="no call of dropout in train mode",
 )
+bug(
+    "dropout-scores",
+    "drops scores before the softmax, not weights after it: a dropped score is 0, and its key "
+    "still gets weight",
+    "drop weights: nn.Dropout(dropout)(scores.softmax(dim=-1)).",
+    "04",
+    "HarunoriKawano/Pytorch-Transformer, models/utils.py",
+    seen="what dropout makes of the scores in train mode goes into the softmax",
+)
 
 
 def unused_dropout(module: nn.Module) -> str | None:

@@ -59,3 +59,14 @@ bug(
     "michaelb48/NLP-Attention-is-all-you-need",
     seen="what is added to the scores grows with the distance",
 )
+bug(
+    "relative-index",
+    "looks its relative bias up by another number than the offset of two places: pairs that lie "
+    "alike get different numbers, or different offsets share one",
+    "take the difference of the places, row by row and column by column: (y * (2 * w - 1) + x), "
+    "both counted from 0.",
+    "05",
+    "282857341/nnFormer#46",
+    "282857341/nnFormer#88",
+    seen="what is added to the scores depends on the sum of two places, or mixes their offsets",
+)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.modes import Scores
 from attention_clinic.engine.patient import Patient
-from attention_clinic.examine.offsets import kind_of, slopes_of
+from attention_clinic.examine.offsets import kind_of, relative_kind, slopes_of
 from attention_clinic.examine.windows import Windows, stacked
 
 BLOCKED = -1e4  # a score below this was masked
@@ -28,11 +29,21 @@ class Bias:
 
     Args:
         added: (h, n, n), or one for each window (b * w, h, m, m); -inf where a token may not look.
-        names: of the variants that it is.
+        found: the ids of the variants that it is, and of mistakes in it.
     """
 
     added: Tensor
-    names: tuple[str, ...]
+    found: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variants that it is."""
+        return tuple(name for name in self.found if name in VARIANTS)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The mistakes in it."""
+        return tuple(name for name in self.found if name in BUGS)
 
 
 def bias_of(
@@ -284,6 +295,8 @@ def learned(added: Tensor, seen: Tensor, parameters: list[Tensor]) -> str | None
         if len(tables) in (1, h) and all(
             _stands_in(added[head][seen[head]], tables[head % len(tables)]) for head in range(h)
         ):
+            if kind == "relative-bias":
+                kind = relative_kind(added, seen, tables.shape[1])
             return kind
     return None
 

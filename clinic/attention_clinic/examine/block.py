@@ -202,8 +202,9 @@ class Block:
             self.extra.append("rotary-no-effect")
         known = known_of(module, self.run, self.x, self.h, self.keys)
         bias = bias_of(self.patient, *self.x.shape, self.h, turns is not None)
-        if bias is not None and bias.names:
+        if bias is not None and bias.found:
             self.bias_names = bias.names
+            self.extra += bias.ids
             known["bias"] = bias.added
         return {**UNKNOWN, **known, "turning": turns, "model": model}
 

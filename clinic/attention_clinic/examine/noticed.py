@@ -37,6 +37,27 @@ class Fills(Mode):
         return result
 
 
+class Uses(Mode):
+    """Hear which weights are multiplied with before the first softmax, and which after the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: set[int] = set()
+        self.after: dict[int, nn.Parameter] = {}
+        self.weighed = False
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in ("softmax", "scaled_dot_product_attention"):
+            self.weighed = True
+            self.before |= set(self.after)
+            self.after = {}
+        elif name in ("linear", "matmul", "__matmul__"):
+            read = [t for t in tensors_in([*args, *kwargs.values()]) if t.ndim > 1]
+            self.after |= {id(t): t for t in read if isinstance(t, nn.Parameter)}
+        return func(*args, **kwargs)
+
+
 def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[str]:
     """Add the ids of what is noticed to those of a module, and return what is to be said.
 
@@ -45,7 +66,9 @@ def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[s
         matches: what explains it, () where it was followed step by step.
     """
     said = [unused_in_training(subject), norm_thrown_away(subject), tied(subject, matches)]
-    said.append(plain_tensors(subject))
+    said += [out_shared(subject), plain_tensors(subject)]
+    bias = subject.biases.get((subject.b, subject.n)) if subject.biased else None
+    subject.extra += () if bias is None else bias.ids
     idle = thrown_fill(subject)
     idle = idle or (idle_mask(subject) if is_plain(subject, matches) else "")
     subject.extra += ["mask-dropped"] * bool(idle)
@@ -76,6 +99,21 @@ def tied(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> str:
         subject.extra.append("value-from-key")
         return "the layers of keys and values hold the same parameters"
     return ""
+
+
+def out_shared(subject: Subject) -> str:
+    """Say which layer makes queries, keys or values, and is the output layer, too."""
+    if not subject.patient.is_module or subject.mode is not None:
+        return ""
+    with Uses() as uses:
+        subject.open_run(subject.patient.tokens(subject.b, subject.n, subject.e))
+    both = [p for number, p in uses.after.items() if number in uses.before]
+    if not uses.weighed or not both:
+        return ""
+    subject.extra.append("part-shared")
+    names = [name for name, p in subject.patient.module.named_parameters() if p is both[0]]
+    layer = (names or ["one layer"])[0].removesuffix(".weight")
+    return f"{layer} projects the tokens, and what the heads mixed, too"
 
 
 def thrown_fill(subject: Subject) -> str:

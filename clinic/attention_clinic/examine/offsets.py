@@ -8,6 +8,7 @@ module looks it up: a table, two tables, a small network.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from math import isqrt
 
 import torch
@@ -127,16 +128,83 @@ def by_offset(added: Tensor, places: Tensor) -> bool:
     away = (places[None] - places[:, None]).flatten(0, 1)
     shown = away.isfinite().all(dim=1)
     away, numbers = away[shown], added.flatten(1)[:, shown]
-    offsets, which = away.unique(dim=0, return_inverse=True)
-    count = torch.bincount(which)
-    if len(offsets) == len(which):
+    found = _by_class(numbers, away)
+    if found is None:
         return False
-    mean = torch.zeros(len(numbers), len(offsets), dtype=numbers.dtype)
-    mean = mean.index_add(1, which, numbers) / count
-    if bool((mean[:, which] - numbers).abs().max() > ALIKE):
-        return False
-    if not bool(places.nan_to_num(0.0).amin(dim=1).any()):  # a row: far offsets share numbers
-        return True
+    # of a row, far offsets share numbers
+    return not bool(places.nan_to_num(0.0).amin(dim=1).any()) or _apart(*found)
+
+
+def relative_kind(added: Tensor, seen: Tensor, room: int) -> str | None:
+    """Return what a bias is whose numbers stand in a table of some numbers for each head.
+
+    Args:
+        added: (h, n, n).
+        seen: (h, n, n), whether a token may look.
+        room: how many numbers the table has for each head.
+
+    Returns:
+        relative-bias where it depends on the offset of two places, as they may lie; relative-index
+        where it depends on their sum, or does not tell offsets apart though the table could;
+        position-bias where each pair has its own; None where it follows no such law.
+    """
+    n = added.shape[-1]
+    shown = seen.all(0).flatten()
+    numbers = added.flatten(1)[:, shown]
+    mistaken = False
+    for places in (*layouts(n, None), *boxes(n)):
+        ways = product((-1.0, 1.0), repeat=places.shape[1])
+        for signs in ways:
+            met = (places[None] + torch.tensor(signs) * places[:, None]).flatten(0, 1)[shown]
+            inner = met.isfinite().all(dim=1)
+            found = _by_class(numbers[:, inner], met[inner])
+            if found is None:
+                continue
+            offsets, mean = found
+            if max(signs) > 0:
+                mistaken |= bool(offsets.any())
+            elif places.shape[1] < 2 or not bool(places.nan_to_num(0.0).amin(dim=1).any()):
+                return "relative-bias"  # a row: far offsets share numbers
+            elif room < len(offsets) or _apart(offsets, mean):
+                return "relative-bias"
+            else:
+                mistaken = True
+    if mistaken:
+        return "relative-index"
+    each = all(len(row.unique()) == len(row) for row in numbers)
+    return "position-bias" if each and room >= n * n else None
+
+
+def boxes(n: int) -> Iterator[Tensor]:
+    """Yield how n places may lie in an image whose sides differ, or in a film: rows first."""
+    sides = [a for a in range(2, n) if n % a == 0]
+    for a in sides:
+        if a * a != n:
+            yield torch.cartesian_prod(torch.arange(a), torch.arange(n // a)).float()
+        for b in sides:
+            if n % (a * b) == 0 and a * b < n:
+                axes = (torch.arange(size) for size in (a, b, n // (a * b)))
+                yield torch.cartesian_prod(*axes).float()
+
+
+def _by_class(numbers: Tensor, classes: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the classes and their numbers, None where a class has several or each has one.
+
+    Args:
+        numbers: (h, p).
+        classes: (p, k).
+    """
+    kinds, which = classes.unique(dim=0, return_inverse=True)
+    if len(kinds) == len(which):
+        return None
+    mean = torch.zeros(len(numbers), len(kinds), dtype=numbers.dtype)
+    mean = mean.index_add(1, which, numbers) / torch.bincount(which)
+    alike = bool((mean[:, which] - numbers).abs().max() <= ALIKE)
+    return (kinds, mean) if alike else None
+
+
+def _apart(offsets: Tensor, mean: Tensor) -> bool:
+    """Say whether offsets have numbers of their own, but for opposite ones and those as far."""
     gaps = (mean[:, :, None] - mean[:, None]).abs().amax(dim=0)
     alike = (gaps <= ALIKE).triu(1).nonzero()
     return all(torch.equal(offsets[a].abs(), offsets[b].abs()) for a, b in alike.tolist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from attention_clinic.bugs import unused_dropout
 from attention_clinic.engine import fused
 from attention_clinic.engine.mentions import is_mentioned
-from attention_clinic.engine.modes import InOrder, NoDropout, Visits
+from attention_clinic.engine.modes import InOrder, Mode, NoDropout, Visits
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.tape import tensors_in
 
@@ -152,6 +153,61 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
         for path, part in idle.items()
         if part not in heard.met and part.p not in heard.shares and holders[path] in heard.met
     }
+
+
+PRODUCT = re.compile("matmul|mm$|einsum")
+ENDS = re.compile("linear|conv|embedding|norm|softmax|attention")  # no scores come out of these
+
+
+class DroppedScores(Mode):
+    """Hear whether a softmax gets scores that a dropout changed.
+
+    Attributes:
+        found: whether one did.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores: dict[int, Tensor] = {}  # made of a product of two things that tokens made
+        self.dropped: dict[int, Tensor] = {}
+        self.found = False
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = getattr(func, "__name__", "")
+        read = [t for t in tensors_in([*args, *kwargs.values()]) if t.is_floating_point()]
+        before = [t.clone() for t in read] if "dropout" in name else []
+        result = func(*args, **kwargs)
+        if name in ("softmax", "log_softmax"):
+            self.found |= any(id(t) in self.dropped for t in read)
+        if not isinstance(result, Tensor) or ENDS.search(name):
+            return result
+        of_scores = any(id(t) in self.scores for t in read)
+        drops = bool(before) and of_scores and not torch.equal(before[0], result)
+        made = PRODUCT.search(name) and not any(isinstance(t, nn.Parameter) for t in read)
+        if PRODUCT.search(name):
+            self.scores |= {id(result): result} if made and len(read) > 1 else {}
+        elif of_scores:
+            self.scores[id(result)] = result
+            if drops or any(id(t) in self.dropped for t in read):
+                self.dropped[id(result)] = result
+        return result
+
+
+def drops_scores(module: nn.Module, run: Callable[[], Any]) -> bool:
+    """Say whether a module drops scores before its softmax, where weights are to be dropped.
+
+    Args:
+        module: the copy.
+        run: calls it.
+    """
+    before = module.training
+    module.train()
+    try:
+        with DroppedScores() as heard:
+            run()
+    finally:
+        module.train(before)
+    return heard.found
 
 
 def _drops(part: nn.Module) -> bool:

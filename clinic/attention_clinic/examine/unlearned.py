@@ -11,7 +11,7 @@ from attention_clinic.bugs import BUGS
 from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
-from attention_clinic.examine.resting import idle_dropouts
+from attention_clinic.examine.resting import drops_scores, idle_dropouts
 
 PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
 NAMED = 3  # parameters that a report lists
@@ -82,10 +82,16 @@ def told(
 
 
 def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) -> Report:
-    """Say which dropout is built and never called, where the report gives reasons at all."""
+    """Say which dropout is built and never called, or is called on the scores.
+
+    Only where the report gives reasons at all.
+    """
+    asked = report.healthy or report.explanations
+    if asked and drops_scores(patient.module, run):
+        report = and_more(report, [("dropout-scores", "")])
     dropping = {"dropout-unused", "dropout-eval", "layers-in-forward"} & set(report.ids)
     idle = idle_dropouts(patient.module, run)
-    if dropping or not idle or not (report.healthy or report.explanations):
+    if dropping or not idle or not asked:
         return report
     words = f"nothing calls {listed(list(idle))}"
     if all(idle.values()):

@@ -239,3 +239,47 @@ class MaskedWhereAsked(Layers):
         scores = scores + mask if use_mask else scores
         weights = scores.softmax(dim=-1).view(*q.shape[:2], *scores.shape[1:])
         return self.out_fc((weights @ v).transpose(1, 2).flatten(2))
+
+
+@attention("dropout-scores", sizes=TWO)
+class DropsScores(Views):
+    """A dropped score is 0, and weighs."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attn_dropout = nn.Dropout(0.1)
+
+    def weigh(self, scores, mask):
+        return super().weigh(self.attn_dropout(scores), mask)
+
+
+@attention("dropout-scores", sizes=TWO)
+class DropsThenScales(Loops):
+    """The factor comes behind the dropout; another dropout is right."""
+
+    def score(self, q, k):
+        return F.dropout(q @ k.mT, 0.2, self.training) / self.width**0.5
+
+    def normalise(self, all_scores, allow):
+        weights = super().normalise(all_scores, allow)
+        return [F.dropout(w, 0.2, self.training) for w in weights]
+
+
+@attention(sizes=TWO)
+class DropsWeights(Views):
+    """Dropout of the tokens that come in, and of the weights."""
+
+    def weigh(self, scores, mask):
+        return F.dropout(super().weigh(scores, mask), 0.2, self.training)
+
+    def forward(self, x, mask=None):
+        return super().forward(F.dropout(x, 0.2, self.training), mask)
+
+
+@attention("part-shared", sizes=TWO)
+class OutIsQuery(Layers):
+    """The layer of the queries reads what the heads mixed, too."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.out_fc = self.q_fc

@@ -10,6 +10,7 @@ from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from patients.attention import Loops, Views, ViewsMerge, ViewsScaledByEmbed
+from patients.bank import attention
 from patients.declared import Scored
 from patients.unknown import unknown
 from patients.variants import variant
@@ -210,3 +211,62 @@ class LinearOfAll(LinearBySoftmax):
         q, k, v = self.heads_of(x)
         mixed = q.softmax(dim=-1) @ (k.softmax(dim=-1).mT @ v)
         return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+class Tabled(Views):
+    """A number for each offset in an image of 3 x 3 tokens, and head; class tokens see none."""
+
+    side = 3
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.table = nn.Parameter(torch.randn((2 * self.side - 1) ** 2, h))
+
+    def number(self, y, x):
+        return (y + self.side - 1) * (2 * self.side - 1) + x + self.side - 1
+
+    def apart(self, one):
+        return one[:, None] - one[None]
+
+    def weigh(self, scores, mask):
+        y, x = torch.arange(self.side**2) // self.side, torch.arange(self.side**2) % self.side
+        bias = self.table[self.number(self.apart(y), self.apart(x))]
+        return super().weigh(scores + bias.permute(2, 0, 1), mask)
+
+
+NINE = {"size": (2, 9), "sizes": ((24, 4),)}
+attention(**NINE)(Tabled)
+
+
+@attention("relative-index", **NINE)
+class RowsAndColumnsMixed(Tabled):
+    """One step down is one step to the right: the rows were never multiplied."""
+
+    def number(self, y, x):
+        return y + x + 2 * self.side - 2
+
+
+@attention("relative-index", "scale-missing", **NINE)
+class SumsOfPlaces(Tabled):
+    """The sum of two places, where their difference was meant; nobody scales."""
+
+    def factor(self, e):
+        return 1.0
+
+    def number(self, y, x):
+        return y * (2 * self.side - 1) + x
+
+    def apart(self, one):
+        return one[:, None] + one[None]
+
+
+@attention("relative-index", sizes=TWO)
+class SumsInARow(Views):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.relative = nn.Embedding(64, h)
+
+    def weigh(self, scores, mask):
+        places = torch.arange(scores.shape[-1])
+        bias = self.relative(places[:, None] + places)
+        return super().weigh(scores + bias.permute(2, 0, 1), mask)
