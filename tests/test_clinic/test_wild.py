@@ -243,6 +243,7 @@ def test_a_case_in_its_own_process(
 
 BUG = {"truth": "bug", "ids": ("scale-embed", "softmax-query"), "also": (("mask-added",),)}
 ROTARY = {"truth": "variant", "ids": ("rotary-pairs",)}
+ALIBI_TOO = {**ROTARY, "also": (("rotary-pairs", "alibi"),)}
 
 
 @pytest.mark.parametrize(
@@ -268,6 +269,8 @@ ROTARY = {"truth": "variant", "ids": ("rotary-pairs",)}
         (ROTARY, {}, OPEN),
         (ROTARY, {"ids": (("scale-embed",),)}, WRONG),
         ({**ROTARY, "ids": ("rotary-pairs", "alibi")}, {"healthy": True, **ROTARY}, PART),
+        (ALIBI_TOO, {"healthy": True, "variants": ("rotary-pairs", "alibi")}, RIGHT),
+        (ALIBI_TOO, {"healthy": True, "variants": ("alibi",)}, WRONG),
         (ROTARY, {"state": "refused"}, REFUSED),
         (ROTARY, {"state": "late"}, REFUSED),
         (ROTARY, {"state": "broken"}, BROKEN),

@@ -105,6 +105,14 @@ class Pool:
         self.origins += origins
         self._made = None
 
+    def replace(self, old: Tensor | None, new: Tensor | None) -> None:
+        """Put other columns (b, n, m) in the place of some that were entered together."""
+        if old is None or new is None or old.shape != new.shape:
+            return
+        for place, whole in enumerate(self.whole):
+            if torch.equal(whole, old.double()):
+                self.whole[place], self._made = new.double(), None
+
     def _columns(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return all columns (b * n, m), less their mean, and these of length 1."""
         if self._made is None:

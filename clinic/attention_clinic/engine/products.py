@@ -29,7 +29,8 @@ class Event:
     """One call.
 
     Args:
-        kind: "layer", "product", "weigh", "norm" or "conv".
+        kind: "layer", "product", "weigh", "norm", "conv", or "fixed": a norm by numbers that no
+            token made, which is part of the layer before it.
         given: what went in: the operands of a product (*l, i, c) and (*l, c, j), else one tensor.
         made: what came out; of a product (*l, i, j).
         said: the name of the function, and the axis of a softmax.
@@ -71,6 +72,8 @@ class Products(Mode):
         elif name in WEIGHING:
             dim = kwargs.get("dim", args[1] if len(args) > 1 and name != "sigmoid" else None)
             self._note("weigh", given[:1], result, (name, dim))
+        elif name == "batch_norm" and given[0].ndim > 1 and not _of_batch(args, kwargs):
+            self._note("fixed", given[:1], result, (name,))
         elif name in REDUCED and given and given[0].ndim > 1:
             self._note("norm", given[:1], result, (name,))
         return result
@@ -124,6 +127,11 @@ class Products(Mode):
         self._note("product", (q, k.mT), raw)
         self._note("weigh", (scores,), weights, ("softmax", -1))
         self._note("product", (weights, v), weights @ v)
+
+
+def _of_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Say whether a batch norm takes the statistics of what it gets."""
+    return bool(kwargs.get("training", args[5] if len(args) > 5 else False))
 
 
 def _flat(args: tuple[Any, ...]) -> list[Any]:

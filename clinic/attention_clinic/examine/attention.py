@@ -281,7 +281,7 @@ def examined(subject: Subject) -> Report:
         return found_in(subject)
     except Spent as spent:
         seen = observed(subject) if subject.options.most else None
-        if seen is not None and seen.beyond:
+        if seen is not None:
             return as_followed(
                 subject, seen, subject.patient.tokens(subject.b, subject.n, subject.e)
             )

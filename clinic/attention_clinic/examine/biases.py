@@ -240,14 +240,20 @@ def names_of(
 
 
 def window_of(seen: Tensor) -> bool | None:
-    """Say whether what is seen is a window; None when it is neither that nor all nor the past."""
+    """Say whether what is seen is a window; None when it is neither that nor all nor the past.
+
+    A window of even width has no middle: it reaches one place further to one side.
+    """
     first = seen[0]
     n = len(first)
     ahead = torch.arange(n)[None, :] - torch.arange(n)[:, None]
     if not bool((seen == first).all()) or not bool(first.diagonal().all()):
         return None
     back, forth = -int(ahead[first].min()), int(ahead[first].max())
-    if not torch.equal(first, (ahead >= -back) & (ahead <= forth)) or forth not in (0, back, n - 1):
+    if not torch.equal(first, (ahead >= -back) & (ahead <= forth)):
+        return None
+    lopsided = back > 0 and forth in (back - 1, back + 1)
+    if forth not in (0, back, n - 1) and not lopsided:
         return None
     return 0 < back < n - 1
 

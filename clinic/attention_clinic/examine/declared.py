@@ -220,6 +220,7 @@ def known_of(
     alike = n * num_heads == x.shape[2]  # a matrix of tokens is as large as one of channels
     pairs = {(n, n), (n, keys)}
     paired = any(shape[-2:] in pairs for shape in sounds.weighed if len(shape) > 1)
+    paired = paired and not (alike and len(sounds.weighed) == 2)  # of queries and keys, perhaps
     if norms is None and without:
         nothing = Scale(None, None)
         norms = QueryNorms(nothing, nothing, "", (), heard=without, sure=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from attention_clinic.engine.origins import Origin, Pool, features
@@ -12,6 +13,7 @@ from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import Lost, Run, Side, by_head
 
 ALONE = "no output projection"
+BENDS = {"gelu": F.gelu, "hardswish": F.hardswish, "relu": F.relu, "silu": F.silu}
 
 
 def ended(
@@ -35,6 +37,9 @@ def ended(
         if read is None or out is None or read.shape[2] < h * d:
             continue
         names, origins = _joined(pool, read, mixed, weights)
+        bent = ""
+        if origins is None and any(other.kind == "fixed" for other in run.events):
+            bent, origins = _bent(mixed, pool, read)
         if origins is None:
             continue
         columns = [o.column for o in origins if o.layer == 0]
@@ -42,8 +47,9 @@ def ended(
         if sorted(columns) != list(range(h * d)) or (beside and sorted(beside) != list(range(e))):
             continue
         names += ["query-beside"] * bool(beside)
+        out = _fixed(run, out)
         try:
-            return names, (_around(subject, run, out),)
+            return names, (_around(subject, run, out), bent)
         except Lost:
             own = values.heads.transpose(1, 2).flatten(2)
             if values.kept or own.shape != out.shape:
@@ -74,6 +80,28 @@ def _joined(
     if kind is None:
         return [], None
     return ["relative-values"], [Origin(0, column) for column in range(h * d)]
+
+
+def _bent(mixed: Tensor, pool: Pool, read: Tensor) -> tuple[str, list[Origin] | None]:
+    """Return which activation stands before the output layer, as in LeViT, and what it bends."""
+    heads = mixed.transpose(1, 2).flatten(2)
+    for name, bend in BENDS.items():
+        bent = Pool(pool.close)
+        bent.add(bend(heads), pool.origins[: heads.shape[2]])
+        hits = bent.find(read)
+        if hits.all():
+            return f"{name} before the output layer", [o for o in hits.origins if o is not None]
+    return "", None
+
+
+def _fixed(run: Run, out: Tensor) -> Tensor:
+    """Return what a batch norm makes of a layer's result, (b, n, e), or that result."""
+    for event in run.events:
+        if event.kind == "fixed":
+            read, made = (features(t, run.b, run.n) for t in (event.given[0], event.made))
+            if read is not None and made is not None and read.equal(out):
+                return made
+    return out
 
 
 def _around(subject: Subject, run: Run, out: Tensor) -> str:

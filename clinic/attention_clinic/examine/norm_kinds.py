@@ -24,9 +24,9 @@ class OverChannels(nn.Module):
         self.norm, self.image = norm, image
 
     def forward(self, tokens: Tensor) -> Tensor:
-        if self.image:
-            return self.norm(tokens.mT[..., None])[..., 0].mT
-        return self.norm(tokens.mT).mT
+        flat = tokens.flatten(0, -3).mT  # of several readings at once, perhaps
+        made = self.norm(flat[..., None])[..., 0] if self.image else self.norm(flat)
+        return made.mT.view(tokens.shape)
 
 
 @dataclass(frozen=True)

@@ -250,9 +250,24 @@ def _of_bias(subject: Subject, added: Tensor, seen: Tensor, kept: tuple[int, ...
     if own.shape[1] != own.shape[2] or (kept and bool(rest.abs().max() > 1e-5)):
         raise Lost
     names = names_of(away, seen[..., shown], subject.patient.module)
+    names = names or _found_before(subject, away)
     if not names or names[0] not in HARD:
         raise Lost
     return names[0]
+
+
+def _found_before(subject: Subject, added: Tensor) -> tuple[str, ...]:
+    """Return the names of a bias that tokens which are all alike have shown, where it is this."""
+    other = subject.bias(subject.b, added.shape[1])
+    if (
+        other is None
+        or other.shape != added.shape
+        or not torch.equal(other > BLOCKED, added > BLOCKED)
+    ):
+        return ()
+    gap = (other - added).nan_to_num(0.0)
+    gap = gap - gap.amax(dim=-1, keepdim=True)
+    return subject.bias_names if bool(gap.abs().max() < 1e-5) else ()
 
 
 def _weighed(
@@ -333,11 +348,12 @@ def _latent(run: Run, *sides: Side) -> list[str]:
                     raise Lost  # two layers in a row that one could be
                 deep.add(source)
         inner.append(deep)
+    queries = ["latent-queries"] * bool(inner[0])
     if inner[1] & inner[2]:
-        return ["latent-attention"]
+        return ["latent-attention", *queries]
     if inner[1] or inner[2]:
         raise Lost
-    return ["latent-queries"] if inner[0] else []
+    return queries
 
 
 def _scaled(subject: Subject, law: Law, asked: Side, answered: Side) -> tuple[tuple[str, ...], str]:

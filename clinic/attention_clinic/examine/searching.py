@@ -45,7 +45,9 @@ def search(subject: Subject) -> list[tuple[Reader, Match]]:
         found = Explaining(subject).explained(most=0)
     if not found and find_bias(subject):
         found = Explaining(subject).explained(0)
-        found = found or (Explaining(subject).explained(most, least=1) if most else [])
+        if not found and most:
+            follow(subject, whole=False)
+            found = Explaining(subject).explained(most, least=1)
         subject.biased = bool(found)
         subject.__dict__.pop("first", None)
         subject.__dict__.pop("second", None)

@@ -182,6 +182,9 @@ def _entered(run: Run, constants: list[list[bool]]) -> None:
             _norm(run, given, made, event.said[0] in WEIGHTED)
         elif event.kind in ("layer", "product"):
             _layer(run, number, given, made)
+        elif event.kind == "fixed":
+            for pool, count in run.sides():
+                pool.replace(features(given, run.b, count), features(made, run.b, count))
 
 
 def _layer(run: Run, number: int, given: Tensor, made: Tensor) -> None:

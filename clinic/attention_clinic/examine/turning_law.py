@@ -26,7 +26,8 @@ class Turned:
     Args:
         origins: of each number of each head, (h) lists of (w).
         turn: by what, for each token and pair, (n, w / 2), complex.
-        layout: "halves" or "pairs".
+        layout: "halves" or "pairs": how the numbers that turn together lie in the layer that makes
+            them, whatever is done with them before they turn.
         matrices: what each head was multiplied by at each place where that is no such turn,
             (h, n, w, w).
     """
@@ -57,14 +58,15 @@ def turned_of(pool: Pool, heads: Tensor) -> Turned | None:
     width = heads.shape[-1]
     if width % 2 or width < 4:
         return None
-    for layout, first, second in pairings(width):
+    for _, first, second in pairings(width):
         for apart in dict.fromkeys((width // 2, 1, width // 4)):
             found = [_of_head(pool, head, first, second, apart) for head in heads.unbind(1)]
             if any(one is None for one in found):
                 continue
             turn = found[0][1]
             if all(bool((one[1] - turn).abs().max() <= 1e-6) for one in found):
-                return Turned([one[0] for one in found], turn, layout)
+                lying = "pairs" if apart == 1 else "halves"
+                return Turned([one[0] for one in found], turn, lying)
     return None
 
 

@@ -37,6 +37,9 @@ def outcome(case: Case, verdict: Verdict) -> str:
         return BROKEN if verdict.state == "broken" else REFUSED
     bugs = set(case.ids) if case.truth == "bug" else set()
     variants = set(case.ids if case.truth == "variant" else case.variants) - {NONE}
+    others = [set(one) for one in case.also] if case.truth == "variant" else []
+    if set(verdict.variants) in others:
+        variants = set(verdict.variants)
     sets = [bugs, *(set(one) for one in case.also)] if case.truth == "bug" else [set()]
     said = [set(one) for one in verdict.ids]
     if said and not any(one <= true for one in said for true in sets):
@@ -49,7 +52,7 @@ def outcome(case: Case, verdict: Verdict) -> str:
         return RIGHT if any(one in sets for one in said) else PART if said else OPEN
     if not verdict.healthy:
         return WRONG if said else OPEN
-    if case.truth == "healthy" or set(verdict.variants) == set(case.ids):
+    if case.truth == "healthy" or set(verdict.variants) in (set(case.ids), *others):
         return RIGHT
     return PART if verdict.variants else FALSE
 

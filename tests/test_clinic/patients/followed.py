@@ -99,20 +99,34 @@ class Latent(nn.Module):
             self.kv_b(self.kv_norm(latent)).view(b, n, self.h, 11).transpose(1, 2).split([6, 5], -1)
         )
         angles = angles_of(torch.arange(n), 4)
-        asks = turned(q[..., 6:], angles, self.halves)
-        shared = turned(shared[:, None], angles, self.halves).expand(-1, self.h, -1, -1)
+        asks = turned(self.split(q[..., 6:]), angles, self.halves)
+        shared = turned(self.split(shared[:, None]), angles, self.halves).expand(-1, self.h, -1, -1)
         q, k = torch.cat([q[..., :6], asks], -1), torch.cat([k, shared], -1)
         scores = q @ k.mT / math.sqrt(10)
         if self.masked:
             scores.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
         return self.o_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, -1))
 
+    def split(self, t):
+        return t
 
-variant("rotary-pairs", "rotary-partial", "latent-attention", sizes=WIDE)(Latent)
+
+DEEPSEEK = ("rotary-pairs", "rotary-partial", "latent-attention", "latent-queries")
+variant(*DEEPSEEK, sizes=WIDE)(Latent)
+
+
+@variant(*DEEPSEEK, sizes=WIDE)
+class LatentLaidApart(Latent):
+    """As DeepSeek writes it: neighbours are laid as halves first, and turn then."""
+
+    halves = True
+
+    def split(self, t):
+        return rearrange(t, "... (p two) -> ... (two p)", two=2)
 
 
 @variant(
-    *("rotary-pairs", "rotary-partial", "latent-attention"),
+    *DEEPSEEK,
     ids=("mask-not-causal",),
     sizes=WIDE[1:],
     causal=True,

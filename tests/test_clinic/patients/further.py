@@ -131,6 +131,32 @@ class LinearByRoots(LinearBySoftmax):
 variant("linear-attention", ids=("mask-not-causal",), sizes=TWO[:1], causal=True)(LinearByElu)
 
 
+class LinearOfImage(nn.Module):
+    """DDPM: an image of as many places as a head is wide; a GroupNorm of the result."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads, self.scale = h, (e // h) ** -0.5
+        self.to_qkv = nn.Conv2d(e, 3 * e, 1, bias=False)
+        self.to_out = nn.Sequential(nn.Conv2d(e, e, 1), nn.GroupNorm(1, e))
+
+    def forward(self, image):
+        made = self.to_qkv(image).chunk(3, dim=1)
+        q, k, v = (rearrange(t, "b (h d) y x -> b h d (y x)", h=self.heads) for t in made)
+        q, k = q.softmax(dim=-2) * self.scale, k.softmax(dim=-1)
+        mixed = torch.einsum("bhde,bhdn->bhen", torch.einsum("bhdn,bhen->bhde", k, v), q)
+        high = image.shape[2]
+        return self.to_out(rearrange(mixed, "b h e (y x) -> b (h e) y x", y=high))
+
+
+def as_image(module, x):
+    return module(rearrange(x, "b (y x) e -> b e y x", y=4)).flatten(2).mT
+
+
+variant("linear-attention", sizes=((64, 4),), size=(2, 16), call=as_image)(LinearOfImage)
+variant("linear-attention", sizes=((24, 3),))(LinearOfImage)
+
+
 # --------------------------------------------------- channels, keys and values of other places
 
 

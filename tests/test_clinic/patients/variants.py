@@ -144,6 +144,15 @@ class WindowOfThePast(Views):
         return self.proj(self.join(mixed))
 
 
+@variant("window")
+class LopsidedWindow(Views):
+    """An even width has no middle: one place before a token, and two behind it."""
+
+    def weigh(self, scores, mask):
+        away = distances(scores.shape[-1])
+        return super().weigh(scores.masked_fill((away < -1) | (away > 2), -torch.inf), mask)
+
+
 @variant("alibi", "window")
 class AlibiInAWindow(WindowOfThePast):
     def forward(self, x):

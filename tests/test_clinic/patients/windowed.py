@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -345,3 +346,41 @@ variant("cross-covariance")(AcrossChannels)
 class AcrossChannelsByExponent(AcrossChannels):
     def sharp(self):
         return self.temperature.exp()
+
+
+# ------------------------------------------------------------- batch norms behind layers: LeViT
+
+
+class ByBatch(nn.Module):
+    """LeViT: a batch norm behind each layer, an activation before the last, a number by offset."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.d = h, e // h
+        self.scale = self.d**-0.5
+        self.qkv = nn.Sequential(nn.Linear(e, 4 * e, bias=False), nn.BatchNorm1d(4 * e))
+        self.proj = nn.Sequential(nn.Linear(2 * e, e, bias=False), nn.BatchNorm1d(e))
+        self.attention_biases = nn.Parameter(torch.zeros(h, 16))
+        places = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+        away = (places[:, None] - places[None]).abs()
+        self.at = 4 * away[..., 0] + away[..., 1]
+
+    def forward(self, x):
+        qkv = self.normed(self.qkv, x).unflatten(2, (self.h, -1)).transpose(1, 2)
+        q, k, v = qkv.split([self.d, self.d, 2 * self.d], dim=-1)
+        weights = (q @ k.mT * self.scale + self.attention_biases[:, self.at]).softmax(dim=-1)
+        mixed = rearrange(weights @ v, "b h n d -> b n (h d)")
+        return self.normed(self.proj, F.hardswish(mixed))
+
+    def normed(self, layers, x):
+        return layers[1](layers[0](x).flatten(0, 1)).unflatten(0, x.shape[:2])
+
+
+variant("relative-bias", sizes=((24, 3),), size=(2, 16))(ByBatch)
+
+
+@variant("relative-bias", sizes=((24, 3),), ids=("scale-missing",), size=(2, 16))
+class ByBatchWithoutScale(ByBatch):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.scale = 1.0
