@@ -84,6 +84,16 @@ def share_tiled(k: Tensor, v: Tensor, times: int) -> tuple[Tensor, Tensor]:
     return tiled(k, times), tiled(v, times)
 
 
+@SHARE.wrong("groups-order", applies=_several)
+def share_tiled_keys(k: Tensor, v: Tensor, times: int) -> tuple[Tensor, Tensor]:
+    return tiled(k, times), beside(v, times)
+
+
+@SHARE.wrong("groups-order", applies=_several)
+def share_tiled_values(k: Tensor, v: Tensor, times: int) -> tuple[Tensor, Tensor]:
+    return beside(k, times), tiled(v, times)
+
+
 def _too_few(state: State) -> bool:
     heads, shared = state["q"].shape[2], state["k"].shape[2]
     return _several(state) and heads < shared**2

@@ -49,6 +49,26 @@ def softmax(scores: Tensor) -> Tensor:
 
 
 bug(
+    "softmax-missing",
+    "mixes the values with the bare scores: no softmax makes weights of them",
+    "weights = scores.softmax(dim=-1), whether there is a mask or not.",
+    "03",
+    "lluisg/Transformer-Implementation-Project",
+    "RvuvuzelaM/self-attention-ppo-pytorch",
+)
+
+
+def _bare(state: State) -> bool:
+    """Say whether scores are made and go into no softmax; who scales them meant one."""
+    return bool(state.get("bare_scores")) and state["scaled"]
+
+
+@SOFTMAX.wrong("softmax-missing", applies=_bare)
+def softmax_missing(scores: Tensor) -> Tensor:
+    return scores
+
+
+bug(
     "softmax-query",
     "takes the softmax over the queries: columns sum to 1, rows do not",
     "take the softmax over the keys, dim=-1.",

@@ -27,6 +27,7 @@ class Heard(Mode):
         self.bent: set[str] = set()  # activation functions before the first softmax
         self.tops: dict[tuple[int, int], None] = {}  # how many numbers topk keeps, and of how many
         self.positive: set[str] = set()  # what else makes anything positive
+        self.compared: set[tuple[int, int]] = set()  # the sides of products that tokens made
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
@@ -53,7 +54,11 @@ class Heard(Mode):
             self.weighed.append(torch.Size((*q.shape[:-1], k.shape[-2])))
         elif name == "softmax" and args:
             self.weighed.append(args[0].shape)
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if name.endswith(("matmul", "bmm", "einsum")) and isinstance(result, Tensor):
+            held = any(isinstance(t, nn.Parameter) for t in args)
+            self.compared |= {tuple(result.shape[-2:])} if result.ndim > 2 and not held else set()
+        return result
 
 
 def heard(run: Callable[[Tensor], Tensor], x: Tensor) -> Heard:

@@ -250,6 +250,7 @@ def known_of(
         "is_linear": ()
         if paired
         else (*["softmax"] * bool(sounds.weighed), *sorted(sounds.positive)),
+        "bare_scores": not (sounds.weighed or sounds.positive) and bool(pairs & sounds.compared),
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
     }
 

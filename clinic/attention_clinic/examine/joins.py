@@ -89,7 +89,11 @@ class Joins:
     def _joined(self, name: str, half: Half, now: Sum) -> Iterator[tuple[Half, Sum, int]]:
         """Yield how what a part returned may go on, and the stream behind that."""
         if name in self.unused:
-            yield replace(half, join="dropped"), now, DROPPED
+            dropped = replace(half, join="dropped")
+            yield dropped, now, DROPPED
+            for sum_ in (now, plus(now, now)):  # a norm does not see the factor
+                for norm, behind in self.stream.behind(sum_):
+                    yield replace(dropped, behind=norm), behind, DROPPED
             return
         out = {name: self.one}
         for inside, returned in ((None, out), *self.stream.behind(out)):

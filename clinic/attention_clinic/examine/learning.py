@@ -20,7 +20,14 @@ from attention_clinic.engine.report import Report
 from attention_clinic.engine.severed import Severed
 from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.cuts import Cut
-from attention_clinic.examine.unlearned import Learned, both, listed, never_dropping, told
+from attention_clinic.examine.unlearned import (
+    Learned,
+    both,
+    listed,
+    never_dropping,
+    told,
+    with_great_eps,
+)
 
 SEEDS = (71, 72)  # of the directions; what differs must differ in both
 SHARE = 0.05  # of a derivative that its gradient may miss
@@ -96,10 +103,13 @@ class Gradients(Mode):
             if not wrong and name not in lost:
                 continue
             moving = {number: p}
-            if self._is_told_wrongly(
-                directed[name], lambda moving=moving: self._real(moving, seed), floor
-            ):
-                cut.append(name)
+            if name in lost:
+                wronged = self._moves(moving, seed) > floor
+            else:
+                wronged = self._is_told_wrongly(
+                    directed[name], lambda moving=moving: self._real(moving, seed), floor
+                )
+            cut += [name] * wronged
         if self.severed.tops and not self.severed.cuts:
             cut = []  # with an eps beside them, what they are taken from tells the difference
         pairs = zip(self.held.items(), reached[1:], strict=True)
@@ -199,6 +209,16 @@ class Gradients(Mode):
 
     def _real(self, moving: dict[int, Tensor], seed: int) -> float:
         """Return how fast the output changes with some parameters."""
+        up, down = (float(self._sum(y, seed)) for y in self._ends(moving, seed))
+        return (up - down) / (2 * self.step)
+
+    def _moves(self, moving: dict[int, Tensor], seed: int) -> float:
+        """Return how fast the output changes with some parameters, wherever to."""
+        up, down = self._ends(moving, seed)
+        return float((up - down).double().square().sum().sqrt()) / (2 * self.step)
+
+    def _ends(self, moving: dict[int, Tensor], seed: int) -> list[Tensor]:
+        """Return the output a step ahead with some parameters, and a step behind."""
         before = {number: p.detach().clone() for number, p in moving.items()}
         ends = []
         try:
@@ -206,11 +226,11 @@ class Gradients(Mode):
                 for number, p in moving.items():
                     p.data.copy_(before[number] + step * direction_of(before[number], seed, number))
                 with torch.no_grad():
-                    ends.append(float(self._sum(self._called(0.0, seed)[0], seed)))
+                    ends.append(self._called(0.0, seed)[0])
         finally:
             for number, p in moving.items():
                 p.data.copy_(before[number])
-        return (ends[0] - ends[1]) / (2 * self.step)
+        return ends
 
 
 def noise_of(like: Tensor, seed: int, number: int = 0) -> Tensor:
@@ -290,4 +310,4 @@ def learned(
         words = f"gradients; frozen, so that nothing there learns: {listed(sorted(frozen & held))}"
         report = replace(report, checked=(*report.checked, words))
     report = told(report, patient, found, trained & held, parameters)
-    return never_dropping(report, patient, run)
+    return never_dropping(with_great_eps(report, patient), patient, run)

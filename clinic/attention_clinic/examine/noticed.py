@@ -49,9 +49,8 @@ class Uses(Mode):
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if name in ("softmax", "scaled_dot_product_attention"):
-            self.weighed = True
-            self.before |= set(self.after)
-            self.after = {}
+            self.before = self.before if self.weighed else set(self.after)
+            self.weighed, self.after = True, {}
         elif name in ("linear", "matmul", "__matmul__"):
             read = [t for t in tensors_in([*args, *kwargs.values()]) if t.ndim > 1]
             self.after |= {id(t): t for t in read if isinstance(t, nn.Parameter)}

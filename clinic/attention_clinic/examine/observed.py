@@ -62,7 +62,6 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     if norms is not None and norms.sure and not hidden:
         raise Lost  # as above
     names += _turns(subject, asked, answered) if wrong is None else []
-    names += _grouped(answered)
     names += _of_law(subject, law, seen, asked, answered)
     filled = scores.double().masked_fill(~seen, -torch.inf)
     ways, more = _weighed(weigh.said, filled, _way(made, run, raw), sink)
@@ -70,6 +69,7 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     mixed, values, weights = _mixing(run, after, ways)
     if values.kept != answered.kept:
         raise Lost
+    names += _grouped(answered, values)
     _apart(run, asked, answered, values)
     names += _latent(run, asked, answered, values)
     end, words = ended(subject, run, mixed, values, weights)
@@ -189,16 +189,25 @@ def _turns(subject: Subject, asked: Side, answered: Side) -> list[str]:
     return list(names)
 
 
-def _grouped(answered: Side) -> list[str]:
-    """Return the name of keys that several heads share: whole heads, neighbours together."""
-    rows = [tuple((o.layer, o.column) for o in row) for row in answered.origins]
-    kinds = list(dict.fromkeys(rows))
-    if len(kinds) == len(rows):
-        return []
-    times = len(rows) // len(kinds)
-    if [kinds.index(row) for row in rows] != [i // times for i in range(len(rows))]:
+def _grouped(answered: Side, values: Side) -> list[str]:
+    """Return the name of keys that several heads share: whole heads, neighbours together.
+
+    The values of a head belong to its keys.
+    """
+    shared = []
+    for side in (answered, values):
+        rows = [tuple((o.layer, o.column) for o in row) for row in side.origins]
+        kinds = list(dict.fromkeys(rows))
+        shared.append([kinds.index(row) for row in rows])
+    keys, count = shared[0], max(shared[0]) + 1
+    if shared[1] != keys:
         raise Lost
-    return ["multi-query" if len(kinds) == 1 else "grouped-queries"]
+    if count == len(keys):
+        return []
+    times = len(keys) // count
+    if keys != [i // times for i in range(len(keys))]:
+        raise Lost
+    return ["multi-query" if count == 1 else "grouped-queries"]
 
 
 def _norms(asked: Side, answered: Side) -> set[str]:

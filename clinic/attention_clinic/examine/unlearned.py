@@ -14,6 +14,7 @@ from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.examine.resting import drops_scores, idle_dropouts
 
 PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
+GREAT = 0.05  # an eps that no model has; dropouts begin there
 NAMED = 3  # parameters that a report lists
 UNUSED = {"part-unused", "parameter-unused", "norm-missing", "norm-shared", "out-unused"}
 
@@ -79,6 +80,19 @@ def told(
         else:
             more.append((id, words))
     return and_more(report, more)
+
+
+def with_great_eps(report: Report, patient: Patient) -> Report:
+    """Say which norms add an eps to the variance that is no small number."""
+    great = {}
+    for path, part in patient.module.named_modules():
+        eps = getattr(part, "eps", None)
+        if isinstance(part, nn.LayerNorm | nn.RMSNorm) and eps is not None and eps >= GREAT:
+            great[path] = eps
+    if not great or not report.healthy:
+        return report
+    words = f"eps of {listed(list(great))} is {next(iter(great.values())):g}"
+    return and_more(report, [("norm-eps", f"{words}: is another argument in its place?")])
 
 
 def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) -> Report:

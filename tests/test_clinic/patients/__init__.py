@@ -31,6 +31,7 @@ from patients import (  # noqa: F401, each adds its patients
     pairs,
     parted,
     partly,
+    planted,
     positions,
     relatives,
     shells,

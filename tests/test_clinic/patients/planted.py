@@ -1,0 +1,74 @@
+"""Mistakes that were planted into right modules, and once called healthy or otherwise."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from patients.attention import Loops, Views
+from patients.bank import attention
+from patients.blocks import PreNorm, block
+from patients.decoders import PostDecoder, decoder
+from patients.modern import SEVERAL, Llama, modern
+
+TWO = ((24, 4), (36, 6))
+
+
+@attention("softmax-missing", sizes=TWO)
+class MixesWithScores(Views):
+    def weigh(self, scores, mask):
+        return scores
+
+
+@attention("softmax-missing", sizes=TWO)
+class MixesByHead(Loops):
+    def normalise(self, all_scores, allow):
+        return all_scores
+
+
+@attention(sizes=TWO)
+class KeysWithValuesFirst(Views):
+    """Linear attention on purpose: no token meets another."""
+
+    def forward(self, x, mask=None):
+        q, k, v = self.heads(x)
+        return self.proj(self.join(q * self.factor(x.shape[-1]) @ (k.mT @ v)))
+
+
+class Apart(Llama):
+    """Heads 0, 1, 0, 1 of the keys or of the values, 0, 0, 1, 1 of the other."""
+
+    tiled: tuple[bool, ...] = (True, False)  # keys, values
+
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        self.calls = 0
+
+    def repeated(self, t):
+        self.calls += 1
+        times = self.h // self.g
+        if self.tiled[(self.calls + 1) % 2]:
+            return t.repeat(1, times, 1, 1)
+        return t.repeat_interleave(times, dim=1)
+
+
+modern("groups-order", sizes=SEVERAL)(type("KeysTiled", (Apart,), {}))
+modern("groups-order", sizes=SEVERAL)(type("ValuesTiled", (Apart,), {"tiled": (False, True)}))
+
+
+@block("norm-eps")
+class DropoutAsEps(PreNorm):
+    """nn.LayerNorm(width, dropout): the second argument is eps."""
+
+    def norm(self, e):
+        return nn.LayerNorm(e, 0.1)
+
+
+@decoder("part-unused")
+class ForgetsWhatItHeard(PostDecoder):
+    """Adds the stream to itself, where what the context said belongs."""
+
+    def forward(self, x, memory, src_mask, tgt_mask):
+        x = self.norms[0](x + self.look(x, tgt_mask))
+        self.listen(x, memory, src_mask)
+        x = self.norms[1](x + x)
+        return self.norms[2](x + self.feed(x))
