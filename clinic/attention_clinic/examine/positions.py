@@ -17,6 +17,7 @@ from attention_clinic.engine.doors import answered
 from attention_clinic.engine.forms import Found, State, replay, simplest
 from attention_clinic.engine.patient import Patient, undisturbed
 from attention_clinic.engine.report import Report, explain
+from attention_clinic.examine.learned_places import learned_places
 from attention_clinic.examine.learning import learned
 
 PLACES = 64  # that are looked at; what explains them must hold for all
@@ -79,6 +80,12 @@ def diagnose_positions(
     checked += ["an odd width"] * (callable(positions) and not isinstance(positions, nn.Module))
     found = explained(table, float(base))
     named = next(iter(found.values())).path.variants if found else ()
+    if isinstance(positions, nn.Module) and set(found) <= {("sincos-same",)}:
+        with undisturbed(), torch.no_grad():
+            report = learned_places(Patient("diagnose_positions", positions), table)
+        if report is not None:
+            with undisturbed():
+                return _learned(report, positions, table)
     sides = None if found else sides_of(table)
     if sides is not None:
         tried = [both_explained(*sides, wave) for wave in (float(base), *SHORT_WAVES)]
