@@ -19,7 +19,10 @@ bug(
     "Kyubyong/transformer#49",
     "CyberZHG/keras-multi-head#8",
 )
-BENT = (("qkv", "all three"), ("qk", "queries and keys"), ("v", "values"))
+BENT = (
+    *(("qkv", "all three"), ("qk", "queries and keys"), ("v", "values"), ("k", "keys")),
+    *(("q", "queries"), ("kv", "keys and values")),
+)
 
 
 def _bent(form: Form, state: State) -> State:

@@ -98,6 +98,15 @@ def merge_tokens_first(mixed: Tensor) -> Tensor:
 
 
 bug(
+    "out-bent",
+    "bends what the output layer returns with an activation function: nothing below zero, or "
+    "little, joins the stream",
+    "project linearly: return self.proj(joined), without nn.ReLU or nn.GELU behind it.",
+    "04",
+    "rrrsj/Transformer-decoder",
+    seen="what the output layer made was bent before it was returned",
+)
+bug(
     "merge-axes",
     "reads what was mixed in another order of axes than it lies in: numbers of other tokens, or of "
     "other samples, come together",

@@ -25,6 +25,7 @@ class Heard(Mode):
         self.weighed: list[torch.Size] = []  # what a softmax gets
         self.opens: set[str] = set()  # what may bend a gate
         self.bent: set[str] = set()  # activation functions before the first softmax
+        self.later: set[str] = set()  # those behind it
         self.tops: dict[tuple[int, int], None] = {}  # how many numbers topk keeps, and of how many
         self.positive: set[str] = set()  # what else makes anything positive
         self.compared: set[tuple[int, int]] = set()  # the sides of products that tokens made
@@ -45,7 +46,9 @@ class Heard(Mode):
         self.bends |= name in ("tanh", "tanh_")
         self.positive |= {name.rstrip("_")} & {"elu", "relu", "softplus"}
         self.opens |= {name.rstrip("_")} & {"sigmoid", "silu"}
-        self.bent |= {name.rstrip("_")} & {"gelu", "relu"} if not self.weighed else set()
+        bent = {name.rstrip("_")} & {"gelu", "relu"}
+        self.bent |= bent if not self.weighed else set()
+        self.later |= bent if self.weighed else set()
         if name == "topk":
             kept = args[1] if len(args) > 1 else kwargs.get("k")
             self.tops |= {(int(kept), args[0].shape[-1]): None} if args and kept else {}

@@ -247,6 +247,7 @@ def known_of(
         "by_channels": keys is None
         and any(s[-1] == s[-2] and (alike or s[-1] != n) for s in sounds.weighed if len(s) > 2),
         "bent": tuple(sorted(sounds.bent)),
+        "bent_behind": tuple(sorted(sounds.later)),
         "is_linear": ()
         if paired
         else (*["softmax"] * bool(sounds.weighed), *sorted(sounds.positive)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,6 +14,7 @@ from attention_clinic.examine.shells import shells_of
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import Lost, Run, Side, by_head
 
+OUT_BENT = "out-bent"
 ALONE = "no output projection"
 BENDS = {"gelu": F.gelu, "hardswish": F.hardswish, "relu": F.relu, "silu": F.silu}
 
@@ -51,6 +54,10 @@ def ended(
         try:
             return names, (_around(subject, run, out), bent)
         except Lost:
+            for name, bend in BENDS.items():
+                with suppress(Lost):
+                    words = f"{_around(subject, run, bend(out))}; {name} behind the output layer"
+                    return [*names, OUT_BENT], (words, bent)
             own = values.heads.transpose(1, 2).flatten(2)
             if values.kept or own.shape != out.shape:
                 raise

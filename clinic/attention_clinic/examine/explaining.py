@@ -20,7 +20,7 @@ from attention_clinic.examine.matching import Match, Probe, Search
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.reducing import reducer_of
 from attention_clinic.examine.several import Readers, Unexplained, three_at_once
-from attention_clinic.examine.shells import Shell, heard_shells, shells_of
+from attention_clinic.examine.shells import Shell, bent_behind, heard_shells, shells_of
 from attention_clinic.examine.stepwise import step_by_step
 from attention_clinic.examine.subject import Subject, Unreadable
 
@@ -203,6 +203,7 @@ class Explaining:
             return (shells if subject.crossed else shells[:1]), False
         if not isinstance(subject.patient.module, nn.Module) or subject.own_weights:
             return shells, False
+        bent = [bent_behind(name) for name in subject.known["bent_behind"]]
         run = subject.inside
         heard = heard_shells(shells, subject.patient.module, run, subject.first.x)
         shells, sure = (heard, True) if heard else (shells, False)
@@ -215,7 +216,7 @@ class Explaining:
                 name = f"{shell.name}; keys and values of fewer tokens".removeprefix("; ")
                 named = (*shell.variants, "spatial-reduction")
                 reduced.append(replace(shell, name=name, context=reducer, variants=named))
-        return reduced or shells, sure
+        return [*(reduced or shells), *bent], sure
 
     def telling(self, reader: Reader, readings: list[Reading]) -> list[Reading]:
         """Return the readings with which a mistake would show: no projection of it is zero."""

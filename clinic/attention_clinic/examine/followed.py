@@ -16,6 +16,7 @@ from attention_clinic.examine.noticed import noticed
 from attention_clinic.examine.observed import seen_in
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import PRIMES, Lost, Seen, run_of
+from attention_clinic.examine.unprojected import idle_outputs
 from attention_clinic.examine.verdict import untried, without_output
 
 EVIDENCE = "each step of the run was followed, and no other differs"
@@ -122,6 +123,10 @@ def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
 
 def as_followed(subject: Subject, seen: Seen, x: Tensor) -> Report:
     """Return the report on a module whose run was followed step by step."""
+    left = idle_outputs(subject) if seen.alone else []
+    if left:
+        detail = "; ".join(filter(None, (seen.detail, f"{left[0]} is never called")))
+        seen = replace(seen, alone=False, ids=(*seen.ids, "out-unused"), detail=detail)
     said = noticed(subject, ())
     detail = "; ".join(filter(None, (seen.detail, *said)))
     ids = (*seen.ids, *subject.extra)

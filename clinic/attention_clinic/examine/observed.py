@@ -14,7 +14,7 @@ from torch import Tensor
 from attention_clinic.bugs import FOLLOWED
 from attention_clinic.engine.products import Event
 from attention_clinic.examine.biases import names_of, window_of
-from attention_clinic.examine.ended import ALONE, ended, unsunk
+from attention_clinic.examine.ended import ALONE, OUT_BENT, ended, unsunk
 from attention_clinic.examine.score_law import Law, kind_of_places, law_of, unshifted
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import (
@@ -77,15 +77,15 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     ids, detail = _scaled(subject, law, asked, answered) if not hidden else ((), "")
     if wrong is not None:
         ids, detail = (*wrong[0], *ids), "; ".join(filter(None, (wrong[1], detail)))
-    if UNSHIFTED in names:
-        names, ids = [name for name in names if name != UNSHIFTED], (UNSHIFTED, *ids)
+    for wrongly in {UNSHIFTED, OUT_BENT} & set(names):
+        names, ids = [name for name in names if name != wrongly], (wrongly, *ids)
     if subject.options.causal is True and not causal:
         ids += ("mask-not-causal",)
     if subject.options.causal is False and causal:
         raise Lost
     turned = asked.turned
     beyond = bool(FOLLOWED & set(names)) or (turned is not None and is_rounded(turned[0]))
-    beyond |= wrong is not None or UNSHIFTED in ids
+    beyond |= wrong is not None or bool({UNSHIFTED, OUT_BENT} & set(ids))
     beyond |= not ids and bool(HARD & set(names))
     beyond |= not ids and turned is not None  # after norms of any name, by any base
     names, alone = list(dict.fromkeys(names)), ALONE in words

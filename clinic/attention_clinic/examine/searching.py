@@ -21,6 +21,7 @@ from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.followed import Followed, follow
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.subject import Subject, Unreadable
+from attention_clinic.examine.unprojected import unprojected
 
 OTHER_HEADS = 0.1  # of the steps of a search, for them
 MOST_HEADS = 64  # that are tried when the number given explains nothing
@@ -29,6 +30,7 @@ MOST_HEADS = 64  # that are tried when the number given explains nothing
 def search(subject: Subject) -> list[tuple[Reader, Match]]:
     """Search, and once more with the module's own weights if it keeps copies of them."""
     most = subject.options.most
+    unprojected(subject)
     if find_made(subject):
         found = Explaining(subject).explained(0)
         if not found and find_bias(subject):

@@ -10,6 +10,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.weights import Silent
 from attention_clinic.examine.norm_kinds import Norm, OverChannels, norms_of
 
@@ -27,7 +28,7 @@ class Shell:
         before: a norm of the input, or None.
         residual: what is added to the result: "" nothing, "x" the input, "normed" what the norm
             made of it, "query" the projected queries.
-        after: a norm of the result, or None.
+        after: a norm of the result, or what bends it, or None.
         context: what makes the context of what the module is given, or None.
         factor: what the result of the attention is multiplied by, (e,) or (1,), or None.
         ids: the mistakes that it is.
@@ -37,7 +38,7 @@ class Shell:
     name: str
     before: Callable[[Tensor], Tensor] | None = None
     residual: str = ""
-    after: nn.Module | None = None
+    after: Callable[[Tensor], Tensor] | None = None
     context: Callable[[Tensor], Tensor] | None = None
     factor: Tensor | None = None
     ids: tuple[str, ...] = ()
@@ -87,6 +88,12 @@ def shells_of(
             name = f"after {other.kind} of its own of the context"
             shells.append(Shell(name, context=other.run, ids=other.ids))
     return [*shells, *_scaled(shells, module, embed_dim), *_mistaken(norms)]
+
+
+def bent_behind(name: str) -> Shell:
+    """Return the shell of an activation function behind the output layer."""
+    words = f"{name} behind the output layer"
+    return Shell(words, after=ACTIVATIONS[name], ids=("out-bent",))
 
 
 def _scaled(shells: list[Shell], module: nn.Module, embed_dim: int) -> Iterator[Shell]:

@@ -34,6 +34,62 @@ class KeysWithValuesFirst(Views):
         return self.proj(self.join(q * self.factor(x.shape[-1]) @ (k.mT @ v)))
 
 
+@attention("projection-bent", sizes=TWO)
+class KeysBent(Loops):
+    """Keys alone are never negative."""
+
+    def score(self, q, k):
+        return super().score(q, k.relu())
+
+
+@attention("out-bent", sizes=TWO)
+class BentBehind(Views):
+    def forward(self, x, mask=None):
+        return super().forward(x, mask).relu()
+
+
+@attention("out-bent", sizes=TWO)
+class LoopsBentBehind(Loops):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.bend = nn.GELU()
+
+    def forward(self, *given):
+        return self.bend(super().forward(*given))
+
+
+class FourLayers(Views):
+    """Layers of their own."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(e, e) for _ in range(3))
+        self.qkv = None
+
+    def projected(self, x):
+        return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+
+    def heads(self, x):
+        return (t.unflatten(2, (self.h, -1)).transpose(1, 2) for t in self.projected(x))
+
+
+@attention("projection-unused", sizes=TWO)
+class TokensAsKeys(FourLayers):
+    """The layer of the keys is never called."""
+
+    def projected(self, x):
+        return self.q_proj(x), x, self.v_proj(x)
+
+
+@attention("projection-unused", "scale-missing", sizes=TWO)
+class TokensAsKeysAndValues(FourLayers):
+    def factor(self, e):
+        return 1.0
+
+    def projected(self, x):
+        return self.q_proj(x), x, x
+
+
 class Apart(Llama):
     """Heads 0, 1, 0, 1 of the keys or of the values, 0, 0, 1, 1 of the other."""
 
@@ -53,6 +109,18 @@ class Apart(Llama):
 
 modern("groups-order", sizes=SEVERAL)(type("KeysTiled", (Apart,), {}))
 modern("groups-order", sizes=SEVERAL)(type("ValuesTiled", (Apart,), {"tiled": (False, True)}))
+
+
+@modern("out-unused", sizes=SEVERAL)
+class NeverJoined(Llama):
+    """Its heads go back as they are, though there is a layer for them."""
+
+    def forward(self, x, mask=None):
+        kept, self.o_proj = self.o_proj, nn.Identity()
+        try:
+            return super().forward(x, mask)
+        finally:
+            self.o_proj = kept
 
 
 @block("norm-eps")
