@@ -390,11 +390,8 @@ def possible_widths(module: nn.Module | Callable, weights: dict[str, Tensor]) ->
             value = getattr(part, name, None)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 found.append(value)
-    counts: dict[int, int] = {}
-    for weight in weights.values():
-        if weight.ndim > 1:
-            for size in weight.shape:
-                counts[size] = counts.get(size, 0) + 1
-    found += sorted(counts, key=lambda size: -counts[size])
-    # a norm over channels (1, c, 1, 1) takes tokens of one number, and makes them wider
+    sizes = [size for weight in weights.values() if weight.ndim > 1 for size in weight.shape]
+    found += sorted(dict.fromkeys(sizes), key=lambda size: -sizes.count(size))
+    found += [weight.shape[0] for weight in weights.values() if weight.ndim == 1]  # of norms
+    # those of (1, c, 1, 1) take tokens of one number, and make them wider
     return [width for width in dict.fromkeys(found) if width > 1 or set(found) == {1}]

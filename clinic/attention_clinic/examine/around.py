@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from itertools import takewhile
 from typing import Any
 
@@ -13,9 +15,11 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs.blocks import Meant
 from attention_clinic.engine.arguments import TABLES, Tables
+from attention_clinic.engine.calls import takes
 from attention_clinic.engine.crossing import Sides
 from attention_clinic.engine.openings import Opening, mask_names
 from attention_clinic.engine.patient import Patient
+from attention_clinic.examine.mask_argument import adds
 
 CROSS = re.compile(r"cross|enc|src|source|mem|context|ctx|inter|multihead_attn|co_?att")
 
@@ -112,3 +116,43 @@ def called(
             given[name] = None if "mask" in name.lower() or context is not None else x
     plain = takewhile(lambda p: p.kind == p.POSITIONAL_ONLY, parameters.values())
     return module(*(given.pop(p.name) for p in plain), **given)
+
+
+def opened(
+    call: Callable[..., Any], mask: Tensor | None, context_mask: Tensor | None
+) -> Callable[..., Any]:
+    """Return a call that gets masks that block nothing where it does not run on None.
+
+    Args:
+        call: that of a user: call(block, x, mask), or call(block, x, context, mask, context_mask).
+        mask: of the tokens, or None.
+        context_mask: of the context, or None.
+    """
+
+    most = takes(call)
+
+    @wraps(call)
+    def run(block: nn.Module, *given: Any) -> Any:
+        given = (*given, *[None] * (most - 1 - len(given)))
+        try:
+            return call(block, *given)
+        except (AttributeError, TypeError):
+            held = [t for t in given if t is not None]
+            if len(held) == len(given) or not held:
+                raise
+            sizes = [(held[0], held[0].shape[1]), (held[-1], held[-1].shape[1])]
+            masks = zip((mask, context_mask), sizes, strict=True)
+            open_ = [None if one is None else _open(one, x, keys) for one, (x, keys) in masks]
+            filled = [open_.pop(0) if t is None and open_ else t for t in given]
+            return call(block, *filled)
+
+    return run
+
+
+def _open(mask: Tensor, x: Tensor, keys: int) -> Tensor:
+    """Return a mask of the same kind that blocks nothing, for these tokens."""
+    b, n, own = len(x), x.shape[1], list(mask.shape)
+    first = n if len(own) == 2 and own[0] == own[1] else b
+    sizes = [first, keys] if len(own) == 2 else [b, *own[1:-2], n, keys]
+    shape = [1 if size == 1 else new for size, new in zip(own, sizes, strict=True)]
+    return torch.full(shape, 0 if adds(mask) else 1, dtype=mask.dtype)

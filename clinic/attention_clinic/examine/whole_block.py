@@ -28,12 +28,13 @@ from attention_clinic.engine.patient import (
 )
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
-from attention_clinic.examine.around import Around
+from attention_clinic.examine.around import Around, Question, opened
 from attention_clinic.examine.block_noticed import noticed_of_block
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.imaged import call_of_images
 from attention_clinic.examine.layer import examined_layer
 from attention_clinic.examine.learning import learned
+from attention_clinic.examine.masked_block import masked_wired
 from attention_clinic.examine.options import Context
 from attention_clinic.examine.stack import Stack, layers_of
 from attention_clinic.examine.verdict import unless_one_token
@@ -111,6 +112,8 @@ def diagnose_block(
             num_heads = heads_of("diagnose_block", block, call)
     meant = Meant(norm_first, activation, norm_eps, None if like is None else MODELS[like])
     said, steps = Context.of("diagnose_block", context), steps_of("diagnose_block", effort)
+    if call is not None and (mask is not None or context_mask is not None):
+        call = opened(call, mask, context_mask)
     with undisturbed(), budget(steps), answered("diagnose_block", block):
         patient = Patient("diagnose_block", block, call)
         sides = patient.sides
@@ -125,13 +128,18 @@ def diagnose_block(
 
         def examined(patient: Patient, said: Context | None = said) -> Report:
             x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
-            other = patient.anew()
+            other, fresh = patient.anew(), None if mask is None else patient.anew()
             layers, report = layers_of(block), None
             if layers:
                 stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
                 report = stack.report()
             if report is None:
                 report = examined_layer(patient, x, around, num_heads, meant, causal)
+                silent = not report.healthy and not report.explanations
+                if fresh is not None and silent and not is_spent():
+                    asked = Question(fresh, x, around, num_heads, meant, causal)
+                    seen = masked_wired(asked)
+                    report = report if seen is None else seen
             report = unless_one_token(report, x.shape[1])
             report = noticed_of_block(report, other, x, around)
             given = [x, *(() if around.context is None else (around.context,))]
