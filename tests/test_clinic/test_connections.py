@@ -93,7 +93,6 @@ SAID = {
     DeeperNorm: "2.5 times x is added, where x was expected",
     LongSkip: "behind the feed-forward, x is added once more",
     LastNorm: "the feed-forward has norms before it and behind the sum",
-    NormedQueries: "the self-attention asks x, with queries of what ln_1 returned",
     TwoStreams: "",
     TwoAttentions: "it runs self-attention, self-attention, feed-forward",
     BendsFirst: "the feed-forward bends what it reads",
@@ -107,6 +106,86 @@ def test_what_may_be_meant_so_gets_words_and_no_name(make: type) -> None:
     report = diagnose_block(make(24, 4), 4, effort=0.25)
     assert not report.healthy and not report.explanations
     assert any(SAID[make] in said for said in report.failing) or not SAID[make]
+
+
+def test_keys_that_nobody_normalised_lack_a_norm() -> None:
+    torch.manual_seed(5)
+    report = diagnose_block(NormedQueries(24, 4), 4)
+    assert report.ids == ("norm-missing",)
+    assert "asks x, with queries of what ln_1 returned" in report.explanations[0].detail
+
+
+class Mixed(PreNorm):
+    """One norm before the attention, one on what the feed-forward returns."""
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ln_2(self.ffn(x))
+
+
+def test_norms_before_one_part_and_on_what_another_returns_are_mixed() -> None:
+    torch.manual_seed(5)
+    assert diagnose_block(Mixed(24, 4), 4).ids == ("norm-mixed",)
+
+
+class Pairs(nn.Module):
+    """Layers that are no modules: attention and feed-forward in turn, and a norm behind all.
+
+    Each attention hides a token from itself, so that its softmax must be told from the others.
+    """
+
+    def __init__(self, e, h, depth=2):
+        super().__init__()
+        self.layers = nn.ModuleList(PreNorm(e, h) for _ in range(depth))
+        for layer in self.layers:
+            layer.attention = Alone(e, h)
+        self.pairs = nn.ModuleList(
+            nn.ModuleList((one.ln_1, one.attention, one.ln_2, one.ffn)) for one in self.layers
+        )
+        del self.layers
+        self.last = nn.LayerNorm(e)
+
+    def forward(self, x):
+        for before, attention, norm, feed in self.pairs:
+            x = x + attention(before(x))
+            x = x + feed(norm(x))
+        return self.last(x)
+
+
+class Alone(nn.Module):
+    """An attention that hides each token from itself."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.qkv, self.proj = h, nn.Linear(e, 3 * e), nn.Linear(e, e)
+
+    def forward(self, x):
+        b, n, e = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT / (e // self.h) ** 0.5
+        scores = scores.masked_fill(torch.eye(n, dtype=torch.bool), -1e9)
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, e))
+
+
+def test_layers_that_are_no_modules_are_examined_one_after_another() -> None:
+    torch.manual_seed(5)
+    report = diagnose_block(Pairs(24, 4), 4)
+    assert report.healthy and [one.id for one in report.variants] == ["no-self"]
+    assert "2 times in a row" in report.checked[0]
+
+
+class DropsAlways(PreNorm):
+    """A part that nobody knows, and a dropout that never rests."""
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x)).cumsum(1)
+        return x + torch.dropout(self.ffn(self.ln_2(x)).cumsum(1), 0.2, True)
+
+
+def test_dropout_that_acts_while_evaluating_is_named_whatever_else_a_block_does() -> None:
+    torch.manual_seed(5)
+    report = diagnose_block(DropsAlways(24, 4), 4, effort=0.25)
+    assert report.ids == ("dropout-eval",) and "exactly" not in report.explanations[0].evidence
 
 
 class ScaledByContext(PreNorm):

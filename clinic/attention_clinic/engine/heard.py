@@ -18,6 +18,8 @@ FAR, FURTHER = 1e6, 1e7  # tokens so long that a cap is reached
 class Heard(Mode):
     """Write down norms without a weight, what is bent, and what a softmax is taken of."""
 
+    listens = True
+
     def __init__(self) -> None:
         super().__init__()
         self.norms: list[tuple[str, float]] = []

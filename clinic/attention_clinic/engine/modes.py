@@ -14,8 +14,36 @@ from torch.overrides import TorchFunctionMode
 from attention_clinic.engine import fused
 
 
+class Aside:
+    """A run of what is no part of what is examined, such as the parts of a block before a part.
+
+    Between `begin` and `end` nobody listens; what changes calls, such as `NoDropout`, still does.
+    """
+
+    running = 0
+
+    def __init__(self) -> None:
+        self.on = False
+
+    def begin(self) -> None:
+        """Let nobody listen from now on."""
+        Aside.running += not self.on
+        self.on = True
+
+    def end(self) -> None:
+        """Let all listen again."""
+        Aside.running -= self.on
+        self.on = False
+
+
 class Mode(TorchFunctionMode):
-    """A look at every call of torch's functions; `called` of a subclass says what happens there."""
+    """A look at every call of torch's functions; `called` of a subclass says what happens there.
+
+    Attributes:
+        listens: whether it changes nothing, so that it need not hear what runs aside.
+    """
+
+    listens = False
 
     def __torch_function__(
         self,
@@ -24,6 +52,8 @@ class Mode(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if self.listens and Aside.running:
+            return func(*args, **(kwargs or {}))
         return self.called(func, args, dict(kwargs or {}))
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -138,6 +168,8 @@ class NoDropout(Mode):
         return func(*args, **kwargs)
 
     def _count(self, share: float) -> None:
+        if Aside.running:
+            return
         self.calls += share > 0
         self.most = max(self.most, share)
 
@@ -159,6 +191,8 @@ class InOrder(Mode):
 
 class Precision(Mode):
     """Notice numbers in single precision inside a module in double precision."""
+
+    listens = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,6 +284,8 @@ class JoinHeads(Mode):
 class Listen(Mode):
     """Write down which activations are called."""
 
+    listens = True
+
     def __init__(self) -> None:
         super().__init__()
         self.heard: set[str] = set()
@@ -264,6 +300,8 @@ class Listen(Mode):
 
 class Scores(Mode):
     """Write down what every softmax gets; of the fused kernel, what is added to the scores."""
+
+    listens = True
 
     def __init__(self) -> None:
         super().__init__()

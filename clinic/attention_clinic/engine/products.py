@@ -47,6 +47,8 @@ class Event:
 class Products(Mode):
     """Write down every layer, norm, weighing, and product of two tensors."""
 
+    listens = True
+
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []

@@ -24,6 +24,8 @@ class Steps(Mode):
         made: what was made, by how many numbers it has.
     """
 
+    listens = True
+
     def __init__(self) -> None:
         super().__init__()
         self.made: dict[int, list[Tensor]] = {}

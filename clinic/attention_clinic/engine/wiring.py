@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.engine.calls import first_tensor
-from attention_clinic.engine.modes import Called, Visits
+from attention_clinic.engine.modes import Aside, Called, Visits
 from attention_clinic.engine.parcels import Parcels
 from attention_clinic.engine.recording import SOFTMAXES
 
@@ -168,10 +168,14 @@ class Wires(Visits):
             return self._multiplied(step, func, args, kwargs)
         if func in WEIGHS or name in SOFTMAXES:
             scores = args[0] if args else kwargs.get("input", kwargs.get("query"))
-            if isinstance(scores, Tensor) and scores.ndim > 2:
+            if isinstance(scores, Tensor) and (scores.ndim > 2 or self._is_square(scores)):
                 weighing = Step((f"{step.path} {name}", 0), None, {}, weighs=True)
                 step.inner.append(weighing)
         return func(*args, **kwargs)
+
+    def _is_square(self, scores: Tensor) -> bool:
+        """Say whether scores are those of one head of one text."""
+        return scores.shape == (self.n, self.n)
 
     def _multiplied(
         self, step: Step, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -244,12 +248,15 @@ class Whole:
         """
         counts: Counter[str] = Counter()
         ended: Counter[str] = Counter()
+        before_it = Aside()
 
         def enter(path: str) -> Callable[..., Any]:
             def exchange(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 slots = entries.get((path, counts[path]), {})
                 counts[path] += 1
                 values, named = list(args), dict(kwargs)
+                if slots:
+                    before_it.end()
                 for slot, crossed in slots.items():
                     taken = context if crossed and context is not None else x
                     taken = taken if parcels is None else parcels.cut(taken)
@@ -278,6 +285,7 @@ class Whole:
         ]
         handles.append(self.block.get_submodule(end[0]).register_forward_hook(leave))
         try:
+            before_it.begin()
             with Called(self.block) if self.straight else nullcontext():
                 self.run(self.block, x, context)
         except Reached as reached:
@@ -289,6 +297,7 @@ class Whole:
                 return parcels.joined(made)
             return made.transpose(0, 1) if self.turned else made
         finally:
+            before_it.end()
             for handle in handles:
                 handle.remove()
         raise ValueError("the part was not reached")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.bugs import BUGS
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import Patient, same
-from attention_clinic.engine.report import Report
+from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.around import CROSS, Around
 from attention_clinic.examine.idle_mask import idle, masks
 from attention_clinic.examine.resting import never_drops
@@ -44,6 +46,24 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
         said += [("dropout-eval", "two calls differ")] * _still_drops(patient, x, around)
     said += [] if dropout is None else [("dropout-unused", dropout)]
     return and_more(report, said)
+
+
+def still_dropping(report: Report, patient: Patient, x: Tensor, around: Around) -> Report:
+    """Return a report on an unexplained block that says that it drops in eval mode.
+
+    That is shown by its calls alone, whatever else it does.
+
+    Args:
+        report: on the block.
+        patient: its copy.
+        x: tokens that it takes.
+        around: what stands around them.
+    """
+    if report.healthy or report.explanations or not _still_drops(patient.anew(), x, around):
+        return report
+    found = explain([BUGS["dropout-eval"]], detail="two calls differ")
+    found = replace(found, evidence="seen in its calls, which do not differ without dropout")
+    return replace(report, explanations=(found,))
 
 
 def _idle(report: Report, patient: Patient, x: Tensor, around: Around) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.decoder import RIGHT
 from attention_clinic.bugs.orders import WORDS
+from attention_clinic.engine.crossing import role
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
@@ -20,6 +21,7 @@ from attention_clinic.examine.units import Unclear, Unit
 
 PRE, POST = (True, False, False), (False, False, True)
 INSIDE, AROUND, BARE = (False, True, False), (True, True, False), (False, False, False)
+LAST = (True, False, True)  # of the last part of several layers, with a norm behind all
 ORDERS = {PRE: "pre-norm", POST: "post-norm", INSIDE: "norms of the parts",
           AROUND: "norms before and behind the parts", BARE: "no norms"}  # fmt: skip
 JOINS = {
@@ -66,6 +68,7 @@ class Connections:
         """Name what is wrong between the parts."""
         self.norms = {*stream.norms}
         way = tuple(_with_own_norm(half) for half in way)
+        way = self._without_last_norm(way)
         self.deaf = all(half.join == "dropped" for half in way if half.unit.kind == "mix")
         kinds = [self._kind(half.unit) for half in way]
         places = [half.places for half in way]
@@ -97,7 +100,20 @@ class Connections:
         self._factors(stream)
         for name, asked in stream.keys.items():
             own = words(stream.reads[name])
-            self.odd.append(f"the self-attention asks {words(asked)}, with queries of {own}")
+            said = f"the self-attention asks {words(asked)}, with queries of {own}"
+            half = next(half for half in way if half.unit is dict(stream.parts)[name])
+            normed = half.before and half.now is not None and equal(asked, half.now)
+            if normed and half.source is None:  # the same stream, of which queries alone are normed
+                self.found.append(("norm-missing", said))
+            else:
+                self.odd.append(said)
+
+    def _without_last_norm(self, way: tuple[Half, ...]) -> tuple[Half, ...]:
+        """Leave out the norm behind several layers with their norms in front."""
+        last = way[-1]
+        if len(way) < 4 or any(half.places != PRE for half in way[:-1]):
+            return way
+        return (*way[:-1], replace(last, behind=None)) if last.places == LAST else way
 
     def _joined(self, half: Half, part: str) -> None:
         """Name what the result of a part is added to."""
@@ -168,6 +184,11 @@ class Connections:
         again = [name for name in dict.fromkeys(names) if names.count(name) > 1]
         if kinds == right and not again:
             return
+        strange = any(half.join == "other" or half.start or half.source for half in way)
+        several = kinds == right * (len(kinds) // len(right)) and not again and not strange
+        if several and not self._resting(way):
+            self.said.append(f"{len(kinds) // len(right)} times in a row")
+            return
         runs = f"it runs {', '.join(WORDS[kind] for kind in kinds)}"
         rest = self._resting(way)
         if kinds == right:
@@ -208,6 +229,9 @@ class Connections:
     def _unheard(self) -> bool:
         """Say whether another context changes no number of what the block returns."""
         assert self.context is not None
+        sides = self.patient.sides
+        if sides is not None and sides.guessed and all(role(n) != "asked" for n in sides.asked):
+            raise Unclear  # nothing says that it takes a context: it may be ids, or a mask
         contexts = (self.context, 1 - 2 * self.context.flip(1))
         first, second = (self.patient.run(self.x, context=context) for context in contexts)
         return equal_tensors(first, second)
@@ -255,7 +279,7 @@ class Connections:
                 for place, kind in zip(places, kinds, strict=True)
                 if place != BARE
             )
-            if set(orders) == {PRE, POST}:
+            if set(orders) in ({PRE, POST}, {PRE, INSIDE}, {POST, INSIDE}):
                 self.found.append(("norm-mixed", said))
             else:
                 self.odd.append(f"norms stand {said}")

@@ -37,6 +37,7 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
         if kind == NORM and not _is_right(step, x, limit):
             return None
     first, last = layers[0], layers[-1]
+    last = len(kinds) if kinds[-1] == GATE else last  # a gated unit without a layer behind it
     bends = [_name(step) for kind, step in row if kind == BEND]
     said = f"{len(layers)} layers, {' and '.join(dict.fromkeys(bends))}"
     said += ", a gate" * (GATE in kinds) + ", with a norm inside" * (NORM in kinds)
@@ -85,7 +86,16 @@ def _holds(made: Tensor, given: Tensor, limit: float) -> bool:
     """Say whether a tensor is what is given, or one half of it is."""
     halves = [half for axis in (1, -1) if made.shape[axis] % 2 == 0
               for half in made.chunk(2, dim=axis)]  # fmt: skip
-    return any(_near(one, given, limit) or _padded(one, given) for one in (made, *halves))
+    near = (_near(one, given, limit) or _padded(one, given) for one in (made, *halves))
+    return any(near) or _times(made, given, limit)
+
+
+def _times(made: Tensor, given: Tensor, limit: float) -> bool:
+    """Say whether what is given is the same tensor, times one number (Swish)."""
+    if made.shape != given.shape:
+        return False
+    factor = (made * given).sum() / made.square().sum()
+    return bool(factor > 0) and _near(made * factor, given, limit)
 
 
 def _padded(made: Tensor, given: Tensor) -> bool:

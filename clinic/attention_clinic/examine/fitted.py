@@ -23,6 +23,8 @@ SMALL = 1e-8
 class Bends(Mode):
     """Hear what every activation gets and gives: `heard`."""
 
+    listens = True
+
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[tuple[str, Tensor, Tensor]] = []

@@ -40,11 +40,19 @@ def is_norm(step: Step) -> bool:
     words = f"{type(step.module).__name__.lower()} {step.path.rpartition('.')[2].lower()}"
     if not NORM.search(words) and not NORM.search(step.path.lower().rpartition(".")[0]):
         return False
-    holds = any(is_matrix(p) for p in step.module.parameters())
+    holds = any(is_matrix(p) and not _of_places(p, step, words) for p in step.module.parameters())
     inner = any(True for _ in step.module.children())
     alone = len(step.given) == 1 and not step.mixes and not inner and not holds
     own = NORM.search(words) or any(True for _ in step.module.parameters())
     return alone and bool(own) and "act" not in words and not _same_as_given(step)
+
+
+def _of_places(p: Tensor, step: Step, words: str) -> bool:
+    """Say whether a parameter of what is called a norm is a weight for each place of a text."""
+    given = next(iter(step.given.values()), None)
+    if given is None or given.ndim < 3 or not re.search(r"norm|rms", words.partition(" ")[0]):
+        return False
+    return p.ndim == 2 and p.shape[1] == given.shape[-1] and given.shape[-2] <= p.shape[0] < 1e4
 
 
 def looks_like_a_norm(path: str, part: nn.Module) -> bool:

@@ -24,6 +24,8 @@ DISTINCT = 0.9
 class Fills(Mode):
     """Hear what masked_fill returns, and whether anything reads it: `unused` is the rest."""
 
+    listens = True
+
     def __init__(self) -> None:
         super().__init__()
         self.unused: list[Tensor] = []

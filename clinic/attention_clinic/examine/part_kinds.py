@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs.blocks import Meant
-from attention_clinic.bugs.feeds import ACTIVATIONS, Feed, feed, feeds
+from attention_clinic.bugs.feeds import ACTIVATIONS, Feed, Gate, feed, feeds
 from attention_clinic.bugs.wirings import FEED_FORMS, NORM_FORMS
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.weights import sources_of
@@ -72,7 +72,23 @@ def norm_kind(
                 return Kind(form.ids, form.detail, form.variants, number=eps)
             if "rms-norm" in form.variants and _held(weight - 1, factors):
                 return Kind(variants=(*form.variants, "norm-plus-one"), number=eps)
-    return None
+    return _over_others(run, x, turned)
+
+
+def _over_others(run: Callable[[Tensor], Tensor], x: Tensor, turned: bool) -> Kind | None:
+    """Return the norm whose results change with other tokens than their own, None for another."""
+
+    def first(t: Tensor) -> Tensor:
+        y = run(t.transpose(0, 1).clone()).transpose(0, 1) if turned else run(t.clone())
+        return y[0, 0]
+
+    said = []
+    for words, place in (("other tokens", (0, -1)), ("other samples", (-1,))):
+        other = x.clone()
+        other[place] *= 2
+        if not torch.allclose(first(x), first(other), rtol=1e-6, atol=1e-6):
+            said.append(words)
+    return Kind(("norm-axis",), f"it changes with {' and '.join(said)}") if said else None
 
 
 def _held(weight: Tensor, factors: list[Tensor]) -> bool:
@@ -133,7 +149,8 @@ def feed_kind(
     sources = sources_of(part)
     fed = feed_of(sources, x.shape[-1])
     if fed is None and [source.weight.ndim for source in sources] == [2, 2]:
-        fed = Feed(*sources, "oi")
+        up, down = (source.weight.shape for source in sources)
+        fed = Feed(*sources, "oi", Gate(None, False) if up[0] == 2 * down[1] else None)
     if fed is None:
         return None
     y = part(x.clone())
@@ -152,7 +169,8 @@ def feed_kind(
         if near(feed(x, fed, form.run)):
             variants = () if form.ids else form.variants
             return Kind(form.ids, variants=variants, words=form.run.split(" ")[0])
-    for name in names:
+    packed = fed.gate is not None and fed.gate.source is None
+    for name in () if packed else names:
         for form in FEED_FORMS:
             if near(form.run(x, fed, name)):
                 return Kind(form.ids, form.detail, words=name)

@@ -29,7 +29,7 @@ from attention_clinic.engine.patient import (
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.around import Around, Question, opened
-from attention_clinic.examine.block_noticed import noticed_of_block
+from attention_clinic.examine.block_noticed import noticed_of_block, still_dropping
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.imaged import call_of_images
 from attention_clinic.examine.layer import examined_layer
@@ -156,6 +156,10 @@ def diagnose_block(
                     return Report(patient.name, False, (found,), checked=again.checked)
             return None
 
+        def ended(report: Report) -> Report:
+            patient.call, patient.time_first = call, patient.was_time_first  # as they were
+            return still_dropping(report, patient, x, around)
+
         names = {} if call is not None else needed(block)
         try:
             x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
@@ -180,7 +184,7 @@ def diagnose_block(
                 raise
             return examined(Patient("diagnose_block", block), None) if handed is None else handed
         if call is not None or report.healthy:
-            return report
+            return ended(report)
         if by_itself and not report.explanations:
             report = likelier(report, examined(Patient("diagnose_block", block), None))
         if said is not None and sides is not None and sides.guessed:
@@ -190,7 +194,7 @@ def diagnose_block(
                 report = likelier(report, examined(turned))
         if not report.explanations and not report.healthy and not patient.was_time_first:
             turned = tokens_first()
-            return report if turned is None else turned
+            return ended(report) if turned is None else turned
         return report
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice, product
 
@@ -14,7 +15,7 @@ from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import ROTARY, tensors
 from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.calls import standard_call, takes
-from attention_clinic.engine.modes import Called, Listen, NoDropout
+from attention_clinic.engine.modes import Called, Listen, NoDropout, Widened
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.wiring import Step, Whole, Wires
 from attention_clinic.examine.around import Around, Question, called
@@ -112,6 +113,10 @@ class Wired:
         call, tables, opening, sides = patient.call, patient.tables, patient.opening, patient.sides
 
         def run(module: nn.Module, x: Tensor, context: Tensor | None) -> object:
+            with self._wide():
+                return straight(module, x, context)
+
+        def straight(module: nn.Module, x: Tensor, context: Tensor | None) -> object:
             if patient.time_first:
                 x, context = (t if t is None else t.transpose(0, 1) for t in (x, context))
             if call is not None and context is not None:
@@ -124,13 +129,18 @@ class Wired:
 
         return run
 
+    def _wide(self) -> AbstractContextManager:
+        """Let what is cast to single precision stay as wide as it is, where calls need that."""
+        return Widened() if self.patient.wide else nullcontext()
+
     def _norm(self, norm: Unit, turned: bool) -> None:
         """Name what a norm is."""
         run = norm.run
         assert run is not None
         b, n, e = norm.read.transpose(0, 1).shape if turned else norm.read.shape
         x = self.patient.tokens(max(b, 4), n, e, seed=31)
-        kind = norm_kind(run, x, self.patient.tolerance, turned)
+        with self._wide():
+            kind = norm_kind(run, x, self.patient.tolerance, turned)
         if kind is None:
             self.unknown[norm.name] = UNSAID
             return
@@ -148,8 +158,9 @@ class Wired:
         if unit.kind == "feed":
             x = self.patient.tokens(*self.x.shape, seed=31)
             limit = self.patient.tolerance
-            kind = feed_kind(part, x, limit, heard, self.meant, unit.after, unit.adds)
-            kind = chained(unit, x, limit) if kind is None else kind
+            with self._wide():
+                kind = feed_kind(part, x, limit, heard, self.meant, unit.after, unit.adds)
+                kind = chained(unit, x, limit) if kind is None else kind
             plain = kind is None and unit.after is None and not unit.adds and not whole.turned
             kind = fitted(part, x) if plain else kind
             if kind is None:
