@@ -188,6 +188,107 @@ def test_dropout_that_acts_while_evaluating_is_named_whatever_else_a_block_does(
     assert report.ids == ("dropout-eval",) and "exactly" not in report.explanations[0].evidence
 
 
+class TimesTooLarge(nn.Module):
+    """An RMSNorm that multiplies by eps under the root, where it belongs to the sum."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(e))
+
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) * 1e-6)
+
+
+class TextNorm(TimesTooLarge):
+    """An RMSNorm of all tokens of a text, with a weight for each place."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.weight = nn.Parameter(torch.ones(16, e))
+
+    def forward(self, x):
+        return self.weight[: x.shape[1]] * x / x.pow(2).mean((1, 2), keepdim=True).sqrt()
+
+
+@pytest.mark.parametrize(
+    ("norm", "id", "said"),
+    [
+        (TimesTooLarge, "norm-formula", "1000 times"),
+        (TextNorm, "norm-axis", "it changes with other tokens"),
+    ],
+)
+def test_a_norm_of_no_known_formula_is_named_by_what_it_gives(norm, id, said) -> None:
+    torch.manual_seed(5)
+    block = PreNorm(24, 4)
+    block.ln_1, block.ln_2 = norm(24), norm(24)
+    report = diagnose_block(block, 4)
+    assert report.ids == (id,) and said in report.explanations[0].detail
+
+
+class OwnSoftmax(Alone):
+    """Takes its softmax by hand, and hides nothing."""
+
+    def forward(self, x):
+        b, n, e = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT / (e // self.h) ** 0.5).exp()
+        weights = weights / weights.sum(-1, keepdim=True)
+        return self.proj((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+
+class Doubled(PreNorm):
+    """Two parts side by side, each with the stream."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = OwnSoftmax(e, h)
+
+    def forward(self, x):
+        return x + self.attention(self.ln_1(x)) + (x + self.ffn(self.ln_2(x)))
+
+
+def test_a_stream_that_two_parts_side_by_side_bring_along_is_one_too_many() -> None:
+    torch.manual_seed(5)
+    report = diagnose_block(Doubled(24, 4), 4)
+    assert report.ids == ("residual-again",)
+    assert [one.id for one in report.variants] == ["parallel"]
+
+
+class OneNorm(PreNorm):
+    """One norm for the tokens that ask and for the context that they ask."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.cross, self.ln_3 = TwoSided(e, h), nn.LayerNorm(e)
+
+    def forward(self, x, context):
+        x = x + self.attention(self.ln_1(x))
+        x = x + self.cross(self.ln_2(x), self.ln_2(context))
+        return x + self.ffn(self.ln_3(x))
+
+
+def test_one_norm_for_two_streams_is_shared() -> None:
+    torch.manual_seed(5)
+    report = diagnose_block(OneNorm(24, 4), 4, context=True)
+    assert report.ids == ("norm-shared",)
+
+
+class AsksByOption(PreNorm):
+    """Reads the context only where an option says so."""
+
+    crossed = False
+
+    def forward(self, query, context):
+        asked = context if self.crossed else self.ln_1(query)
+        query = query + self.attention(self.ln_1(query) + 0 * asked.mean() * self.crossed)
+        return query + self.ffn(self.ln_2(query))
+
+
+def test_a_context_that_an_option_asks_for_is_not_ignored() -> None:
+    torch.manual_seed(5)
+    assert diagnose_block(AsksByOption(24, 4), 4).healthy
+
+
 class ScaledByContext(PreNorm):
     """The mean of the context scales what a norm returns: it is heard, though nothing asks it."""
 

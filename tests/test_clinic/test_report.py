@@ -9,6 +9,7 @@ import pytest
 import torch
 from patients.attention import Loops, Views, ViewsMerge, ViewsNoOut, ViewsScaledByEmbed
 from patients.masks import Causal
+from patients.modern_blocks import LlamaSwapped
 from patients.strangers import FilledByNumber, LearnedTemperature, Padded, TimeFirst
 from torch import nn
 
@@ -181,6 +182,12 @@ def test_a_random_start_of_a_factor_is_never_quoted() -> None:
         (explanation,) = diagnose(LearnedTemperature(24, 4), 4).explanations
         assert explanation.detail == "it multiplies by 0.3"
     assert "temperature as it is" in str(diagnose(LearnedTemperature(24, 4), 4))
+
+
+def test_a_gate_that_another_name_stands_at_is_a_remark() -> None:
+    report = diagnose_block(LlamaSwapped(24, 4), 4)
+    assert report.healthy and [remark.ids for remark in report.remarks] == [("gate-swapped",)]
+    assert "gate-second" in [variant.id for variant in report.variants]
 
 
 def test_remarks_are_told_and_leave_a_module_healthy() -> None:

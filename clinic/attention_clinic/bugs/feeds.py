@@ -163,7 +163,7 @@ def feeds(state: State) -> Iterator[Form]:
             yield Form(name, ids, variants=quick)
             continue
         yield Form(name, ids, variants=("gated", *quick))
-        if fed.gate.sure:
+        if fed.gate.sure and state["meant"].model is not None:
             yield Form(name + VALUE, ("gate-swapped", *ids))
         else:
             yield Form(name + VALUE, ids, variants=("gated", "gate-second", *quick))

@@ -99,3 +99,19 @@ def has_options(module: nn.Module, given: set[str]) -> bool:
         name not in given and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         for name, p in names.items()
     )
+
+
+def reads_in_a_branch(module: nn.Module, names: Sequence[str]) -> bool:
+    """Say whether forward reads an argument behind a condition: an option may ask for it.
+
+    Args:
+        module: the copy.
+        names: of arguments.
+    """
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    branched = False
+    for one in () if code is None else dis.get_instructions(code):
+        branched |= "JUMP" in one.opname and "_IF_" in one.opname
+        if branched and one.opname.startswith("LOAD_") and one.argval in names:
+            return True
+    return False

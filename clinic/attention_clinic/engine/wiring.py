@@ -166,12 +166,17 @@ class Wires(Visits):
             return self._added(step, func, args, kwargs)
         if name in TIMES and len(args) == 2 and all(isinstance(t, Tensor) for t in args):
             return self._multiplied(step, func, args, kwargs)
-        if func in WEIGHS or name in SOFTMAXES:
+        own = name in ("exp", "exp_") and bool(args) and self._are_scores(args[0])
+        if func in WEIGHS or name in SOFTMAXES or own:  # a softmax that somebody wrote
             scores = args[0] if args else kwargs.get("input", kwargs.get("query"))
             if isinstance(scores, Tensor) and (scores.ndim > 2 or self._is_square(scores)):
                 weighing = Step((f"{step.path} {name}", 0), None, {}, weighs=True)
                 step.inner.append(weighing)
         return func(*args, **kwargs)
+
+    def _are_scores(self, t: Tensor) -> bool:
+        """Say whether a tensor holds a number for each two tokens."""
+        return t.ndim > 2 and t.shape[-2:] == (self.n, self.n)
 
     def _is_square(self, scores: Tensor) -> bool:
         """Say whether scores are those of one head of one text."""

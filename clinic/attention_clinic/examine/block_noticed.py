@@ -15,7 +15,9 @@ from attention_clinic.bugs import BUGS
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.around import CROSS, Around
+from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.idle_mask import idle, masks
 from attention_clinic.examine.resting import never_drops
 from attention_clinic.examine.unlearned import and_more
@@ -39,6 +41,7 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
     explained = report.healthy or report.explanations
     if not explained or type(module).__module__.startswith("torch."):
         return report
+    report = _other_gate(report, module, x.shape[2])
     said = list(_idle(report, patient, x, around))
     run = lambda: patient.run(x, context=around.context)  # noqa: E731
     dropout = None if "dropout-eval" in report.ids else never_drops(module, run)
@@ -46,6 +49,18 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
         said += [("dropout-eval", "two calls differ")] * _still_drops(patient, x, around)
     said += [] if dropout is None else [("dropout-unused", dropout)]
     return and_more(report, said)
+
+
+def _other_gate(report: Report, module: nn.Module, width: int) -> Report:
+    """Remark that the gate of a right block is not the layer that its name says."""
+    if not report.healthy or all(variant.id != "gate-second" for variant in report.variants):
+        return report
+    fed = feed_of(sources_of(module), width)
+    if fed is None or fed.gate is None or not fed.gate.sure:
+        return report
+    words = "its layer named gate is not the one that is bent: right where it was trained so"
+    remark = explain([BUGS["gate-swapped"]], detail=words)
+    return replace(report, remarks=(*report.remarks, remark))
 
 
 def still_dropping(report: Report, patient: Patient, x: Tensor, around: Around) -> Report:

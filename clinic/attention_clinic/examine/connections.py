@@ -11,6 +11,7 @@ from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.decoder import RIGHT
 from attention_clinic.bugs.orders import WORDS
 from attention_clinic.engine.crossing import role
+from attention_clinic.engine.mentions import reads_in_a_branch
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
@@ -92,7 +93,7 @@ class Connections:
         against = {PRE: (False,), POST: (True,), INSIDE: (True, False), AROUND: (False,)}
         if order is not None and wanted in against[order]:
             self.found.append(("norm-order", ""))
-        self._shared(way)
+        self._shared(way, stream)
         missing = any(id == "norm-missing" for id, _ in self.found)
         dropped = any(half.join == "dropped" for half in way)  # and with it what was made of it
         for norm in unused * (not missing and not dropped):
@@ -133,7 +134,10 @@ class Connections:
             return
         once_more = f"behind the {part}, {words(half.again)} is added once more"
         sure = half.between or half.behind is None or half.unit.adds
-        if equal(half.again, half.now) and sure:
+        beside = half.start and half.again.keys() == {
+            START
+        }  # parts side by side, one stream too many
+        if (equal(half.again, half.now) or beside) and sure:
             self.found.append(("residual-again", once_more))
         else:  # norm(2 x + part(x)) may be DeepNorm, whose factor is 2 for eight layers
             self.odd.append(once_more)
@@ -232,6 +236,8 @@ class Connections:
         sides = self.patient.sides
         if sides is not None and sides.guessed and all(role(n) != "asked" for n in sides.asked):
             raise Unclear  # nothing says that it takes a context: it may be ids, or a mask
+        if sides is not None and reads_in_a_branch(self.patient.module, sides.asked):
+            raise Unclear  # an option reads it
         contexts = (self.context, 1 - 2 * self.context.flip(1))
         first, second = (self.patient.run(self.x, context=context) for context in contexts)
         return equal_tensors(first, second)
@@ -316,11 +322,13 @@ class Connections:
             if path not in used | self.called and looks_like_a_norm(path, part)
         ]
 
-    def _shared(self, way: tuple[Half, ...]) -> None:
+    def _shared(self, way: tuple[Half, ...], stream: Stream) -> None:
         """Name norms that stand in several places."""
         seen: dict[str, set[int]] = {}
-        for half in way:
-            for norm in _norms(half):
+        asked = [stream.norms[name] for name, read in stream.reads.items()
+                 if name in stream.norms and CONTEXT in read]  # fmt: skip
+        for norms in (*map(_norms, way), asked):
+            for norm in norms:
                 if isinstance(norm.run, nn.Module) and any(True for _ in norm.run.parameters()):
                     seen.setdefault(norm.name, set()).add(id(norm))
         shared = [name for name, calls in seen.items() if len(calls) > 1]

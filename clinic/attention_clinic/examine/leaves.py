@@ -62,6 +62,11 @@ def looks_like_a_norm(path: str, part: nn.Module) -> bool:
     return isinstance(part, KINDS) or bool(NORM.search(words) and own and not any(part.children()))
 
 
+def has_convolution(steps: list[Step]) -> bool:
+    """Say whether a convolution is called in calls."""
+    return any(isinstance(one.module, CONVOLUTIONS) for step in steps for one in step.all())
+
+
 def _same_as_given(step: Step) -> bool:
     return step.result is not None and any(
         given.shape == step.result.shape and torch.equal(given, step.result)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.feeds import ACTIVATIONS, Feed, Gate, feed, feeds
+from attention_clinic.bugs.norms import mean_square
 from attention_clinic.bugs.wirings import FEED_FORMS, NORM_FORMS
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.weights import sources_of
@@ -72,7 +73,28 @@ def norm_kind(
                 return Kind(form.ids, form.detail, form.variants, number=eps)
             if "rms-norm" in form.variants and _held(weight - 1, factors):
                 return Kind(variants=(*form.variants, "norm-plus-one"), number=eps)
-    return _over_others(run, x, turned)
+    return _over_others(run, x, turned) or _times_too_large(run, x, factors, limit)
+
+
+def _times_too_large(
+    run: Callable[[Tensor], Tensor], x: Tensor, factors: list[Tensor] | None, limit: float
+) -> Kind | None:
+    """Return the RMSNorm that gives a multiple of what one gives, None for another norm.
+
+    That of sqrt(e), or of its inverse, may be meant so: ScaleNorm, or a length of 1.
+    """
+    made = run(x.clone()) * mean_square(x).sqrt() / x  # (b, n, e): the weights, times one number
+    rows = made.flatten(0, -2)
+    even = bool((rows - rows[0]).abs().max() <= 1e3 * limit * (1 + rows[0].abs().max()))
+    weights = [p for p in factors or () if p.numel() == x.shape[-1]]
+    if not even or len(weights) != 1 or len(factors or ()) > 1:
+        return None
+    ratio = rows[0] / weights[0].flatten()
+    times, length = float(ratio.mean()), x.shape[-1] ** 0.5
+    plain = any(abs(times / other - 1) < 1e-2 for other in (1, length, 1 / length))
+    if plain or bool((ratio - times).abs().max() > 1e-3 * abs(times)):
+        return None
+    return Kind(("norm-formula",), f"it gives {times:.4g} times what an RMSNorm gives")
 
 
 def _over_others(run: Callable[[Tensor], Tensor], x: Tensor, turned: bool) -> Kind | None:

@@ -23,6 +23,7 @@ from attention_clinic.examine.connections import Connections
 from attention_clinic.examine.fed import chained
 from attention_clinic.examine.fitted import fitted
 from attention_clinic.examine.joins import Joins
+from attention_clinic.examine.leaves import has_convolution
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.sides import sides_taken, usual
 from attention_clinic.examine.streams import Half, stream_of
@@ -83,6 +84,7 @@ class Wired:
         if root.result.shape != x.shape:
             return None
         units = units_of(root, block, x, context)
+        self._tell_apart(units, whole)
         stream, unused = stream_of(units, x, context, root.result, self.patient.tolerance)
         joins = Joins(stream)
         way = None if joins.unused else next(iter(stream.ways()), None)
@@ -102,6 +104,16 @@ class Wired:
             self.partly = report  # others may explain it as a whole
             return None
         return report
+
+    def _tell_apart(self, units: list[Unit], whole: Whole) -> None:
+        """Take what hands numbers from token to token for an attention, where none was heard."""
+        if any(unit.kind == "mix" for unit in units) or whole.turned:
+            return
+        for unit in units:
+            alone = unit.kind == "feed" and unit.after is None and len(unit.paths) == 1
+            if alone and unit.asked is None and not has_convolution(unit.steps):
+                part, x = unit.cut(whole), self.patient.tokens(*self.x.shape, seed=35)
+                unit.kind = "mix" if _sees_later(part, x) or _sees_later(part, x, True) else "feed"
 
     def _turned(self, root: Step) -> bool:
         """Say whether the caller hands (n, b, e) over."""
@@ -254,8 +266,9 @@ def _uniform(part: nn.Module, x: Tensor, given: dict) -> bool:
     return bool((y - y[:, :1]).abs().max() <= 1e-6 * y.abs().max())
 
 
-def _sees_later(part: nn.Module, x: Tensor) -> bool:
-    """Say whether a part lets later tokens reach earlier ones."""
-    later = x.clone()
-    later[:, -1] += 1
-    return bool((part(x) - part(later))[:, :-1].abs().max() > 1e-6)
+def _sees_later(part: nn.Module, x: Tensor, earlier: bool = False) -> bool:
+    """Say whether a part lets later tokens reach earlier ones, or the first one the others."""
+    other, place = x.clone(), 0 if earlier else -1
+    other[:, place] += x[:, place]
+    change = (part(x) - part(other)).abs()
+    return bool((change[:, 1:] if earlier else change[:, :-1]).max() > 1e-6)

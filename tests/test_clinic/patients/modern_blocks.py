@@ -179,17 +179,24 @@ modern_block(like="llama")(_llama_layer)
 # -------------------------------------------------------------------------------- sick blocks
 
 
-@modern_block("gate-swapped")
+@modern_block("gate-swapped", like="llama")
 class LlamaSwapped(LlamaBlock):
     def feed(self, x):
         return self.down_proj(self.gate_proj(x) * F.silu(self.up_proj(x)))
 
 
-@modern_block("gate-swapped")
-class FusedSwapped(FusedBlock):
-    def bend(self, t):
-        gate, value = t.chunk(2, dim=-1)
-        return gate * F.gelu(value)
+@modern_block("gate-swapped", like="llama")
+class LlamaFusedSwapped(LlamaBlock):
+    """Gate and value in one layer, and the value is bent."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        del self.gate_proj, self.up_proj
+        self.gate_up_proj = nn.Linear(e, 4 * e + 4, bias=False)
+
+    def feed(self, x):
+        gate, value = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(gate * F.silu(value))
 
 
 @modern_block("gate-product")
