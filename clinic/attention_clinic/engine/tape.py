@@ -75,6 +75,11 @@ class Tape(TorchDispatchMode):
         made: the numbers, by id, in parts; `values` joins them.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Run as it is: what PyTorch would wrap around it imports its compiler, for seconds."""
+        return False
+
     def __init__(self, names: Iterable[tuple[str, Tensor]] = ()) -> None:
         super().__init__()
         self.events: list[Event] = []
