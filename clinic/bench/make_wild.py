@@ -4,6 +4,7 @@
     make wild ARGS="--sources FOLDER --offline"             with clones that are there
     make wild ARGS="--share last"                           the share that nobody tunes to
     make wild ARGS=--study                                  counts the bugs, writes study.csv
+    make wild ARGS="--plant 5"                              plants mistakes in the right modules
 
 The code comes from its repositories, at the commit that a case names, and is run: in a process of
 its own, without a network where the system allows that, and with a limit of time. It is code of
@@ -21,7 +22,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from wild import planted
 from wild.cases import SHARES, Case, chosen, read_cases
+from wild.planted import Tried, tried
 from wild.scoring import FALSE, WRONG, Result, outcome
 from wild.sources import Sources
 from wild.study import STORED, study, table
@@ -41,9 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cases = chosen(cases, given.share, given.only)
         if not cases:
             raise ValueError(f"wild: no case fits {given.only!r}. Call it without --only.")
+        if given.plant:
+            cases = tuple(case for case in cases if case.truth != "bug")
         with tempfile.TemporaryDirectory(prefix="wild") as temporary:
             folder = Path(given.sources or temporary)
             folder.mkdir(parents=True, exist_ok=True)
+            if given.plant:
+                return _planted(cases, Sources(folder, given.offline), given)
             results = [_result(c, Sources(folder, given.offline), given) for c in cases]
     except ValueError as error:
         print(error, file=sys.stderr)
@@ -71,6 +78,23 @@ def _result(case: Case, sources: Sources, given: argparse.Namespace) -> Result:
     return result
 
 
+def _planted(cases: Sequence[Case], sources: Sources, given: argparse.Namespace) -> int:
+    """Plant mistakes in right modules, say how they fared, and return the exit status."""
+    found: list[Tried] = []
+    for case in cases:
+        with tempfile.TemporaryDirectory(prefix="wild") as place:
+            try:
+                sources.unpack(case, Path(place))
+            except ValueError as error:
+                print(error, file=sys.stderr)
+                continue
+            for one in tried(case, Path(place), given.plant, given.pairs, given.seconds):
+                print(f"{one.outcome:14}{case.id}: {one.planted.kind}", file=sys.stderr)
+                found.append(one)
+    print(planted.table(found))
+    return int(any(one.outcome in (planted.WRONG, planted.FALSE) for one in found))
+
+
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
@@ -89,6 +113,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tool", default=CLINIC, metavar="MODULE:FUNCTION", help=f"what examines ({CLINIC})"
     )
+    parser.add_argument(
+        "--plant", type=int, default=0, metavar="N", help="plant N mistakes in each right module"
+    )
+    parser.add_argument("--pairs", action="store_true", help="two planted mistakes at once")
     parser.add_argument("--json", metavar="FILE", help="write every verdict there, too")
     parser.add_argument("--reports", action="store_true", help="show every report")
     parser.add_argument("--study", action="store_true", help="count the bugs anew, examine nothing")

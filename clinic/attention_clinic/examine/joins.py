@@ -47,6 +47,11 @@ class Joins:
     def way(self) -> tuple[Half, ...] | None:
         """Return the way that has the fewest unusual connections, None when there is none."""
         self._walk(0, self.start, (), 0)
+        if all(unit.kind != "mix" for _, unit in self.stream.parts):
+            # no attention is called, and the norm behind it may stand there all the same
+            for sum_ in (self.start, plus(self.start, self.start)):
+                for _, behind in self.stream.behind(sum_):
+                    self._walk(0, behind, (), 1)
         return self.best
 
     def _walk(self, place: int, now: Sum, way: tuple[Half, ...], cost: int) -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 from patients.attention import Loops, Views
 from patients.bank import attention
-from patients.blocks import PreNorm, block
+from patients.blocks import PostNorm, PreNorm, block
 from patients.decoders import PostDecoder, decoder
 from patients.modern import SEVERAL, Llama, modern
 
@@ -129,6 +129,15 @@ class DropoutAsEps(PreNorm):
 
     def norm(self, e):
         return nn.LayerNorm(e, 0.1)
+
+
+@block("part-unused")
+class NeverAttends(PostNorm):
+    """Norms the stream and itself, where the attention belongs."""
+
+    def forward(self, x):
+        x = self.norms[0](x + x)
+        return self.norms[1](x + self.feed(x))
 
 
 @decoder("part-unused")
