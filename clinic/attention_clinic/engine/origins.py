@@ -182,6 +182,13 @@ def normed(t: Tensor) -> Iterator[tuple[str, Tensor]]:
     yield "length", F.normalize(t, dim=-1)
 
 
+def outside(t: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yield what norms make whose eps stands outside of the root, with the id of that mistake."""
+    root = t.square().mean(dim=-1, keepdim=True).sqrt()
+    for eps in EPS[:3]:
+        yield "rms-eps", t / (root + eps)
+
+
 def after_norm(origin: Origin, kind: str) -> Origin:
     """Return the origin of a column that was normed."""
     return replace(origin, norm=kind)

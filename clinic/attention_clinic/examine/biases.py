@@ -242,20 +242,50 @@ def names_of(
 def window_of(seen: Tensor) -> bool | None:
     """Say whether what is seen is a window; None when it is neither that nor all nor the past.
 
-    A window of even width has no middle: it reaches one place further to one side.
+    A window of even width has no middle: it reaches one place further to one side. Some tokens may
+    see all and be seen by all, as class tokens are; the others have windows then.
     """
     first = seen[0]
-    n = len(first)
-    ahead = torch.arange(n)[None, :] - torch.arange(n)[:, None]
     if not bool((seen == first).all()) or not bool(first.diagonal().all()):
         return None
+    found = _banded(first)
+    if found is None and _in_segments(first):
+        return True
+    open_to_all = first.all(dim=0) & first.all(dim=1)
+    if found is None and bool(open_to_all.any()) and int((~open_to_all).sum()) > 3:
+        others = first[~open_to_all][:, ~open_to_all]
+        return True if _banded(others) or _in_segments(others) else None
+    return found
+
+
+def _banded(first: Tensor) -> bool | None:
+    """Say whether each token sees some places before and behind it; None for another rule.
+
+    Args:
+        first: (n, n).
+    """
+    n = len(first)
+    ahead = torch.arange(n)[None, :] - torch.arange(n)[:, None]
     back, forth = -int(ahead[first].min()), int(ahead[first].max())
-    if not torch.equal(first, (ahead >= -back) & (ahead <= forth)):
+    steps = [d for d in range(1, n // 2) if max(back, forth) >= 2 * d or d == 1]
+    band = (ahead >= -back) & (ahead <= forth)
+    if not any(torch.equal(first, band & (ahead % d == 0)) for d in steps):
         return None
-    lopsided = back > 0 and forth in (back - 1, back + 1)
+    lopsided = 0 < back < n - 1 and forth < n - 1 and abs(back - forth) == 1
     if forth not in (0, back, n - 1) and not lopsided:
         return None
-    return 0 < back < n - 1
+    return 0 < back < n - 1 or not torch.equal(first, band)
+
+
+def _in_segments(first: Tensor) -> bool:
+    """Say whether tokens see those of their segment, or of those the ones before them, (n, n)."""
+    causal = not bool(first.triu(1).any())
+    return any(
+        torch.equal(first, within.tril() if causal else within)
+        for m in range(2, len(first))
+        for part in (torch.arange(len(first)) // m,)
+        for within in (part[:, None] == part[None],)
+    )
 
 
 def is_alibi(flat: Tensor, seen: Tensor, held: list[Tensor]) -> bool:

@@ -365,11 +365,9 @@ def _rule(own: Tensor) -> tuple[bool, list[str]]:
         return causal, ["window"]
     for m in range(2, n):  # segments of m
         part = torch.arange(n) // m
-        apart = part[:, None] - part[None]
-        for most in (0, 1):  # its own segment, or the one beside it as well
-            within = apart.abs() <= most
-            if torch.equal(own, within & every.tril() if causal else within):
-                return causal, ["window"]
+        within = (part[:, None] - part[None]).abs() <= 1  # the one beside it as well
+        if torch.equal(own, within & every.tril() if causal else within):
+            return causal, ["window"]
     first = int(own[0].sum())  # templates see each other, the others see all
     mixed = every.clone()
     mixed[:first, first:] = False

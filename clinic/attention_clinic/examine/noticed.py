@@ -12,6 +12,7 @@ from attention_clinic.engine.patient import same
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.idle_mask import idle_mask, is_plain
+from attention_clinic.examine.inner_norms import inner_norms
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.verdict import norm_thrown_away, unused_in_training
@@ -70,11 +71,24 @@ def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[s
     said += [out_shared(subject), plain_tensors(subject)]
     bias = subject.biases.get((subject.b, subject.n)) if subject.biased else None
     subject.extra += () if bias is None else bias.ids
+    if not matches or subject.made is not None:  # else they were compared with all the rest
+        said.append(_of_norms(subject))
     idle = thrown_fill(subject)
     idle = idle or (idle_mask(subject) if is_plain(subject, matches) else "")
     subject.extra += ["mask-dropped"] * bool(idle)
     said.append(idle)
     return [words for words in said if words]
+
+
+def _of_norms(subject: Subject) -> str:
+    """Add the mistakes of the norms inside a module, and say where they are."""
+    if not subject.patient.is_module:
+        return ""
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    limit = subject.patient.tolerance
+    ids, said = inner_norms(subject.patient.module, lambda: subject.open_run(x), limit)
+    subject.extra += [id for id in ids if id not in subject.extra]
+    return said
 
 
 def tied(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> str:

@@ -83,6 +83,8 @@ def seen_in(subject: Subject, run: Run) -> Seen:
         ids += ("mask-not-causal",)
     if subject.options.causal is False and causal:
         raise Lost
+    read = [*run.reads.values(), *asked.origins, *answered.origins]
+    ids += ("rms-eps",) * any(o.norm == "rms-eps" for origins in read for o in origins)
     turned = asked.turned
     beyond = bool(FOLLOWED & set(names)) or (turned is not None and is_rounded(turned[0]))
     beyond |= wrong is not None or bool({UNSHIFTED, OUT_BENT} & set(ids))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.patient import same
 
 IMAGES = (nn.Conv2d, nn.AvgPool2d, nn.MaxPool2d, nn.AdaptiveAvgPool2d, nn.BatchNorm2d)
+IMAGES += (nn.InstanceNorm2d, nn.GroupNorm)
 IMAGES += (nn.Conv3d, nn.AvgPool3d, nn.MaxPool3d, nn.AdaptiveAvgPool3d, nn.BatchNorm3d)
 BETWEEN = (nn.LayerNorm, nn.GELU, nn.ReLU, nn.SiLU)
 

@@ -20,6 +20,7 @@ from attention_clinic.engine.origins import (
     after_norm,
     features,
     normed,
+    outside,
     weighted,
 )
 from attention_clinic.engine.products import Event, Products
@@ -235,10 +236,10 @@ def _norm(run: Run, t: Tensor, result: Tensor, weights: bool) -> None:
         if again and own is not None and weighted(result.double(), t.double(), pool.close):
             pool.add(own, [o for o in hits.origins if o is not None])
             return
-        for kind, made in normed(t.double()):
+        exact = outside(t.double()) if pool.close <= CLOSE else ()  # else they look alike
+        for kind, made in (*normed(t.double()), *exact):
             laid = features(made, run.b, count)
-            if laid is None:
-                continue
+            assert laid is not None, "as what it is made of"
             names = [after_norm(o, kind) for o in hits.origins if o is not None]
             pool.add(laid, names)
             if weights and own is not None and weighted(result.double(), made, pool.close):

@@ -169,6 +169,7 @@ def _ways(module: nn.Module, n: int, m: int, grid: tuple[int, int] | None) -> It
     square = (isqrt(n), isqrt(n)) if isqrt(n) ** 2 == n else None
     own = vars(module).items()
     pairs = [tuple(v) for _, v in own if isinstance(v, tuple | list) and len(v) == 2]
+    pairs = [pair for pair in pairs if all(isinstance(side, int) for side in pair)]
     words = " ".join([type(module).__name__, *(f"{k} {v}" for k, v in own if isinstance(v, str))])
     row = None if pairs or grid else (1, n)
     for rows, columns in dict.fromkeys(g for g in (grid, square, row) if g is not None):

@@ -193,7 +193,7 @@ class Wired:
         sides = sides_taken(unit)
         if sides:
             part = unit.cut(whole, usual(unit))
-        if unit.parcels is not None:
+        if unit.parcels is not None or (asked is None and not self._free(part)):
             given["size"] = tuple(self.x.shape[:2])
         try:
             with reserved(SHARE):
@@ -217,6 +217,14 @@ class Wired:
         kind = "attention" if asked is None else "cross-attention"
         self.said.append(f"{kind} with {self.h} head{'s' * (self.h > 1)}{', causal' * causal}")
         yield from (replace(one, ids=(*one.ids, *sides)) for one in kinds)
+
+    def _free(self, part: nn.Module) -> bool:
+        """Say whether a part takes another number of tokens than the block got."""
+        b, n, e = self.x.shape
+        try:
+            return part(self.patient.tokens(b, n + 1, e, seed=35)).shape[1] == n + 1
+        except (RuntimeError, ValueError, IndexError, AssertionError):
+            return False
 
     def _turns(self) -> bool:
         """Say whether the block holds angles, which a part alone may not show."""

@@ -135,6 +135,33 @@ class LatentMaskNotKept(Latent):
     masked = True
 
 
+class EpsOutside(nn.Module):
+    """Divides by the root of the mean square plus eps."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return self.weight * x / (x.square().mean(-1, keepdim=True).sqrt() + 1e-6)
+
+
+class RMSNorm(EpsOutside):
+    """The same, and called as it is meant."""
+
+
+@variant(*DEEPSEEK, ids=("rms-eps",), sizes=WIDE)
+class LatentNormed(Latent):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.kv_norm = RMSNorm(11)
+
+
+@variant(*DEEPSEEK, ids=("rms-eps", "mask-not-causal"), sizes=WIDE[1:], causal=True)
+class LatentNormedNotCausal(LatentNormed):
+    pass
+
+
 @variant("latent-attention", sizes=WIDE)
 class LatentPlain(nn.Module):
     """No norm, no turn, the past alone; layers of their own for keys and for values."""

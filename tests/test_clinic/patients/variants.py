@@ -153,6 +153,26 @@ class LopsidedWindow(Views):
         return super().weigh(scores.masked_fill((away < -1) | (away > 2), -torch.inf), mask)
 
 
+@variant("window", size=(2, 12))
+class DilatedWindow(Views):
+    """Every second place, up to four away."""
+
+    def weigh(self, scores, mask):
+        away = distances(scores.shape[-1]).abs()
+        apart = (away > 4) | (away % 2 == 1)
+        return super().weigh(scores.masked_fill(apart, -torch.inf), mask)
+
+
+@variant("window", size=(2, 9))
+class FramesAndClass(Views):
+    """TimeSformer: a class token in front sees all, and all see it; the others see their frame."""
+
+    def weigh(self, scores, mask):
+        frame = (torch.arange(scores.shape[-1]) - 1).div(4, rounding_mode="floor")
+        apart = (frame[:, None] != frame) & (frame[:, None] >= 0) & (frame >= 0)
+        return super().weigh(scores.masked_fill(apart, -torch.inf), mask)
+
+
 @variant("alibi", "window")
 class AlibiInAWindow(WindowOfThePast):
     def forward(self, x):

@@ -1,0 +1,63 @@
+"""The norms inside an attention, each called by itself, as those of a block are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.examine.part_kinds import norm_kind
+
+OWN = {"rms-eps", "norm-bessel", "rms-mean", "norm-formula"}  # mistakes of the formula
+
+LENGTHS = (1.0, 1.5, 0.5, 0.1, 0.03, 0.01, 0.003)  # short tokens show where eps is added
+
+
+@torch.no_grad()
+def inner_norms(
+    module: nn.Module, run: Callable[[], object], limit: float
+) -> tuple[tuple[str, ...], str]:
+    """Return the mistakes of the norms that a run calls, and what is to be said of them.
+
+    Args:
+        module: the copy.
+        run: calls it.
+        limit: the largest difference that counts as equal.
+    """
+    heard: dict[nn.Module, int] = {}
+
+    def listen(part: nn.Module, given: tuple, result: object) -> None:
+        both = isinstance(result, Tensor) and bool(given) and isinstance(given[0], Tensor)
+        if both and given[0].shape == result.shape and given[0].ndim > 1:
+            heard[part] = given[0].shape[-1]
+
+    named = {part: name for name, part in module.named_modules() if _own_norm(part)}
+    handles = [part.register_forward_hook(listen) for part in named]
+    try:
+        run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    ids: list[str] = []
+    said: list[str] = []
+    for part, width in heard.items():
+        weight = next(part.parameters())
+        x = torch.randn(5, len(LENGTHS), width, generator=torch.Generator().manual_seed(width))
+        x = (x * torch.tensor(LENGTHS)[:, None]).to(weight)
+        try:
+            kind = norm_kind(part, x, limit)
+        except (RuntimeError, ValueError, IndexError):  # it takes another layout
+            continue
+        if kind is not None and kind.ids and set(kind.ids) <= OWN:
+            ids += kind.ids
+            said.append(f"{named[part]}{f': {kind.detail}' if kind.detail else ''}")
+    return tuple(dict.fromkeys(ids)), f"in {', '.join(said)}" if said else ""
+
+
+def _own_norm(part: nn.Module) -> bool:
+    """Say whether a part is a norm that its own code computes."""
+    held = list(part.parameters())
+    written = not type(part).__module__.startswith("torch.nn")
+    called = "norm" in type(part).__name__.lower()
+    return called and written and 0 < len(held) < 3 and not any(part.children())
