@@ -31,6 +31,7 @@ from attention_clinic.examine.unlearned import (
 
 SEEDS = (71, 72)  # of the directions; what differs must differ in both
 SHARE = 0.05  # of a derivative that its gradient may miss
+FINE = 0.005  # where a cut was heard: it may be a small part of what moves
 IN_PLACE = "modified by an inplace operation"  # what PyTorch says
 CANNOT_LEARN = "it can be trained: backward raises, for what it needs was changed in its place"
 
@@ -99,6 +100,7 @@ class Gradients(Mode):
         all_ = dict(enumerate(self.held.values()))
         lost = [name for name, value in directed.items() if value is None]
         wrong = self._is_told_wrongly(torch.tensor(told), lambda: self._real(all_, seed), floor)
+        wrong = wrong or self.severed.cuts  # what was cut may be a small share of the whole
         for number, (name, p) in enumerate(self.held.items()):
             if not wrong and name not in lost:
                 continue
@@ -124,7 +126,8 @@ class Gradients(Mode):
     ) -> bool:
         """Say whether a gradient is not the derivative, by more than a shorter step changes it."""
         real = measure()
-        if real is None or not _differ(told, real, floor):
+        share = FINE if self.severed.cuts and not self.rough else SHARE
+        if real is None or not _differ(told, real, floor, share):
             return False
         self.step /= 4
         try:
@@ -132,7 +135,7 @@ class Gradients(Mode):
         finally:
             self.step *= 4
         assert nearer is not None, "it was seen before"
-        return _differ(told, nearer, 4 * floor + 2 * abs(real - nearer))
+        return _differ(told, nearer, 4 * floor + 2 * abs(real - nearer), share)
 
     @contextmanager
     def _training(self) -> Iterator[None]:
@@ -245,10 +248,10 @@ def direction_of(p: Tensor, seed: int, number: int) -> Tensor:
     return noise_of(p, seed, number) * (float(size) if 0 < size < torch.inf else 1.0)
 
 
-def _differ(told: Tensor | None, real: float, floor: float) -> bool:
+def _differ(told: Tensor | None, real: float, floor: float, share: float) -> bool:
     """Say whether a gradient is not the derivative."""
     said = 0.0 if told is None else float(told)
-    return not abs(said - real) <= SHARE * max(abs(said), abs(real)) + floor
+    return not abs(said - real) <= share * max(abs(said), abs(real)) + floor
 
 
 def _has_own(total: Tensor) -> bool:

@@ -131,6 +131,21 @@ class DropoutAsEps(PreNorm):
         return nn.LayerNorm(e, 0.1)
 
 
+class KeysDetached(Views):
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return q, k.detach(), v
+
+
+@block("graph-cut")
+class KeysNeverLearn(PreNorm):
+    """A third of one layer of the block: little of what moves when all of it does."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = KeysDetached(e, h)
+
+
 @block("part-unused")
 class NeverAttends(PostNorm):
     """Norms the stream and itself, where the attention belongs."""
