@@ -32,6 +32,17 @@ bug(
     "Torfinhell/ASR_Conformer",
 )
 
+bug(
+    "relative-shift",
+    "shifts the products of queries and codes of distances so that a score gets those of another "
+    "query",
+    "shift row i by i places, so that query i and key j meet the code of i - j: pad a column, view "
+    "(n, m + 1) as (m + 1, n), leave out the first row, view it back.",
+    "05",
+    "jeffasante/conformer",
+    "HarunoriKawano/Conformer",
+)
+
 # the row of a table of so many rows for each distance j - i; others take the nearest
 ROWS: tuple[Callable[[Tensor, int], Tensor], ...] = (
     lambda ahead, rows: ahead + (rows - 1) // 2,

@@ -14,6 +14,7 @@ from attention_clinic.bugs.scores import all_scales, scales_by_size
 from attention_clinic.bugs.softmax import TOO_MANY
 from attention_clinic.engine.forms import State
 from attention_clinic.examine.account import Account
+from attention_clinic.examine.relating import related
 from attention_clinic.examine.scoring import FAR, Scored, Unknown
 
 Said = list[tuple[str, str]]  # ids, each with its detail
@@ -45,6 +46,7 @@ def questions(
         "by what the scores are multiplied": partial(_scale, account, found, split, known),
         "who may attend": partial(_mask, account, found, causal),
         "what is added to the scores": partial(_bias, found),
+        "what queries are multiplied with beside": partial(related, account, found),
     }
 
 

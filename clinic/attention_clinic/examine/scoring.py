@@ -17,8 +17,9 @@ from attention_clinic.bugs import Setting
 from attention_clinic.engine.forms import Form
 from attention_clinic.engine.tape import Event
 from attention_clinic.examine.account import Account, Step
-from attention_clinic.examine.written import Run, linked
+from attention_clinic.examine.written import NONE, PRODUCTS, SEVERAL, Run, linked
 
+TINY = 1e-5  # who adds no more to weights changes nothing that shows
 FAR = -1e3  # who adds, or fills with, less than that hides a score
 PLAIN = {"mm", "addmm", "bmm"}  # they make queries and keys as long as they are
 TURNS = {"mul", "add", "sub", "neg", "view_as_complex", "view_as_real", "stack"}
@@ -70,6 +71,7 @@ class Scored:
         plain: whether a layer makes queries, keys and values, and nothing else.
         bias: what is added, (b, h, i, j), or None.
         learned: whether parameters are added.
+        beside: what is added of products of tokens and codes; ids, (b, h, i, j) each.
         powers: whether the softmax is written as powers over their sum.
         top: what is taken from the scores first, as their largest; ids, (b, h, i, j).
         axes: those that the softmax is taken over, of (r, b, h, i, j); None for no softmax.
@@ -86,6 +88,7 @@ class Scored:
     plain: bool = True
     bias: Tensor | None = None
     learned: bool = False
+    beside: list[Tensor] = field(default_factory=list)
     powers: bool = False
     top: Tensor | None = None
     axes: tuple[int, ...] | None = None
@@ -210,6 +213,10 @@ def _note(account: Account, placed: Placed, step: Step, found: Scored) -> None:
 
     softmax = found.axes is not None
     place, *others = step.given or (0,)
+    if step.groups is None and _idle(run, step):
+        return
+    if softmax and step.name == "ratio" and over(laid(step.groups)) == found.axes:
+        return  # weights that sum to 1 are divided by their sum
     if step.groups is not None:
         if softmax or step.name == "_log_softmax" or found.powers != (step.name == "ratio"):
             raise Unknown
@@ -267,6 +274,11 @@ def _plus(
     if step.name == "sub" and tops and tops <= {"amax", "max"} and found.top is None:
         found.top = laid(other)
         return
+    if step.name == "add" and run.depends(other):
+        if rest or not _of_one_token(run, other):
+            raise Unknown
+        found.beside.append(laid(other))
+        return
     if run.depends(other) or (step.given[0] != 0 and step.name == "sub"):
         raise Unknown
     values = run.values[other] * (-1 if step.name == "sub" else 1) * (rest[0] if rest else 1)
@@ -285,6 +297,28 @@ def _plus(
     found.learned = found.learned or bool(named - {""}) or not _constant(run, other)
     added = laid(values) * (1 / found.factor)
     found.bias = added if found.bias is None else found.bias + added
+
+
+def _of_one_token(run: Run, ids: Tensor) -> bool:
+    """Say whether each number is made of one token of one sample at most, by products with codes.
+
+    Args:
+        run: what was written down.
+        ids: of what is added.
+    """
+    if bool((run.token[ids] == SEVERAL).any() or (run.sample[ids] == SEVERAL).any()):
+        return False
+    made = ids[run.token[ids] != NONE]
+    return {event.name for event in linked(run, made)} <= set(PRODUCTS)
+
+
+def _idle(run: Run, step: Step) -> bool:
+    """Say whether an operation leaves every number as it is, but for what no weight shows."""
+    if step.name not in ("clamp", "clamp_min", "clamp_max", "nan_to_num", "add", "relu"):
+        return False
+    if step.name == "add" and not all(isinstance(other, int | float) for other in step.given):
+        return False
+    return bool((run.values[step.out] - run.values[step.read]).abs().max() <= TINY)
 
 
 def _constant(run: Run, ids: Tensor) -> bool:

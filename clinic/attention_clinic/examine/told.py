@@ -20,7 +20,7 @@ from attention_clinic.engine.weights import role
 from attention_clinic.examine.account import Account
 from attention_clinic.examine.judging import Said, judged
 from attention_clinic.examine.scoring import Placed, Scored, Unknown, before, scored
-from attention_clinic.examine.written import PRODUCTS, Run, linked
+from attention_clinic.examine.written import PRODUCTS, Run, linked, made_by
 
 USUAL = {"add", "mul", "native_layer_norm"}  # what may stand behind the output layer
 BACK = {"softmax-query": "mix-transposed"}  # where the weights lie the other way round
@@ -247,7 +247,7 @@ def origins(account: Account) -> Said:
             raw.append(name)
     if raw:
         said.append(("projection-unused", f"{' and '.join(raw)} are the tokens themselves"))
-    sets = [t.unique() for t in made]
+    sets = [made_by(run, t) for t in made]
     if len(raw) < 2:
         if torch.equal(sets[0], sets[1]):
             said.append(("projection-shared", "queries and keys are the same numbers"))
