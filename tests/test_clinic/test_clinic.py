@@ -410,6 +410,24 @@ def test_a_mask_that_must_be_given_is_tried_open() -> None:
                                                    m(x, x, x, None)))  # fmt: skip
 
 
+def test_a_mask_that_hides_every_token_proves_nothing() -> None:
+    """With True = may attend, a mask of False leaves zeros, whatever came in."""
+
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+
+        def forward(self, x, pad_mask):
+            scores = self.q(x) @ self.k(x).mT * 16**-0.5
+            allowed = torch.ones(scores.shape[1:]).tril().bool() & pad_mask.unsqueeze(1)
+            weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
+            return weights.nan_to_num() @ self.v(x)
+
+    report = diagnose(Padded(), 1)
+    assert report.healthy, report
+
+
 def test_ones_may_block_as_true_does() -> None:
     class Subtracts(Views):  # as TensorFlow's guide does: 1 means blocked
         def weigh(self, scores: Tensor, mask: Tensor | None) -> Tensor:

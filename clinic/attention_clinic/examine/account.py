@@ -93,13 +93,13 @@ def account_of(run: Run, h: int) -> Account | None:
     if not first or len(first) != len(second) or len(products) != len(first) + len(second):
         return None
     events = run.tape.events
-    made = [events[number].out for number, _, _ in first]
-    made = [t if t.ndim == 3 else t[None] for t in made]
-    if len({t.shape for t in made}) > 1 or len({a.shape for _, a, _ in first}) > 1:
+    apart = [_apart(*_laid(run, product), run.token) for product in first]
+    made = [out for _, _, out in apart]
+    if len({t.shape for t in made}) > 1 or len({a.shape for a, _, _ in apart}) > 1:
         return None
     scores = torch.cat(made)
-    q = torch.cat([a for _, a, _ in first])
-    k = torch.cat([b.mT for _, _, b in first])
+    q = torch.cat([a for a, _, _ in apart])
+    k = torch.cat([b for _, b, _ in apart])
     run.where.fill_(-1)
     run.where[scores.flatten()] = torch.arange(scores.numel())
     steps = _follow(run)
@@ -107,12 +107,12 @@ def account_of(run: Run, h: int) -> Account | None:
     for number, a, b in second:
         out = events[number].out
         out = out if out.ndim == 3 else out[None]
-        if bool((run.where[a] >= 0).all()):
-            weights.append(a), v.append(b), mixed.append(out)
-        elif bool((run.where[b] >= 0).all()):
-            weights.append(b.mT), v.append(a.mT), mixed.append(out.mT)
-        else:
+        if bool((run.where[b] >= 0).all()):
+            a, b, out = b.mT, a.mT, out.mT
+        elif not bool((run.where[a] >= 0).all()):
             return None
+        a, b, out = _by_slot(run.where[a] // scores[0].numel(), a, b, out)
+        weights.append(a), v.append(b), mixed.append(out)
     if len({t.shape for t in weights}) > 1 or len({t.shape for t in v}) > 1:
         return None
     w, v, mixed = torch.cat(weights), torch.cat(v), torch.cat(mixed)
@@ -140,6 +140,69 @@ def account_of(run: Run, h: int) -> Account | None:
         return None
     asked = run.asked or (0, run.y.shape[1])
     return Account(run, *run.y.shape[:2], h, asked, q, k, v, scores, path, mixed, ends)
+
+
+def _laid(run: Run, product: tuple[int, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the rows of a product's factors, and what it makes of them, (s, i, j)."""
+    number, a, b = product
+    out = run.tape.events[number].out
+    return a, b.mT, out if out.ndim == 3 else out[None]
+
+
+def _apart(q: Tensor, k: Tensor, made: Tensor, token: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a product whose rows hold several vectors of each token as one for each of these.
+
+    So are the heads written that share one head of keys: they all ask it, one below the other.
+
+    Args:
+        q, k: ids of its rows and columns, (s, i, d) and (s, j, d).
+        made: ids of what it made, (s, i, j).
+        token: that reaches each number.
+    """
+    orders = [_order(token[rows]) for rows in (q, k)]
+    if (orders[0] is None) == (orders[1] is None):
+        return q, k, made
+    order = orders[0] if orders[1] is None else orders[1]
+    times = len(order)
+    if orders[1] is None:
+        k = k.repeat_interleave(times, dim=0)
+        return q[:, order].flatten(0, 1), k, made[:, order].flatten(0, 1)
+    q = q.repeat_interleave(times, dim=0)
+    return q, k[:, order].flatten(0, 1), made.mT[:, order].flatten(0, 1).mT
+
+
+def _order(token: Tensor) -> Tensor | None:
+    """Return the rows of each vector of a token, (times, n), None where a token has one.
+
+    Args:
+        token: that reaches each number, (s, r, d).
+    """
+    places = token[:, :, 0]
+    if not bool((token == places[..., None]).all() and (places == places[:1]).all()):
+        return None
+    counts = places[0].unique(return_counts=True)[1]
+    times = int(counts[0])
+    if times == 1 or len(counts) == 1 or bool((counts != times).any()):
+        return None
+    return places[0].argsort(stable=True).view(len(counts), times).T
+
+
+def _by_slot(slot: Tensor, w: Tensor, v: Tensor, made: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a product of weights and values as one for each slot of the scores.
+
+    Args:
+        slot: of each weight, (s, i, j).
+        w, v, made: ids of the product, (s, i, j), (s, j, d) and (s, i, d).
+    """
+    whole = slot[:, :, 0]
+    times = len(whole[0].unique())
+    if times == 1 or whole.shape[1] % times or bool((slot != whole[..., None]).any()):
+        return w, v, made
+    order = whole.argsort(dim=1, stable=True)
+    w, made = (t.gather(1, order[..., None].expand_as(t)) for t in (w, made))
+    shape = (times, whole.shape[1] // times)
+    w, made = (t.unflatten(1, shape).flatten(0, 1) for t in (w, made))
+    return w, v.repeat_interleave(times, dim=0), made
 
 
 def _turned(places: Tensor, shape: torch.Size) -> Tensor:

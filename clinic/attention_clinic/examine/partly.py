@@ -6,6 +6,8 @@ A name that such a step could make right is left out: queries that are normed ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from attention_clinic.bugs import Setting
@@ -46,12 +48,16 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
     gaps += lost
     steps = scored(account, placed, partly=True)
     more: Said = []
-    for words, question in questions(account, steps, placed.split, causal, known).items():
+    asked = questions(account, steps, placed.split, causal, known)
+    thrown = steps.axes is None and not steps.lost and _thrown(account)
+    if thrown:
+        more, asked = [("softmax-missing", "what softmax returns is thrown away")], _last(asked)
+    for words, question in asked.items():
         try:
             more += question()
         except Unknown:
             gaps.append(words)
-    if steps.axes is None:
+    if steps.axes is None and not thrown:
         more, gaps = [], [*lost, "what is weighed without a softmax"]
     if exchanged(account):
         more = [(BACK.get(id, id), detail) for id, detail in more]
@@ -64,15 +70,15 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
         hidden |= SCALES
     if account.ends.before and account.ends.factor != 1:
         hidden.add("scale-after-softmax")
-    if steps.lost or steps.lost_after or steps.axes is None:
+    if steps.lost or steps.lost_after or (steps.axes is None and not thrown):
         said = [(id, detail) for id, detail in said if id != "heads-not-split"]
     if lost and placed.form is None:
         hidden |= {"softmax-heads", "softmax-batch", "softmax-joint", "softmax-axes"}
     said += [(id, detail) for id, detail in more if id not in hidden]
     ends = account.ends
     if ends.known and not lost:
-        asked = {"how heads are joined": merged, "which keys a head asks": groups}
-        for words, ask in asked.items():
+        wanted = {"how heads are joined": merged, "which keys a head asks": groups}
+        for words, ask in wanted.items():
             try:
                 said += ask(account, placed)
             except Unknown:
@@ -88,6 +94,20 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
         behind = [name for name in ends.after if name not in USUAL]
         gaps.append(f"what stands behind the output layer ({_listed(behind or ends.after)})")
     return said, tuple(gaps)
+
+
+def _thrown(account: Account) -> bool:
+    """Say whether a softmax is taken of these scores, and nothing uses what it returns."""
+    run = account.run
+    return any(
+        event.name == "_softmax" and not used and bool((run.where[event.args[0]] >= 0).all())
+        for event, used in zip(run.tape.events, run.used, strict=True)
+    )
+
+
+def _last(asked: dict[str, Callable[[], Said]]) -> dict[str, Callable[[], Said]]:
+    """Return all questions but the first, which is about the softmax."""
+    return dict(list(asked.items())[1:])
 
 
 def _placed(account: Account) -> tuple[Said, Placed, list[str]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attention_clinic.examine.account import Account
 from attention_clinic.examine.scoring import Scored, Unknown, before
-from attention_clinic.examine.written import NONE, PRODUCTS, Run, linked, made_by
+from attention_clinic.examine.written import NONE, PRODUCTS, Run, linked
 
 SHIFTED = "relative-shift"
 
@@ -71,10 +71,10 @@ def _who(account: Account, ids: Tensor) -> str:
         held = [t for t in event.args[place : place + 2] if run.depends(t)]
         if len(held) != 1:
             return ""
-        made.append(made_by(run, before(run, held[0])[2]))
+        made.append(before(run, held[0])[2].flatten())
     for name, t in (("q", account.q), ("k", account.k)):
-        own = made_by(run, before(run, t)[2])
-        if made and bool(torch.isin(torch.cat(made), own).all()):
+        own = run.values[before(run, t)[2].flatten()]  # a layer may be called twice
+        if made and bool(torch.isin(run.values[torch.cat(made)], own).all()):
             return name
     return ""
 

@@ -218,19 +218,3 @@ def linked(run: Run, ids: Tensor) -> Iterator[Event]:
     for number in run.makers(ids):
         if number >= 0:
             yield run.tape.events[number]
-
-
-def made_by(run: Run, ids: Tensor) -> Tensor:
-    """Return what made these numbers: columns of weights, or where no layer did, the numbers.
-
-    A layer that is called twice makes other ids, and the same columns.
-    """
-    columns = torch.full((run.tape.count,), -1)
-    for event in linked(run, ids):
-        place = PRODUCTS.get(event.name)
-        weight = None if place is None else event.args[place + 1]
-        if weight is None or run.depends(weight):
-            return run.values[ids.flatten()].unique()
-        columns[event.out] = weight[..., :1, :].expand(event.out.shape)
-    made = columns[ids.flatten()].unique()
-    return made if bool((made >= 0).all()) else run.values[ids.flatten()].unique()

@@ -120,3 +120,101 @@ class SlicedAndScaledLate(nn.Module):
             weights = (q(t) @ k(t).mT).softmax(-1) / t.shape[2] ** 0.5
             made.append(weights @ v(t))
         return self.o(self.norm(torch.cat(made, -1)))
+
+
+@attention("norm-missing", sizes=SOME)
+class QueriesNormedAlone(nn.Module):
+    """One head of keys and values, which are made before the norm; rows of all heads ask it."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads, self.norm = h, nn.LayerNorm(e)
+        self.to_q, self.to_kv = nn.Linear(e, e), nn.Linear(e, 2 * (e // h))
+        self.to_out = nn.Linear(e, e)
+
+    def forward(self, x):
+        k, v = self.to_kv(x).chunk(2, dim=-1)
+        q = self.to_q(self.norm(x)).unflatten(2, (self.heads, -1)).transpose(1, 2)
+        scores = torch.einsum("bhid,bjd->bhij", q * k.shape[-1] ** -0.5, k)
+        mixed = torch.einsum("bhij,bjd->bhid", scores.softmax(-1), v)
+        return self.to_out(mixed.transpose(1, 2).flatten(2))
+
+
+@attention("scale-missing", "norm-missing", sizes=SOME)
+class KeysNormedAlone(Apart):
+    """The name of the tokens is given to what the norm returns, once queries are made."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = nn.LayerNorm(e)
+
+    def weights(self, scores, e):
+        return scores.softmax(-1)
+
+    def forward(self, x):
+        q, x = self.cut(self.q(x)), self.norm(x)
+        mixed = self.weights(q @ self.cut(self.k(x)).mT, x.shape[2]) @ self.cut(self.v(x))
+        return self.o(mixed.transpose(1, 2).flatten(2))
+
+
+@attention("softmax-query", sizes=SOME)
+class FewAreNormed(Apart):
+    """Means of neighbours are normed, as in PVT: the queries need no norm."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = nn.LayerNorm(e)
+
+    def weights(self, scores, e):
+        return (scores * (e // self.heads) ** -0.5).softmax(-2)
+
+    def forward(self, x):
+        few = self.norm((x + x.roll(1, 1)) / 2)
+        q, k, v = self.cut(self.q(x)), self.cut(self.k(few)), self.cut(self.v(few))
+        mixed = self.weights(q @ k.mT, x.shape[2]) @ v
+        return self.o(mixed.transpose(1, 2).flatten(2))
+
+
+@attention("scale-embed", "projection-shared", sizes=SOME)
+class CalledTwice(Apart):
+    """One layer makes queries and keys, in two calls; weights that sum to 1 are divided again."""
+
+    def weights(self, scores, e):
+        weights = (scores / e**0.5).clamp(-1e4, 1e4).softmax(-1) + 1e-9
+        return weights / weights.sum(-1, keepdim=True)
+
+    def forward(self, x):
+        q, k, v = self.cut(self.q(x)), self.cut(self.q(x)), self.cut(self.v(x))
+        return self.o((self.weights(q @ k.mT, x.shape[2]) @ v).transpose(1, 2).flatten(2))
+
+
+@attention("norm-missing", sizes=((64, 4), (48, 3)))
+class NormedHeadsOfBareTokens(Apart):
+    """Keys and values are made of bare tokens, though heads of queries and keys are normed."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = nn.LayerNorm(e)
+        self.q_norm, self.k_norm = nn.LayerNorm(e // h), nn.LayerNorm(e // h)
+
+    def forward(self, x):
+        q, k = self.q_norm(self.cut(self.q(self.norm(x)))), self.k_norm(self.cut(self.k(x)))
+        mixed = self.weights(q @ k.mT, x.shape[2]) @ self.cut(self.v(x))
+        return self.o(mixed.transpose(1, 2).flatten(2))
+
+
+@attention("scale-embed", "softmax-query", sizes=SOME)
+class BothTurnedByAMatrix(Apart):
+    """Queries and keys go through one more matrix, the same for both: they share no layer."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.register_buffer("turn", torch.linalg.qr(torch.randn(e, e))[0])
+
+    def weights(self, scores, e):
+        return (scores / e**0.5).softmax(-2)
+
+    def forward(self, x):
+        q, k = (self.cut(layer(x) @ self.turn.to(x)) for layer in (self.q, self.k))
+        mixed = self.weights(q @ k.mT, x.shape[2]) @ self.cut(self.v(x))
+        return self.o(mixed.transpose(1, 2).flatten(2))
