@@ -233,6 +233,8 @@ def _note(account: Account, placed: Placed, step: Step, found: Scored) -> None:
         _times(run, step, others, found, laid)
     elif step.name in ("add", "sub") and not softmax:
         _plus(run, step, others, found, laid)
+    elif step.name in ("tril", "triu"):
+        _hide(found, laid((run.values[step.out] != 0) | (run.values[step.read] == 0)), 0.0, False)
     elif step.name in ("masked_fill", "where"):
         _filled(run, step, place, others, found, laid)
     elif step.name not in ("alias", "detach", "native_dropout"):
@@ -369,6 +371,9 @@ def _hide(found: Scored, allow: Tensor, value: float, added: bool) -> None:
             raise Unknown
         found.late = True
     else:
+        own = found.allow is None or not bool((allow & ~found.allow).any())
+        if own and value <= FAR and found.allow is not None:
+            found.fills.clear()  # what they were filled with before does not show
         found.fills.append((value, added))
     found.allow = allow if found.allow is None else found.allow & allow
 

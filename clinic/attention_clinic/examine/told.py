@@ -119,10 +119,12 @@ def _scattered(
     whole = (token == token[:, :1]).flatten(1).all(1) | (sample == sample[:, :1, :1]).flatten(
         1
     ).all(1)
-    if not several and bool(whole.all()):
+    moved = len(vectors.unique()) == vectors.numel()  # each number once, at another place
+    if not several and bool(whole.all()) and not moved:
         raise Unknown
     who = {"q": "queries", "k": "keys", "v": "values"}[wrong[0]]
-    said = f"{who} hold numbers of several tokens" if several else f"{who} of several samples meet"
+    others = "samples" if not bool(whole.all()) else "heads, and other tokens,"
+    said = f"{who} hold numbers of several tokens" if several else f"{who} of several {others} meet"
     rows, columns = (torch.arange(size).expand(slots, -1) for size in (i, j))
     sizes = (account.b, account.h)
     placed = Placed(sizes, torch.arange(slots), rows, columns, None, setting)

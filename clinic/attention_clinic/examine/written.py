@@ -187,7 +187,19 @@ def _written(subject: Subject, b: int, n: int, j: int) -> Run | None:
     except TooLong:
         return None
     with_products(tape)
-    return Run(tape, y, *reached, asked=(n, j) if subject.crossed else None)
+    run = Run(tape, y, *reached, asked=(n, j) if subject.crossed else None)
+    tape.events[:] = [_layer(run, event) for event in tape.events]
+    return run
+
+
+def _layer(run: Run, event: Event) -> Event:
+    """Return a product of one matrix of tokens and one of weights as the layer that it is."""
+    if event.name != "bmm" or len(event.args[0]) > 1:
+        return event
+    first, second = event.args[:2]
+    if run.depends(first) == run.depends(second):
+        return event
+    return Event("mm", (first[0], second[0]), event.out[0])
 
 
 def _kept(tape: Tape, found: Tensor) -> Tensor:
