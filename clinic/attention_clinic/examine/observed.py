@@ -28,6 +28,7 @@ from attention_clinic.examine.traced import (
     sides_of_product,
 )
 from attention_clinic.examine.turning_law import BASES, is_rounded, names_of_turn
+from attention_clinic.examine.unnormed import bare_sides
 from attention_clinic.examine.wrong_turns import Wrong, wrong_turn
 
 BLOCKED = -1e4
@@ -77,7 +78,7 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     ids, detail = _scaled(subject, law, asked, answered) if not hidden else ((), "")
     if wrong is not None:
         ids, detail = (*wrong[0], *ids), "; ".join(filter(None, (wrong[1], detail)))
-    bare = _bare(run, asked, answered, values)
+    bare = bare_sides(run, asked, answered, values)
     if bare:
         ids, detail = (*ids, "norm-missing"), "; ".join(filter(None, (detail, bare)))
     for wrongly in {UNSHIFTED, OUT_BENT} & set(names):
@@ -342,18 +343,6 @@ def _apart(run: Run, *sides: Side) -> None:
     queries = [(o.layer, o.column) for row in sides[0].origins for o in row]
     if len(set(queries)) < len(queries):
         raise Lost
-
-
-def _bare(run: Run, asked: Side, answered: Side, values: Side) -> str:
-    """Say which of queries, keys and values are made of bare tokens where others are of normed."""
-    kinds: dict[bool, list[str]] = {}
-    for name, side in (("queries", asked), ("keys", answered), ("values", values)):
-        read = [o for row in side.origins for mine in row for o in run.reads.get(mine.layer, ())]
-        if run.asked is not run.pool or any(o.layer >= 0 for o in read):
-            return ""
-        for normed in {bool(o.norm) for o in read}:
-            kinds.setdefault(normed, []).append(name)
-    return f"{' and '.join(kinds[False])} are made of tokens as they came" if len(kinds) > 1 else ""
 
 
 def _latent(run: Run, *sides: Side) -> list[str]:

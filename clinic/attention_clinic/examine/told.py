@@ -18,9 +18,9 @@ from attention_clinic.bugs.projections import SPLIT, TOKENS, Together
 from attention_clinic.engine.forms import Form, State
 from attention_clinic.engine.weights import role
 from attention_clinic.examine.account import Account
-from attention_clinic.examine.behind import NORMS
 from attention_clinic.examine.judging import Said, judged
 from attention_clinic.examine.scoring import Placed, Scored, Unknown, before, scored
+from attention_clinic.examine.unnormed import unnormed
 from attention_clinic.examine.written import PRODUCTS, Run, linked
 
 USUAL = {"add", "mul", "native_layer_norm"}  # what may stand behind the output layer
@@ -260,39 +260,12 @@ def origins(account: Account) -> Said:
             if {role(name) for name in run.layers(made[2])} == {"v"}:
                 raise Unknown  # its keys come from the layer of the values
             said.append(("value-from-key", ""))
-    said += _normed(account, made)
+    said += unnormed(account, made)
     if account.h > 1 and all(_slices(run, account.h, t) for t in made):
         said.append(("head-shared-projection", ""))
     elif all(_own_slices(run, account.h, t) for t in made):
         said.append(("head-own-slice", ""))
     return said
-
-
-def _normed(account: Account, made: list[Tensor]) -> Said:
-    """Say that some of queries, keys and values are made of normed tokens, others of bare ones.
-
-    Args:
-        account: of the steps.
-        made: ids of what layers made.
-    """
-    run, kinds = account.run, {}
-    given = [name for name, _, _ in run.tape.given]
-    for name, t in zip(("queries", "keys", "values"), made, strict=True):
-        found: set[str] = set()
-        for event in linked(run, t):
-            place = PRODUCTS.get(event.name)
-            read = [] if place is None else [a for a in event.args[place:] if run.depends(a)]
-            if len(read) != 1:
-                return []
-            norms = list(linked(run, read[0]))
-            own = torch.cat([norm.args[0].flatten() for norm in norms]) if norms else read[0]
-            tokens = bool((run.given[own.flatten()] == given.index("x")).all())
-            normed = norms and {norm.name for norm in norms} <= NORMS
-            found.add(("norm" if normed else "x" if not norms else "") if tokens else "")
-        kinds.setdefault(tuple(sorted(found)), []).append(name)
-    if set(kinds) != {("norm",), ("x",)} or run.asked is not None:
-        return []
-    return [("norm-missing", f"{' and '.join(kinds[('x',)])} are made of tokens as they came")]
 
 
 def groups(account: Account, placed: Placed) -> Said:

@@ -10,7 +10,7 @@ from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from patients.attention import Views
-from patients.unknown import unknown
+from patients.bank import attention
 from patients.variants import distances, variant
 
 WIDE = ((24, 3), (64, 4))  # heads of 8 and of 16
@@ -421,7 +421,7 @@ class SlotsByEinsum(Slots):
 # ---------------------------------------------------------------------- nearly one of these
 
 
-@unknown
+@attention("value-from-key", sizes=WIDE)
 class LatentTwice(LatentPlain):
     """Values are made of the latent by the layer of the keys."""
 

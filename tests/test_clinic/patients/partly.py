@@ -218,3 +218,43 @@ class BothTurnedByAMatrix(Apart):
         q, k = (self.cut(layer(x) @ self.turn.to(x)) for layer in (self.q, self.k))
         mixed = self.weights(q @ k.mT, x.shape[2]) @ self.cut(self.v(x))
         return self.o(mixed.transpose(1, 2).flatten(2))
+
+
+@attention("softmax-missing", "scale-embed", sizes=SOME)
+class SoftmaxThrownAway(Apart):
+    """What softmax returns has a name of its own, and nothing reads it."""
+
+    def weights(self, scores, e):
+        scores = scores / e**0.5
+        weights = scores.softmax(-1)
+        del weights
+        return scores
+
+
+@attention("value-from-key", "split-no-transpose", sizes=SOME[:2])
+class SplitTwice(Apart):
+    """Heads of keys are taken for tokens and split once more: these are the values."""
+
+    def forward(self, x):
+        q, k = self.cut(self.q(x)), self.cut(self.k(x))
+        v = k.reshape(x.shape[0], -1, self.heads, k.shape[3]).transpose(1, 2)
+        return self.o((self.weights(q @ k.mT, x.shape[2]) @ v).transpose(1, 2).flatten(2))
+
+
+@attention("split-no-transpose", "merge-no-transpose", sizes=SOME[:2])
+class MatricesAndATriangle(nn.Module):
+    """Plain matrices by einsum, scores cut by tril before the mask, and the stream added inside."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = h
+        self.q, self.k, self.v, self.o = (nn.Parameter(torch.randn(e, e)) for _ in range(4))
+
+    def forward(self, x):
+        made = (torch.einsum("bne,eo->bno", x, w) for w in (self.q, self.k, self.v))
+        q, k, v = (t.reshape(x.shape[0], self.heads, x.shape[1], -1) for t in made)
+        scores = torch.einsum("...nd,...md->...nm", q, k)
+        hidden = torch.ones_like(scores).triu(1).bool()
+        scores = scores.tril() + torch.zeros_like(scores).masked_fill(hidden, -torch.inf)
+        mixed = (scores * q.shape[-1] ** -0.5).softmax(-1) @ v
+        return x + torch.einsum("bno,oe->bne", mixed.reshape(x.shape), self.o)

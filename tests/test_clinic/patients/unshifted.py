@@ -71,7 +71,7 @@ class HalfShifted(Recurrent):
         return self.proj(self.join(scores.softmax(dim=-1) @ v))
 
 
-@attention("scale-embed", "relative-shift", sizes=WIDE)
+@attention("relative-shift", sizes=WIDE)
 class TurnedShift(Views):
     """The scores of query j with the distance of key i: rows and columns exchanged."""
 
@@ -81,10 +81,10 @@ class TurnedShift(Views):
 
     def forward(self, x):
         q, k, v = self.heads(x)
-        n, e = x.shape[1:]
+        n = x.shape[1]
         ahead = torch.arange(n)[None, :] - torch.arange(n)[:, None]
         met = einsum(q, self.places[:, ahead + 31], "b h i d, h i j d -> b h j i")
-        scores = (q @ k.mT + met) / e**0.5
+        scores = (q @ k.mT + met) * q.shape[-1] ** -0.5
         return self.proj(self.join(scores.softmax(dim=-1) @ v))
 
 
