@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from einops import rearrange
 from patients.attention import Views
 from patients.blocks import PostNorm, PreNorm
 from patients.connections import Conditioned, TwoSided
-from patients.windowed_blocks import IMAGE, NotPutBack, NotRolledBack
+from patients.windowed_blocks import IMAGE, CutIntoWindows, NotPutBack, NotRolledBack
 from torch import nn
 
 from attention_clinic import diagnose_block
@@ -300,6 +301,44 @@ class ScaledByContext(PreNorm):
 def test_a_context_that_scales_a_norm_is_not_ignored() -> None:
     torch.manual_seed(0)
     assert "cross-ignored" not in diagnose_block(ScaledByContext(24, 4), 4, context=True).ids
+
+
+class WindowsInside(CutIntoWindows):
+    """Takes images, rows of rows, as its attention does, which cuts them into windows itself."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.inside = Inside(self)
+        del self.attention, self.apart
+
+    def forward(self, image):
+        assert image.ndim == 4
+        x = image + self.inside(self.ln_1(image))
+        return x + self.ffn(self.ln_2(x))
+
+
+class Inside(nn.Module):
+    """The attention of such a block."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.attention, self.together = block.attention, block.together
+
+    def forward(self, image):
+        side = 2
+        sizes = {"p": side, "q": side}
+        windows = rearrange(image, "b (y p) (x q) e -> (b y x) (p q) e", **sizes)
+        made = self.attention(windows)
+        _, rows, columns, _ = image.shape
+        sizes |= {"y": rows // side, "x": columns // side}
+        return rearrange(made, "(b y x) (p q) e -> b (y p) (x q) e", **sizes)
+
+
+def test_images_whose_tokens_come_last_are_cut_into_windows_by_the_attention_itself() -> None:
+    torch.manual_seed(5)
+    report = diagnose_block(WindowsInside(24, 4), 4)
+    assert report.healthy, report
+    assert {one.id for one in report.variants} == {"window", "relative-bias"}
 
 
 @pytest.mark.parametrize("wrong", (NotPutBack, NotRolledBack))

@@ -26,6 +26,11 @@ Place = tuple[str, int]  # the path of a module, and which of its calls
 Slot = int | str  # the number, or the name, of an argument
 
 
+def is_image_of_rows(t: Tensor, n: int, e: int) -> bool:
+    """Say whether a tensor is an image (b, rows, columns, e) of n tokens."""
+    return t.ndim == 4 and t.shape[3] == e and t.shape[1] * t.shape[2] == n
+
+
 def laid(part: nn.Module, tokens: Tensor, before: Tensor) -> Tensor:
     """Return tokens (b, n, e) as they lay in what a call got.
 
@@ -36,6 +41,9 @@ def laid(part: nn.Module, tokens: Tensor, before: Tensor) -> Tensor:
     """
     if isinstance(part, nn.Conv1d):
         return tokens.mT
+    channels_last = is_image_of_rows(before, *tokens.shape[1:])
+    if channels_last and not isinstance(part, nn.Conv2d):
+        return tokens.unflatten(1, before.shape[1:3])
     if before.ndim == 4 and before[0, 0].numel() == tokens.shape[1]:
         return tokens.mT.unflatten(2, before.shape[2:])
     # heads are split before they are projected
@@ -57,6 +65,7 @@ class Step:
         changed: what it got and changed in its place, as that was afterwards.
         sums: what it adds itself: both terms, and the result.
         image: rows and columns, where tokens lie as an image in what it got.
+        grid: the same, where the numbers of a token come last.
     """
 
     place: Place
@@ -69,6 +78,7 @@ class Step:
     changed: dict[Slot, Tensor] = field(default_factory=dict)
     sums: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
     image: tuple[int, int] | None = None
+    grid: tuple[int, int] | None = None
 
     @property
     def path(self) -> str:
@@ -103,9 +113,11 @@ class Wires(Visits):
         self.counts: Counter[str] = Counter()
 
     def rows(self, part: nn.Module | None, t: Tensor) -> Tensor:
-        """Return tokens (b, n, e) of what lies channels first: of convolutions, and images."""
+        """Return tokens (b, n, e) of what lies channels first, of convolutions, and of images."""
         if isinstance(part, nn.Conv1d) and t.ndim == 3:
             return t.mT
+        if is_image_of_rows(t, self.n, self.e) and not self._is_image(part, t):
+            return t.flatten(1, 2)
         return t.flatten(2).mT if self._is_image(part, t) else t
 
     def _is_image(self, part: nn.Module | None, t: Tensor) -> bool:
@@ -123,6 +135,9 @@ class Wires(Visits):
         }
         step = Step((path, self.counts[path]), part, given)
         images = (v for v in slots.values() if isinstance(v, Tensor) and self._is_image(part, v))
+        rows = (v for v in slots.values() if isinstance(v, Tensor) and v.ndim == 4)
+        grids = (v.shape[1:3] for v in rows if is_image_of_rows(v, self.n, self.e))
+        step.grid = next(map(tuple, grids), None)
         step.image = next((tuple(v.shape[2:]) for v in images), None)
         self.counts[path] += 1
         if self.running:
@@ -297,6 +312,8 @@ class Whole:
             made = reached.result
             if isinstance(self.block.get_submodule(end[0]), nn.Conv1d):
                 made = made.mT
+            if is_image_of_rows(made, *x.shape[1:]):
+                made = made.flatten(1, 2)
             made = made.flatten(2).mT if made.ndim == 4 else made
             if parcels is not None:
                 return parcels.joined(made)

@@ -33,6 +33,8 @@ def find_windows(subject: Subject) -> bool:
         return False
     shape, layout = (subject.b, subject.n, subject.e), subject.patient.layout
     grid = layout.grid(subject.n) if layout is not None and layout.grids else None
+    said = getattr(subject.patient.module, "cut_grid", None)  # of the block that it was cut out of
+    grid = said if grid is None and isinstance(said, tuple) else grid
     leave_windows(subject)
     x = subject.patient.tokens(*shape, seed=41)
     subject.windows = windows_of(subject.patient.module, subject.open_run, x, subject.h, grid)

@@ -35,7 +35,13 @@ class Cut(nn.Module):
         super().__init__()
         self.whole, self.paths = whole, paths  # an object: what it holds is not this module's
         self.entries, self.end, self.parcels = entries, end, parcels
+        self.cut_grid: tuple[int, int] | None = None  # rows and columns of the tokens
         self._register()
+
+    @property
+    def cut_from(self) -> nn.Module:
+        """What says what it is: the module that it is, or that it begins with."""
+        return self.whole.block.get_submodule(self.paths[0])
 
     def _register(self) -> None:
         for number, path in enumerate(self.paths):
@@ -53,6 +59,7 @@ class Cut(nn.Module):
             rebind(part, memo)
         whole = replace(self.whole, block=block)
         made = type(self)(whole, self.paths, self.entries, self.end, self.parcels)
+        made.cut_grid = self.cut_grid
         made.train(self.training)
         return made
 

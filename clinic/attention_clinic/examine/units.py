@@ -69,7 +69,9 @@ class Unit:
     def cut(self, whole: Whole, entries: dict[Place, dict[Slot, bool]] | None = None) -> Cut:
         """Return it as a module of its own, whose arguments take other sides if that is said."""
         kind = Cut if self.asked is None else CutAcross
-        return kind(whole, self.paths, entries or self.entries, self.end, self.parcels)
+        made = kind(whole, self.paths, entries or self.entries, self.end, self.parcels)
+        made.cut_grid = next((step.grid for step in self.steps if step.place in self.entries), None)
+        return made
 
 
 class Unclear(Exception):

@@ -167,6 +167,7 @@ def _ways(module: nn.Module, n: int, m: int, grid: tuple[int, int] | None) -> It
     axes were mixed up is cut into such parts, too.
     """
     square = (isqrt(n), isqrt(n)) if isqrt(n) ** 2 == n else None
+    module = getattr(module, "cut_from", module)
     own = vars(module).items()
     pairs = [tuple(v) for _, v in own if isinstance(v, tuple | list) and len(v) == 2]
     pairs = [pair for pair in pairs if all(isinstance(side, int) for side in pair)]

@@ -31,8 +31,9 @@ from attention_clinic.examine.units import Unclear, Unit, units_of
 
 # `diagnose` enters itself: it hands blocks on to this, so that this cannot import it
 EXAMINERS: dict[str, Callable[..., Report]] = {}
-SHARE = 0.3  # of the steps that are left, for one attention
+SHARE = {True: 0.6, False: 0.3}  # of the steps that are left, for one attention: the only one
 ALTERNATIVES = 4
+USUAL = (5, 7)  # numbers of tokens that a block takes that takes any
 EVIDENCE = "each connection, and each part, gives exactly your numbers"
 PARTLY = "each connection, and each other part, gives exactly your numbers"
 UNSAID = Report("", False)  # of a part that may still be explained with the whole block
@@ -54,6 +55,7 @@ class Wired:
         self.found, self.variants = self.wiring.found, self.wiring.variants
         self.said, self.odd = self.wiring.said, self.wiring.odd
         self.unknown: dict[str, Report] = {}  # parts that nothing explains, with what is said
+        self.single = True  # whether it has one attention
         self.partly: Report | None = None  # what is said if nothing explains the whole
 
     def report(self) -> Report | None:
@@ -95,6 +97,7 @@ class Wired:
         self.wiring.name(stream, way, unused)
         heard = [name for name in ACTIVATIONS if name in listen.heard]
         going = [half for half in way if half.join != "dropped"]
+        self.single = sum(half.unit.kind == "mix" for half in going) < 2
         alternatives = [list(self._kinds(half, whole, heard)) for half in going]
         norms = {id(norm.run): norm for norm in stream.norms.values()}
         for norm in norms.values():
@@ -193,13 +196,14 @@ class Wired:
         sides = sides_taken(unit)
         if sides:
             part = unit.cut(whole, usual(unit))
-        if unit.parcels is not None or (asked is None and not self._free(part)):
+        fixed = asked is None and not self._free(part)
+        if unit.parcels is not None or fixed or self.x.shape[1] not in USUAL:
             given["size"] = tuple(self.x.shape[:2])
         try:
-            with reserved(SHARE):
+            with reserved(SHARE[self.single]):
                 report = diagnose(part, self.h, embed_dim=self.x.shape[2], **given)
         except ValueError:
-            with reserved(SHARE):
+            with reserved(SHARE[self.single]):
                 given["size"] = tuple(self.x.shape[:2])
                 report = diagnose(part, self.h, embed_dim=self.x.shape[2], **given)
         if _uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
