@@ -32,10 +32,10 @@ class StandIn(nn.Module):
         self.query, self.key, self.value = nn.Linear(e, e), nn.Linear(c, e), nn.Linear(c, e)
         self.out = nn.Linear(e, e) if out else nn.Identity()
         self.replay = replay
-        self.kept = [part]  # in a list: its parameters are none of this module
+        self._kept = [part]  # in a list, and private: its parameters are none of this module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        given = call_of(self.kept[0], args, kwargs).given
+        given = call_of(self._kept[0], args, kwargs).given
         if any(given.get(name) is not given[self.replay.asks[0]] for name in self.replay.asks):
             raise ValueError("its queries, keys and values are made of different tokens")
         x = self.replay.tokens(given[self.replay.asks[0]])
