@@ -61,7 +61,7 @@ class Joins:
         if place == len(self.stream.parts):
             orders = {half.places for half in way if any(half.places)}
             cost += 2 * max(0, len(orders) - 1)
-            if cost < self.cost and equal(now, self.stream.ends):
+            if cost < self.cost and any(equal(end, self.stream.ends) for end in self._ends(now)):
                 self.best, self.cost = way, cost
             return
         name, unit = self.stream.parts[place]
@@ -71,6 +71,19 @@ class Joins:
                 plain = not any(made.places)
                 both = bool(made.before) and made.behind is not None
                 self._walk(place + 1, then, (*way, made), cost + paid + more + plain + 3 * both)
+
+    def _ends(self, now: Sum) -> Iterator[Sum]:
+        """Yield what the block may return: the stream, and what a norm makes of it.
+
+        Where no feed-forward is called, the norm before or behind it may stand there all the same.
+        """
+        yield now
+        if any(unit.kind == "feed" for _, unit in self.stream.parts):
+            return
+        for sum_ in (now, plus(now, now)):
+            for _, behind in self.stream.behind(sum_):
+                yield behind
+                yield plus(now, behind)
 
     def _befores(self, name: str, unit: Unit, now: Sum) -> Iterator[tuple[Half, int]]:
         """Yield what a part may read: the stream, what entered, or anything else."""

@@ -131,6 +131,22 @@ class DropoutAsEps(PreNorm):
         return nn.LayerNorm(e, 0.1)
 
 
+@block("part-unused")
+class NeverFeeds(PreNorm):
+    """Adds what the norm returned, where what the feed-forward makes of it belongs."""
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ln_2(x)
+
+
+@block("part-unused")
+class NeverFeedsPost(PostNorm):
+    def forward(self, x):
+        x = self.norms[0](x + self.self_attn(x))
+        return self.norms[1](x + x)
+
+
 class KeysDetached(Views):
     def heads(self, x):
         q, k, v = super().heads(x)
