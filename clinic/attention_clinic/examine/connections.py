@@ -104,7 +104,8 @@ class Connections:
             said = f"the self-attention asks {words(asked)}, with queries of {own}"
             half = next(half for half in way if half.unit is dict(stream.parts)[name])
             normed = half.before and half.now is not None and equal(asked, half.now)
-            if normed and half.source is None:  # the same stream, of which queries alone are normed
+            # SASRec adds its normed queries, and compares them with the bare stream
+            if normed and half.source is None and half.join != "from-norm":
                 self.found.append(("norm-missing", said))
             else:
                 self.odd.append(said)
