@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel
 
-from attention_clinic import diagnose
+from attention_clinic import diagnose, diagnose_model
 
 EFFORT = 0.1  # what is right is found early
 WORDS = {"vocab_size": 50, "pad_token_id": 0, "max_position_embeddings": 32}
@@ -65,11 +65,10 @@ REFUSED = {
 }
 UNEXPLAINED = {
     "SqueezeBertSelfAttention": "its projections are convolutions in groups",
-    "Swinv2Attention": "the search with the output layer stops before it is found",
     "T5LayerCrossAttention": "needs its context, which is not normalised: context=True",
 }
 VARIANTS = {  # what they do in a way of their own; all others in none
-    "Swinv2SelfAttention": ["cosine", "relative-bias"],
+    **dict.fromkeys(("Swinv2SelfAttention", "Swinv2Attention"), ["cosine", "relative-bias"]),
     "SwinAttention": ["relative-bias"],
     "GPTJAttention": ["rotary-pairs", "rotary-partial"],
     "CodeGenAttention": ["rotary-pairs", "rotary-partial"],
@@ -126,3 +125,10 @@ def test_what_is_right_is_never_called_sick(kind: str) -> None:
         explained = report.kind != "unexplained"
         assert explained is (name not in UNEXPLAINED), f"{name}: {report}"
         assert [v.id for v in report.variants] == VARIANTS.get(name, [])
+
+
+@pytest.mark.parametrize("kind", [k for k in ("qwen3", "gemma2", "olmo2") if k in MODELS])
+def test_norms_and_caps_of_an_attention_are_none_of_its_block(kind: str) -> None:
+    torch.manual_seed(0)
+    model = AutoModel.from_config(AutoConfig.for_model(kind, **MODELS[kind]))
+    assert diagnose_model(model).healthy
