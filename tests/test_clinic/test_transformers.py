@@ -68,7 +68,8 @@ UNEXPLAINED = {
     "T5LayerCrossAttention": "needs its context, which is not normalised: context=True",
 }
 VARIANTS = {  # what they do in a way of their own; all others in none
-    **dict.fromkeys(("Swinv2SelfAttention", "Swinv2Attention"), ["cosine", "relative-bias"]),
+    "Swinv2SelfAttention": ["cosine", "relative-bias"],
+    "Swinv2Attention": ["cosine", "relative-bias"],
     "SwinAttention": ["relative-bias"],
     "GPTJAttention": ["rotary-pairs", "rotary-partial"],
     "CodeGenAttention": ["rotary-pairs", "rotary-partial"],
