@@ -11,6 +11,7 @@ from attention_clinic.bugs import BUGS
 from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.resting import drops_scores, idle_dropouts
 
 PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
@@ -86,9 +87,10 @@ def with_great_eps(report: Report, patient: Patient) -> Report:
     """Say which norms add an eps to the variance that is no small number."""
     great = {}
     for path, part in patient.module.named_modules():
-        eps = getattr(part, "eps", None)
-        if isinstance(part, nn.LayerNorm | nn.RMSNorm) and eps is not None and eps >= GREAT:
-            great[path] = eps
+        said = [getattr(part, name, None) for name in ("eps", "epsilon", "variance_epsilon")]
+        numbers = [eps for eps in said if isinstance(eps, float) and eps >= GREAT]
+        if numbers and looks_like_a_norm(path, part):
+            great[path] = numbers[0]
     if not great or not report.healthy:
         return report
     words = f"eps of {listed(list(great))} is {next(iter(great.values())):g}"
