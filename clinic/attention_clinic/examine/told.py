@@ -260,12 +260,32 @@ def origins(account: Account) -> Said:
             if {role(name) for name in run.layers(made[2])} == {"v"}:
                 raise Unknown  # its keys come from the layer of the values
             said.append(("value-from-key", ""))
+        columns = [_columns(run, t) for t in made] if run.asked is not None else [None]
+        if columns[0] is not None and columns[0] in columns[1:]:
+            who = "keys" if columns[0] == columns[1] else "values"
+            said.append(("projection-shared", f"one layer makes queries and {who}"))
     said += unnormed(account, made)
     if account.h > 1 and all(_slices(run, account.h, t) for t in made):
         said.append(("head-shared-projection", ""))
     elif all(_own_slices(run, account.h, t) for t in made):
         said.append(("head-own-slice", ""))
     return said
+
+
+def _columns(run: Run, ids: Tensor) -> set[int] | None:
+    """Return the columns of parameters that made these numbers, None where others did."""
+    found: set[int] = set()
+    for event in linked(run, ids):
+        place = PRODUCTS.get(event.name)
+        weight = None if place is None else event.args[place + 1]
+        if weight is None or bool((run.given[weight] < 0).any()):
+            return None
+        columns = torch.full((run.tape.count,), -1)
+        columns[event.out] = weight[..., :1, :].expand(event.out.shape)
+        found |= set(columns[ids][columns[ids] >= 0].unique().tolist())
+        if not run.tape.given[int(run.given[weight.flatten()[0]])][0]:
+            return None
+    return found or None
 
 
 def groups(account: Account, placed: Placed) -> Said:

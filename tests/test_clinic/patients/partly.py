@@ -258,3 +258,12 @@ class MatricesAndATriangle(nn.Module):
         scores = scores.tril() + torch.zeros_like(scores).masked_fill(hidden, -torch.inf)
         mixed = (scores * q.shape[-1] ** -0.5).softmax(-1) @ v
         return x + torch.einsum("bno,oe->bne", mixed.reshape(x.shape), self.o)
+
+
+@attention("projection-shared", "scale-missing", "softmax-heads", context=True, sizes=SOME[:2])
+class OneLayerForBothSides(Apart):
+    """The layer of the queries makes the keys of the context, too."""
+
+    def forward(self, x, context):
+        q, k, v = self.cut(self.q(x)), self.cut(self.q(context)), self.cut(self.v(context))
+        return self.o(((q @ k.mT).softmax(1) @ v).transpose(1, 2).flatten(2))
