@@ -340,6 +340,9 @@ def _apart(run: Run, *sides: Side) -> None:
     for layer in {layer for layer, _ in used}:
         if sum(number == layer for number, _ in read) != run.widths[layer]:
             raise Lost
+        heard = [o.column for o in run.reads.get(layer, ()) if o.layer < 0]
+        if heard and run.asked is run.pool and len(set(heard)) < run.x.shape[2]:
+            raise Lost  # a piece of each token
     queries = [(o.layer, o.column) for row in sides[0].origins for o in row]
     if len(set(queries)) < len(queries):
         raise Lost

@@ -122,6 +122,28 @@ class SlicedAndScaledLate(nn.Module):
         return self.o(self.norm(torch.cat(made, -1)))
 
 
+@attention("head-own-slice", sizes=SOME)
+class SlicedWithSlopes(nn.Module):
+    """ALiBi beside it, whose steps are all that a run shows as strange."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, d = h, e // h
+        self.q, self.k, self.v = (
+            nn.ModuleList(nn.Linear(d, d, bias=False) for _ in range(h)) for _ in range(3)
+        )
+        self.out = nn.Linear(e, e)
+
+    def forward(self, x):
+        at = torch.arange(x.shape[1])
+        slopes = 2.0 ** (-8 * torch.arange(1, self.h + 1) / self.h)
+        bias, made = slopes[:, None, None] * -(at[:, None] - at).abs(), []
+        for t, q, k, v, own in zip(x.chunk(self.h, -1), self.q, self.k, self.v, bias, strict=True):
+            scores = q(t) @ k(t).mT / t.shape[2] ** 0.5 + own
+            made.append(scores.softmax(-1) @ v(t))
+        return self.out(torch.cat(made, -1))
+
+
 @attention("norm-missing", sizes=SOME)
 class QueriesNormedAlone(nn.Module):
     """One head of keys and values, which are made before the norm; rows of all heads ask it."""
