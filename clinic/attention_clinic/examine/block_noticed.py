@@ -19,6 +19,7 @@ from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.around import CROSS, Around
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.idle_mask import idle, masks
+from attention_clinic.examine.inner_norms import inner_norms
 from attention_clinic.examine.resting import never_drops
 from attention_clinic.examine.unlearned import and_more
 
@@ -48,6 +49,8 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
     if not dropout and "dropout-eval" not in report.ids:
         said += [("dropout-eval", "two calls differ")] * _still_drops(patient, x, around)
     said += [] if dropout is None else [("dropout-unused", dropout)]
+    ids, words = inner_norms(module, run, patient.tolerance)
+    said += [(id, words) for id in ids if id not in report.ids]
     return and_more(report, said)
 
 

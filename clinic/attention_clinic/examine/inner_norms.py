@@ -11,8 +11,6 @@ from attention_clinic.examine.part_kinds import norm_kind
 
 OWN = {"rms-eps", "norm-bessel", "rms-mean", "norm-formula"}  # mistakes of the formula
 
-LENGTHS = (1.0, 1.5, 0.5, 0.1, 0.03, 0.01, 0.003)  # short tokens show where eps is added
-
 
 @torch.no_grad()
 def inner_norms(
@@ -43,8 +41,7 @@ def inner_norms(
     said: list[str] = []
     for part, width in heard.items():
         weight = next(part.parameters())
-        x = torch.randn(5, len(LENGTHS), width, generator=torch.Generator().manual_seed(width))
-        x = (x * torch.tensor(LENGTHS)[:, None]).to(weight)
+        x = torch.randn(5, 7, width, generator=torch.Generator().manual_seed(width)).to(weight)
         try:
             kind = norm_kind(part, x, limit)
         except (RuntimeError, ValueError, IndexError):  # it takes another layout

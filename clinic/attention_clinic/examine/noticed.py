@@ -71,8 +71,7 @@ def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[s
     said += [out_shared(subject), plain_tensors(subject)]
     bias = subject.biases.get((subject.b, subject.n)) if subject.biased else None
     subject.extra += () if bias is None else bias.ids
-    if not matches or subject.made is not None:  # else they were compared with all the rest
-        said.append(_of_norms(subject))
+    said.append(_of_norms(subject, {id for _, match in matches for id in match.ids}))
     idle = thrown_fill(subject)
     idle = idle or (idle_mask(subject) if is_plain(subject, matches) else "")
     subject.extra += ["mask-dropped"] * bool(idle)
@@ -80,15 +79,21 @@ def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[s
     return [words for words in said if words]
 
 
-def _of_norms(subject: Subject) -> str:
-    """Add the mistakes of the norms inside a module, and say where they are."""
+def _of_norms(subject: Subject, named: set[str]) -> str:
+    """Add the mistakes of the norms inside a module, and say where they are.
+
+    Args:
+        subject: the module.
+        named: what is said of it already.
+    """
     if not subject.patient.is_module:
         return ""
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
     limit = subject.patient.tolerance
     ids, said = inner_norms(subject.patient.module, lambda: subject.open_run(x), limit)
-    subject.extra += [id for id in ids if id not in subject.extra]
-    return said
+    new = [id for id in ids if id not in {*subject.extra, *named}]
+    subject.extra += new
+    return said if new else ""
 
 
 def tied(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> str:

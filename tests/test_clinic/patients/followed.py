@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from patients.attention import Views
 from patients.bank import attention
+from patients.blocks import PreNorm, block
 from patients.variants import distances, variant
 
 WIDE = ((24, 3), (64, 4))  # heads of 8 and of 16
@@ -160,6 +161,41 @@ class LatentNormed(Latent):
 @variant(*DEEPSEEK, ids=("rms-eps", "mask-not-causal"), sizes=WIDE[1:], causal=True)
 class LatentNormedNotCausal(LatentNormed):
     pass
+
+
+@variant(ids=("rms-eps",), sizes=WIDE)
+class NormedBefore(Views):
+    """A plain attention behind such a norm of its own."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = RMSNorm(e)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+class RoundedRMSNorm(RMSNorm):
+    """In single precision, where only short tokens show it."""
+
+    def forward(self, x):
+        return super().forward(x.float()).type_as(x)
+
+
+@block("rms-eps")
+class BlockNormed(PreNorm):
+    def norm(self, e):
+        return RoundedRMSNorm(e)
+
+
+@variant(ids=("rms-eps", "scale-embed"), sizes=WIDE[:1])
+class NormedBeforeScaledByEmbed(NormedBefore):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = RoundedRMSNorm(e)
+
+    def factor(self, e):
+        return e**-0.5
 
 
 @variant("latent-attention", sizes=WIDE)
