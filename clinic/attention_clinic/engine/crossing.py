@@ -20,7 +20,8 @@ ASKED = re.compile(
     r"|x_?(kv|k|v|a)|e_out\w*"
 )
 NO_TOKENS = re.compile(
-    r"mask|past|cache|pos|bias|norm|rope|freq|cos|sin|rot|len|head|weights|layer|(^|_)ids?$"
+    r"mask|past|^prev(ious)?$|cache|pos|bias|norm|rope|freq|cos|sin|rot|len|head|weights|layer"
+    r"|(^|_)ids?$"
 )
 
 

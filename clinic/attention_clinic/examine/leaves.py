@@ -103,8 +103,12 @@ def _opened(step: Step, x: Tensor) -> bool:
         if one.module is not None and one.mixes and _maps(one, e) and matrices([one])
     ]
     if step.mixes and whole:
-        held = matrices([step])
-        return len(held - matrices(whole)) != 1
+        rest = matrices([step]) - matrices(whole)
+        first = below.index(whole[0])
+        before = matrices([one for one in below[:first] if not one.inner])
+        if len(rest) == 3 and rest <= before:
+            return False  # queries, keys and values go through layers, and then into another
+        return len(rest) != 1
     return not step.mixes and not matrices([step]) and any(matrices([i]) for i in step.inner)
 
 
