@@ -12,6 +12,7 @@ from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.kindred import kindred
 from attention_clinic.examine.learning import learned
+from attention_clinic.examine.mask_argument import allowed
 from attention_clinic.examine.noticed import noticed
 from attention_clinic.examine.observed import seen_in
 from attention_clinic.examine.subject import Subject
@@ -33,7 +34,7 @@ def observed(subject: Subject, whole: bool = True) -> Seen | None:
     plain = subject.patient.is_module and not subject.own_weights
     plain = plain and subject.mode in (None, NoDropout)
     told = subject.options.like is not None or subject.options.cache is not None
-    if not plain or told or subject.mask is not None:
+    if not plain or told:
         return None
     kept = vars(subject.patient)  # another copy is followed anew
     if "followed" not in kept:
@@ -41,7 +42,8 @@ def observed(subject: Subject, whole: bool = True) -> Seen | None:
             kept["followed"] = observe(subject)
         except (Lost, RuntimeError, ValueError, IndexError):
             kept["followed"] = None
-    if kept["followed"] is None and whole and "kindred" not in kept:
+    unmasked = subject.mask is None
+    if kept["followed"] is None and whole and unmasked and "kindred" not in kept:
         kept["kindred"] = kindred(subject)
     return kept["followed"] or kept.get("kindred")
 
@@ -57,6 +59,11 @@ def observe(subject: Subject) -> Seen:
         Lost: a step of it is not understood, or calls of two sizes differ.
     """
     width = subject.e // subject.h
+    if subject.mask is not None:
+        try:
+            subject.run(subject.patient.tokens(subject.b, subject.n, subject.e))
+        except Exception:
+            raise Lost from None  # it does not run without a mask
     if subject.n < 3 or width > WIDEST or subject.windows is not None:
         raise Lost
     need = max(2 * width, subject.n, subject.j) + 12
@@ -67,7 +74,29 @@ def observe(subject: Subject) -> Seen:
         raise Lost
     if not subject.limited and first != seen_in(subject, run_of(subject, b, 1)):
         raise Lost
+    if subject.mask is not None and not _obeys(subject, b, first):
+        raise Lost
     return first
+
+
+def _obeys(subject: Subject, b: int, seen: Seen) -> bool:
+    """Say whether, with a mask of the past alone, a module does the same on the past alone.
+
+    Args:
+        subject: the module.
+        b: number of samples.
+        seen: what it does without a mask.
+    """
+    mask, n = subject.mask, subject.n
+    if mask is None or subject.crossed or subject.options.causal is not None or seen.causal:
+        return False
+    if mask.shape[-2:] != (n, n) or mask.numel() != n * n:  # the same for all samples
+        return False
+    allow = allowed(mask, 1, n, subject.true_means == "block")
+    if not torch.equal(allow[0, 0], torch.ones(n, n).tril().bool()):
+        return False
+    masked = seen_in(subject, run_of(subject, b, 0, mask=mask))
+    return masked == replace(seen, causal=True)
 
 
 class Followed(Exception):
@@ -103,7 +132,10 @@ def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
     words = ["projections, scale, softmax, mixing, joining: each step as it ran"]
     words.append(f"{subject.h} heads of {subject.e} wide tokens")
     some = {"window", "mixed-attention"} & set(seen.variants)
-    words += ["causal"] if seen.causal else ["every token sees all tokens"] * (not some)
+    masked = subject.mask is not None
+    words += ["with the mask, later tokens are not seen"] * masked
+    words += ["causal"] * seen.causal
+    words += ["every token sees all tokens"] * (not seen.causal and not some and not masked)
     words += [w for w in seen.words if w]
     found = ()
     if seen.ids:

@@ -148,7 +148,7 @@ def made_of(
         x: tokens.
         shells: what may stand around.
     """
-    parts = _parts(module)
+    parts = _parts(module, run, x)
     if parts is None:
         return None
     got: dict[str, Tensor] = {}
@@ -218,7 +218,44 @@ def _said(path: str, part: nn.Module) -> str:
     return said
 
 
-def _parts(module: nn.Module) -> list[Part] | None:
+def _given_on(
+    module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor, named: dict[str, Part]
+) -> dict[str, str]:
+    """Return the convolutions of any name that get what a part made, as it is: path -> its role."""
+    convolves = [(p, m) for p, m in module.named_modules() if isinstance(m, CONVOLUTIONS)]
+    known = {path for part in named.values() for path in (part.path, *part.behind)}
+    further = [path for path, _ in convolves if path not in known]
+    if not further:
+        return {}
+    made: dict[str, Tensor] = {}
+    found: dict[str, str] = {}
+
+    def listen(path: str, given: tuple, out: Tensor) -> None:
+        for said in made if path in further and path not in found else ():
+            if given and given[0] is made[said]:
+                found[path], made[said] = said, out
+                return
+        for said, part in named.items():
+            if path == (part.behind or (part.path,))[-1]:
+                made[said] = out
+
+    paths = {*further, *((p.behind or (p.path,))[-1] for p in named.values())}
+    parts = [(path, module.get_submodule(path)) for path in paths]
+    handles = [
+        m.register_forward_hook(lambda _, given, out, path=path: listen(path, given, out))
+        for path, m in parts
+    ]
+    try:
+        run(x)
+    except Exception:
+        return {}
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+def _parts(module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor) -> list[Part] | None:
     """Return the parts that are called after queries, keys and values and convolve."""
     named: dict[str, Part] = {}
     for path, part in module.named_modules():
@@ -230,6 +267,8 @@ def _parts(module: nn.Module) -> list[Part] | None:
         named[said] = named[said].followed_by(path, part) if said in named else Part(path, part)
     if tuple(named) not in ROLES:
         return None
+    for path, said in _given_on(module, run, x, named).items():
+        named[said] = named[said].followed_by(path, module.get_submodule(path))
     leaves = [
         m for p in named.values() for m in p.part.modules() if not any(True for _ in m.children())
     ]

@@ -65,8 +65,7 @@ class Run:
     """One call, as far as it is understood.
 
     Args:
-        x: tokens.
-        y: the output.
+        x, y: tokens, and the output.
         pool: the columns that are known, of the tokens.
         asked: the same of a context, or those of the tokens where there is none.
         both: what layers made of context and tokens, one after the other.
@@ -120,14 +119,16 @@ class Seen:
     law: Law = field(default_factory=lambda: Law(torch.ones(())), compare=False)
 
 
-def run_of(subject: Subject, b: int, number: int, times: float = 1.0) -> Run:
+def run_of(
+    subject: Subject, b: int, number: int, times: float = 1.0, mask: Tensor | None = None
+) -> Run:
     """Call a module and enter what its layers made of tokens.
 
     Args:
         subject: the module.
         b: number of samples, of which there are more than of anything else.
-        number: of the call, which says how many tokens there are.
-        times: how long the tokens are.
+        number, times: of the call, which says how many tokens there are, and how long they are.
+        mask: what the module is called with.
     """
     n, j = (subject.n, subject.j) if number == 0 else (subject.sizes(1)[1], subject.keys(1))
     patient = subject.patient
@@ -137,7 +138,7 @@ def run_of(subject: Subject, b: int, number: int, times: float = 1.0) -> Run:
     for turned in (False, True):
         given = [t.flip(0) if turned and t is not None else t for t in (x, other)]
         with subject.repaired(), Products() as products:
-            y = patient.run(given[0], None, given[1])
+            y = patient.run(given[0], mask, given[1])
         runs.append((products.events, y))
     (events, y), (others, _) = runs[0], runs[1]
     if len(events) != len(others) or y.shape[:2] != (b, n):
@@ -147,7 +148,6 @@ def run_of(subject: Subject, b: int, number: int, times: float = 1.0) -> Run:
     for t in (x,) if other is None else (x, other):
         pools.append(Pool(close))
         pools[-1].add(t, [Origin(-1, column) for column in range(t.shape[2])])
-    j = n if other is None else j
     run = Run(x, runs[0][1], pools[0], pools[-1], Pool(close), events, b, n, j, subject.h)
     _entered(run, [_constants(a, c) for a, c in zip(events, others, strict=True)])
     return run

@@ -216,6 +216,32 @@ class LatentPlain(nn.Module):
         return self.W_o(rearrange(mixed, "b h n d -> b n (h d)"))
 
 
+class LatentByHead(nn.Module):
+    """A layer of its own for each head, behind the narrow one, and a mask from outside."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.W_q, self.W_down_kv, self.W_o = nn.Linear(e, e), nn.Linear(e, 10), nn.Linear(e, e)
+        self.W_up_k, self.W_up_v = (
+            nn.ModuleList(nn.Linear(10, e // h) for _ in range(h)) for _ in range(2)
+        )
+
+    def seen(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(mask == 0, -torch.inf)
+
+    def forward(self, x, mask=None):
+        latent = self.W_down_kv(x)
+        k, v = (torch.stack([m(latent) for m in ms], 1) for ms in (self.W_up_k, self.W_up_v))
+        q = rearrange(self.W_q(x), "b n (h d) -> b h n d", h=len(self.W_up_k))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores = scores if mask is None else self.seen(scores, mask)
+        return self.W_o(rearrange(scores.softmax(dim=-1) @ v, "b h n d -> b n (h d)"))
+
+
+PAST = torch.ones(8, 8).tril().bool()
+variant("latent-attention", sizes=WIDE, mask=PAST)(LatentByHead)
+
+
 @variant("latent-queries", sizes=WIDE)
 class NarrowQueries(nn.Module):
     """The queries alone come by way of a narrow vector."""

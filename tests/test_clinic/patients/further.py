@@ -194,6 +194,18 @@ class ChannelsTwice(ChannelsOfImage):
         return self.qkv_conv2(self.qkv_dwconv(t))
 
 
+@variant("cross-covariance", "conv-projection", sizes=((24, 3),))
+class ChannelsByAnyName(ChannelsOfImage):
+    """The name of the convolution does not say what it makes: who calls it does."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.near = self.__dict__["_modules"].pop("qkv_dwconv")
+
+    def behind(self, t):
+        return self.near(t)
+
+
 class NarrowHead(nn.Module):
     """One head of Linformer, with two matrices of its own."""
 
