@@ -32,6 +32,13 @@ variant(
     "Gemma 2 and 3, CogView",
     "13",
 )
+variant(
+    "batch-norm",
+    "normalises by BatchNorm: each number over all tokens of all samples while it trains, by fixed "
+    "factors and offsets afterwards",
+    "PatchTST, TST",
+    "06",
+)
 
 
 def _post_was_meant(state: State) -> bool:

@@ -170,7 +170,7 @@ def _raw(tensors: dict[str, Tensor], prefix: str = "") -> list[Source]:
 
 def _bare(name: str) -> str:
     """Return a name without what tells a weight from its bias."""
-    return re.sub(r"weights?|bias|kernel|(?<![a-z])[wb](?=_?[a-z])|_", "", name.lower())
+    return re.sub(r"weights?|bias|kernel|(?<![a-z])[wb](?=_?[a-z\d]|$)|_", "", name.lower())
 
 
 def joined_heads(sources: list[Source], num_heads: int, width: int) -> list[Source]:

@@ -66,6 +66,7 @@ class Step:
         sums: what it adds itself: both terms, and the result.
         image: rows and columns, where tokens lie as an image in what it got.
         grid: the same, where the numbers of a token come last.
+        flat: whether it gets the tokens of all samples in one row, (b n, e).
     """
 
     place: Place
@@ -79,6 +80,7 @@ class Step:
     sums: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
     image: tuple[int, int] | None = None
     grid: tuple[int, int] | None = None
+    flat: bool = False
 
     @property
     def path(self) -> str:
@@ -107,7 +109,7 @@ class Wires(Visits):
 
     def __init__(self, block: nn.Module, x: Tensor) -> None:
         super().__init__(block)
-        self.n, self.e = x.shape[1:]
+        self.b, self.n, self.e = x.shape
         self.root: Step | None = None
         self.running: list[Step] = []
         self.counts: Counter[str] = Counter()
@@ -116,9 +118,15 @@ class Wires(Visits):
         """Return tokens (b, n, e) of what lies channels first, of convolutions, and of images."""
         if isinstance(part, nn.Conv1d) and t.ndim == 3:
             return t.mT
+        if self._is_flat(part, t):
+            return t.unflatten(0, (self.b, self.n))
         if is_image_of_rows(t, self.n, self.e) and not self._is_image(part, t):
             return t.flatten(1, 2)
         return t.flatten(2).mT if self._is_image(part, t) else t
+
+    def _is_flat(self, part: nn.Module | None, t: Tensor) -> bool:
+        """Say whether a norm of all samples gets their tokens in one row."""
+        return isinstance(part, nn.BatchNorm1d) and t.shape == (self.b * self.n, self.e)
 
     def _is_image(self, part: nn.Module | None, t: Tensor) -> bool:
         if t.ndim != 4 or t[0, 0].numel() != self.n:
@@ -138,6 +146,7 @@ class Wires(Visits):
         rows = (v for v in slots.values() if isinstance(v, Tensor) and v.ndim == 4)
         grids = (v.shape[1:3] for v in rows if is_image_of_rows(v, self.n, self.e))
         step.grid = next(map(tuple, grids), None)
+        step.flat = any(self._is_flat(part, v) for v in slots.values() if isinstance(v, Tensor))
         step.image = next((tuple(v.shape[2:]) for v in images), None)
         self.counts[path] += 1
         if self.running:

@@ -341,7 +341,12 @@ class Connections:
 
     def _factors(self, stream: Stream) -> None:
         """Find the factors of the parts among the parameters."""
-        held = [p.detach().flatten() for p in self.patient.module.parameters() if p.ndim < 4]
+        module, kind = self.patient.module, nn.modules.batchnorm._BatchNorm
+        norms = [part for part in module.modules() if isinstance(part, kind)]
+        fixed = {id(p) for norm in norms for p in norm.parameters()}  # factors of other purpose
+        held = [
+            p.detach().flatten() for p in module.parameters() if p.ndim < 4 and id(p) not in fixed
+        ]
         for factor in stream.factors.values():
             near = [p for p in held if p.numel() == factor.numel()]
             if any((p - factor).abs().max() < 1e-5 for p in near):

@@ -93,6 +93,8 @@ def _opened(step: Step, x: Tensor) -> bool:
         return False
     below = [one for inner in step.inner for one in inner.all()]
     normed = [one for one in below if is_norm(one) and _width(one) in (e, None)]
+    if not matrices([step]):  # between two transposes, of a Sequential
+        normed += [one for one in below if isinstance(one.module, nn.BatchNorm1d)]
     if any(not _stays_inside(norm, step, below) for norm in normed):
         return True
     if _adds_what_it_gets(step) and not any(isinstance(o.module, CONVOLUTIONS) for o in below):

@@ -18,6 +18,7 @@ from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
 
 EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 1e-4, 1e-10, 0.0)
+BATCH = (nn.BatchNorm1d, nn.BatchNorm2d)
 ROUGH = 1e-7  # a limit above it does not tell where eps is added, but to short tokens
 LENGTHS = (1.0, 0.1, 0.01, 1.5, 0.003, 0.5, 0.03)
 
@@ -62,7 +63,9 @@ def norm_kind(
     module = run if isinstance(run, nn.Module) else None
     said = [] if module is None else [v for v in vars(module).values() if isinstance(v, float)]
     inner = getattr(run, "run", None)  # of a norm that gets channels first
-    if isinstance(inner, nn.GroupNorm | nn.BatchNorm1d | nn.BatchNorm2d):
+    if isinstance(inner, BATCH) and inner.running_mean is not None:
+        return Kind(variants=("batch-norm",))
+    if isinstance(inner, nn.GroupNorm):
         return Kind()  # as it is meant for images
     rms = "rms" in type(run).__name__.lower()
     factors = [p.detach() for p in module.parameters()] if module is not None else None

@@ -104,6 +104,17 @@ class _Turned(nn.Module):
         return self.run(x.mT).mT
 
 
+class _InOneRow(nn.Module):
+    """A norm that gets the tokens of all samples in one row, (b n, e)."""
+
+    def __init__(self, run: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x.flatten(0, 1)).view(x.shape)
+
+
 class _Imaged(nn.Module):
     """A norm that gets its tokens as an image, (b, e, rows, columns)."""
 
@@ -206,7 +217,9 @@ class _Grouping:
         given = next(iter(step.given.values()), None)
         if last.kind != "feed" or given is None or step.result is None or matrices([step]):
             return False
-        if not equal_tensors(given, last.out) or equal_tensors(step.result, last.out):
+        if not equal_tensors(given, last.out) or step.result.shape != given.shape:
+            return False
+        if equal_tensors(step.result, given):
             return False
         last.after = step.again or step.module
         last.out = step.result
@@ -273,6 +286,8 @@ class _Grouping:
         if step.image is not None and given.shape == self.shape and again is not None:
             run = _Imaged(again, step.image)
             return Unit("norm", step.path, given, step.result, run=run)
+        if step.flat and again is not None:
+            return Unit("norm", step.path, given, step.result, run=_InOneRow(again))
         if given.shape != self.shape and given.mT.shape == self.shape and again is not None:
             run = _Turned(again)  # it gets (b, e, n)
             return Unit("norm", step.path, given.mT, step.result.mT, run=run)

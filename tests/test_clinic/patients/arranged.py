@@ -194,3 +194,42 @@ class BiasFirstScaledByEmbed(BiasFirst):
     def __init__(self, e, h):
         super().__init__(e, h)
         self.attention = ViewsScaledByEmbed(e, h)
+
+
+# ----------------------------------------------------------------- norms that count the samples
+
+
+@arranged("batch-norm")
+class BatchNormed(PostNorm):
+    """PatchTST: the tokens of all samples stand in one row before BatchNorm."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(e) for _ in range(2))
+
+    def normed(self, number, x):
+        return self.norms[number](x.reshape(-1, x.shape[-1])).reshape(x.shape)
+
+    def forward(self, x):
+        x = self.normed(0, x + self.self_attn(x))
+        return self.normed(1, x + self.feed(x))
+
+
+class Exchanged(nn.Module):
+    def forward(self, x):
+        return x.transpose(1, 2)
+
+
+@arranged("batch-norm", ids=("residual-missing",), sizes=SIZES[:1])
+class BatchNormedAlone(PostNorm):
+    """tsai: BatchNorm between two transposes; nothing is added to the feed-forward."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norms = nn.ModuleList(
+            nn.Sequential(Exchanged(), nn.BatchNorm1d(e), Exchanged()) for _ in range(2)
+        )
+
+    def forward(self, x):
+        x = self.norms[0](x + self.self_attn(x))
+        return self.norms[1](self.feed(x))

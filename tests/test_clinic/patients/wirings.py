@@ -344,3 +344,30 @@ class OnlyAsksAddsNorm(OnlyAsks):
 class ApartScaledByEmbed(Apart):
     def root(self):
         return self.fc.in_features**0.5
+
+
+class ShortNamed(nn.Module):
+    """GPT's layer: w and b, (in, out)."""
+
+    def __init__(self, wide, e):
+        super().__init__()
+        self.w, self.b = (
+            nn.Parameter(torch.randn(e, wide) / e**0.5),
+            nn.Parameter(torch.randn(wide)),
+        )
+
+    def forward(self, x):
+        return (x.reshape(-1, x.shape[-1]) @ self.w + self.b).view(*x.shape[:-1], -1)
+
+
+@block(sizes=ONE)
+class ShortNamedFeed(PostNorm):
+    """GPT of 2018: its GELU is a formula."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.w_1, self.w_2 = ShortNamed(4 * e, e), ShortNamed(e, 4 * e)
+
+    def feed(self, x):
+        t = self.w_1(x)
+        return self.w_2(0.5 * t * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (t + 0.044715 * t**3))))
