@@ -41,13 +41,17 @@ class Fills(Mode):
 
 
 class Uses(Mode):
-    """Hear which weights are multiplied with before the first softmax, and which after the last."""
+    """Hear which weights are multiplied with before the first softmax, and which after the last.
+
+    What was read before is no mixture: who adds the queries once more projects the same tokens.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.before: set[int] = set()
         self.after: dict[int, nn.Parameter] = {}
         self.weighed = False
+        self.read: list[Tensor] = []
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
@@ -56,6 +60,11 @@ class Uses(Mode):
             self.weighed, self.after = True, {}
         elif name in ("linear", "matmul", "__matmul__"):
             read = [t for t in tensors_in([*args, *kwargs.values()]) if t.ndim > 1]
+            given = [t for t in read if not isinstance(t, nn.Parameter)]
+            if not self.weighed:
+                self.read += [t.detach().clone() for t in given]
+            elif any(t.shape == one.shape and t.equal(one) for t in given for one in self.read):
+                return func(*args, **kwargs)
             self.after |= {id(t): t for t in read if isinstance(t, nn.Parameter)}
         return func(*args, **kwargs)
 
