@@ -209,6 +209,11 @@ class Connections:
             return
         if kinds == ["cross", "feed"] and not rest:
             return  # it only asks a context: Perceiver, Flamingo
+        for place in range(1, len(kinds)):  # once more, directly behind itself
+            if names[place] == names[place - 1] and kinds[:place] + kinds[place + 1 :] == right:
+                said = f"{names[place]} runs twice in a row, and adds what it returns both times"
+                self.found.append(("part-shared", said))
+                return
         lost = [kind for kind in right if kind not in kinds]
         beside = [half.unit.name for half in way if half.unit.beside]
         if beside:  # a context beside the own tokens, or a cache

@@ -258,6 +258,19 @@ class LooksAndListensWithOne(PostDecoder):
 
 
 @block("part-shared", context=True, sizes=TWO)
+class FeedsTwice(PreDecoder):
+    """A norm of its own each time, and the same layers."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ln_4 = nn.LayerNorm(e)
+
+    def forward(self, x, context):
+        x = super().forward(x, context)
+        return x + self.ffn(self.ln_4(x))
+
+
+@block("part-shared", context=True, sizes=TWO)
 class OneAttentionForBoth(PreDecoder):
     def __init__(self, e, h):
         super().__init__(e, h)
