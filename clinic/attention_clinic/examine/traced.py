@@ -23,7 +23,7 @@ from attention_clinic.engine.origins import (
     outside,
     weighted,
 )
-from attention_clinic.engine.products import Event, Products
+from attention_clinic.engine.products import Event, Products, repeated
 from attention_clinic.examine.score_law import Law
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.turning_law import Turned, turned_of
@@ -181,7 +181,7 @@ def _entered(run: Run, constants: list[list[bool]]) -> None:
                 continue
             last = given
             _norm(run, given, made, event.said[0] in WEIGHTED)
-        elif event.kind in ("layer", "product"):
+        elif event.kind in ("layer", "product") and not repeated(run.events, number):
             _layer(run, number, given, made)
         elif event.kind == "fixed":
             for pool, count in run.sides():

@@ -333,6 +333,15 @@ class Recurrent(Views):
 variant("content-bias", "relative-keys", sizes=WIDE)(Recurrent)
 
 
+@variant("content-bias", "relative-keys", sizes=WIDE)
+class RecurrentTwice(Recurrent):
+    """Who makes the places asks for the queries first, to see how many there are."""
+
+    def heads(self, x):
+        assert super().heads(x)[0].shape[2] == x.shape[1]
+        return super().heads(x)
+
+
 @variant("content-bias", sizes=WIDE)
 class Sought(Views):
     """A learned vector is added to the queries after they are made."""
