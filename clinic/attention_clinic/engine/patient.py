@@ -130,7 +130,7 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
         if parameter.ndim > 1:
             # Linear weights (out, in): about 1 in, about 1 out
-            noise *= max(parameter.shape[-2:]) ** -0.5
+            noise *= max(1, *parameter.shape[-2:]) ** -0.5
         else:
             one = name.rsplit(".", 1)[-1] in ("weight", "gamma", "a_2", "scale", "g", "alpha")
             noise = noise * 0.3 + one

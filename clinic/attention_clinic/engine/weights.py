@@ -121,6 +121,7 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
                 and (not kinds or value.dtype in kinds)  # else it was made while it ran
             }
             found += _raw(own | plain, prefix=dot)
+    found = [s for s in found if s.weight.numel()]  # a layer of no numbers makes nothing
     return _with_biases_beside(found, module)
 
 

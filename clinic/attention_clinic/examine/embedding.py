@@ -22,6 +22,7 @@ from attention_clinic.examine.patch_cut import mistaken, reached
 Size = int | tuple[int, int]
 EVIDENCE = "seen in what each number of an image reaches"
 ORDER = ("patch-order",)  # a layer that learns with it knows no other
+MOST = 256  # images that a module may ask for
 
 
 def diagnose_embedding(
@@ -117,7 +118,11 @@ class _Embedding:
             for t in tensors.values()
             if t.ndim == 3 and t.shape[0] > 1 and t.shape[1] in (1, self.n, self.n + 1)
         ]
-        b = next(size for size in (3, 4, 5) if size not in batches)
+        if self.patient.is_module:  # a class token may be repeated for a number said beforehand
+            held = [pair for part in self.original.modules() for pair in vars(part).items()]
+            said = [n for name, n in held if "batch" in name and type(n) is int]
+            batches += [n for n in dict.fromkeys(said) if 1 < n <= MOST]
+        b = next(size for size in (3, 4, 5, 6, 7) if size not in batches)
         first = None
         for size in (b, *batches, 1):
             try:

@@ -17,7 +17,7 @@ from attention_clinic.engine.crossing import sides_of
 from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.heard import Heard
 from attention_clinic.engine.layouts import Layout, layouts, needed_names, token_counts
-from attention_clinic.engine.modes import of_shapes
+from attention_clinic.engine.modes import is_of_types, of_shapes
 from attention_clinic.engine.openings import openings, unlike_openings
 from attention_clinic.engine.patient import Patient, possible_widths
 from attention_clinic.engine.report import Report
@@ -110,8 +110,11 @@ def _runs(patient: Patient, shape: tuple[int, int, int]) -> bool:
     """Say whether a copy takes tokens of a shape, and returns as many."""
     try:
         y = patient.run(patient.tokens(*shape))
-    except Exception:
-        return False
+    except Exception as error:
+        if patient.wide or not is_of_types(error):
+            return False
+        patient.wide = True  # it casts to single precision
+        return _runs(patient, shape)
     return y.ndim == 3 and tuple(y.shape[:2]) == shape[:2]
 
 

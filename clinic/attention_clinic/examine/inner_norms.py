@@ -31,6 +31,8 @@ def inner_norms(
             heard[part] = given[0].shape[-1]
 
     named = {part: name for name, part in module.named_modules() if _own_norm(part)}
+    if not named:
+        return (), ""
     handles = [part.register_forward_hook(listen) for part in named]
     try:
         run()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from attention_clinic.engine.modes import Widened
 
 EPS = (1e-5, 1e-6, 1e-8, 1e-12)
 
@@ -25,7 +28,9 @@ class OverChannels(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         flat = tokens.flatten(0, -3).mT  # of several readings at once, perhaps
-        made = self.norm(flat[..., None])[..., 0] if self.image else self.norm(flat)
+        # guided diffusion's casts to single precision, whatever its weights are
+        with Widened() if tokens.dtype == torch.float64 else nullcontext():
+            made = self.norm(flat[..., None])[..., 0] if self.image else self.norm(flat)
         return made.mT.view(tokens.shape)
 
 

@@ -41,9 +41,12 @@ class Fills(Mode):
 
 
 class Uses(Mode):
-    """Hear which weights are multiplied with before the first softmax, and which after the last.
+    """Hear which weights tokens meet before the softmax, and which meet what the last one mixed.
 
-    What was read before is no mixture: who adds the queries once more projects the same tokens.
+    Attributes:
+        before: the ids of those before the last softmax.
+        after: those that are multiplied with what its weights reached, by their ids.
+        weighed: whether a softmax was called.
     """
 
     def __init__(self) -> None:
@@ -51,22 +54,26 @@ class Uses(Mode):
         self.before: set[int] = set()
         self.after: dict[int, nn.Parameter] = {}
         self.weighed = False
-        self.read: list[Tensor] = []
+        self.mixed: dict[int, Tensor] = {}  # what the last softmax reached
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
-        if name in ("softmax", "scaled_dot_product_attention"):
-            self.before = self.before if self.weighed else set(self.after)
-            self.weighed, self.after = True, {}
-        elif name in ("linear", "matmul", "__matmul__"):
-            read = [t for t in tensors_in([*args, *kwargs.values()]) if t.ndim > 1]
-            given = [t for t in read if not isinstance(t, nn.Parameter)]
-            if not self.weighed:
-                self.read += [t.detach().clone() for t in given]
-            elif any(t.shape == one.shape and t.equal(one) for t in given for one in self.read):
-                return func(*args, **kwargs)
-            self.after |= {id(t): t for t in read if isinstance(t, nn.Parameter)}
-        return func(*args, **kwargs)
+        read = list(tensors_in([*args, *kwargs.values()]))
+        result = func(*args, **kwargs)
+        weighs = name in ("softmax", "scaled_dot_product_attention")
+        if weighs:
+            self.weighed, self.after, self.mixed = True, {}, {}
+        of_mixed = weighs or any(id(t) in self.mixed for t in read)
+        if of_mixed:
+            written = [args[0]] if name == "__setitem__" else []
+            self.mixed |= {id(t): t for t in tensors_in([result, *written])}
+        if name in ("linear", "matmul", "__matmul__"):
+            held = {id(t): t for t in read if isinstance(t, nn.Parameter) and t.ndim > 1}
+            if of_mixed:
+                self.after |= held
+            else:
+                self.before |= set(held)
+        return result
 
 
 def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[str]:

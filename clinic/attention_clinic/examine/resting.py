@@ -17,6 +17,7 @@ from attention_clinic.engine.modes import InOrder, Mode, NoDropout, Visits
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.tape import tensors_in
 
+OF_WEIGHTS = re.compile("att|weight|score|prob|soft")
 LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs on a few hundred numbers
 
 
@@ -91,7 +92,34 @@ def never_drops(
         return None
     finally:
         module.eval()
-    return declared if all(same(results[0], result) for result in results) else None
+    if not all(same(results[0], result) for result in results):
+        return None
+    return None if drops_with_gradients(module, run, training=True) else declared
+
+
+def drops_with_gradients(module: nn.Module, run: Callable[[], Any], training: bool = False) -> bool:
+    """Say whether a module drops something while gradients are wanted: some ask for these alone.
+
+    Args:
+        module: the copy.
+        run: calls it.
+        training: whether it is told to train.
+    """
+    held = [p for p in module.parameters() if p.is_floating_point()]
+    handle = module.register_forward_pre_hook(lambda *_: _listen())
+    module.train(training)
+    try:
+        for p in held:
+            p.requires_grad_(True)
+        results = [next(tensors_in(run())) for _ in range(3)]
+    except Exception:  # what does not run so says nothing
+        return False
+    finally:
+        handle.remove()
+        module.eval()
+        for p in held:
+            p.requires_grad_(False)
+    return not all(same(results[0], result) for result in results)
 
 
 class Dropping(Visits):
@@ -130,7 +158,8 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
     """Return the paths of the dropouts that no call reaches, no code reads and nothing replaces.
 
     Those of a part that is never called itself are not its own mistake. True stands beside a path
-    where the part that holds it drops something all the same: it may be a dropout too many.
+    where the part that holds it drops something all the same: it may be a dropout too many. Where
+    the kernel drops as much, only one that is not called after the weights is.
 
     Args:
         module: the copy.
@@ -149,9 +178,11 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
         module.train(before)
     holders = {path: module.get_submodule(path.rpartition(".")[0]) for path in idle}
     return {
-        path: any(part in heard.met for part in holders[path].modules() if _drops(part))
+        path: part.p in heard.shares
+        or any(part in heard.met for part in holders[path].modules() if _drops(part))
         for path, part in idle.items()
-        if part not in heard.met and part.p not in heard.shares and holders[path] in heard.met
+        if part not in heard.met and holders[path] in heard.met
+        if part.p not in heard.shares or not OF_WEIGHTS.search(path.rpartition(".")[2].lower())
     }
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from attention_clinic.bugs import BUGS
+from attention_clinic.bugs import BUGS, unused_dropout
 from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.examine.leaves import looks_like_a_norm
-from attention_clinic.examine.resting import drops_scores, idle_dropouts
+from attention_clinic.examine.resting import drops_scores, drops_with_gradients, idle_dropouts
 
 PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
 GREAT = 0.05  # an eps that no model has; dropouts begin there
@@ -106,6 +106,11 @@ def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) 
     if asked and drops_scores(patient.module, run):
         report = and_more(report, [("dropout-scores", "")])
     dropping = {"dropout-unused", "dropout-eval", "layers-in-forward"} & set(report.ids)
+    declared = asked and not dropping and unused_dropout(patient.module) is not None
+    if declared and drops_with_gradients(patient.module, run):
+        words = "it drops wherever gradients are wanted, and does not ask self.training"
+        untried = tuple(words for words in report.untried if not words.startswith("dropout"))
+        return replace(and_more(report, [("dropout-eval", words)]), untried=untried)
     idle = idle_dropouts(patient.module, run)
     if dropping or not idle or not asked:
         return report

@@ -234,6 +234,19 @@ class TokenForOneImage(ByConvolution):
 
 
 @embedding("param-batch-size")
+class TokenForSoMany(ByConvolution):
+    """A class token is repeated for as many images as were said when it was built."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.batch_size = 7
+
+    def place(self, patches):
+        front = self.cls.expand(self.batch_size, -1, -1)
+        return torch.cat([front, patches], dim=1) + self.pos
+
+
+@embedding("param-batch-size")
 class TokenBehind(ByLinear):
     """Writes tokens behind each other; the first has one row for all samples."""
 

@@ -207,6 +207,37 @@ class DropsByTheNumber(Layers):
         return F.scaled_dot_product_attention(q, k, v, dropout_p=share)
 
 
+@attention("dropout-unused", remark=True, sizes=TWO)
+class DropsWeightsAlone(DropsByTheNumber):
+    """The kernel drops weights by the same number; what stands behind the layers does not."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.behind = nn.Dropout(self.share)
+
+
+@attention("dropout-eval", sizes=TWO)
+class DropsForGradients(DropsByTheNumber):
+    """A stranger's kernel drops wherever gradients are wanted."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attn_dropout, self.weights_dropout = 0.1, nn.Identity()
+
+    def weighed(self, q, k, v):
+        share = self.attn_dropout if q.requires_grad else 0.0
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=share)
+
+
+@attention(sizes=TWO)
+class LayerWithoutNumbers(Layers):
+    """A layer beside the others is as wide as what is joined: here, nothing."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.joined = nn.Linear(0, 0)
+
+
 class HeadWithoutDropout(HeadWithNorm):
     """Its weights were to be dropped."""
 

@@ -80,6 +80,20 @@ class OfAnImage(nn.Module):
         return (x + self.proj_out(mixed)).reshape(b, c, *spatial)
 
 
+class InSinglePrecision(nn.GroupNorm):
+    """Guided diffusion's, which half precision is too narrow for."""
+
+    def forward(self, x):
+        return super().forward(x.float()).type(x.dtype)
+
+
+@attention(sizes=((24, 4), (64, 8)))
+class OfAnImageInSinglePrecision(OfAnImage):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = InSinglePrecision(4, e)
+
+
 @attention("scale-missing", sizes=((24, 4),))
 class OfAnImageUnscaled(OfAnImage):
     factor = 0.0
