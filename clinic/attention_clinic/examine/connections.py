@@ -266,6 +266,9 @@ class Connections:
         self, way: tuple[Half, ...], kinds: list[str], scaled: bool
     ) -> tuple[bool, ...] | None:
         """Return where the norms stand, after naming those that stand elsewhere."""
+        kept = [at for at, half in enumerate(way) if half.join != "dropped" or half.behind]
+        if kept:  # a norm whose result is thrown away, too, says nothing of the others
+            way, kinds = tuple(way[at] for at in kept), [kinds[at] for at in kept]
         places = [half.places for half in way]
         orders = list(dict.fromkeys(place for place in places if place != BARE))
         for place, kind in zip(places, kinds, strict=True):

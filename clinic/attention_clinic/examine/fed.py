@@ -65,6 +65,8 @@ def _row(unit: Unit, limit: float) -> Chain | None:
             return None
         before = [next((c for t, c in reversed(made) if _holds(t, one, limit)), None)
                   for one in given]  # fmt: skip
+        if all(chain is None for chain in before):
+            continue  # of another part, whose last calls came before this one's
         if any(chain is None for chain in before):
             return None
         if len(given) == 2 and step.module is None:
@@ -73,8 +75,8 @@ def _row(unit: Unit, limit: float) -> Chain | None:
             made.append((step.result, (*more, *second, (GATE, step))))
             continue
         now = step.result
-        if given[0].shape == now.shape and torch.equal(given[0], now):
-            continue  # a dropout that rests
+        if any(t.shape == now.shape and torch.equal(t, now) for t in (given[0], given[0].mT)):
+            continue  # a dropout that rests, or tokens turned over
         kind = _kind(step)
         if kind is None or len(given) > 1:
             return None

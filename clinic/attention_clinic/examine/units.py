@@ -94,7 +94,7 @@ def units_of(root: Step, block: nn.Module, x: Tensor, context: Tensor | None) ->
 
 
 class _Turned(nn.Module):
-    """A norm that gets its tokens turned over, (b, e, n)."""
+    """A norm, or what bends, that gets its tokens turned over, (b, e, n)."""
 
     def __init__(self, run: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -217,14 +217,16 @@ class _Grouping:
         given = next(iter(step.given.values()), None)
         if last.kind != "feed" or given is None or step.result is None or matrices([step]):
             return False
-        if not equal_tensors(given, last.out) or step.result.shape != given.shape:
+        run, made, (b, n, e) = step.again or step.module, step.result, self.shape
+        if made.shape != given.shape:
             return False
-        if equal_tensors(step.result, given):
+        if given.shape == (b, e, n) != self.shape and run is not None:
+            given, made, run = given.mT, made.mT, _Turned(run)  # behind convolutions
+        if not equal_tensors(given, last.out) or equal_tensors(made, given):
             return False
-        last.after = step.again or step.module
-        last.out = step.result
+        last.after, last.out = run, made
         last.steps = [*last.steps, step]
-        self.known.append(step.result)
+        self.known.append(made)
         return True
 
     def _leads_out(self, step: Step, last: Unit) -> Unit | None:
