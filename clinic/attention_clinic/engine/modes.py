@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any, Self
 
@@ -172,6 +174,19 @@ class NoDropout(Mode):
             return
         self.calls += share > 0
         self.most = max(self.most, share)
+
+
+@contextmanager
+def wanting_gradients(parameters: Collection[nn.Parameter]) -> Iterator[None]:
+    """Let parameters of a copy want gradients for a while; else they want none."""
+    for p in parameters:
+        p.requires_grad_(True)
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        for p in parameters:
+            p.requires_grad_(False)
 
 
 class InOrder(Mode):

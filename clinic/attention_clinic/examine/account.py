@@ -22,17 +22,8 @@ ONE_BY_ONE = {
     *("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "neg", "exp", "tanh", "relu"),
     *("sigmoid", "clamp", "clamp_min", "nan_to_num", "floor", "round", "pow", "abs", "alias"),
     *("gelu", "silu", "softplus", "elu", "leaky_relu", "hardtanh", "log", "sqrt", "log1p", "erf"),
-    *(
-        "tril",
-        "triu",
-        "native_dropout",
-        "maximum",
-        "minimum",
-        "square",
-        "clamp_max",
-        "exp2",
-        "rsqrt",
-    ),
+    *("native_dropout", "maximum", "minimum", "square", "clamp_max", "exp2", "rsqrt"),
+    *("tril", "triu"),
 }
 
 

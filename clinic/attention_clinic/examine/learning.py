@@ -6,15 +6,14 @@ that PyTorch gives must say the same. Who gets none lies behind a cut, or reache
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.modes import InOrder, Mode, NoDropout
+from attention_clinic.engine.modes import InOrder, Mode, NoDropout, wanting_gradients
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.severed import Severed
@@ -79,7 +78,7 @@ class Gradients(Mode):
     def _once(self, seed: int) -> Learned:
         """Compare along one direction."""
         moved = torch.zeros((), dtype=self.given[0].dtype, requires_grad=True)
-        with self._training():
+        with wanting_gradients(self.held.values()):
             with InOrder(), self, self.severed:
                 y, made = self._called(moved, seed)
             total = self._sum(y, seed)
@@ -136,18 +135,6 @@ class Gradients(Mode):
             self.step *= 4
         assert nearer is not None, "it was seen before"
         return _differ(told, nearer, 4 * floor + 2 * abs(real - nearer), share)
-
-    @contextmanager
-    def _training(self) -> Iterator[None]:
-        """Let the parameters learn for a while."""
-        for p in self.held.values():
-            p.requires_grad_(True)
-        try:
-            with torch.enable_grad():
-                yield
-        finally:
-            for p in self.held.values():
-                p.requires_grad_(False)
 
     def _called(self, moved: Tensor | float, seed: int) -> tuple[Tensor, list[Tensor]]:
         """Return what the module returns first, and all tensors that it returns or keeps."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from attention_clinic.bugs import unused_dropout
 from attention_clinic.engine import fused
 from attention_clinic.engine.mentions import is_mentioned
-from attention_clinic.engine.modes import InOrder, Mode, NoDropout, Visits
+from attention_clinic.engine.modes import InOrder, Mode, NoDropout, Visits, wanting_gradients
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.tape import tensors_in
 
@@ -40,9 +40,7 @@ def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
     handles.append(module.register_forward_hook(lambda part, _, result: results.append(result)))
     held = [p for p in module.parameters() if p.is_floating_point()]
     try:
-        for p in held:
-            p.requires_grad_(True)
-        with torch.enable_grad(), InOrder():
+        with wanting_gradients(held), InOrder():
             run()
             kept = [value for part in module.modules() for value in vars(part).values()]
             made = [t for t in tensors_in([results, kept]) if t.requires_grad and t.grad_fn]
@@ -55,8 +53,6 @@ def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
     finally:
         for handle in handles:
             handle.remove()
-        for p in held:
-            p.requires_grad_(False)
     reached = {id(p) for p, grad in zip(held, grads, strict=True) if grad is not None}
     parts = dict(module.named_modules())
     return [
@@ -109,16 +105,13 @@ def drops_with_gradients(module: nn.Module, run: Callable[[], Any], training: bo
     handle = module.register_forward_pre_hook(lambda *_: _listen())
     module.train(training)
     try:
-        for p in held:
-            p.requires_grad_(True)
-        results = [next(tensors_in(run())) for _ in range(3)]
+        with wanting_gradients(held):
+            results = [next(tensors_in(run())) for _ in range(3)]
     except Exception:  # what does not run so says nothing
         return False
     finally:
         handle.remove()
         module.eval()
-        for p in held:
-            p.requires_grad_(False)
     return not all(same(results[0], result) for result in results)
 
 

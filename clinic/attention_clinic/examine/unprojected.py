@@ -17,7 +17,7 @@ from attention_clinic.engine.tape import tensors_in
 from attention_clinic.engine.weights import role
 from attention_clinic.examine.subject import Subject
 
-CALLED = {"q": "queries", "k": "keys", "v": "values"}
+CALLED = ("q", "k", "v")
 PRODUCTS = ("matmul", "bmm", "einsum")
 
 
@@ -41,7 +41,8 @@ class Operands(Visits):
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if name.endswith(PRODUCTS) or func is F.scaled_dot_product_attention:
-            given = [t for t in tensors_in([*args, *kwargs.values()]) if not is_held(t)]
+            read = tensors_in([*args, *kwargs.values()])
+            given = [t for t in read if not isinstance(t, nn.Parameter)]
             self.raw += sum(map(self._is_raw, given)) if len(given) > 1 else 0
         return func(*args, **kwargs)
 
@@ -49,11 +50,6 @@ class Operands(Visits):
         if t.numel() != self.numbers.numel() or t.dtype != self.numbers.dtype:
             return False
         return bool(torch.equal(t.detach().flatten().sort().values, self.numbers))
-
-
-def is_held(t: Tensor) -> bool:
-    """Say whether a tensor is a parameter."""
-    return isinstance(t, nn.Parameter)
 
 
 def idle_outputs(subject: Subject) -> list[str]:
