@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.models import HALVES, PAIRS, Model
-from attention_clinic.bugs.turns import base_of, measured, rule_words
+from attention_clinic.bugs.turns import base_of, measured, rule_words, stretched
 from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 
@@ -293,10 +293,10 @@ def _turns(state: State) -> Iterator[Form]:
     for layout, width, base in ways[: 2 * len(layouts)]:
         yield from _wrong(turning, layout, width, base, state)
     for layout, angles in measured(state):
-        yield _measured(state, layout, angles, bases[0])
+        yield _measured(state, layout, angles, turning.bases)
 
 
-def _measured(state: State, layout: str, angles: Tensor, usual: float) -> Form:
+def _measured(state: State, layout: str, angles: Tensor, bases: tuple[float, ...]) -> Form:
     """Return the form that turns by these angles, which the module's own numbers say."""
     sign = -1 if bool(angles.median() < 0) else 1
     base, d = base_of(sign * angles), state["q"].shape[-1]
@@ -308,7 +308,9 @@ def _measured(state: State, layout: str, angles: Tensor, usual: float) -> Form:
         return q, k, state["v"]
 
     names = (f"rotary-{layout}", *("rotary-backwards",) * (sign < 0))
-    return Form(run, ("rotary-frequencies",), rule_words(angles, usual), variants=names)
+    if stretched(sign * angles, {*bases}):
+        return Form(run, variants=(*names, "rotary-scaled"))
+    return Form(run, ("rotary-frequencies",), rule_words(angles, bases[0]), variants=names)
 
 
 def _right(model: Model | None, layout: str, width: int, base: float, d: int, sign: int) -> Form:

@@ -13,6 +13,7 @@ from attention_clinic.engine.forms import State
 from attention_clinic.engine.waves import rule_of
 
 CLOSE = 1e-4  # of two angles, for a module in single precision
+ROUNDED = 5e-6  # an angle below it is not read well enough in single precision
 SAMPLES = 2  # at least: one alone says little
 
 
@@ -90,6 +91,28 @@ def base_of(angles: Tensor) -> float | None:
     base = near if math.isclose(near, base, rel_tol=1e-3) else base
     right = base ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
     return base if torch.allclose(right, angles, rtol=1e-3, atol=1e-6) else None
+
+
+def stretched(speeds: Tensor, bases: set[float]) -> bool:
+    """Say whether angles are those of a longer text: divided, all of them or the slow ones.
+
+    Args:
+        speeds: the angle of each pair from one place to the next, (d / 2,).
+        bases: that are usual.
+    """
+    pairs, read = len(speeds), speeds[speeds > ROUNDED]
+    if len(read) < 2 or bool((read.diff() >= 0).any()) or base_of(speeds) is not None:
+        return False
+    for usual in bases:
+        ratio = usual ** (-torch.arange(len(read), dtype=torch.float64) / pairs) / read
+        apart = (0.01 * ROUNDED / read).clamp(min=CLOSE)
+        times = float(ratio[-1])
+        whole = math.isclose(times, max(2, round(times)), rel_tol=float(apart[-1]))
+        off = any(math.isclose(times, usual ** (k / pairs), rel_tol=1e-3) for k in (1, 2))
+        first = min(abs(float(ratio[0]) - 1), abs(float(ratio[0]) - times)) < CLOSE
+        if whole and not off and first and bool((ratio.diff() > -(apart * ratio)[1:]).all()):
+            return True
+    return False
 
 
 def rule_words(angles: Tensor, base: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_clinic.bugs.turns import base_of
+from attention_clinic.bugs.turns import base_of, stretched
 from attention_clinic.engine.origins import Origin, Pool
 from attention_clinic.examine.offsets import layouts
 
@@ -121,32 +121,13 @@ def names_of_turn(
             known = base is not None and any(math.isclose(base, b, rel_tol=1e-3) for b in bases)
             free = bases == BASES  # the module says none
             known = known or (free and base is not None and min(BASES) < base <= MOST)
-            if not known and not _stretched(found, {*bases, *BASES}):
+            if not known and not stretched(found, {*bases, *BASES}):
                 return None
             return (name, *partial, *back, *("rotary-scaled",) * (not known))
         sides = [found[axes == axis] for axis in (0, 1)]
         if all(_follows(side) for side in sides):
             return ("rotary-axes", *partial)
     return None
-
-
-def _stretched(speeds: Tensor, bases: set[float]) -> bool:
-    """Say whether angles are those of a longer text: divided, all of them or the slow ones.
-
-    Args:
-        speeds: the angle of each pair from one place to the next.
-        bases: that are usual.
-    """
-    pairs = len(speeds)
-    for usual in bases:
-        ratio = usual ** (-torch.arange(pairs, dtype=torch.float64) / pairs) / speeds
-        times = float(ratio[-1])
-        whole = round(times) > 1 and math.isclose(times, round(times), rel_tol=1e-4)
-        off = any(math.isclose(times, usual ** (k / pairs), rel_tol=1e-3) for k in (1, 2))
-        first = min(abs(float(ratio[0]) - 1), abs(float(ratio[0]) - times)) < 1e-4
-        if whole and not off and first and bool((ratio.diff() > -1e-4).all()):
-            return True
-    return False
 
 
 def is_rounded(turned: Turned) -> bool:

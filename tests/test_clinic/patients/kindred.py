@@ -337,6 +337,21 @@ class TurnedAsLlama(Turned):
         return plain * (share + (1 - share) / 8)
 
 
+@variant("rotary-halves", "rotary-scaled", sizes=WIDE)
+class TurnedFarther(TurnedAsLlama):
+    """Apertus: so, of a larger base, in single precision."""
+
+    theta = 12_000_000.0
+
+    def angles(self, n, pairs):
+        return super().angles(n, pairs).float()
+
+    def speeds(self, pairs):
+        plain = self.theta ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+        share = ((8192 * plain / (2 * torch.pi) - 1) / 3).clamp(0, 1)
+        return plain * (share + (1 - share) / 8)
+
+
 @variant("rotary-pairs", "qk-norm", sizes=WIDE)
 class TurnedAfterNorms(Turned):
     """A LayerNorm of each side, named as nobody else does."""
