@@ -10,7 +10,7 @@ from torch import Tensor
 from attention_clinic.engine.origins import Origin, Pool, features
 from attention_clinic.engine.products import Event
 from attention_clinic.examine.score_law import kind_of_places, mixed_law
-from attention_clinic.examine.shells import shells_of
+from attention_clinic.examine.shells import doubled_shells, shells_of
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import Lost, Run, Side, by_head
 
@@ -114,14 +114,16 @@ def _fixed(run: Run, out: Tensor) -> Tensor:
 def _around(subject: Subject, run: Run, out: Tensor) -> str:
     """Return what stands around, in words; lose where the output is another."""
     limit = max(1e-8, subject.patient.tolerance) * (1 + run.y.abs().max())
-    for shell in shells_of(subject.patient.module, run.x.shape[2]):
+    module, e = subject.patient.module, run.x.shape[2]
+    for shell in (*shells_of(module, e), *doubled_shells(module, e)):
         if shell.ids or shell.residual == "query" or shell.before is not None:
             continue
         made = out if shell.factor is None else out * shell.factor
-        made = made + shell.kept(run.x)
+        if shell.residual and made.shape[2] != e:
+            continue
+        made = shell.leave(made, run.x)
         if made.shape[2] != run.y.shape[2]:
             continue
-        made = made if shell.after is None else shell.after(made)
         gap = made - run.y
         constant = gap[:1, :1]  # a bias that is added by itself
         if bool((gap - constant).abs().max() <= limit) and (

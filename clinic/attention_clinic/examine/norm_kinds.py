@@ -70,13 +70,16 @@ def norms_of(module: nn.Module, width: int) -> list[Norm]:
             continue
         own = list(part.parameters())
         if 0 < len(own) < 3 and len({p.shape for p in own}) == 1 and not any(part.children()):
-            flat, run = [p.flatten() for p in own], part
-            if own[0].shape in ((1, width, 1, 1), (width, 1, 1)):
-                run = OverChannels(part, image=True)
-            elif own[0].shape not in ((width,), (1,)):
+            flat, shape = [p.flatten() for p in own], tuple(own[0].shape)
+            images = shape in ((1, width, 1, 1), (width, 1, 1))
+            if not images and shape not in ((width,), (1,)):
                 continue
-            kind, ids = _kind(run, flat, width, part)
-            found += [Norm(run, part, kind, ids)] * bool(kind)
+            over = [OverChannels(part, image) for image in (True, False)]  # it may view its weight
+            for run in over[:1] if images else (part, *over):
+                kind, ids = _kind(run, flat, width, part)
+                if kind:
+                    found.append(Norm(run, part, kind, ids))
+                    break
     return found
 
 

@@ -30,6 +30,7 @@ class Shell:
             made of it, "query" the projected queries.
         after: a norm of the result, or what bends it, or None.
         context: what makes the context of what the module is given, or None.
+        inside: whether `after` reads the result by itself, before anything is added.
         factor: what the result of the attention is multiplied by, (e,) or (1,), or None.
         ids: the mistakes that it is.
         variants: the names that it has.
@@ -39,6 +40,7 @@ class Shell:
     before: Callable[[Tensor], Tensor] | None = None
     residual: str = ""
     after: Callable[[Tensor], Tensor] | None = None
+    inside: bool = False
     context: Callable[[Tensor], Tensor] | None = None
     factor: Tensor | None = None
     ids: tuple[str, ...] = ()
@@ -55,6 +57,11 @@ class Shell:
     def kept(self, x: Tensor) -> Tensor | float:
         """What is added to the result; the projected queries are for the search to add."""
         return {"x": lambda: x, "normed": lambda: self.enter(x)}.get(self.residual, lambda: 0.0)()
+
+    def leave(self, made: Tensor, x: Tensor) -> Tensor:
+        """What is returned, of the result of the attention and what came in."""
+        after = self.after or (lambda t: t)
+        return after(made) + self.kept(x) if self.inside else after(made + self.kept(x))
 
 
 def shells_of(
@@ -88,6 +95,28 @@ def shells_of(
             name = f"after {other.kind} of its own of the context"
             shells.append(Shell(name, context=other.run, ids=other.ids))
     return [*shells, *_scaled(shells, module, embed_dim), *_mistaken(norms)]
+
+
+def doubled_shells(module: nn.Module, embed_dim: int) -> Iterator[Shell]:
+    """Yield what rarely stands around: norms on both sides, or one of the result by itself.
+
+    Args:
+        module: the attention with all around it.
+        embed_dim: e.
+    """
+    norms = norms_of(module, embed_dim)[:2]
+    for first, last in product((None, *norms), norms):
+        if first is last:
+            continue
+        begins = f"after {first.kind} of its own, " if first is not None else ""
+        name = f"{begins}{last.kind} behind the output layer"
+        run = None if first is None else first.run
+        ids = (*(() if first is None else first.ids), *last.ids)
+        both = Shell(name, before=run, after=last.run, ids=ids)
+        around = replace(both, name=f"{name}, a residual around", residual="x")
+        yield replace(around, inside=True)
+        if first is not None:
+            yield from (both, around)
 
 
 def bent_behind(name: str) -> Shell:

@@ -16,7 +16,7 @@ from attention_clinic.examine.account import Account
 from attention_clinic.examine.behind import Ends
 from attention_clinic.examine.judging import Said
 from attention_clinic.examine.scoring import Unknown
-from attention_clinic.examine.shells import shells_of
+from attention_clinic.examine.shells import doubled_shells, shells_of
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.written import PRODUCTS, Run
 
@@ -196,7 +196,7 @@ def _laid(run: Run, read: Tensor, made: Tensor) -> tuple[Tensor, Tensor] | None:
     row[made] = torch.arange(len(made))[:, None].expand(made.shape)
     for event in run.tape.events:
         held = [t for t in event.read() if bool((row[t] >= 0).any())]
-        if held and event.name in ("add", "mul", "native_layer_norm", "alias"):
+        if held and event.name not in (*PRODUCTS, "convolution"):
             labels = row[held[0]]
             if labels.shape == event.out.shape:
                 row[event.out] = torch.where(row[event.out] < 0, labels, row[event.out])
@@ -219,12 +219,14 @@ def around(subject: Subject, run: Run, x: Tensor, end: End, sides: list[Tensor])
     """
     out, y = run.values[end.made], run.values[run.y]
     inner = _read_by(run, sides)
-    for shell in shells_of(subject.patient.module, x.shape[2]):
+    module, e = subject.patient.module, x.shape[2]
+    for shell in (*shells_of(module, e), *doubled_shells(module, e)):
         if shell.ids or shell.residual == "query" or shell.variants:
             continue
         entered = shell.enter(x).double().flatten(0, 1)
-        ends = out + shell.kept(x)
-        ends = ends if shell.after is None else shell.after(ends)
+        if shell.residual and out.shape != x.shape:
+            continue
+        ends = shell.leave(out, x)
         if ends.shape != y.shape:
             continue
         if any(bool((one - one[:1]).abs().max() > CLOSE) for one in _by_layer(run, end, ends - y)):

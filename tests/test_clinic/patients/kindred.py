@@ -79,6 +79,52 @@ class OfImages(nn.Module):
 variant("linear-attention", sizes=WIDE)(OfImages)
 
 
+class OverFirst(nn.Module):
+    """A root mean square of the channels, wherever its weight has to be seen."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.g = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        weight = self.g.view(-1, *[1] * (x.ndim - 2))
+        return F.normalize(x, dim=1) * len(self.g) ** 0.5 * weight
+
+
+@variant("linear-attention", sizes=WIDE)
+class BetweenNorms(nn.Module):
+    """A norm before and one behind the output layer, and the image added, as in diffusion."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = h
+        self.norm, self.to_qkv = OverFirst(e), nn.Conv2d(e, 3 * e, 1, bias=False)
+        self.to_out = nn.Sequential(nn.Conv2d(e, e, 1), OverFirst(e))
+
+    def forward(self, x):
+        image = x.mT.unsqueeze(2)
+        made = self.to_qkv(self.norm(image)).chunk(3, dim=1)
+        q, k, v = (rearrange(t, "b (h c) x y -> b h c (x y)", h=self.heads) for t in made)
+        context = torch.einsum("bhdn,bhen->bhde", k.softmax(dim=-1), v)
+        mixed = torch.einsum("bhde,bhdn->bhen", context, q.softmax(dim=-2))
+        made = self.to_out(rearrange(mixed, "b h c n -> b (h c) 1 n"))
+        return (made + image).squeeze(2).mT
+
+
+@variant("linear-attention", sizes=WIDE)
+class NormedAndAdded(Packed):
+    """A LayerNorm of what the output layer returns, then the tokens."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        context = k.softmax(dim=-2).mT @ v
+        return x + self.norm(self.joined(q.softmax(dim=-1) @ context))
+
+
 @variant("linear-attention", sizes=WIDE)
 class OnesBesideValues(Packed):
     """A column of ones beside the values makes the divisor."""
