@@ -14,6 +14,7 @@ from attention_clinic.examine.part_kinds import Kind, norm_kind
 from attention_clinic.examine.units import Unit
 
 LAYER, CONV, BEND, NORM, GATE = "layer", "convolution", "bend", "norm", "gate"
+SQUARE = "square"  # of what was bent (Primer)
 PAD = "padding"
 Chain = tuple[tuple[str, Step], ...]  # what made a tensor of what the feed-forward read, in order
 
@@ -40,6 +41,7 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
     last = len(kinds) if kinds[-1] == GATE else last  # a gated unit without a layer behind it
     bends = [_name(step) for kind, step in row if kind == BEND]
     said = f"{len(layers)} layers, {' and '.join(dict.fromkeys(bends))}"
+    said += ", squared" * (SQUARE in kinds)
     said += ", a gate" * (GATE in kinds) + ", with a norm inside" * (NORM in kinds)
     ids = ["activation-last"] * (BEND in kinds[last:])
     detail = odd = ""
@@ -63,8 +65,7 @@ def _row(unit: Unit, limit: float) -> Chain | None:
         given = list(step.given.values())
         if not given or step.result is None:
             return None
-        before = [next((c for t, c in reversed(made) if _holds(t, one, limit)), None)
-                  for one in given]  # fmt: skip
+        before = [_behind(made, one, limit) for one in given]
         if all(chain is None for chain in before):
             continue  # of another part, whose last calls came before this one's
         if any(chain is None for chain in before):
@@ -82,6 +83,16 @@ def _row(unit: Unit, limit: float) -> Chain | None:
             return None
         made.append((now, before[0] if kind == PAD else (*before[0], (kind, step))))
     return next((chain for t, chain in reversed(made) if _near(t, unit.out, limit)), None)
+
+
+def _behind(made: list[tuple[Tensor, Chain]], given: Tensor, limit: float) -> Chain | None:
+    """Return what made a tensor, None where nothing of the feed-forward did."""
+    for t, chain in reversed(made):
+        if _holds(t, given, limit):
+            return chain
+        if chain and chain[-1][0] == BEND and _near(t.square(), given, limit):
+            return (*chain, (SQUARE, chain[-1][1]))
+    return None
 
 
 def _holds(made: Tensor, given: Tensor, limit: float) -> bool:
@@ -158,6 +169,8 @@ def _kind(step: Step) -> str | None:
         return CONV if {*step.module.stride} == {1} else None
     if isinstance(step.module, nn.modules.padding._ConstantPadNd):
         return PAD
+    if isinstance(step.module, nn.PReLU):
+        return BEND
     run = step.again or step.module
     given = next(iter(step.given.values()))
     if run is None or (step.module is not None and any(True for _ in step.module.parameters())):

@@ -335,6 +335,36 @@ class LeaksLast(PreNorm):
         )  # fmt: skip
 
 
+class Squared(nn.Module):
+    """Squared ReLU, of Primer and Nemotron."""
+
+    def forward(self, x):
+        return x.relu().square()
+
+
+@block(sizes=TWO)
+class BendsBySquares(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = nn.Sequential(nn.Linear(e, 2 * e), Squared(), nn.Linear(2 * e, e))
+
+
+@block("activation-last", sizes=TWO)
+class BendsBySquaresLast(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = nn.Sequential(
+            nn.Linear(e, 2 * e), Squared(), nn.Linear(2 * e, e), nn.LeakyReLU()
+        )  # fmt: skip
+
+
+@block(sizes=TWO)
+class BendsAsLearned(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = nn.Sequential(nn.Linear(e, 2 * e), nn.PReLU(), nn.Linear(2 * e, e))
+
+
 # ------------------------------------------------------------------------------ who asks whom
 
 
