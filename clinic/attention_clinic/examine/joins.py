@@ -29,10 +29,13 @@ class Joins:
 
     Args:
         stream: of the block.
+        rests: whether it holds a part that is never called.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, rests: bool) -> None:
         self.stream = stream
+        kinds = [unit.kind for _, unit in stream.parts]
+        self.rests = rests or "mix" not in kinds or "feed" not in kinds
         self.one = torch.ones(1, dtype=next(iter(stream.ends.values())).dtype)
         self.start: Sum = {START: self.one}
         self.seen: list[Sum] = []
@@ -46,23 +49,24 @@ class Joins:
 
     def way(self) -> tuple[Half, ...] | None:
         """Return the way that has the fewest unusual connections, None when there is none."""
-        self._walk(0, self.start, (), 0)
-        if all(unit.kind != "mix" for _, unit in self.stream.parts):
-            # no attention is called, and the norm behind it may stand there all the same
-            for sum_ in (self.start, plus(self.start, self.start)):
-                for _, behind in self.stream.behind(sum_):
-                    self._walk(0, behind, (), 1)
+        self._walk(0, self.start, (), 0, self.rests)
         return self.best
 
-    def _walk(self, place: int, now: Sum, way: tuple[Half, ...], cost: int) -> None:
+    def _walk(
+        self, place: int, now: Sum, way: tuple[Half, ...], cost: int, rests: bool = False
+    ) -> None:
         self.left -= 1
         if cost >= self.cost or self.left < 0:
             return
-        if place == len(self.stream.parts):
+        if place == len(self.stream.parts) and equal(now, self.stream.ends):
             orders = {half.places for half in way if any(half.places)}
             cost += 2 * max(0, len(orders) - 1)
-            if cost < self.cost and any(equal(end, self.stream.ends) for end in self._ends(now)):
+            if cost < self.cost:
                 self.best, self.cost = way, cost
+            return
+        for then in self._without(now) if rests else ():
+            self._walk(place, then, way, cost + 1)
+        if place == len(self.stream.parts):
             return
         name, unit = self.stream.parts[place]
         for first, paid in self._befores(name, unit, now):
@@ -70,20 +74,15 @@ class Joins:
             for made, then, more in self._joined(name, half, now):
                 plain = not any(made.places)
                 both = bool(made.before) and made.behind is not None
-                self._walk(place + 1, then, (*way, made), cost + paid + more + plain + 3 * both)
+                paid_for = cost + paid + more + plain + 3 * both
+                self._walk(place + 1, then, (*way, made), paid_for, rests)
 
-    def _ends(self, now: Sum) -> Iterator[Sum]:
-        """Yield what the block may return: the stream, and what a norm makes of it.
-
-        Where no feed-forward is called, the norm before or behind it may stand there all the same.
-        """
-        yield now
-        if any(unit.kind == "feed" for _, unit in self.stream.parts):
-            return
-        for sum_ in (now, plus(now, now)):
-            for _, behind in self.stream.behind(sum_):
-                yield behind
-                yield plus(now, behind)
+    def _without(self, now: Sum) -> Iterator[Sum]:
+        """Yield what is left of a part that is never called: its sum, and the norm of its place."""
+        twice = plus(now, now)
+        left = [twice, *(behind for sum_ in (now, twice) for _, behind in self.stream.behind(sum_))]
+        left += [plus(now, behind) for _, behind in self.stream.behind(now)]
+        yield from (then for then in left if any(equal(then, read) for read in self.seen))
 
     def _befores(self, name: str, unit: Unit, now: Sum) -> Iterator[tuple[Half, int]]:
         """Yield what a part may read: the stream, what entered, or anything else."""

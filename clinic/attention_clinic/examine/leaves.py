@@ -170,6 +170,17 @@ def held(step: Step) -> int:
     return 0 if step.module is None else sum(is_matrix(p) for p in step.module.parameters())
 
 
+def some_part_rests(block: nn.Module, root: Step) -> bool:
+    """Say whether a part of several layers stands beside those that were called, and never was."""
+    ran = {step.path for step in root.all() if step.path}
+
+    def called(path: str) -> bool:
+        return any(f"{one}.".startswith(f"{path}.") or path.startswith(f"{one}.") for one in ran)
+
+    idle = (part for path, part in block.named_modules() if path and not called(path))
+    return len({id(p) for part in idle for p in part.parameters() if p.ndim > 1}) > 1
+
+
 def equal_tensors(first: Tensor, second: Tensor) -> bool:
     """Say whether two tensors are the same, shape and numbers."""
     return first.shape == second.shape and torch.equal(first, second)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from attention_clinic.examine.leaves import equal_tensors
 from attention_clinic.examine.units import Unclear, Unit
 
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
@@ -274,7 +275,7 @@ def stream_of(
                 norms[name] = unit
         elif unit.kind == "change":
             changes[name] = reads[name] or {}
-        elif unit.kind != "inner":
+        elif unit.kind != "inner" and not any(_again(unit, other) for _, other in parts):
             parts.append((name, unit))
     ends = sums.of(y)
     if ends is None:
@@ -293,6 +294,13 @@ def stream_of(
     _condition(stream)
     _scale(stream)
     return stream, unused
+
+
+def _again(unit: Unit, other: Unit) -> bool:
+    """Say whether a part is called once more on the same tokens, such as to look at a shape."""
+    pairs = ((unit.read, other.read), (unit.asked, other.asked), (unit.out, other.out))
+    same = (a is b or (a is not None and b is not None and equal_tensors(a, b)) for a, b in pairs)
+    return unit.paths == other.paths and all(same)
 
 
 def _of_context(asked: Sum | None, reads: dict[str, Sum | None]) -> bool:

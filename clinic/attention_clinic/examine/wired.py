@@ -23,7 +23,7 @@ from attention_clinic.examine.connections import Connections
 from attention_clinic.examine.fed import chained
 from attention_clinic.examine.fitted import fitted
 from attention_clinic.examine.joins import Joins
-from attention_clinic.examine.leaves import has_convolution
+from attention_clinic.examine.leaves import has_convolution, some_part_rests
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.sides import sides_taken, usual
 from attention_clinic.examine.streams import Half, stream_of
@@ -88,8 +88,9 @@ class Wired:
         units = units_of(root, block, x, context)
         self._tell_apart(units, whole)
         stream, unused = stream_of(units, x, context, root.result, self.patient.tolerance)
-        joins = Joins(stream)
-        way = None if joins.unused else next(iter(stream.ways()), None)
+        rests = some_part_rests(block, root)
+        joins = Joins(stream, rests)
+        way = None if joins.unused or rests else next(iter(stream.ways()), None)
         way = joins.way() if way is None else way
         if way is None:
             return None
