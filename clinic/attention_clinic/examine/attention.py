@@ -349,7 +349,7 @@ def found_in(subject: Subject) -> Report:
         found_with = with_mask(subject, matches)
         matches, blocks_nothing = found_with.matches, found_with.blocks_nothing
         if not matches:
-            return unexplained(subject, masked=True)
+            return seen_in_steps(subject, lambda: unexplained(subject, masked=True))
         checked += found_with.checked
         if overflows(subject):
             half = any(p.dtype == torch.float16 for p in subject.original.parameters())

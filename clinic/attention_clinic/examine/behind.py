@@ -55,6 +55,7 @@ def ends_of(run: Run, mixed: Tensor) -> Ends | None:
     own[mixed] = mixed
     row = torch.full((run.tape.count,), -1)  # of what the layer read, for each number after it
     rows: Tensor | None = None
+    weight = torch.empty(0)  # of the layer, which may be called for each sample anew
     last, factor = 0, 1.0  # how many numbers the layer made
     before: list[str] = []
     after: list[str] = []
@@ -63,11 +64,13 @@ def ends_of(run: Run, mixed: Tensor) -> Ends | None:
             continue
         tensors = event.read()
         held = [t for t in tensors if bool((own[t] >= 0).any())]
-        if held and rows is None:
+        if held and (rows is None or any(t.equal(weight) for t in tensors)):
             read = _read(event, own)
             if read is not None:
-                rows, last = own[read], event.out.numel()
-                row[event.out] = torch.arange(len(rows))[:, None].expand(event.out.shape)
+                weight, last = event.args[PRODUCTS[event.name] + 1], event.out.numel()
+                start = 0 if rows is None else len(rows)
+                rows = own[read] if rows is None else torch.cat([rows, own[read]])
+                row[event.out] = torch.arange(start, len(rows))[:, None].expand(event.out.shape)
             elif held[0].shape == event.out.shape and event.name not in PRODUCTS:
                 own[event.out] = own[held[0]]
                 by = _times(run, event)

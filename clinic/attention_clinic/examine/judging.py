@@ -7,17 +7,16 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from attention_clinic.bugs import Setting
 from attention_clinic.bugs.scores import all_scales, scales_by_size
 from attention_clinic.bugs.softmax import TOO_MANY
 from attention_clinic.engine.forms import State
 from attention_clinic.examine.account import Account
+from attention_clinic.examine.attending import Said, attending
 from attention_clinic.examine.relating import related
-from attention_clinic.examine.scoring import FAR, Scored, Unknown
+from attention_clinic.examine.scoring import Scored, Unknown
 
-Said = list[tuple[str, str]]  # ids, each with its detail
 AXES = {(4,): "", (3,): "softmax-query", (2,): "softmax-heads", (1,): "softmax-batch"}
 
 
@@ -44,7 +43,7 @@ def questions(
     return {
         "over what the softmax is taken": partial(_axes, found),
         "by what the scores are multiplied": partial(_scale, account, found, split, known),
-        "who may attend": partial(_mask, account, found, causal),
+        "who may attend": partial(attending, account, found, causal, known.get("masks", ())),
         "what is added to the scores": partial(_bias, found),
         "what queries are multiplied with beside": partial(related, account, found),
     }
@@ -99,63 +98,6 @@ def _scale(account: Account, found: Scored, split: Setting, known: State) -> Sai
     if not math.isclose(found.after, 1.0, rel_tol=1e-6):
         said.append(("scale-after-softmax", f"it multiplies the weights by {found.after:.4g}"))
     return said
-
-
-def _mask(account: Account, found: Scored, causal: bool | None) -> Said:
-    """Judge who may attend, and what becomes of the others."""
-    if found.allow is None:
-        if causal is not True:
-            return []
-        lost = _lost(account)
-        return [("mask-not-causal", lost)]
-    allow = found.allow
-    i, j = allow.shape[-2:]
-    if i != j or causal is False or not bool((allow == allow[:1, :1]).all()):
-        raise Unknown
-    every = torch.ones(i, j, dtype=torch.bool)
-    rule = allow[0, 0]
-    rules: list[tuple[Tensor, Said]] = [
-        (every.tril(), []),
-        (every.tril(-1), [("mask-off-by-one", "a token does not see itself")]),
-        (every.tril(1), [("mask-off-by-one", "a token sees the one after it")]),
-        (every.triu(1), [("mask-inverted", "")]),
-        (every.triu(), [("mask-query-axis", "")]),
-    ]
-    for wanted, said in rules:
-        if torch.equal(rule, wanted):
-            return [*said, *_fill(found)]
-    raise Unknown
-
-
-def _fill(found: Scored) -> Said:
-    if found.late:
-        return [("mask-after-softmax", "")]
-    said = []
-    for value, added in found.fills:
-        if value == -1 and added:
-            said.append(("mask-added", ""))
-            continue
-        how = f"it {'adds' if added else 'fills with'} {value:g}"
-        if value <= FAR:
-            continue
-        if value == 0:
-            said.append(("mask-multiply", how))
-        elif abs(value) < 1e-3:
-            said.append(("mask-tiny", how))
-        elif value >= -FAR:
-            said.append(("mask-positive", how))
-        else:
-            said.append(("mask-weak", how))
-    return said if len(said) == len(found.fills) else []
-
-
-def _lost(account: Account) -> str:
-    """Say whether a mask is laid over the scores, and nothing uses what comes of it."""
-    run = account.run
-    for event in run.tape.events:
-        if event.name in ("masked_fill", "where") and bool((run.where[event.out] >= 0).all()):
-            return "masked_fill returns other scores, and nothing uses them"
-    return ""
 
 
 def _bias(found: Scored) -> Said:

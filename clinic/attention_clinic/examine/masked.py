@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +12,7 @@ from attention_clinic.bugs.masks import RULE, USE, same_rule
 from attention_clinic.engine.readings import Reader
 from attention_clinic.examine.mask_argument import names_what_it_blocks
 from attention_clinic.examine.matching import Match, Search
+from attention_clinic.examine.observing import observed
 from attention_clinic.examine.subject import Subject
 
 
@@ -45,8 +47,30 @@ def with_mask(subject: Subject, matches: list[tuple[Reader, Match]]) -> Masked:
         if other.matches and (
             not found.matches or len(other.matches[0][1].ids) < len(found.matches[0][1].ids)
         ):
-            return other
-    return found
+            found = other
+    return told_apart(subject, matches, found)
+
+
+def told_apart(subject: Subject, open: list[tuple[Reader, Match]], found: Masked) -> Masked:
+    """Keep, of several explanations, those whose mask is what a run with it shows.
+
+    Args:
+        subject: the module.
+        open: what explains it without the mask.
+        found: what explains it with the mask, too.
+    """
+    if len({frozenset(match.ids) for _, match in found.matches}) < 2:
+        return found
+    seen = observed(subject)
+    shown = set() if seen is None else {*seen.ids} - {*subject.extra}
+    kept = [pair for pair in found.matches if _of_mask(pair[1].ids) == _of_mask(shown)]
+    whole = any({*match.ids} <= shown for _, match in open)
+    return found if seen is None or not (kept or whole) else replace(found, matches=kept)
+
+
+def _of_mask(ids: Iterable[str]) -> set[str]:
+    """Return those of some ids that are about masks."""
+    return {id for id in ids if id.startswith("mask-")}
 
 
 def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) -> Masked:

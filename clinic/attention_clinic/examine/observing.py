@@ -13,6 +13,7 @@ from attention_clinic.engine.report import Explanation, explain
 from attention_clinic.engine.weights import role
 from attention_clinic.examine.account import account_of
 from attention_clinic.examine.judging import Said
+from attention_clinic.examine.mask_argument import allowed, names_what_it_blocks
 from attention_clinic.examine.partly import in_part
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.told import told
@@ -61,14 +62,13 @@ def observed(subject: Subject, whole: bool = False, partly: bool = False) -> Exp
 
 def _observed(subject: Subject) -> tuple[Explanation, Observed] | None:
     """Return what `observed` does, and all that was seen."""
-    plain = subject.options.cache is None and subject.mask is None
-    plain = plain and subject.mode in (None, NoDropout)
+    plain = subject.options.cache is None and subject.mode in (None, NoDropout)
     if not plain or not subject.patient.is_module:
         return None
     try:
         calls = [(subject.b, subject.n, subject.j)]
         calls += [(*subject.sizes(1), subject.keys(1))] * (not subject.limited)
-        both = [_seen(subject, *sizes) for sizes in calls]
+        both = [_seen(subject, *sizes) for sizes in dict.fromkeys(calls)]
     except Exception:  # what cannot be written down stays unexplained
         return None
     if any(one is None or not one.said or one.ids != both[0].ids for one in both):
@@ -83,7 +83,8 @@ def _observed(subject: Subject) -> tuple[Explanation, Observed] | None:
 
 def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
     """Return what is wrong in a call with so many samples, tokens, and tokens of a context."""
-    run = runs(subject, b, n, j)
+    masked = subject.mask is not None
+    run = runs(subject, b, n, j, masked)
     if run is None or run.y.shape[:2] != (b, n) or run.y.ndim != 3:
         return None
     if _for_nothing(run):
@@ -92,6 +93,7 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
     if account is None:
         return None
     known = {**subject.known, "embed_dim": subject.e}
+    known["masks"] = _meanings(subject, b, n, j) if masked else ()
     found, gaps = told(account, subject.options.causal, known), ()
     if found is None:
         part = in_part(account, subject.options.causal, known)
@@ -100,12 +102,21 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
         said, plain = found[0], found[1].plain
     options, ends = subject.options, account.ends
     never = {role(name).rstrip("?") for name in run.unread}
-    if "projection-unused" in dict(said) and not run.idle and not {"q", "k", "v"} <= never:
+    raw = dict(said).get("projection-unused", "").split(" are ")[0].split(" and ")
+    if raw != [""] and not run.idle and not {who[0] for who in raw} <= never:
         return None
     if not ends.ended and options.out_proj is not False and subject.h > 1:
         left = output_left(run, ends.joined.shape[-1])
         said += [("out-unused" if left else "out-missing", "")] * bool(left or options.out_proj)
     return Observed(said, plain and ends.alone, gaps, ends.ended)
+
+
+def _meanings(subject: Subject, b: int, n: int, j: int) -> list[Tensor]:
+    """Return what the mask may say, which may be named after what it blocks."""
+    said = subject.true_means
+    named = said is None and names_what_it_blocks(subject.patient.module)
+    ways = (False, True) if named and subject.mask.dtype == torch.bool else (said == "block",)
+    return [allowed(subject.mask, b, n, way, j if subject.crossed else None) for way in ways]
 
 
 def output_left(run: Run, width: int) -> bool:

@@ -216,7 +216,8 @@ def _note(account: Account, placed: Placed, step: Step, found: Scored) -> None:
     if step.groups is None and _idle(run, step):
         return
     if softmax and step.name == "ratio" and over(laid(step.groups)) == found.axes:
-        return  # weights that sum to 1 are divided by their sum
+        found.late = False
+        return  # weights are divided by their sum
     if step.groups is not None:
         if softmax or step.name == "_log_softmax" or found.powers != (step.name == "ratio"):
             raise Unknown
@@ -372,7 +373,7 @@ def _hide(found: Scored, allow: Tensor, value: float, added: bool) -> None:
         found.late = True
     else:
         own = found.allow is None or not bool((allow & ~found.allow).any())
-        if own and value <= FAR and found.allow is not None:
+        if own and (value <= FAR or not added) and found.allow is not None:
             found.fills.clear()  # what they were filled with before does not show
         found.fills.append((value, added))
     found.allow = allow if found.allow is None else found.allow & allow

@@ -83,7 +83,7 @@ def unprojected(subject: Subject) -> None:
         if isinstance(part, nn.Linear) and tuple(part.weight.shape) == (e, e)
         if role(f"{path}.weight") in CALLED
     }
-    if not layers or subject.crossed or subject.mask is not None:
+    if not layers or subject.crossed:
         return
     x = subject.patient.tokens(subject.b, subject.n, e)
     with Operands(module, x) as heard:

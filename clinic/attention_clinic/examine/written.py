@@ -133,21 +133,22 @@ class Run:
         return found
 
 
-def runs(subject: Subject, b: int, n: int, j: int) -> Run | None:
+def runs(subject: Subject, b: int, n: int, j: int, masked: bool = False) -> Run | None:
     """Call a module, with each token and each sample changed in turn; None if it is too long.
 
     Args:
         subject: the module.
         b, n, j: samples, tokens, and those of a context.
+        masked: whether it gets its mask.
     """
     held: dict = vars(subject).setdefault("runs", {})
-    key = b, n, j, subject.mode
+    key = b, n, j, subject.mode, masked
     if key not in held:
-        held[key] = _written(subject, b, n, j)
+        held[key] = _written(subject, b, n, j, masked)
     return held[key]
 
 
-def _written(subject: Subject, b: int, n: int, j: int) -> Run | None:
+def _written(subject: Subject, b: int, n: int, j: int, masked: bool) -> Run | None:
     """Call a module and write down its run; see `runs`."""
     sizes = [(n, subject.e), *[(j, subject.c)] * subject.crossed]
     mine, others = (
@@ -158,7 +159,7 @@ def _written(subject: Subject, b: int, n: int, j: int) -> Run | None:
 
     def called(given: list[Tensor]) -> tuple[Tape, Tensor]:
         names = zip(("x", "context"), given, strict=False)
-        return taped(lambda: _called(subject, *given), [*names, *named])
+        return taped(lambda: _called(subject, masked, *given), [*names, *named])
 
     def changed(side: int | None, axis: int, number: int) -> list[Tensor]:
         made = [t.clone() for t in mine]
@@ -217,12 +218,12 @@ def _kept(tape: Tape, found: Tensor) -> Tensor:
     return found
 
 
-def _called(subject: Subject, x: Tensor, context: Tensor | None = None) -> Tensor:
+def _called(subject: Subject, masked: bool, x: Tensor, context: Tensor | None = None) -> Tensor:
     """Call a module on tokens, and on a context."""
-    if context is None:
+    if context is None and not masked:
         return subject.open_run(x)
     with subject.repaired():
-        return subject.patient.run(x, None, context)
+        return subject.patient.run(x, subject.mask if masked else None, context)
 
 
 def linked(run: Run, ids: Tensor) -> Iterator[Event]:

@@ -9,8 +9,11 @@ from einops import rearrange
 from torch import Tensor
 
 from patients.attention import Loops, Views
-from patients.bank import attention
+from patients.bank import SIZES, attention
+from patients.partly import Apart
 from utils.masking import causal_mask, padding_mask
+
+SOME = SIZES[:3]
 
 # ----------------------------------------------------------------------------------------- masks
 
@@ -230,3 +233,79 @@ attention("mask-not-causal", causal=True)(type("LoopsNotCausal", (Loops,), {}))
 class CausalUpsideDown(CausalLoops):
     def later(self, i, j):
         return j <= i
+
+
+# -------------------------------------------- masks beside what no form has: read off their own run
+
+
+class Steps(Apart):
+    """Apart, with a mask."""
+
+    def hide(self, scores, mask):
+        return scores.masked_fill(mask == 0, -1e9)
+
+    def weights(self, scores, e):
+        scores = self.scaled(scores, e)
+        return self.softened(scores if self.mask is None else self.hide(scores, self.mask))
+
+    def scaled(self, scores, e):
+        return scores * (e // self.heads) ** -0.5
+
+    def softened(self, scores):
+        return scores.softmax(-1)
+
+    def forward(self, x, mask=None):
+        self.mask = mask
+        return super().forward(x)
+
+
+@attention("mask-tiny", "softmax-query", mask=triangle, sizes=SOME)
+@attention("mask-tiny", "softmax-query", mask=padding, sizes=SOME)
+class BentAndTiny(Steps):
+    def hide(self, scores, mask):
+        return scores.masked_fill(mask == 0, 1e-9)
+
+    def softened(self, scores):
+        return (scores + 0.1 * scores.sin()).softmax(-2)
+
+
+@attention("mask-inverted", mask=padding, sizes=SOME)
+@attention("mask-inverted", mask=ragged, sizes=SOME)
+class BentAndInverted(Steps):
+    def hide(self, scores, mask):
+        return (scores + 0.1 * scores.sin()).masked_fill(mask == 1, -1e9)
+
+
+@attention("softmax-query", mask=triangle, sizes=SOME)
+class BentAndNotJudged(Steps):
+    """It has no mask, but what bends the scores could be one."""
+
+    def hide(self, scores, mask):
+        return scores + 0.1 * scores.sin()
+
+    def softened(self, scores):
+        return scores.softmax(-2)
+
+
+class BareKeys(Loops):
+    """Its keys are the tokens: nothing calls the layer that is there for them."""
+
+    def projected(self, x):
+        return self.toqueries(x), x, self.tovalues(x)
+
+
+@attention("mask-tiny", "projection-unused", mask=padding, sizes=SOME)
+class BareKeysTiny(BareKeys):
+    def block(self, scores, allow, head):
+        return scores if allow is None else scores.masked_fill(~self.flat(allow), 1e-9)
+
+
+@attention("softmax-query", "projection-unused", mask=padding, sizes=SOME)
+class BareKeysColumns(BareKeys):
+    """What is filled in for all that ask is nothing to a softmax over them."""
+
+    def block(self, scores, allow, head):
+        return scores if allow is None else scores.masked_fill(~self.flat(allow), -1e9)
+
+    def normalise(self, all_scores, allow):
+        return [self.block(s, allow, i).softmax(1) for i, s in enumerate(all_scores)]
