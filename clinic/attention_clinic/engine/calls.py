@@ -20,6 +20,10 @@ from attention_clinic.engine.openings import Opening, mask_names
 
 NOTHING = re.compile(r"mask|alibi|(^|_)bias$|past|cache")  # needed, and may be None
 ADDED = re.compile(r"(^|_)pos(ition)?s?(_|$)|pos_?emb|position_?(al_?)?emb")
+REACHES = re.compile(
+    r"_?((sliding|local|attention|attn)_)?(window|radius|band)(_?size|_?width|_?len(gth)?)?|look_?back"
+)
+WIDEST = 24  # of a window that is worth the longer tokens
 MOST_SIDES = 32  # rows or columns of a grid that the user's call may name
 LAYERS = (
     nn.TransformerEncoderLayer,
@@ -37,6 +41,15 @@ def takes(function: Callable) -> int:
         return 2
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(parameter.kind in kinds for parameter in parameters)
+
+
+def out_of_sight(module: nn.Module | Callable[..., Any]) -> int:
+    """Return how many more tokens than usual it takes to see the window that a module sets."""
+    if not isinstance(module, nn.Module):
+        return 0
+    held = [pair for part in module.modules() for pair in vars(part).items()]
+    sides = [value for name, value in held if type(value) is int and REACHES.fullmatch(name)]
+    return max((side - 2 for side in sides if 3 < side <= WIDEST), default=0)
 
 
 def further_calls(

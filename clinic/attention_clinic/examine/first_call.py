@@ -22,6 +22,7 @@ from attention_clinic.engine.openings import openings, unlike_openings
 from attention_clinic.engine.patient import Patient, possible_widths
 from attention_clinic.engine.report import Report
 from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.windows import is_in_quarters
 
 WIDTHS = 4  # widths of a token that are tried with each layout
 SAMPLES = 3
@@ -94,7 +95,8 @@ def ways_of(module: nn.Module, embed_dim: int | None) -> Iterator[Way]:
         b = SAMPLES if n != SAMPLES else SAMPLES + 1
         for width in found:
             if _runs(patient, (b, n, width)):
-                yield None, (b, n), width
+                more = _in_windows(patient, (b, 4 * n, width))
+                yield None, (b, 4 * n if more else n), width
                 break
     free = next(openings()) if any("mask" in name for name in needed_names(module)) else None
     for opening, layout in product(dict.fromkeys((None, free)), layouts(patient.module)):
@@ -102,7 +104,10 @@ def ways_of(module: nn.Module, embed_dim: int | None) -> Iterator[Way]:
         rows, columns = layout.grids[0] if layout.grids else (1, 5)
         for width in found:
             if _runs(patient, (SAMPLES, rows * columns, width)):
-                yield layout, None, width
+                wider = replace(layout, grids=((2 * rows, 2 * columns),) * 2)
+                patient.layout = wider if layout.grids else None
+                more = layout.grids and _in_windows(patient, (SAMPLES, 4 * rows * columns, width))
+                yield wider if more else layout, None, width
                 break
 
 
@@ -116,6 +121,11 @@ def _runs(patient: Patient, shape: tuple[int, int, int]) -> bool:
         patient.wide = True  # it casts to single precision
         return _runs(patient, shape)
     return y.ndim == 3 and tuple(y.shape[:2]) == shape[:2]
+
+
+def _in_windows(patient: Patient, shape: tuple[int, int, int]) -> bool:
+    """Say whether a copy takes tokens of a shape, and weighs them in four windows."""
+    return is_in_quarters(lambda: _runs(patient, shape), shape[1])
 
 
 def found_out(

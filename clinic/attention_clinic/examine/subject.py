@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs import MODELS
 from attention_clinic.engine.arguments import cut_of
-from attention_clinic.engine.calls import further_calls
+from attention_clinic.engine.calls import further_calls, out_of_sight
 from attention_clinic.engine.forms import State
 from attention_clinic.engine.modes import is_of_types, of_shapes
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths, same
@@ -53,7 +53,7 @@ class Subject:
         self.call, self.weights, self.size = options.call, options.weights, options.size
         self.context, self.crossed = options.context, options.context is not None
         self.square = False  # True for a module that takes no context of another length
-        self.true_means = options.true_means
+        self.true_means, self.further = options.true_means, out_of_sight(module)
         self.mode: Callable[[], AbstractContextManager[Any]] | None = None  # a repair to run it in
         self.extra: list[str] = []  # ids found by the way the module behaves
         self.biased = False  # True once it adds something of its own to the scores
@@ -109,7 +109,7 @@ class Subject:
             if batch > 1:
                 return batch, n
             return (2 if n != 2 else 3) + number, n
-        tokens = [n for n in (5, 7, 9, 11, 13) if n != self.h]
+        tokens = [n for n in (self.further + i for i in (5, 7, 9, 11, 13)) if n != self.h]
         samples = [b for b in (3, 2, 4) if b != self.h]
         return samples[number], tokens[number]
 

@@ -75,15 +75,18 @@ def stacked(scores: Tensor, b: int, w: int, h: int) -> list[Tensor]:
 
 
 def _merges(sizes: list[int], lead: tuple[int, ...]) -> bool:
-    """Say whether axes of these sizes, some neighbours of them merged, are those of a shape."""
+    """Say whether axes of these sizes are those of a shape, some neighbours merged on either side."""
     if prod(sizes) != prod(lead):
         return False
-    left, whole = [size for size in lead if size > 1], 1
-    for size in (size for size in sizes if size > 1):
-        whole *= size
-        if left and whole == left[0]:
-            left, whole = left[1:], 1
-    return not left and whole == 1
+    ours, theirs = ([size for size in axes if size > 1] for axes in (sizes, lead))
+    while ours and theirs:
+        one, other = [ours.pop(0)], [theirs.pop(0)]
+        while prod(one) != prod(other):
+            less, rest = (one, ours) if prod(one) < prod(other) else (other, theirs)
+            less.append(rest.pop(0))
+        if len(one) > 1 and len(other) > 1:
+            return False
+    return True
 
 
 @torch.no_grad()
@@ -126,6 +129,24 @@ def windows_of(
         if not bool((reach & (place[:, None] != place)).any()):
             return windows
     return None
+
+
+def is_in_quarters(runs: Callable[[], bool], n: int) -> bool:
+    """Say whether a module weighs tokens in four windows; of a quarter of them it makes one.
+
+    Nothing shows in that one that it cuts any.
+
+    Args:
+        runs: calls it on n tokens, and says whether it takes them.
+        n: how many there are.
+    """
+    if n > MOST:
+        return False
+    with Scores() as scores:
+        if not runs():
+            return False
+    sizes = [t.shape[-1] for t in scores.heard if t.ndim > 2 and t.shape[-1] == t.shape[-2]]
+    return bool(sizes) and all(4 * size == n for size in sizes)
 
 
 def _of_parcels(parcels: Parcels) -> Windows | None:

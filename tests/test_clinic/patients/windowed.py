@@ -125,6 +125,39 @@ class InGroups(nn.Module):
         return self.proj(mixed.transpose(2, 3).reshape(b, n, e))
 
 
+@variant("window")
+class InWindowsOfRows(nn.Module):
+    """Rows of tokens that are a square image; of as many as a window holds it makes but one."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.num_heads, self.window_size = h, 2 * SIDE
+        self.proj1, self.proj2 = nn.Linear(e, 3 * e), nn.Linear(e, e)
+
+    def forward(self, x):
+        side, wide = int(x.shape[1] ** 0.5), self.window_size
+        cut = "b (h m1 w m2) (s H d) -> s b H h w (m1 m2) d"
+        sizes = {"m1": wide, "m2": wide, "h": side // wide, "H": self.num_heads, "s": 3}
+        q, k, v = rearrange(self.proj1(x), cut, **sizes)
+        mixed = (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1) @ v
+        joined = "b H h w (m1 m2) d -> b (h m1 w m2) (H d)"
+        return self.proj2(rearrange(mixed, joined, m1=wide))
+
+
+@variant("window")
+class SeesEight(Views):
+    """Tokens see those up to eight places away: of five tokens, all see all."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.window_size = 8
+
+    def weigh(self, scores, mask):
+        place = torch.arange(scores.shape[-1])
+        far = (place[:, None] - place[None]).abs() > self.window_size
+        return super().weigh(scores.masked_fill(far, -torch.inf), mask)
+
+
 @variant("relative-bias", size=(2, 9))
 class ByRowAndColumn(Biased):
     """A number for the offset of rows, and one for that of columns."""
