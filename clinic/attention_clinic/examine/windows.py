@@ -75,7 +75,7 @@ def stacked(scores: Tensor, b: int, w: int, h: int) -> list[Tensor]:
 
 
 def _merges(sizes: list[int], lead: tuple[int, ...]) -> bool:
-    """Say whether axes of these sizes are those of a shape, some neighbours merged on either side."""
+    """Say whether axes of these sizes are those of a shape, neighbours merged on either side."""
     if prod(sizes) != prod(lead):
         return False
     ours, theirs = ([size for size in axes if size > 1] for axes in (sizes, lead))
