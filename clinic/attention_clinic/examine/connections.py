@@ -16,7 +16,7 @@ from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.joins import words
-from attention_clinic.examine.leaves import equal_tensors, is_norm, looks_like_a_norm
+from attention_clinic.examine.leaves import equal_tensors, is_no_norm, is_norm, looks_like_a_norm
 from attention_clinic.examine.streams import CONTEXT, START, Half, Stream, equal
 from attention_clinic.examine.units import Unclear, Unit
 
@@ -281,6 +281,8 @@ class Connections:
         if any(order not in ORDERS for order in orders):
             return None
         resting = self._resting_norms(way)
+        held = self.patient.module.named_modules()
+        chosen = [path for path, part in held if path in self.called and is_no_norm(path, part)]
         if not orders:
             if not scaled and not any(self._has_norms(half.unit) for half in way):
                 self.found.append(("norm-missing", "there is none at all"))
@@ -301,6 +303,9 @@ class Connections:
         for half, place, kind in zip(way, places, kinds, strict=True):
             if place == BARE and half.join != "dropped" and not self._has_norms(half.unit):
                 said = f"{'after' if orders[0] == POST else 'before'} the {WORDS[kind]}"
+                if chosen:  # ModernBERT's first layer, whose tokens were normalised before it
+                    self.said.append(f"no norm {said}: {chosen.pop(0)} is nn.Identity")
+                    continue
                 said += f"; {resting[0]} is never called" if resting else ""
                 self.found.append(("norm-missing", said))
         if len(orders) == 1:

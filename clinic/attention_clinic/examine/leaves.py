@@ -62,6 +62,11 @@ def looks_like_a_norm(path: str, part: nn.Module) -> bool:
     return isinstance(part, KINDS) or bool(NORM.search(words) and own and not any(part.children()))
 
 
+def is_no_norm(path: str, part: nn.Module) -> bool:
+    """Say whether a module stands where a norm would, and its builder chose to have none."""
+    return isinstance(part, nn.Identity) and bool(NORM.search(path.rpartition(".")[2].lower()))
+
+
 def has_convolution(steps: list[Step]) -> bool:
     """Say whether a convolution is called in calls."""
     return any(isinstance(one.module, CONVOLUTIONS) for step in steps for one in step.all())

@@ -335,6 +335,15 @@ class LeaksLast(PreNorm):
         )  # fmt: skip
 
 
+@block(sizes=TWO)
+class NeedsNoNorm(PreNorm):
+    """ModernBERT's first layer: its tokens are normalised already."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ln_1 = nn.Identity()
+
+
 class Squared(nn.Module):
     """Squared ReLU, of Primer and Nemotron."""
 
