@@ -74,6 +74,12 @@ variant(
     "16",
 )
 variant(
+    "sub-norm",
+    "normalises what its heads mixed, before the output layer",
+    "MAGNETO, RetNet, BitNet",
+    "16",
+)
+variant(
     "agent-attention",
     "lets a few vectors ask all keys, and the queries ask these: two softmaxes one after the other",
     "Agent Attention",
@@ -103,5 +109,6 @@ FOLLOWED = frozenset(  # what no form of the search makes
         *("latent-attention", "latent-queries", "rotary-axes", "decomposed-positions"),
         *("content-bias", "relative-queries", "query-beside", "memory-keys", "slot-attention"),
         *("values-added", "context-and-self", "agent-attention", "rotary-scaled"),
+        "sub-norm",
     }
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import product
 
 import torch.nn.functional as F
 from torch import Tensor
 
+from attention_clinic.bugs.wirings import NORM_FORMS
 from attention_clinic.engine.origins import Origin, Pool, features
 from attention_clinic.engine.products import Event
+from attention_clinic.examine.part_kinds import EPS, norm_weight
 from attention_clinic.examine.score_law import kind_of_places, mixed_law
 from attention_clinic.examine.shells import doubled_shells, shells_of
 from attention_clinic.examine.subject import Subject
@@ -43,6 +46,8 @@ def ended(
         bent = ""
         if origins is None and any(other.kind == "fixed" for other in run.events):
             bent, origins = _bent(mixed, pool, read)
+        if origins is None and _normed(mixed, read, run.pool.close):
+            names, origins = ["sub-norm"], pool.origins[: h * d]
         if origins is None:
             continue
         columns = [o.column for o in origins if o.layer == 0]
@@ -99,6 +104,18 @@ def _bent(mixed: Tensor, pool: Pool, read: Tensor) -> tuple[str, list[Origin] | 
         if hits.all():
             return f"{name} before the output layer", [o for o in hits.origins if o is not None]
     return "", None
+
+
+def _normed(mixed: Tensor, read: Tensor, limit: float) -> bool:
+    """Say whether the output layer reads a norm of what heads mixed, of each or of all at once."""
+    if read.shape[2] != mixed.shape[1] * mixed.shape[3]:
+        return False
+    for heads in (mixed.transpose(1, 2).flatten(2), mixed.transpose(1, 2)):
+        for form, eps in product((one for one in NORM_FORMS if not one.ids), EPS):
+            made = form.run(heads, eps).reshape(read.shape)
+            if norm_weight(made, read, limit, form.free) is not None:
+                return True
+    return False
 
 
 def _fixed(run: Run, out: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ def norm_kind(
         if form.called_rms not in (None, rms):
             continue
         for eps in dict.fromkeys((*said, *EPS)):
-            weight = _weight(form.run(x, eps), y, limit, form.free)
+            weight = norm_weight(form.run(x, eps), y, limit, form.free)
             if weight is None:
                 continue
             if factors is None or _held(weight, factors):
@@ -131,7 +131,7 @@ def _held(weight: Tensor, factors: list[Tensor]) -> bool:
     )
 
 
-def _weight(normed: Tensor, y: Tensor, limit: float, free: bool) -> Tensor | None:
+def norm_weight(normed: Tensor, y: Tensor, limit: float, free: bool) -> Tensor | None:
     """Return the weight with which, and with a bias, a norm's numbers become y; None for none.
 
     Args:

@@ -149,8 +149,8 @@ class _Grouping:
             unit = self._single(step, not group)
             since.append(step)
             changes = list(self._changes(step))
-            if unit is not None and unit.kind == "norm" and any(reads_of(step, g) for g in group):
-                group.append(step)  # a norm of queries or keys
+            if unit is not None and unit.kind == "norm" and self._inside(unit, step, group):
+                group.append(step)
                 continue
             if unit is not None:
                 unit.steps = [*group, step]
@@ -185,6 +185,18 @@ class _Grouping:
         if group:
             raise Unclear
         return found
+
+    def _inside(self, norm: Unit, step: Step, group: list[Step]) -> bool:
+        """Say whether a norm is part of a part: of queries or keys, or of what heads mixed."""
+        if not group or any(reads_of(step, one) for one in group):
+            return bool(group)
+        made = [*self.known, *(one.result for one in group if one.result is not None)]
+        held = [t.flatten() for t in made if t.shape == norm.read.shape]
+        if not any(one.mixes for one in group) or norm.read.shape != self.shape:
+            return False
+        columns, wanted = torch.stack(held, dim=1), norm.read.flatten()[:, None]
+        gap = columns @ torch.linalg.lstsq(columns, wanted).solution - wanted
+        return bool(gap.abs().max() > 1e-6 * (1 + wanted.abs().max()))
 
     def _take_in(self, unit: Unit, step: Step, group: list[Step]) -> None:
         """Add layers before an attention to it, which make all that it gets of the same tokens."""

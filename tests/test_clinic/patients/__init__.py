@@ -28,6 +28,7 @@ from patients import (  # noqa: F401, each adds its patients
     modern,
     modern_blocks,
     needed,
+    normed_inside,
     noticed,
     observed,
     pairs,
