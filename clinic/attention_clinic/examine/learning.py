@@ -276,11 +276,14 @@ def learned(
         return report
     trained = {n for n, p in patient.original.named_parameters() if p.requires_grad}
     held = {n for n, p in patient.module.named_parameters() if p.is_floating_point()}
+    frozen = {n for n, p in patient.original.named_parameters() if not p.requires_grad} & held
+    inner = {n for n in frozen if "." in n}  # of a part, which may never be called
     rough = patient.dtype != torch.float64 or bool(patient.rough)
     found: Learned | None = None
     for training in (False, True):  # some do it only while they evaluate
         patient.module.train(training)
-        gradients = Gradients(patient.module, run, given, trained & held, rough)
+        names = trained & held | (inner if trained else set())
+        gradients = Gradients(patient.module, run, given, names, rough)
         try:
             with NoDropout():
                 again = gradients.found()
@@ -292,12 +295,14 @@ def learned(
             continue
         finally:
             patient.module.eval()
+        again = replace(again, cut=tuple(name for name in again.cut if name not in inner))
         found = again if found is None else both(found, again)
         if not found.cut and not found.unused:
             break
-    frozen = {n for n, p in patient.original.named_parameters() if not p.requires_grad}
-    if frozen & held and trained and report.healthy:
-        words = f"gradients; frozen, so that nothing there learns: {listed(sorted(frozen & held))}"
+    used = sorted(frozen.difference(found.unused))
+    if used and trained and report.healthy:
+        words = f"gradients; frozen, so that nothing there learns: {listed(used)}"
         report = replace(report, checked=(*report.checked, words))
-    report = told(report, patient, found, trained & held, parameters)
+    asked = trained & held | set(found.unused)
+    report = told(report, patient, found, asked, parameters)
     return never_dropping(with_great_eps(report, patient), patient, run)

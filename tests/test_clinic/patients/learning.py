@@ -109,6 +109,38 @@ class TableUnheard(Views):
         self.unheard_places = nn.Embedding(15, h)
 
 
+class Offsets(nn.Module):
+    """Two numbers for each distance, which nothing trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.offsets = nn.Parameter(torch.randn(7, 7), requires_grad=False)
+
+    def forward(self, scores):
+        return scores + self.offsets[0, 0]
+
+
+@attention("part-unused", sizes=ONE)
+class FrozenTableUnheard(Views):
+    """A table of distances that is not to learn, and that nothing asks for."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.unheard_offsets = Offsets()
+
+
+@attention(sizes=ONE)
+class FrozenTableHeard(Views):
+    """It is the same for all scores, and changes no weight."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.heard_offsets = Offsets()
+
+    def weigh(self, scores, mask):
+        return super().weigh(self.heard_offsets(scores), mask)
+
+
 @attention("part-unused", sizes=ONE)
 class LayerInVain(Views):
     """What a layer returns is thrown away."""
