@@ -171,6 +171,15 @@ class Pool:
                 yield number, top.indices.tolist()
 
 
+def of_tokens(given: Tensor, made: Tensor, b: int, count: int) -> tuple[Tensor, Tensor]:
+    """Return what a layer read and made without the rows that no token made, such as memories."""
+    more = given.ndim == made.ndim == 3 and given.shape[:2] == made.shape[:2]
+    if not more or given.shape[0] != b or given.shape[1] <= count:
+        return given, made
+    own = (given != given[:1]).any(dim=2).any(dim=0)
+    return (given[:, own], made[:, own]) if int(own.sum()) == count else (given, made)
+
+
 def normed(t: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield what norms make of the last axis of a tensor, with their names."""
     square = t.square().mean(dim=-1, keepdim=True)

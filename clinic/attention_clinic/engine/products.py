@@ -58,6 +58,14 @@ def repeated(events: list[Event], number: int) -> bool:
     )
 
 
+def constants(first: Event, second: Event) -> list[bool]:
+    """Return which of its operands an event gets whatever the tokens are."""
+    return [
+        a.shape == c.shape and torch.equal(a, c)
+        for a, c in zip(first.given, second.given, strict=True)
+    ]
+
+
 class Products(Mode):
     """Write down every layer, norm, weighing, and product of two tensors."""
 

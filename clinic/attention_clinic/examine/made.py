@@ -259,7 +259,7 @@ def _parts(module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor) -> lis
     """Return the parts that are called after queries, keys and values and convolve."""
     named: dict[str, Part] = {}
     for path, part in module.named_modules():
-        said = _said(path, part)
+        said = _said(path, part) if any(True for _ in part.parameters()) else ""
         if said not in ("q", "k", "v", "kv", "qkv") or any(
             path.startswith(f"{name}.") for p in named.values() for name in (p.path, *p.behind)
         ):

@@ -20,10 +20,11 @@ from attention_clinic.engine.origins import (
     after_norm,
     features,
     normed,
+    of_tokens,
     outside,
     weighted,
 )
-from attention_clinic.engine.products import Event, Products, repeated
+from attention_clinic.engine.products import Event, Products, constants, repeated
 from attention_clinic.examine.score_law import Law
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.turning_law import Turned, turned_of
@@ -149,16 +150,8 @@ def run_of(
         pools.append(Pool(close))
         pools[-1].add(t, [Origin(-1, column) for column in range(t.shape[2])])
     run = Run(x, runs[0][1], pools[0], pools[-1], Pool(close), events, b, n, j, subject.h)
-    _entered(run, [_constants(a, c) for a, c in zip(events, others, strict=True)])
+    _entered(run, [constants(a, c) for a, c in zip(events, others, strict=True)])
     return run
-
-
-def _constants(first: Event, second: Event) -> list[bool]:
-    """Return which of its operands an event gets whatever the tokens are."""
-    return [
-        a.shape == c.shape and torch.equal(a, c)
-        for a, c in zip(first.given, second.given, strict=True)
-    ]
 
 
 def _entered(run: Run, constants: list[list[bool]]) -> None:
@@ -191,7 +184,7 @@ def _entered(run: Run, constants: list[list[bool]]) -> None:
 def _layer(run: Run, number: int, given: Tensor, made: Tensor) -> None:
     """Enter what a layer made of what is known."""
     for pool, count in run.sides():
-        read, out = features(given, run.b, count), features(made, run.b, count)
+        read, out = (features(t, run.b, count) for t in of_tokens(given, made, run.b, count))
         if read is None or out is None or read.shape[2] != given.shape[-1]:
             continue  # a layer that several heads share is no projection of the whole token
         hits = pool.find(read)

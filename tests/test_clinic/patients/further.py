@@ -206,6 +206,30 @@ class ChannelsByAnyName(ChannelsOfImage):
         return self.near(t)
 
 
+class Laid(nn.Module):
+    """A layer without weights, which may be called after what it returns."""
+
+    def __init__(self, h):
+        super().__init__()
+        self.h = h
+
+    def forward(self, t):
+        return t.unflatten(1, (self.h, -1)).flatten(3)
+
+
+@variant("cross-covariance", "conv-projection", sizes=((24, 3),))
+class ChannelsLaidByName(ChannelsOfImage):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.Q, self.K, self.V = Laid(h), Laid(h), Laid(h)
+
+    def forward(self, x):
+        q, k, v = self.qkv_dwconv(self.qkv(x)).chunk(3, dim=1)
+        q, k = F.normalize(self.Q(q), dim=-1), F.normalize(self.K(k), dim=-1)
+        mixed = (q @ k.mT * self.temperature).softmax(dim=-1) @ self.V(v)
+        return self.project_out(mixed.flatten(1, 2).unflatten(2, x.shape[2:]))
+
+
 class NarrowHead(nn.Module):
     """One head of Linformer, with two matrices of its own."""
 
@@ -228,6 +252,26 @@ class HeadsOfFewerPlaces(nn.Module):
 
     def forward(self, x):
         return self.proj(torch.cat([head(x) for head in self.heads], dim=-1))
+
+
+@variant("memory-keys", sizes=((24, 4), (64, 8)))
+class MemoryTokens(Views):
+    """Learned tokens stand before the others, and one layer makes keys and values of all."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.memory = nn.Parameter(torch.randn(1, 3, e))
+        self.q, self.kv = nn.Linear(e, e), nn.Linear(e, 2 * e)
+        del self.qkv
+
+    def forward(self, x):
+        n = x.shape[1]
+        every = torch.cat([self.memory.expand(len(x), -1, -1), x], dim=1)
+        q = rearrange(self.q(x), "b n (h d) -> b h n d", h=self.h)
+        k, v = rearrange(self.kv(every), "b n (k h d) -> k b h n d", k=2, h=self.h)
+        hidden = torch.ones(n, n + 3).triu(4).bool()
+        scores = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(hidden, -torch.inf)
+        return self.proj(self.join(scores.softmax(dim=-1) @ v))
 
 
 # ------------------------------------------------------- who asks is asked, too: Flamingo's latents
