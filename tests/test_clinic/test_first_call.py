@@ -233,3 +233,47 @@ class Turner(Views):
 def test_what_no_table_and_no_mask_mends_is_refused_soon() -> None:
     assert "not callable" in error_of(lambda: diagnose(Turner(24, 4), 4))
     assert Turner.runs < 1000, "each table with each mask would be thousands"
+
+
+class Cache:
+    """Keeps what the last call made, with its history."""
+
+    def __init__(self) -> None:
+        self.layers: list[dict[str, Tensor]] = []
+
+
+class Keeps(Core):
+    """A cache that is no module, and numbers of the run before in a list."""
+
+    def __init__(self, *given: int) -> None:
+        super().__init__(*given)
+        self.cache = Cache()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x)
+        self.cache.layers = [{"last": y}]
+        return y
+
+
+def test_what_an_earlier_run_left_in_a_cache_is_copied() -> None:
+    module = Keeps()
+    module(torch.randn(2, 5, 24))
+    assert diagnose(module).healthy
+    assert module.cache.layers[0]["last"].requires_grad
+
+
+class Viewed(Pictures):
+    """Views its images where they may lie otherwise in memory."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.view(x.shape[0], -1).view(x.shape))
+
+
+@pytest.mark.parametrize("over", [-1, -2])
+def test_what_views_images_gets_them_in_order(over: int) -> None:
+    def call(module: nn.Module, x: Tensor) -> Tensor:
+        return module(x.transpose(1, 2).unflatten(2, (2, 3))).flatten(2).transpose(1, 2)
+
+    report = diagnose(Viewed(over=over), size=(2, 6), call=call)
+    assert report.ids == () if over == -1 else ("softmax-query",)
+    assert report.healthy == (over == -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -58,3 +59,39 @@ def test_the_module_stays_as_it_was() -> None:
     diagnose(module, 4)
     assert len(list(module.parameters())) == 2 and len(list(module.modules())) == 2
     assert torch.equal(module.heads[0].key.weight, before) and module.heads[0].training
+
+
+class PlainHead(nn.Module):
+    """Matrices that want gradients, and are no parameters."""
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        made = (torch.randn(width, size, requires_grad=True) for _ in "qkv")
+        self.Wq, self.Wk, self.Wv = made
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = x @ self.Wq, x @ self.Wk, x @ self.Wv
+        return (q @ k.mT / k.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+class PlainMatrices(nn.Module):
+    """No parameter at all: heads in a list, matrices in another."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.heads = [PlainHead(24, 6) for _ in range(4)]
+        self.W = [torch.randn(24, 24, requires_grad=True) for _ in range(1 + last)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([head(x) for head in self.heads], dim=-1) @ self.W[-1]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_plain_tensors_that_want_gradients_are_weights(last: bool) -> None:
+    report = diagnose(PlainMatrices(last), 4)
+    assert report.ids[:1] == ("param-plain-tensor",), report
+
+
+def test_plain_tensors_of_one_head_are_named() -> None:
+    report = diagnose(PlainHead(24, 24), 1, out_proj=False)
+    assert report.ids == ("param-plain-tensor",) and "self.Wq asks for gradients" in str(report)

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -26,9 +25,10 @@ from attention_clinic.engine.calls import (
     takes,
     unknown_names,
 )
+from attention_clinic.engine.copies import held_in, rebind
 from attention_clinic.engine.crossing import Sides, crossed_call, sides_of
 from attention_clinic.engine.layouts import Layout
-from attention_clinic.engine.listed import register_listed
+from attention_clinic.engine.listed import register_listed, register_plain
 from attention_clinic.engine.modes import Precision, Widened
 from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.untried import WHOLE_CACHE, untried_of
@@ -65,11 +65,8 @@ def copied(where: str, module: nn.Module) -> nn.Module:
         ValueError: a module that cannot be copied.
     """
     # deepcopy refuses tensors with a history: hand it detached copies of them
-    memo = {}
-    for part in module.modules():
-        for value in vars(part).values():
-            if isinstance(value, Tensor) and not value.is_leaf:
-                memo[id(value)] = value.detach().clone()
+    held = [t for part in module.modules() for t in held_in(list(vars(part).values()))]
+    memo: dict[int, object] = {id(t): t.detach().clone() for t in held if not t.is_leaf}
     try:
         patient = copy.deepcopy(module, memo)
         patient.cpu().eval()
@@ -88,26 +85,6 @@ def copied(where: str, module: nn.Module) -> nn.Module:
             if not type(hook).__module__.startswith("torch.nn.utils"):
                 del part._forward_pre_hooks[key]
     return patient.requires_grad_(False)
-
-
-def rebind(part: nn.Module, memo: dict[int, object]) -> None:
-    """Let the functions that a copied part keeps see the copy: deepcopy leaves them as they were.
-
-    Args:
-        part: of the copy, such as a block with self.mlpf = lambda x: m.c_proj(m.act(m.c_fc(x))).
-        memo: what was copied, by the id of the original.
-    """
-    for name, value in list(vars(part).items()):
-        cells = getattr(value, "__closure__", None)
-        if isinstance(value, FunctionType) and cells:
-            seen = [memo.get(id(cell.cell_contents), cell.cell_contents) for cell in cells]
-            vars(part)[name] = FunctionType(
-                value.__code__,
-                value.__globals__,
-                value.__name__,
-                value.__defaults__,
-                tuple(CellType(content) for content in seen),
-            )
 
 
 def randomise(module: nn.Module, seed: int = 0) -> None:
@@ -139,7 +116,9 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
 
 def _is_rounded(t: Tensor) -> bool:
     """Say whether a tensor was computed in single precision, as cosines are, and masks are not."""
-    if t.dtype != torch.float32 or t.numel() < 2:
+    if t.dtype not in (torch.float32, torch.float64) or t.numel() < 2:
+        return False
+    if t.dtype == torch.float64 and not torch.equal(t, t.float().double()):
         return False
     some = 1024 * t.flatten()[:4096]
     return bool((some[some.isfinite()] != some[some.isfinite()].round()).any())
@@ -184,6 +163,7 @@ class Patient:
         self.beside: tuple[Any, int] | None = None  # a cache, and how many tokens it holds
         self.dtype, self.wide = torch.float32, False  # wide: without casts to less than double
         self.rough: bool | None = None  # whether it computes something in single precision
+        self.in_order = False  # whether what forward gets is laid out in memory as its axes are
         self.given: set[str] = set()  # the arguments of forward that got a value
         self.zeros: set[str] = set()  # those that got zeros
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
@@ -191,9 +171,11 @@ class Patient:
         self.was_time_first = self.time_first
         self.sides: Sides | None = sides_of(module)
         self.listed: tuple[str, ...] = ()  # attributes that hold layers in a plain list
+        self.plain: tuple[str, ...] = ()  # those that learn, and are no parameters
         if self.is_module:
             self.module = copied(where, module)
             self.listed = register_listed(self.module)
+            self.plain = register_plain(self.module)
             self.module.requires_grad_(False)
             self.module.register_forward_pre_hook(self._note, with_kwargs=True)
             named = list(self.module.named_parameters())
@@ -203,7 +185,7 @@ class Patient:
             ]
             # and tables of angles
             kept += [t for name, t in tensors(self.module) if ROTARY.search(name) or _is_rounded(t)]
-            if any(v.dtype in (torch.float32, torch.complex64) for v in kept):
+            if any(v.dtype in (torch.float32, torch.complex64) or _is_rounded(v) for v in kept):
                 self.rough = True  # doubling a single number does not make it exact
             if not own_weights:
                 randomise(self.module)
@@ -217,7 +199,7 @@ class Patient:
     def anew(self, own_weights: bool = False) -> Patient:
         """Return another copy of the module, which is called in the same way."""
         made = Patient(self.where, self.original, self.call, own_weights)
-        kept = ("tables", "opening", "layout", "sides", "time_first", "wide", "rough")
+        kept = ("tables", "opening", "layout", "sides", "time_first", "wide", "rough", "in_order")
         vars(made).update({name: getattr(self, name) for name in kept})
         if self.dtype == torch.float32:
             made.single()
@@ -246,7 +228,7 @@ class Patient:
         """Call the copy on a clone of x and return its first tensor; errors come as they are."""
         x, context = x.clone(), None if context is None else context.to(x.dtype, copy=True)
         if mask is not None:
-            mask = mask.to(x.dtype if mask.is_floating_point() else mask.dtype, copy=True)
+            mask = mask.to(x.dtype) if mask.is_floating_point() else mask.clone()
         if self.wide:
             with Widened():
                 result = self._called(x, mask, context)
@@ -259,11 +241,14 @@ class Patient:
             result = self._called(x, mask, context)
         return first_tensor(result).cpu().to(x.dtype)
 
-    def _note(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
-        """Write down which arguments of forward get a value."""
+    def _note(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple | None:
+        """Write down which arguments of forward get a value, and lay them in order if need be."""
         given = dict(zip(inspect.signature(module.forward).parameters, args, strict=False)) | kwargs
         self.given |= {name for name, value in given.items() if value is not None}
         self.zeros |= {n for n, value in given.items() if "mask" not in n and _is_zero(value)}
+        if not self.in_order:
+            return None
+        return tuple(map(_laid, args)), {name: _laid(value) for name, value in kwargs.items()}
 
     @property
     def takes_mask(self) -> bool:
@@ -278,6 +263,15 @@ class Patient:
         return tuple(said)
 
     def _called(self, x: Tensor, mask: Tensor | None, context: Tensor | None) -> object:
+        try:
+            return self._call(x, mask, context)
+        except RuntimeError as error:  # a view of what its caller turned over
+            if self.in_order or "view size is not compatible" not in str(error):
+                raise
+            self.in_order = True
+        return self._call(x, mask, context)
+
+    def _call(self, x: Tensor, mask: Tensor | None, context: Tensor | None) -> object:
         if context is not None:
             return self._crossed(x, mask, context)
         if self.time_first:
@@ -335,6 +329,10 @@ class Patient:
             return "Repair that line, or the call."
         said = "call=lambda module, x: module(x), size=(samples, tokens)"
         return f"Repair that line, or say how to call it: {said}."
+
+
+def _laid(value: Any) -> Any:
+    return value.contiguous() if isinstance(value, Tensor) else value
 
 
 def _is_zero(value: object) -> bool:

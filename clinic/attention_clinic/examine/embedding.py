@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -167,7 +168,7 @@ class _Embedding:
             remarks = tuple(explanations) * harmless
             report = Report(name, True, checked=said, untried=untried, remarks=remarks)
             run = lambda: self.patient.run(images)  # noqa: E731
-            return learned(report, self.patient, run, [images], parameters=not untried)
+            return learned(report, self.patient, run, [images])
         failing: tuple[str, ...] = ()
         if not found:
             explanations = [explain([BUGS[id]]) for id in ids] + self.cut_wrongly(images)
@@ -205,11 +206,50 @@ class _Embedding:
             "tables": [Form(None), *(Form(table) for table in self.tables(e) if fits(table))],
         }
         found = simplest(EMBEDDING, state, difference)
-        if found or extra:
+        if found:
             return found
+        if extra:
+            return self.beside_class_token(images, e, state, difference)
         state["tables"] = [Form(table) for table in self.computed(images, e)]
         found = simplest(EMBEDDING, state, difference) if state["tables"] else {}
         return {(*_one_for_all(way.state["table"]), *ids): way for ids, way in found.items()}
+
+    def beside_class_token(
+        self,
+        images: Tensor,
+        e: int,
+        state: State,
+        difference: Callable[[State], float | None],
+    ) -> dict[tuple[str, ...], Found]:
+        """Return the ways where places are made of several tables, or computed.
+
+        What the class token gets is one of them; where they are learned, it must get one.
+        """
+        empty = self.patient.run(torch.zeros_like(images))[:1]
+        learns = any(map(self.moves_places, self.patient.module.parameters()))
+        for head, places in product(state["heads"], list(self.computed(images, e))):
+            own = empty[:, :1] - head.run[:1]
+            table = torch.cat([own, places[:, 1:]], dim=1)
+            state = {**state, "heads": [head], "tables": [Form(table)]}
+            found = simplest(EMBEDDING, state, difference, most=1)
+            none = ("pos-before-cls",) * (learns and float(own.abs().max()) < 1e-9)
+            if found:
+                every = (*none, *_one_for_all(places[:, 1:]))
+                return {(*every, *ids): way for ids, way in found.items()}
+        return {}
+
+    def moves_places(self, p: Tensor) -> bool:
+        """Say whether a parameter changes how the tokens of an empty image differ."""
+
+        def apart() -> Tensor:
+            tokens = self.patient.run(torch.zeros(1, self.channels, *self.sizes).to(p))[:, 1:]
+            return tokens - tokens[:, :1]
+
+        kept, before = p.detach().clone(), apart()
+        p.data.mul_(1.5)
+        moved = not same(before, apart())
+        p.data.copy_(kept)
+        return moved
 
     def cut_wrongly(self, images: Tensor) -> list[Explanation]:
         """Return what the numbers of the image that reach each token say is wrong."""

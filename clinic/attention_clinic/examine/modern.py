@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -94,12 +95,19 @@ def _said_bases(module: nn.Module) -> list[float]:
 
 def _table_bases(module: nn.Module) -> list[float]:
     """Return what the base may be by the tables of angles that the module holds."""
-    bases = []
+    bases: list[float] = []
+    rough: list[float] = []
     for name, value in tensors(module):
         found = _base_of(name, value)
         if found is not None:
             near = round(found)
-            bases.append(float(near) if abs(near - found) < 1e-4 * found else found)
+            cosines = "cos" in name and not value.is_complex()
+            (rough if cosines else bases).append(
+                float(near) if abs(near - found) < 1e-4 * found else found
+            )
+    for found in rough:  # cosines of slow pairs are 1 but for the last digits
+        close = (base for base in (*bases, *USUAL) if abs(math.log(base / found)) < 0.3)
+        bases.append(next(close, found))
     return bases
 
 

@@ -175,12 +175,24 @@ def plain_tensors(subject: Subject) -> str:
         subject.extra.append("param-plain-tensor")
         names = ", ".join(f"self.{name}" for name in subject.patient.listed)
         return f"{names} holds layers in a plain list: nn.ModuleList shows them to PyTorch"
+    for name in subject.patient.plain:
+        held = _named(subject.patient.module, name)
+        if any(_is_read(subject, one) for one in held):
+            subject.extra.append("param-plain-tensor")
+            return f"self.{name} asks for gradients, and is no nn.Parameter"
     for name, original, copy in _held(subject.original, subject.patient.module):
         if (original.requires_grad or looks_random(original)) and _is_read(subject, copy):
             subject.extra.append("param-plain-tensor")
             kind = "asks for gradients" if original.requires_grad else "holds random numbers"
             return f"self.{name} {kind}, and is no nn.Parameter"
     return ""
+
+
+def _named(module: nn.Module, name: str) -> list[Tensor]:
+    """Return the tensor of this name, or those of a list."""
+    path, _, key = name.rpartition(".")
+    value = getattr(module.get_submodule(path), key)
+    return [value] if isinstance(value, Tensor) else list(value)
 
 
 def _held(original: nn.Module, copy: nn.Module) -> Iterable[tuple[str, Tensor, Tensor]]:

@@ -15,6 +15,7 @@ from attention_clinic.examine.account import account_of
 from attention_clinic.examine.judging import Said
 from attention_clinic.examine.mask_argument import allowed, names_what_it_blocks
 from attention_clinic.examine.partly import in_part
+from attention_clinic.examine.scoring import before
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.told import told
 from attention_clinic.examine.written import Run, runs
@@ -100,6 +101,10 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
         (said, gaps), plain = part, False
     else:
         said, plain = found[0], found[1].plain
+    turning = subject.known["turning"]
+    kinds = {before(run, t)[1] for t in (account.q, account.k)}
+    if turning is not None and turning.declared and "other" in kinds:
+        gaps = (*gaps, "how queries and keys are turned")
     options, ends = subject.options, account.ends
     never = {role(name).rstrip("?") for name in run.unread}
     raw = dict(said).get("projection-unused", "").split(" are ")[0].split(" and ")

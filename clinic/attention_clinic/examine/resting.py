@@ -55,12 +55,27 @@ def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
             handle.remove()
     reached = {id(p) for p, grad in zip(held, grads, strict=True) if grad is not None}
     parts = dict(module.named_modules())
-    return [
+    idle = [
         path
         for path, values in own.items()
         if path and values and any(parts[path] is part for part in called)
         if not any(id(p) in reached for p in values)
     ]
+    return [path for path in idle if not _matters(own[path], run)]
+
+
+def _matters(values: list[nn.Parameter], run: Callable[[], Any]) -> bool:
+    """Say whether what a module returns changes with parameters, though no gradient says so."""
+    first = list(tensors_in(run()))
+    kept = [p.detach().clone() for p in values]
+    try:
+        for p in values:
+            p.data.mul_(1.5).add_(0.1)
+        again = list(tensors_in(run()))
+    finally:
+        for p, before in zip(values, kept, strict=True):
+            p.data.copy_(before)
+    return not all(same(one, other) for one, other in zip(first, again, strict=True))
 
 
 def never_drops(

@@ -177,26 +177,25 @@ def _of_each_number(run: Run, other: object, width: int) -> bool:
 
 def _turned(run: Run, ids: Tensor) -> bool:
     """Say whether layers made these numbers, which were then turned at most."""
-    seen: set[str] = set()
-    todo = [ids]
-    for _ in range(60):
-        if not todo:
-            break
-        for event in linked(run, todo.pop()):
+    todo, layers, steps = [ids], [ids.new_empty(0)], 0
+    while todo and (steps := steps + 1) <= 60:
+        made = todo.pop()
+        for event in linked(run, made):
             if event.name in PLAIN:
+                layers.append(made[torch.isin(made, event.out)])
                 continue
             if event.name not in TURNS:
                 return False
-            seen.add(event.name)
-            plain = [a for a in event.args if isinstance(a, int | float)]
-            if event.name == "mul" and any(abs(a) != 1 for a in plain):
+            numbers = (a for a in event.args if isinstance(a, int | float))
+            if event.name == "mul" and any(abs(a) != 1 for a in numbers):
                 return False
             for t in event.read():
                 if run.depends(t):
                     todo.append(t)
                 elif event.name == "mul" and bool((run.values[t].abs() > 1 + 1e-6).any()):
                     return False
-    return not todo
+    squares = [run.values[t.unique()].square().sum() for t in (ids, torch.cat(layers))]
+    return not todo and torch.allclose(*squares, rtol=1e-5)
 
 
 # ------------------------------------------------------------------------------------ one step

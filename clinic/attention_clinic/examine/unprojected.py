@@ -6,6 +6,7 @@ other, and all else that is wrong is found as usual.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.engine.modes import Visits
+from attention_clinic.engine.patient import same
 from attention_clinic.engine.tape import tensors_in
 from attention_clinic.engine.weights import role
 from attention_clinic.examine.subject import Subject
@@ -22,34 +24,49 @@ PRODUCTS = ("matmul", "bmm", "einsum")
 
 
 class Operands(Visits):
-    """Hear which layers are called, and whether the tokens themselves are multiplied.
+    """Hear which layers are called, and what is multiplied with each other.
 
     Args:
         module: the copy that will run.
-        x: the tokens.
+        given: the tokens, and the context.
     """
 
-    def __init__(self, module: nn.Module, x: Tensor) -> None:
+    def __init__(self, module: nn.Module, given: Sequence[Tensor]) -> None:
         super().__init__(module)
-        self.numbers = x.flatten().sort().values
+        self.numbers = [_in_order(t) for t in given]
         self.met: set[nn.Module] = set()
-        self.raw = 0
+        self.multiplied: list[Tensor] = []
 
     def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
         self.met.add(part)
+        if role(f"{path}.weight") in CALLED:  # what queries are made of may be normed before
+            self.numbers += [_in_order(t) for t in tensors_in([*args, *kwargs.values()])]
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
         if name.endswith(PRODUCTS) or func is F.scaled_dot_product_attention:
             read = tensors_in([*args, *kwargs.values()])
             given = [t for t in read if not isinstance(t, nn.Parameter)]
-            self.raw += sum(map(self._is_raw, given)) if len(given) > 1 else 0
+            self.multiplied += [_in_order(t) for t in given] if len(given) > 1 else []
         return func(*args, **kwargs)
 
-    def _is_raw(self, t: Tensor) -> bool:
-        if t.numel() != self.numbers.numel() or t.dtype != self.numbers.dtype:
-            return False
-        return bool(torch.equal(t.detach().flatten().sort().values, self.numbers))
+    @property
+    def raw(self) -> int:
+        """How often what a layer would read is multiplied as it is."""
+        return sum(any(_alike(t, own) for own in self.numbers) for t in self.multiplied)
+
+
+def _in_order(t: Tensor) -> Tensor:
+    """Return the numbers of a tensor, which no moved axes change."""
+    return t.detach().flatten().sort().values
+
+
+def _alike(t: Tensor, own: Tensor) -> bool:
+    """Say whether these are the same numbers, times a factor, or turned: then they are as long."""
+    if t.shape != own.shape or t.dtype != own.dtype or not t.is_floating_point():
+        return False
+    long, wanted = t.norm(), own.norm()
+    return torch.isclose(long, wanted, rtol=1e-6).item() or same(t / long, own / wanted)
 
 
 def idle_outputs(subject: Subject) -> list[str]:
@@ -58,7 +75,7 @@ def idle_outputs(subject: Subject) -> list[str]:
     if not subject.patient.is_module or subject.mode is not None:
         return []
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    with Operands(module, x) as heard:
+    with Operands(module, [x]) as heard:
         subject.open_run(x)
     return [
         path
@@ -80,19 +97,20 @@ def unprojected(subject: Subject) -> None:
     layers = {
         path: part
         for path, part in module.named_modules()
-        if isinstance(part, nn.Linear) and tuple(part.weight.shape) == (e, e)
+        if isinstance(held := getattr(part, "weight", None), nn.Parameter)
+        if held.ndim > 1 and held.shape == (e, e, *[1] * (held.ndim - 2))
         if role(f"{path}.weight") in CALLED
     }
-    if not layers or subject.crossed:
+    if not layers:
         return
-    x = subject.patient.tokens(subject.b, subject.n, e)
-    with Operands(module, x) as heard:
+    x, context = subject.patient.tokens(subject.b, subject.n, e), subject.context_of(0)
+    with Operands(module, [x] if context is None else [x, context]) as heard:
         subject.open_run(x)
     idle = {path: part for path, part in layers.items() if part not in heard.met}
     if not idle or len(idle) != heard.raw:
         return
     for part in idle.values():
-        part.weight.data.copy_(torch.eye(e))
-        if part.bias is not None:
+        part.weight.data.copy_(torch.eye(e).view_as(part.weight))
+        if getattr(part, "bias", None) is not None:
             part.bias.data.zero_()
     subject.extra.append("projection-unused")

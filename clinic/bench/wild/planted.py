@@ -7,6 +7,7 @@ of them. All happens in processes of their own, as with any case, see `trial.py`
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import random
@@ -164,6 +165,7 @@ def _examine(module: nn.Module, tool: str, given: dict[str, Any]) -> dict[str, A
 def numbers(module: nn.Module, calls: Sequence[dict[str, Any]]) -> list[Tensor | str]:
     """Return what calls of a module give, and the gradients of all that they read."""
     found: list[Tensor | str] = []
+    module = copy.deepcopy(module)  # who is examined has neither run nor been cast
     for call in calls:
         given = _copied(call)
         inputs = [t for t in tensors_of([given["args"], given["kwargs"]]) if t.is_floating_point()]

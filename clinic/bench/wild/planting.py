@@ -14,7 +14,11 @@ from itertools import pairwise
 
 MERGE = ("merge-no-transpose", "merge-axes", "merge-batch-head")
 SPLIT = ("split-no-transpose", "packed-no-transpose", "key-no-transpose", "split-tokens")
-AXES = (*MERGE, *SPLIT, "heads-as-tokens", "batch-first", "mix-transposed", "sum-apart")
+PATCHES = ("patch-view", "patch-channel-mix", "patch-order")
+AXES = (
+    *(*MERGE, *SPLIT, *PATCHES),
+    *("heads-as-tokens", "batch-first", "mix-transposed", "sum-apart"),
+)
 WIDE = ("softmax-query", "softmax-heads", "softmax-batch", "softmax-axes", "softmax-joint")
 HIDES = ("mask-dropped", "mask-not-causal", "context-mask-dropped")
 SHARED = ("projection-shared", "value-from-key", "part-shared", "norm-shared", "layers-shared")
@@ -146,7 +150,8 @@ def _own(node: ast.AST) -> str:
 
 def _swapped(text: str, first: str, second: str) -> str:
     """Return a pattern with two names exchanged."""
-    return re.sub(rf"\b({first}|{second})\b", lambda m: second if m[0] == first else first, text)
+    either = rf"(?<!\w)({re.escape(first)}|{re.escape(second)})(?!\w)"
+    return re.sub(either, lambda m: second if m[0] == first else first, text)
 
 
 # ------------------------------------------------------------------------------- axes and heads
@@ -213,7 +218,10 @@ def transposed(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
 
 @kind("heads of keys in another order", "groups-order", "groups-first")
 def tiled(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
-    if _called(node) == "repeat_interleave" and getattr(node.func.value, "id", "") != "torch":
+    if (
+        _called(node) == "repeat_interleave"
+        and getattr(getattr(node.func, "value", None), "id", "torch") != "torch"
+    ):
         times = get(node.args[0]) if node.args else "1"
         yield f"{get(node.func.value)}.repeat(1, {times}, 1, 1)"
 
@@ -258,7 +266,8 @@ def no_softmax(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
 
 @kind("dropout of scores", "dropout-scores")
 def dropped_scores(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
-    if _called(node) == "softmax" and getattr(node.func.value, "id", "") in ("F", "torch"):
+    owner = getattr(getattr(node, "func", None), "value", None)
+    if _called(node) == "softmax" and getattr(owner, "id", "") in ("F", "torch"):
         dropped = "__import__('torch').dropout({}, 0.2, self.training)"
         first, *rest = map(get, node.args)
         rest += [f"{k.arg}={get(k.value)}" for k in node.keywords]

@@ -313,3 +313,64 @@ class ChannelsLastRead(nn.Module):
         read = images.permute(0, 2, 3, 1).reshape(b, c, height, width)
         pattern = "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)"
         return self.layer(rearrange(read, pattern, ph=PATCH[0], pw=PATCH[1]))
+
+
+class RowsAndColumns(ByConvolution):
+    """A learned table for the rows of patches, and one for the columns."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.pos = None
+        gh, gw = (size // side for size, side in zip(IMAGE, PATCH, strict=True))
+        self.rows = nn.Parameter(torch.randn(gh, 1, e // 2))
+        self.columns = nn.Parameter(torch.randn(1, gw, e - e // 2))
+
+    def places(self):
+        sides = self.rows.shape[0], self.columns.shape[1], -1
+        return torch.cat([self.rows.expand(sides), self.columns.expand(sides)], dim=-1).flatten(
+            0, 1
+        )
+
+    def place(self, patches):
+        return torch.cat([self.cls.expand(len(patches), -1, -1), patches + self.places()], dim=1)
+
+
+embedding("pos-before-cls")(RowsAndColumns)
+
+
+@embedding()
+class RowsColumnsAndOwn(RowsAndColumns):
+    """The class token has a place of its own."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.own = nn.Parameter(torch.randn(e))
+
+    def place(self, patches):
+        placed = super().place(patches)
+        return torch.cat([placed[:, :1] + self.own, placed[:, 1:]], dim=1)
+
+
+@embedding("pos-before-cls")
+class TwoTablesFirst(ByLinear):
+    """Two tables are added up, before the class token comes."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.cls_token, self.more = nn.Parameter(torch.randn(1, 1, e)), nn.Embedding(40, e)
+
+    def place(self, tokens):
+        tokens = super().place(tokens) + self.more.weight[: tokens.shape[1]]
+        return torch.cat((self.cls_token.expand(len(tokens), -1, -1), tokens), 1)
+
+
+@embedding("parameter-unused")
+class TableForNothing(ByLinear):
+    """A second table for the positions is learned, and nothing adds it."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.pos_embed = nn.Parameter(torch.zeros(1, 24, e))
+
+    def place(self, tokens):
+        return tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from patients.attention import Loops, Views
@@ -180,3 +181,89 @@ class ForgetsWhatItHeard(PostDecoder):
         self.listen(x, memory, src_mask)
         x = self.norms[1](x + x)
         return self.norms[2](x + self.feed(x))
+
+
+class KeptTables(Llama):
+    """Cosines and sines in single precision, made once: the slowest pair hardly shows."""
+
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        speeds = 10_000.0 ** (-torch.arange(0, self.d, 2).float() / self.d)
+        angles = torch.outer(torch.arange(32).float(), speeds).repeat(1, 2)
+        self.register_buffer("cos_cached", angles.cos())
+        self.register_buffer("sin_cached", angles.sin())
+
+    def angles(self, x, n, start=0):
+        return torch.atan2(self.sin_cached[:n], self.cos_cached[:n])
+
+
+@modern("rotary-across", sizes=SEVERAL)
+class KeptAndPlus(KeptTables):
+    def rotate_half(self, t):
+        first, second = t.chunk(2, dim=-1)
+        return torch.cat([second, first], dim=-1)
+
+
+@modern("rotary-across", "scale-missing", sizes=SEVERAL)
+class KeptAndTwice(KeptTables):
+    def rotate_half(self, t):
+        return torch.cat([-t.chunk(2, dim=-1)[0], t.chunk(2, dim=-1)[0]], dim=-1)
+
+    def prepared(self, q, k, v):
+        q, k, v = super().prepared(q, k, v)
+        return q * self.d**0.5, k, v
+
+
+class NormsFirst(FourLayers):
+    """What the layers read, and what stands in the place of one, is normed."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = nn.LayerNorm(e)
+
+    def forward(self, x, mask=None):
+        return super().forward(self.norm(x), mask)
+
+
+@attention("projection-unused", sizes=TWO)
+class NormedTokensAsValues(NormsFirst):
+    def projected(self, x):
+        return self.q_proj(x), self.k_proj(x), x
+
+
+@attention("projection-unused", sizes=TWO, context=True)
+class TokensAsQueriesOfContext(FourLayers):
+    """Its queries are the tokens, times a factor."""
+
+    def factor(self, e):
+        return 1.0
+
+    def forward(self, x, context):
+        q, k, v = x * (x.shape[-1] // self.h) ** -0.5, self.k_proj(context), self.v_proj(context)
+        q, k, v = (t.unflatten(2, (self.h, -1)).transpose(1, 2) for t in (q, k, v))
+        return self.proj(self.join((q @ k.mT).softmax(dim=-1) @ v))
+
+
+@modern("projection-unused", sizes=SEVERAL)
+class KeptAndRaw(KeptTables):
+    """Its queries are the tokens, turned."""
+
+    def project(self, x):
+        return x, self.k_proj(x), self.v_proj(x)
+
+
+@modern("rotary-across", sizes=SEVERAL)
+class KeptAndDoubled(KeptAndPlus):
+    """Tables that were made in single precision, cast to double afterwards."""
+
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        self.double()
+
+
+@attention("graph-cut", sizes=TWO)
+class NormNeverLearns(NormsFirst):
+    """Its norm is used, though no gradient says so."""
+
+    def forward(self, x, mask=None):
+        return FourLayers.forward(self, self.norm(x).detach(), mask)

@@ -1,0 +1,39 @@
+"""What a deep copy of a module leaves as it was, or cannot copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import CellType, FunctionType
+
+from torch import Tensor, nn
+
+
+def held_in(value: object, deep: int = 6) -> Iterator[Tensor]:
+    """Yield the tensors in lists, tuples, dictionaries and plain objects, such as caches."""
+    if isinstance(value, Tensor):
+        yield value
+    elif deep and not isinstance(value, nn.Module | type):
+        plain = isinstance(value, list | tuple | set)
+        inner = value if plain else getattr(value, "__dict__", {}).values()
+        for one in value.values() if isinstance(value, dict) else inner:
+            yield from held_in(one, deep - 1)
+
+
+def rebind(part: nn.Module, memo: dict[int, object]) -> None:
+    """Let the functions that a copied part keeps see the copy: deepcopy leaves them as they were.
+
+    Args:
+        part: of the copy, such as a block with self.mlpf = lambda x: m.c_proj(m.act(m.c_fc(x))).
+        memo: what was copied, by the id of the original.
+    """
+    for name, value in list(vars(part).items()):
+        cells = getattr(value, "__closure__", None)
+        if isinstance(value, FunctionType) and cells:
+            seen = [memo.get(id(cell.cell_contents), cell.cell_contents) for cell in cells]
+            vars(part)[name] = FunctionType(
+                value.__code__,
+                value.__globals__,
+                value.__name__,
+                value.__defaults__,
+                tuple(CellType(content) for content in seen),
+            )
