@@ -281,6 +281,34 @@ class WiderValuesMerged(WiderValues):
         return mixed.reshape(mixed.shape[0], mixed.shape[2], -1)
 
 
+class HeadAsWideAsItsMask(nn.Module):
+    """One narrow head: its mask has as many rows as that has numbers, and is no layer."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        d = e // 2
+        self.key, self.query, self.value = (nn.Linear(e, d, bias=False) for _ in range(3))
+        self.register_buffer("tril", self.triangle(d))
+
+    def triangle(self, n: int) -> Tensor:
+        return torch.tril(torch.ones(n, n))
+
+    def forward(self, x):
+        n = x.shape[1]
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        return scores.masked_fill(self.tril[:n, :n] != 1, -torch.inf).softmax(dim=-1) @ v
+
+
+attention(sizes=((24, 1), (64, 1)))(HeadAsWideAsItsMask)
+
+
+@attention(sizes=((24, 1),))
+class HeadAsWideAsItsInfinities(HeadAsWideAsItsMask):
+    def triangle(self, n):
+        return torch.full((n, n), -torch.inf).triu(1) + torch.ones(n, n)
+
+
 @attention()
 class WeightsAndBiasesByHead(nn.Module):
     """TransformerLens: an axis for the heads everywhere, (h, d) biases too."""
