@@ -118,11 +118,20 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
                 for name, value in part.named_buffers(recurse=False)
                 if value.is_floating_point()
                 and value.ndim == 2
+                and not _hides_the_future(value)
                 and (not kinds or value.dtype in kinds)  # else it was made while it ran
             }
             found += _raw(own | plain, prefix=dot)
     found = [s for s in found if s.weight.numel()]  # a layer of no numbers makes nothing
     return _with_biases_beside(found, module)
+
+
+def _hides_the_future(t: Tensor) -> bool:
+    """Say whether a table is a mask, which may be as wide as a head: a triangle, or -inf."""
+    triangle = t.shape[0] == t.shape[1] and any(
+        torch.equal(one, torch.ones_like(t).tril()) for one in (t, 1 - t.mT, t.mT, 1 - t)
+    )
+    return triangle or bool((t <= -1e4).any())
 
 
 def _with_biases_beside(found: list[Source], module: nn.Module) -> list[Source]:
