@@ -337,3 +337,23 @@ def test_a_number_of_dropout_that_nothing_uses_is_named() -> None:
 
     assert diagnose(Kept(4.0)).ids == ("dropout-unused",)
     assert diagnose(Used(4.0)).healthy
+
+
+class HoldsItsWidth(nn.Module):
+    """Its scale is right for heads of the width that it holds, by a name of its own."""
+
+    def __init__(self, num_hidden_k: int) -> None:
+        super().__init__()
+        self.num_hidden_k = num_hidden_k
+
+    def forward(self, key: Tensor, value: Tensor, query: Tensor) -> Tensor:
+        scores = query @ key.mT / self.num_hidden_k**0.5
+        return scores.softmax(dim=-1) @ value
+
+
+def test_the_width_of_a_kernel_is_what_it_holds_or_what_is_given() -> None:
+    for width in (8, 64):
+        report = diagnose(HoldsItsWidth(width), num_heads=1)
+        assert report.healthy and f"1 head of {width} wide tokens" in str(report)
+    report = diagnose(HoldsItsWidth(64), num_heads=1, embed_dim=32)
+    assert report.ids == ("scale-other",) and "1 head of 32 wide tokens" in str(report)

@@ -22,15 +22,13 @@ from attention_clinic.engine.operands import (
     operands_of,
     said_forms,
 )
-from attention_clinic.engine.patient import copied, possible_widths
+from attention_clinic.engine.patient import copied
 from attention_clinic.engine.tape import tensors_in
 from attention_clinic.engine.weights import sources_of
-from attention_clinic.examine.declared import prepared
+from attention_clinic.examine.kernel_widths import widths_of
 from attention_clinic.examine.refusing import name_of, question, refused
 
-USUAL = 16  # the width of a head, where nothing says it
 HEADS = 4  # where nothing says them, and a head has an axis of its own
-WIDTHS = ("d_k", "dk", "d_q", "head_dim", "dim_head", "d_head", "head_size", "depth", "dim", "d")
 FEW = 2  # matrices of who projects nothing: an output layer, a table
 PROJECTING = {
     *("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "einsum", "tensordot"),
@@ -232,7 +230,9 @@ class Tried(WithLayers):
         return noticed
 
 
-def kernels(module: Any, num_heads: int | None, context: bool, causal: bool) -> list[WithLayers]:
+def kernels(
+    module: Any, num_heads: int | None, context: bool, causal: bool, embed_dim: int | None = None
+) -> list[WithLayers]:
     """Return the ways in which a module or function runs on operands that layers make; () for none.
 
     The likeliest stand first. Who projects anything itself is no kernel.
@@ -242,6 +242,7 @@ def kernels(module: Any, num_heads: int | None, context: bool, causal: bool) -> 
         num_heads: h, None when nobody says it.
         context: whether keys and values come from other tokens.
         causal: whether it must be causal.
+        embed_dim: width of a token, None when nobody says it.
     """
     strange = isinstance(module, type | WithLayers) or not callable(module)
     base = None if strange else operands_of(module)
@@ -254,7 +255,7 @@ def kernels(module: Any, num_heads: int | None, context: bool, causal: bool) -> 
     ends = isinstance(module, nn.Module) and bool(sources_of(module))
     made: list[WithLayers] = []
     failed: list[Exception] = []
-    for form, h, width in ways(module, num_heads):
+    for form, h, width in ways(module, num_heads, embed_dim):
         for several in base.calls():
             for call in several:
                 way = replace(call, form=form, heads=h, width=width)
@@ -290,7 +291,9 @@ def says_projections(module: Any) -> bool:
     return said or len(sources) > FEW
 
 
-def ways(module: Any, num_heads: int | None) -> Iterator[tuple[str, int, int]]:
+def ways(
+    module: Any, num_heads: int | None, embed_dim: int | None
+) -> Iterator[tuple[str, int, int]]:
     """Yield forms of operands, each with numbers of heads and their width, the likeliest first."""
     said = list(dict.fromkeys(said_forms(module)))
     known = said_heads(module)
@@ -311,7 +314,7 @@ def ways(module: Any, num_heads: int | None) -> Iterator[tuple[str, int, int]]:
         fit.sort(key=lambda one: one[0] != first)
         forms = [*fit, *(one for one in forms if AXES[one[0]] != axes)]
     for form, h in dict.fromkeys(forms):
-        yield from ((form, h, width) for width in widths_of(module, h))
+        yield from ((form, h, width) for width in widths_of(module, h, embed_dim))
 
 
 def tried(
@@ -370,30 +373,3 @@ def said_masks(way: Operands) -> dict[str, str]:
     if not way.masks or any("mask" in name.lower() for name in way.masks):
         return {}
     return {"mask": way.masks[0]}
-
-
-def widths_of(module: Any, h: int) -> list[int]:
-    """Return how wide a head may be: what the module says, else what its own numbers are of."""
-    if not isinstance(module, nn.Module):
-        return [USUAL]
-    held, scales = widths_said(module)
-    found = [held[name] for name in WIDTHS if held.get(name, 0) > 1]
-    whole = possible_widths(module, dict(module.named_parameters()))
-    whole = [w for w in whole if w not in found]
-    found += [w for e in whole for w in dict.fromkeys((e // h * (e % h == 0), e)) if w > 1]
-    for number in scales if not found else ():
-        for width in (number**2, number**-2) if number > 0 else ():
-            if 1 < round(width) <= 1024 and abs(width - round(width)) < 1e-6 * width:
-                found.append(round(width))
-    return list(dict.fromkeys(found))[:3] or [USUAL]
-
-
-def widths_said(module: Any) -> tuple[dict[str, int], list[float]]:
-    """Return the whole numbers that a module holds as widths of heads, and those called scales."""
-    if not isinstance(module, nn.Module):
-        return {}, []
-    held = {n: v for n, v in vars(module).items() if n in WIDTHS}
-    whole = {n: v for n, v in held.items() if isinstance(v, int) and not isinstance(v, bool)}
-    scales = [number for _, number in prepared(module)]
-    scales += [float(p.detach()) for p in module.parameters() if p.numel() == 1]
-    return whole, scales + [float(v) for v in held.values() if isinstance(v, float)]

@@ -17,14 +17,9 @@ from attention_clinic.engine.patient import copied
 from attention_clinic.engine.replay import Replay
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.weights import sources_of
-from attention_clinic.examine.bare import (
-    WithLayers,
-    kernels,
-    says_projections,
-    widths_of,
-    widths_said,
-)
+from attention_clinic.examine.bare import WithLayers, kernels, says_projections
 from attention_clinic.examine.handed import handed, runs
+from attention_clinic.examine.kernel_widths import widths_of, widths_said
 from attention_clinic.examine.options import Options
 from attention_clinic.examine.refusing import name_of, question
 
@@ -51,7 +46,7 @@ def kernels_of(
     """
     call, crossed, mask = options.call, options.context is not None, options.mask
     if call is None:
-        return kernels(module, num_heads, crossed, options.causal is True)
+        return kernels(module, num_heads, crossed, options.causal is True, embed_dim)
     inside = isinstance(call, Replay)  # the model around it has made its queries, keys and values
     if inside or isinstance(module, type) or not callable(module) or says_projections(module):
         return ()
@@ -63,7 +58,7 @@ def kernels_of(
         n = mask.shape[-2] if mask.shape[-2] > 1 else mask.shape[-1]
         b = mask.shape[0] if mask.ndim > 2 and mask.shape[0] > 1 else b
     b, n = options.size or (b, n)
-    wide = [max(1, embed_dim // h)] if embed_dim else widths_of(module, h)
+    wide = widths_of(module, h, embed_dim)
     for width in (*wide, *(w // h for w in wide if w % h == 0)):
         way = Operands(("q", "k", "v"), heads=h, width=width)
         one = handed(module, way, call, crossed, ends)
