@@ -41,6 +41,8 @@ def laid(part: nn.Module, tokens: Tensor, before: Tensor) -> Tensor:
     """
     if isinstance(part, nn.Conv1d):
         return tokens.mT
+    if before.ndim == 2 and len(before) == tokens[..., 0].numel():
+        return tokens.flatten(0, 1)
     channels_last = is_image_of_rows(before, *tokens.shape[1:])
     if channels_last and not isinstance(part, nn.Conv2d):
         return tokens.unflatten(1, before.shape[1:3])
@@ -118,15 +120,19 @@ class Wires(Visits):
         """Return tokens (b, n, e) of what lies channels first, of convolutions, and of images."""
         if isinstance(part, nn.Conv1d) and t.ndim == 3:
             return t.mT
-        if self._is_flat(part, t):
+        if self._is_flat(t):
             return t.unflatten(0, (self.b, self.n))
         if is_image_of_rows(t, self.n, self.e) and not self._is_image(part, t):
             return t.flatten(1, 2)
         return t.flatten(2).mT if self._is_image(part, t) else t
 
-    def _is_flat(self, part: nn.Module | None, t: Tensor) -> bool:
-        """Say whether a norm of all samples gets their tokens in one row."""
-        return isinstance(part, nn.BatchNorm1d) and t.shape == (self.b * self.n, self.e)
+    def _is_flat(self, t: Tensor) -> bool:
+        """Say whether the tokens of all samples lie in one row."""
+        return t.ndim == 2 and len(t) == self.b * self.n
+
+    def unrolled(self, t: Tensor) -> Tensor:
+        """Return a copy, (b, n, f) where the tokens of all samples lay in one row."""
+        return (t.unflatten(0, (self.b, self.n)) if self._is_flat(t) else t).clone()
 
     def _is_image(self, part: nn.Module | None, t: Tensor) -> bool:
         if t.ndim != 4 or t[0, 0].numel() != self.n:
@@ -146,7 +152,7 @@ class Wires(Visits):
         rows = (v for v in slots.values() if isinstance(v, Tensor) and v.ndim == 4)
         grids = (v.shape[1:3] for v in rows if is_image_of_rows(v, self.n, self.e))
         step.grid = next(map(tuple, grids), None)
-        step.flat = any(self._is_flat(part, v) for v in slots.values() if isinstance(v, Tensor))
+        step.flat = any(self._is_flat(v) for v in slots.values() if isinstance(v, Tensor))
         step.image = next((tuple(v.shape[2:]) for v in images), None)
         self.counts[path] += 1
         if self.running:
@@ -177,14 +183,15 @@ class Wires(Visits):
         if (func in NORMS or name.rstrip("_") in BENDS) and args:
             rest = args[1:]
             path = f"{step.path} {name}".strip()
-            heard = Step((path, self.counts[path]), None, {0: args[0].detach().clone()})
+            rows = self.unrolled if func is not F.group_norm else torch.clone
+            heard = Step((path, self.counts[path]), None, {0: rows(args[0].detach())})
             heard.again = lambda t: func(t.clone(), *rest, **kwargs)
             self.counts[path] += 1
             step.inner.append(heard)
             result = func(*args, **kwargs)
-            heard.result = result.detach().clone()
-            if not torch.equal(args[0], heard.given[0]):
-                heard.changed = {0: args[0].detach().clone()}
+            heard.result = rows(result.detach())
+            if not torch.equal(rows(args[0].detach()), heard.given[0]):
+                heard.changed = {0: rows(args[0].detach())}
             return result
         if name in ADDS and len(args) == 2 and all(isinstance(t, Tensor) for t in args):
             return self._added(step, func, args, kwargs)
@@ -210,11 +217,12 @@ class Wires(Visits):
         self, step: Step, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Write a product of two tensors of one shape down, which may be a gate."""
-        given = dict(enumerate(t.detach().clone() for t in args))
+        given = dict(enumerate(self.unrolled(t.detach()) for t in args))
         result = func(*args, **kwargs)
-        if given[0].shape == given[1].shape == result.shape and result.ndim > 2:
+        made = self.unrolled(result.detach())
+        if given[0].shape == given[1].shape == made.shape and made.ndim > 2:
             path = f"{step.path} times".strip()
-            made = Step((path, self.counts[path]), None, given, result.detach().clone())
+            made = Step((path, self.counts[path]), None, given, made)
             self.counts[path] += 1
             step.inner.append(made)
         return result
@@ -324,6 +332,7 @@ class Whole:
             if is_image_of_rows(made, *x.shape[1:]):
                 made = made.flatten(1, 2)
             made = made.flatten(2).mT if made.ndim == 4 else made
+            made = made.unflatten(0, x.shape[:2]) if made.ndim == 2 else made
             if parcels is not None:
                 return parcels.joined(made)
             return made.transpose(0, 1) if self.turned else made

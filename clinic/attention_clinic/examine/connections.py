@@ -17,7 +17,7 @@ from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.joins import words
 from attention_clinic.examine.leaves import equal_tensors, is_no_norm, is_norm, looks_like_a_norm
-from attention_clinic.examine.streams import CONTEXT, START, Half, Stream, equal
+from attention_clinic.examine.streams import CONTEXT, START, Half, Stream, Sum, equal
 from attention_clinic.examine.units import Unclear, Unit
 
 PRE, POST = (True, False, False), (False, False, True)
@@ -151,7 +151,7 @@ class Connections:
         stream = next((name for name in now if name == START or name in self.norms), None)
         if CONTEXT in base:
             self.found.append(("residual-from-context", said))
-        elif stream in lost and len(base) == 1 and next(iter(base)) in self.norms:
+        elif self.norms >= base.keys() and len(base) == 1 and (stream in lost or self._lost(now)):
             self.found.append(("residual-from-norm", said))
         elif stream in lost:
             self.found.append(("residual-missing", said))
@@ -159,6 +159,10 @@ class Connections:
             self.found.append(("wiring-other", said))
         else:
             self.odd.append(said)
+
+    def _lost(self, now: Sum) -> bool:
+        """Say whether the stream was lost before, so that a part alone is what is left."""
+        return len(now) == 1 and any(id == "residual-missing" for id, _ in self.found)
 
     def _reads(self, half: Half, part: str, stream: Stream) -> None:
         """Name what a part reads, where that is not the stream."""

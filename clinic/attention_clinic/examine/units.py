@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.parcels import Parcels, parcels_of
 from attention_clinic.engine.wiring import Place, Slot, Step, Whole
 from attention_clinic.examine.cuts import Cut, CutAcross
+from attention_clinic.examine.laid_norms import Imaged, InOneRow, Turned
 from attention_clinic.examine.leaves import equal_tensors, held, is_norm, leaves, matrices, reads_of
 
 
@@ -93,39 +94,6 @@ def units_of(root: Step, block: nn.Module, x: Tensor, context: Tensor | None) ->
     return _Grouping(x, context, block).units(leaves(root, x))
 
 
-class _Turned(nn.Module):
-    """A norm, or what bends, that gets its tokens turned over, (b, e, n)."""
-
-    def __init__(self, run: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.run = run
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.run(x.mT).mT
-
-
-class _InOneRow(nn.Module):
-    """A norm that gets the tokens of all samples in one row, (b n, e)."""
-
-    def __init__(self, run: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.run = run
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.run(x.flatten(0, 1)).view(x.shape)
-
-
-class _Imaged(nn.Module):
-    """A norm that gets its tokens as an image, (b, e, rows, columns)."""
-
-    def __init__(self, run: Callable[[Tensor], Tensor], image: tuple[int, int]) -> None:
-        super().__init__()
-        self.run, self.image = run, image
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.run(x.mT.unflatten(2, self.image)).flatten(2).mT
-
-
 class _Grouping:
     """Puts calls together that are one part.
 
@@ -145,8 +113,10 @@ class _Grouping:
         found: list[Unit] = []
         group: list[Step] = []
         since: list[Step] = []  # all calls behind the last part
-        for step in leaves:
+        for place, step in enumerate(leaves):
             unit = self._single(step, not group)
+            if unit is not None and self._goes_on(unit, group, since):
+                found, group, since = [*found, self._of_one(group[0], since)], [], []
             since.append(step)
             changes = list(self._changes(step))
             if unit is not None and unit.kind == "norm" and self._inside(unit, step, group):
@@ -163,7 +133,9 @@ class _Grouping:
                 continue
             if found and not group and self._bends(step, found[-1]):
                 continue
-            heads = self._leads_out(step, found[-1]) if found and not group else None
+            heads = None
+            if found and not group:
+                heads = self._leads_out(step, found[-1], leaves[place + 1 :])
             if heads is not None:
                 found.insert(-1, heads)
                 continue
@@ -183,8 +155,33 @@ class _Grouping:
                 self.known.append(unit.out)
                 group = []
         if group:
-            raise Unclear
+            if not _is_one(group, self.shape):
+                raise Unclear
+            found.append(self._of_one(group[0], since))
         return found
+
+    def _of_one(self, layer: Step, since: list[Step]) -> Unit:
+        """Return the feed-forward that is one layer, and what bends that."""
+        made = Unit("feed", layer.path, _tokens_of(layer), layer.result, paths=[layer.path])
+        made.entries, made.end = {layer.place: {next(iter(layer.given)): False}}, layer.place
+        made.steps = [layer]
+        for step in since:
+            self._bends(step, made)
+        self.known.append(made.out)
+        return made
+
+    def _goes_on(self, unit: Unit, group: list[Step], since: list[Step]) -> bool:
+        """Say whether a part reads the sum of the stream and of what one layer returned."""
+        if not _is_one(group, self.shape) or unit.read.shape != self.shape:
+            return False
+        known = list(self.known)
+        made = self._of_one(group[0], since).out
+        self.known = known
+        held = [t.flatten() for t in (made, *known) if t.shape == self.shape]
+        columns, wanted = torch.stack(held, dim=1), unit.read.flatten()[:, None]
+        factors = torch.linalg.lstsq(columns, wanted).solution
+        near = (columns @ factors - wanted).abs().max() <= 1e-6 * (1 + wanted.abs().max())
+        return bool(near and factors[0].abs() > 1e-3 and factors[1:].abs().max() > 1e-3)
 
     def _inside(self, norm: Unit, step: Step, group: list[Step]) -> bool:
         """Say whether a norm is part of a part: of queries or keys, or of what heads mixed."""
@@ -233,7 +230,7 @@ class _Grouping:
         if made.shape != given.shape:
             return False
         if given.shape == (b, e, n) != self.shape and run is not None:
-            given, made, run = given.mT, made.mT, _Turned(run)  # behind convolutions
+            given, made, run = given.mT, made.mT, Turned(run)  # behind convolutions
         if not equal_tensors(given, last.out) or equal_tensors(made, given):
             return False
         last.after, last.out = run, made
@@ -241,7 +238,7 @@ class _Grouping:
         self.known.append(made)
         return True
 
-    def _leads_out(self, step: Step, last: Unit) -> Unit | None:
+    def _leads_out(self, step: Step, last: Unit, later: list[Step]) -> Unit | None:
         """Add the output layer of an attention to it and return its heads, None for another."""
         given = next(iter(step.given.values()), None)
         if last.kind != "mix" or not isinstance(step.module, nn.Linear) or given is None:
@@ -252,7 +249,10 @@ class _Grouping:
             or not equal_tensors(given, last.out)
         ):
             return None
-        if len(matrices(last.steps)) > 3 or last.adds:
+        reads = (next(iter(one.given.values()), None) for one in later
+                 if not isinstance(one.module, nn.Dropout | nn.Identity))  # fmt: skip
+        read = any(t is not None and equal_tensors(t, step.result) for t in reads)
+        if last.adds or (len(matrices(last.steps)) > 3 and read):
             return None  # it has one of its own
         heads = Unit("inner", last.name, last.read, last.out)
         last.out, last.end, last.name = step.result, step.place, step.path
@@ -298,12 +298,12 @@ class _Grouping:
             return None
         again = step.again or step.module
         if step.image is not None and given.shape == self.shape and again is not None:
-            run = _Imaged(again, step.image)
+            run = Imaged(again, step.image)
             return Unit("norm", step.path, given, step.result, run=run)
         if step.flat and again is not None:
-            return Unit("norm", step.path, given, step.result, run=_InOneRow(again))
+            return Unit("norm", step.path, given, step.result, run=InOneRow(again))
         if given.shape != self.shape and given.mT.shape == self.shape and again is not None:
-            run = _Turned(again)  # it gets (b, e, n)
+            run = Turned(again)  # it gets (b, e, n)
             return Unit("norm", step.path, given.mT, step.result.mT, run=run)
         if given.shape != self.shape and not self._is_context(given):
             return None
@@ -384,6 +384,13 @@ class _Grouping:
                 raise Unclear
         paths = list(dict.fromkeys(step.path for step in layered))
         return Unit(kind, last.path, read, last.result, asked, paths, entries, last.place)
+
+
+def _is_one(group: list[Step], shape: torch.Size) -> bool:
+    """Say whether a group is one linear layer that gives as many numbers as a token has."""
+    layer = group[0] if len(group) == 1 else None
+    given = layer is not None and isinstance(layer.module, nn.Linear) and bool(layer.given)
+    return given and layer.result is not None and layer.result.shape == shape
 
 
 def _tokens_of(step: Step) -> Tensor:

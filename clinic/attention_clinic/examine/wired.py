@@ -20,10 +20,11 @@ from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.wiring import Step, Whole, Wires
 from attention_clinic.examine.around import Around, Question, called
 from attention_clinic.examine.connections import Connections
+from attention_clinic.examine.cuts import Cut
 from attention_clinic.examine.fed import chained
 from attention_clinic.examine.fitted import fitted
 from attention_clinic.examine.joins import Joins
-from attention_clinic.examine.leaves import has_convolution, some_part_rests
+from attention_clinic.examine.leaves import core_of, has_convolution, some_part_rests
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.sides import sides_taken, usual
 from attention_clinic.examine.streams import Half, stream_of
@@ -179,6 +180,7 @@ class Wired:
                 kind = chained(unit, x, limit) if kind is None else kind
             plain = kind is None and unit.after is None and not unit.adds and not whole.turned
             kind = fitted(part, x) if plain else kind
+            kind = _of_one(unit) if kind is None else kind
             if kind is None:
                 self.unknown[unit.name] = UNSAID
                 yield Kind()
@@ -209,7 +211,7 @@ class Wired:
                 report = diagnose(part, self.h, embed_dim=self.x.shape[2], **given)
         if _uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
             raise Unclear  # queries and keys do not reach its result: nothing is shown
-        kinds = list(kinds_of_attention(report))
+        kinds = list(kinds_of_attention(report)) or self._core(unit, whole, given)
         shells = ("Norm of its own", "norms of its own", *(("residual",) * (not unit.adds)))
         if any(shell in said for said in report.checked for shell in shells):
             raise Unclear
@@ -222,6 +224,19 @@ class Wired:
         kind = "attention" if asked is None else "cross-attention"
         self.said.append(f"{kind} with {self.h} head{'s' * (self.h > 1)}{', causal' * causal}")
         yield from (replace(one, ids=(*one.ids, *sides)) for one in kinds)
+
+    def _core(self, unit: Unit, whole: Whole, given: dict) -> list[Kind]:
+        """Return what an attention is that has more layers in front or behind, without these."""
+        core = core_of(unit)
+        if core is None or unit.asked is not None or unit.parcels is not None:
+            return []
+        slots = {slot: False for slot, t in core.given.items() if t.shape == self.x.shape}
+        part = Cut(whole, [core.path], {core.place: slots}, core.place)
+        with reserved(SHARE[self.single]):
+            kinds = list(kinds_of_attention(EXAMINERS["attention"](part, self.h, **given)))
+        said = f"more layers stand around {core.path}: two in a row, and nothing between"
+        self.odd += [said] * bool(kinds)
+        return kinds
 
     def _free(self, part: nn.Module) -> bool:
         """Say whether a part takes another number of tokens than the block got."""
@@ -267,6 +282,14 @@ class Wired:
             stopped=max((said.stopped for said in self.unknown.values()), default=0),
             tolerance=self.patient.tolerance,
         )
+
+
+def _of_one(unit: Unit) -> Kind | None:
+    """Return the feed-forward that is one linear layer, None for another."""
+    if len(unit.steps) > 2 or not isinstance(unit.steps[0].module, nn.Linear) or unit.adds:
+        return None
+    bent = "nothing is bent" if unit.after is None else "what it returns is bent"
+    return Kind(words="1 layer", odd=f"the feed-forward is one layer, {unit.name}, and {bent}")
 
 
 def _uniform(part: nn.Module, x: Tensor, given: dict) -> bool:

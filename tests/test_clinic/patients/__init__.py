@@ -38,6 +38,7 @@ from patients import (  # noqa: F401, each adds its patients
     positions,
     relatives,
     shells,
+    single_layers,
     strangers,
     structure,
     unshifted,
