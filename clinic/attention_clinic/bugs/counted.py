@@ -59,3 +59,21 @@ for _more in (1, -1):
     START.wrong("sincos-place", f"cosines are those of place n {_more:+d}", applies=_apart)(
         (0, (as_it_is, lambda places, more=_more: places + more))
     )
+
+
+def growing(step: int, more: float) -> Form:
+    """Return the form whose exponents have the other sign: the waves grow shorter.
+
+    Args:
+        step: by what they are multiplied beside.
+        more: by how much that of the cosine is further.
+    """
+
+    def run(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
+        return -2 * step * pairs / e, -2 * (step * pairs + more) / e
+
+    said = f"{2 * step} i / embed_dim" + f", for cosines (2 i + {2 * more:g}) / embed_dim" * (
+        more > 0
+    )
+    ids = ("sincos-exponent", *("sincos-pairs",) * (more > 0))
+    return Form(run, ids, f"the waves grow shorter: the exponent is -({said})")

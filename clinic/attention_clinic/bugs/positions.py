@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from attention_clinic.bugs.counted import START, as_it_is
+from attention_clinic.bugs.counted import START, as_it_is, growing
 from attention_clinic.bugs.table_rows import LENGTHS, PADDING
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 from attention_clinic.engine.waves import exponents_of, rule_of, speeds
@@ -72,7 +72,7 @@ def _turned(form: Form, state: State) -> State:
     }
 
 
-SINGLE = 4e-7  # of an angle, made in single precision
+SINGLE = 1e-6  # of an angle, made in single precision: a power of e is off by more
 
 # the rules of the forms below: the exponent is 2 (s p + o) / e in pair p, of sines and of cosines
 KNOWN = (
@@ -219,7 +219,7 @@ def exponents_whole(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
 
 
 @ANGLES.wrong("sincos-exponent", "the exponent has the other sign: the waves grow shorter")
-def exponents_growing(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
+def exponentsgrowing(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
     return -2 * pairs / e, -2 * pairs / e
 
 
@@ -235,6 +235,9 @@ ANGLES.forms.append(
         "the exponent is 2 c / embed_dim in column c",
     )
 )
+
+
+ANGLES.forms += [growing(1, 0.5), growing(1, 1.0), growing(2, 0.0)]
 
 
 # ---------------------------------------- table: sines and cosines -> (n, e)

@@ -191,6 +191,21 @@ def shorter_and_shorter(n, e):
 
 
 @positions("sincos-exponent", "sincos-pairs")
+def shorter_and_apart(n, e):
+    """A minus and a division; the sum of logarithms is in single precision."""
+    step = torch.arange(0, e, 2) / e * -math.log(10000)
+    more = (torch.arange(0, e, 2) + 1) / e * -math.log(10000)
+    place = torch.arange(n)[:, None]
+    return laid((place / step.exp()).sin(), (place / more.exp()).cos(), e)
+
+
+@positions("sincos-exponent")
+def shorter_and_doubled(n, e):
+    angle = torch.arange(n)[:, None] * 10000 ** (2 * torch.arange(0, e, 2).double() / e)
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@positions("sincos-exponent", "sincos-pairs")
 def both_indices_doubled(n, e):
     """i counts two already, and the cosine takes i + 1."""
     table = torch.zeros(n, e + e % 2)
