@@ -17,6 +17,12 @@ from attention_clinic.examine.resting import drops_scores, drops_with_gradients,
 PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
 GREAT = 0.05  # an eps that no model has; dropouts begin there
 NAMED = 3  # parameters that a report lists
+OF_NUMBERS = {  # no layer stands unused because of these
+    *("norm-bessel", "norm-formula", "norm-eps", "rms-mean", "rms-eps", "activation-other"),
+    *("scale-embed", "scale-missing", "scale-other", "scale-after-softmax", "softmax-query"),
+    *("softmax-heads", "softmax-batch", "mask-weak", "mask-tiny", "mask-multiply", "mask-added"),
+    *("mask-inverted", "merge-no-transpose", "split-no-transpose", "dropout-eval"),
+}
 UNUSED = {"part-unused", "parameter-unused", "norm-missing", "norm-shared", "out-unused"}
 
 
@@ -69,12 +75,13 @@ def told(
         words = f"what {path} returns is thrown away" if read else f"{path} is never "
         words += "" if read else "called" if layer else "read"
         id = "part-unused" if layer else "parameter-unused"
-        if not report.healthy and not _stands_out(report, patient, path, names, read):
+        right = report.healthy or ({*report.ids} <= OF_NUMBERS and bool(report.ids))
+        if not right and not _stands_out(report, patient, path, names, read):
             continue
         mentioned = not read and is_mentioned(path, patient.module)
         if mentioned and has_options(patient.module, patient.given):
             report = replace(report, untried=(*report.untried, f"what {path} is for"))
-        elif mentioned or (report.healthy and not read and _is_left_over(path, patient.module)):
+        elif mentioned or (right and not read and _is_left_over(path, patient.module)):
             where = "an option uses it" if mentioned else "nothing was meant to use it"
             remark = explain([BUGS[id]], detail=f"{words} here: right where {where}")
             report = replace(report, remarks=(*report.remarks, remark))

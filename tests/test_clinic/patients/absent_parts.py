@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+from torch import nn
+
+from patients.attention import ViewsScaledByEmbed
+from patients.bank import attention
 from patients.blocks import PostNorm, PreNorm, block
 from patients.connections import AddsAndNorms
 from patients.decoders import PostDecoder, PreDecoder
@@ -70,3 +75,44 @@ class LooksAndAddsTwice(PreNorm):
         assert self.attention(x).shape == x.shape
         x = self.ln_1(x + self.attention(x))
         return self.ln_2(x + self.ffn(x))
+
+
+# ----------------------------------------- what is never called stands beside another mistake
+
+
+class Around(nn.Module):
+    """A norm and a residual around a part, in one module; eps outside of the root, of n - 1."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.gain, self.shift = nn.Parameter(torch.ones(e)), nn.Parameter(torch.zeros(e))
+
+    def forward(self, x, part):
+        spread = x.std(-1, keepdim=True) + 1e-6
+        return x + part(self.gain * (x - x.mean(-1, keepdim=True)) / spread + self.shift)
+
+
+@block("norm-bessel", "part-unused", sizes=TWO)
+class OneAroundTooMany(PreNorm):
+    """The layer of a decoder that lost its middle."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.around = nn.ModuleList(Around(e) for _ in range(3))
+        self.ln_1 = self.ln_2 = None
+
+    def forward(self, x):
+        return self.around[2](self.around[0](x, self.attention), self.ffn)
+
+
+class Gains(nn.Module):
+    def __init__(self, e):
+        super().__init__()
+        self.low, self.high = nn.Parameter(torch.ones(e)), nn.Parameter(torch.ones(e))
+
+
+@attention("scale-embed", "part-unused", sizes=ONE)
+class ScaledAndIdle(ViewsScaledByEmbed):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.gains = Gains(e)
