@@ -21,7 +21,7 @@ from attention_clinic.examine.streams import (
 from attention_clinic.examine.units import Unit
 
 MOST = 20_000  # states of one search
-AGAIN, ELSEWHERE, OTHER, DROPPED, DOUBLED, START_READ = 3, 5, 5, 7, 2, 2
+AGAIN, ELSEWHERE, OTHER, DROPPED, DOUBLED, START_READ, LEFT = 3, 5, 5, 7, 2, 2, 2
 
 
 class Joins:
@@ -65,7 +65,7 @@ class Joins:
                 self.best, self.cost = way, cost
             return
         for then in self._without(now) if rests else ():
-            self._walk(place, then, way, cost + 1)
+            self._walk(place, then, way, cost + LEFT)
         if place == len(self.stream.parts):
             return
         name, unit = self.stream.parts[place]
