@@ -230,6 +230,7 @@ def other_scales(s: Setting, many: bool) -> list[Form]:
     d, e, h = s.head_dim, s.embed_dim, s.num_heads
     known = {d**-0.5, e**-0.5, 1.0}
     candidates: dict[float, str] = {
+        0.0: "0, which 1 // sqrt(head_dim) is: all tokens weigh alike",
         1 / d: "1 / head_dim",
         d**0.5: "sqrt(head_dim)",
         d**-0.25: "head_dim ** -0.25",

@@ -267,3 +267,24 @@ class NormNeverLearns(NormsFirst):
 
     def forward(self, x, mask=None):
         return FourLayers.forward(self, self.norm(x).detach(), mask)
+
+
+@attention("scale-other", sizes=TWO)
+class FlooredFactor(Views):
+    """1 // sqrt(d) is 0: all tokens weigh alike."""
+
+    def factor(self, e):
+        return 1.0 // (e // self.h) ** 0.5
+
+
+@attention("scale-other", "graph-cut", sizes=TWO, causal=True)
+class FlooredAndCut(Views):
+    def factor(self, e):
+        return 1 // (e // self.h) ** 0.5
+
+    def weigh(self, scores, mask):
+        ahead = torch.ones_like(scores).triu(1) == 1
+        return scores.masked_fill(ahead, float("-inf")).softmax(dim=-1)
+
+    def forward(self, x, mask=None):
+        return super().forward(x).detach()
