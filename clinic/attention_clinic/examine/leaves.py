@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.weights import Silent
 from attention_clinic.engine.wiring import Step
-
-if TYPE_CHECKING:
-    from attention_clinic.examine.units import Unit
 
 NORM = re.compile(r"norm|rms|(^|[ ._])ln(\d|_|$)")
 KINDS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm1d)
@@ -111,7 +107,7 @@ def _opened(step: Step, x: Tensor) -> bool:
     whole = [
         one
         for one in below
-        if one.module is not None and one.mixes and _maps(one, e) and matrices([one])
+        if one.module is not None and one.mixes and maps(one, e) and matrices([one])
     ]
     if step.mixes and whole:
         rest = matrices([step]) - matrices(whole)
@@ -154,7 +150,7 @@ def _width(step: Step) -> int | None:
     return next((given.shape[-1] for given in step.given.values()), None)
 
 
-def _maps(step: Step, e: int) -> bool:
+def maps(step: Step, e: int) -> bool:
     made = step.result
     return made is not None and made.ndim == 3 and made.shape[-1] == e and bool(step.given)
 
@@ -172,16 +168,6 @@ def _adds_what_it_gets(step: Step) -> bool:
             return torch.equal(module(given[0].clone()), given[0])
         except Exception:
             return False
-
-
-def core_of(unit: Unit) -> Step | None:
-    """Return the whole attention in a part that has more layers than that, None for another."""
-    own = matrices(unit.steps)
-    for step in (one for outer in unit.steps for one in outer.all()):
-        whole = step.module is not None and step.mixes and _maps(step, unit.read.shape[-1])
-        if whole and len(matrices([step])) > 1 and matrices([step]) < own:
-            return step
-    return None
 
 
 def held(step: Step) -> int:

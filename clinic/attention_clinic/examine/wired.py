@@ -24,7 +24,7 @@ from attention_clinic.examine.cuts import Cut
 from attention_clinic.examine.fed import chained
 from attention_clinic.examine.fitted import fitted
 from attention_clinic.examine.joins import Joins
-from attention_clinic.examine.leaves import core_of, has_convolution, some_part_rests
+from attention_clinic.examine.leaves import has_convolution, maps, matrices, some_part_rests
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.sides import sides_taken, usual
 from attention_clinic.examine.streams import Half, stream_of
@@ -227,7 +227,7 @@ class Wired:
 
     def _core(self, unit: Unit, whole: Whole, given: dict) -> list[Kind]:
         """Return what an attention is that has more layers in front or behind, without these."""
-        core = core_of(unit)
+        core = _core_of(unit)
         if core is None or unit.asked is not None or unit.parcels is not None:
             return []
         slots = {slot: False for slot, t in core.given.items() if t.shape == self.x.shape}
@@ -282,6 +282,16 @@ class Wired:
             stopped=max((said.stopped for said in self.unknown.values()), default=0),
             tolerance=self.patient.tolerance,
         )
+
+
+def _core_of(unit: Unit) -> Step | None:
+    """Return the whole attention in a part that has more layers than that, None for another."""
+    own = matrices(unit.steps)
+    for step in (one for outer in unit.steps for one in outer.all()):
+        whole = step.module is not None and step.mixes and maps(step, unit.read.shape[-1])
+        if whole and len(matrices([step])) > 1 and matrices([step]) < own:
+            return step
+    return None
 
 
 def _of_one(unit: Unit) -> Kind | None:
