@@ -33,6 +33,13 @@ ROLES = {
     "qkv": {"qkv", "in", "cattn", "querykeyvalue"},
     "kqv": {"kqv"},
 }
+# words that may stand beside one that says it: q_for_heads, key_transform, attn_value
+BESIDE = re.compile(
+    r"(for|of|all|self|multi|mha?|heads?|att|attn|attention|transform(ation)?|map(ping|per)?|gen"
+    r"|generator|inputs?)$"
+)
+SAYING = {w: r for r in ("q", "k", "v", "kv", "qkv") for w in ROLES[r] - {"in"}}
+SAYING |= dict.fromkeys(("out", "output"), "o")
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,8 @@ def role(name: str) -> str:
                 return found
         if word == "" and part:
             return "o" if re.search(r"proj|linear|layer|lin\b|wo?$", part) else ""
-        return ""
+        words = [w for w in re.split(r"[_\d]+", part) if NOISE.sub("", w) and not BESIDE.match(w)]
+        return SAYING.get(NOISE.sub("", words[0]), "") if len(words) == 1 else ""
     return ""
 
 

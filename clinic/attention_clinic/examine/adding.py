@@ -14,12 +14,17 @@ def is_plain(subject: Subject) -> bool:
     return bare and not subject.crossed and subject.patient.is_module
 
 
+def forget(subject: Subject) -> None:
+    """Forget the calls that were made: others will lie in other windows, or get other parts."""
+    for name in ("first", "second"):
+        subject.__dict__.pop(name, None)
+
+
 def find_bias(subject: Subject) -> bool:
     """Look for something that a module adds to its scores, and keep it from now on."""
     if not is_plain(subject):
         return False
-    for name in ("first", "second"):
-        subject.__dict__.pop(name, None)
+    forget(subject)
     subject.biased = True
     added = subject.bias(subject.b, subject.n)
     ahead = added is not None and bool(added.isfinite().triu(1).any())
@@ -36,6 +41,7 @@ def find_windows(subject: Subject) -> bool:
     said = getattr(subject.patient.module, "cut_grid", None)  # of the block that it was cut out of
     grid = said if grid is None and isinstance(said, tuple) else grid
     leave_windows(subject)
+    forget(subject)
     x = subject.patient.tokens(*shape, seed=41)
     subject.windows = windows_of(subject.patient.module, subject.open_run, x, subject.h, grid)
     subject.biased = subject.windows is not None
@@ -50,8 +56,7 @@ def leave_windows(subject: Subject) -> None:
         return
     subject.windows, subject.biased = None, False
     subject.biases.clear()
-    for name in ("first", "second"):
-        subject.__dict__.pop(name, None)
+    forget(subject)
 
 
 def find_made(subject: Subject) -> bool:
@@ -63,8 +68,7 @@ def find_made(subject: Subject) -> bool:
     subject.made = made_of(module, subject.open_run, x, shells_of(module, subject.e))
     if subject.made is not None:
         subject.readers.clear()
-        for name in ("first", "second"):
-            subject.__dict__.pop(name, None)
+        forget(subject)
     return subject.made is not None
 
 
@@ -72,5 +76,4 @@ def leave_made(subject: Subject) -> None:
     """Read the weights of the module as they are again."""
     subject.made = None
     subject.readers.clear()
-    for name in ("first", "second"):
-        subject.__dict__.pop(name, None)
+    forget(subject)

@@ -10,6 +10,7 @@ from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.whole_block import diagnose_block
 
+FIRST = 0.15  # of the steps, for what need not be a block
 ATTENTION_ALONE = 5  # matrices that an attention has at most, unless its heads are modules
 
 
@@ -22,7 +23,7 @@ def as_block(subject: Subject) -> Report | None:
     vectors = [p for p in module.parameters() if p.shape == (subject.e,)]
     if len(matrices) < 4 or len(set(matrices)) == 1 or len(vectors) < 3:
         return None
-    if len(matrices) <= ATTENTION_ALONE and Explaining(subject).explained(most=0):
+    if len(matrices) <= ATTENTION_ALONE and _explained(subject):
         return None
     options, context = subject.options, subject.context
     try:
@@ -43,3 +44,12 @@ def as_block(subject: Subject) -> Report | None:
     if "part-unused" in report.ids:  # layers of its own, perhaps, which no block has
         return None
     return report if report.healthy or report.explanations else None
+
+
+def _explained(subject: Subject) -> bool:
+    """Say whether a module is a right attention; what takes long to say is asked later."""
+    try:
+        with reserved(FIRST):
+            return bool(Explaining(subject).explained(most=0))
+    except Spent:
+        return False

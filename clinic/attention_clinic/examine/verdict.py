@@ -10,6 +10,7 @@ from torch import nn
 from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
+from attention_clinic.examine.adding import leave_windows
 from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.idle_mask import idle_mask
 from attention_clinic.examine.leaves import looks_like_a_norm
@@ -203,6 +204,7 @@ def unexplained(
         masked: whether it was explained without its mask.
         stopped: the steps after which the search stopped, 0 when it went to its end.
     """
+    leave_windows(subject)
     checked = "known mistakes, alone and in pairs" if stopped else EVERY_MISTAKE
     checked += " with the mask" if masked else ""
     return Report(

@@ -417,3 +417,25 @@ class ByBatchWithoutScale(ByBatch):
     def __init__(self, e, h):
         super().__init__(e, h)
         self.scale = 1.0
+
+
+class OfFourLayers(InWindows):
+    """As many weights as a block may have, which is asked first."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        del self.to_qkv
+        self.q_for_heads, self.k_for_heads, self.v_for_heads = (nn.Linear(e, e) for _ in range(3))
+
+    def to_qkv(self, x):
+        return torch.cat([m(x) for m in (self.q_for_heads, self.k_for_heads, self.v_for_heads)], -1)
+
+
+variant("window", "relative-bias")(OfFourLayers)
+
+
+@variant("window", "relative-bias", ids=("scale-embed",))
+class OfFourLayersScaledByEmbed(OfFourLayers):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.scale = e**-0.5
