@@ -64,7 +64,9 @@ class Joins:
             if cost < self.cost:
                 self.best, self.cost = way, cost
             return
-        for then in self._without(now) if rests else ():
+        asks = place == 0 and any(unit.kind == "mix" for _, unit in self.stream.parts[:1])
+        asks &= all(unit.asked is None for _, unit in self.stream.parts[:1])
+        for then in self._without(now) if rests and not asks else ():  # what rests is another part
             self._walk(place, then, way, cost + LEFT)
         if place == len(self.stream.parts):
             return

@@ -77,6 +77,19 @@ class LooksAndAddsTwice(PreNorm):
         return self.ln_2(x + self.ffn(x))
 
 
+@block("residual-from-norm", sizes=TWO)
+class AddsItsNorms(PreDecoder):
+    """A context is an option, and its norm rests with its attention."""
+
+    def forward(self, x, context=None):
+        x = self.ln_1(x)
+        x = x + self.attention(x)
+        if context is not None:
+            x = x + self.cross(self.ln_2(x), context)
+        x = self.ln_3(x)
+        return x + self.ffn(x)
+
+
 # ----------------------------------------- what is never called stands beside another mistake
 
 
