@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-EPS = (1e-6, 1e-5, 1e-8, 1e-12, 0.0)
+EPS = (1e-6, 1e-5, 1e-8, 1e-12, 0.0, 1e-3)
 NEAREST = 4  # columns that are compared number by number
 
 
@@ -173,11 +173,12 @@ class Pool:
 
 def of_tokens(given: Tensor, made: Tensor, b: int, count: int) -> tuple[Tensor, Tensor]:
     """Return what a layer read and made without the rows that no token made, such as memories."""
-    more = given.ndim == made.ndim == 3 and given.shape[:2] == made.shape[:2]
-    if not more or given.shape[0] != b or given.shape[1] <= count:
+    more = given.ndim == made.ndim in (3, 4) and given.shape[:-1] == made.shape[:-1]
+    if not more or given.shape[0] != b or given.shape[-2] <= count:
         return given, made
-    own = (given != given[:1]).any(dim=2).any(dim=0)
-    return (given[:, own], made[:, own]) if int(own.sum()) == count else (given, made)
+    own = (given != given[:1]).transpose(0, -2).flatten(1).any(dim=1)
+    fits = int(own.sum()) == count
+    return (given[..., own, :], made[..., own, :]) if fits else (given, made)
 
 
 def normed(t: Tensor) -> Iterator[tuple[str, Tensor]]:

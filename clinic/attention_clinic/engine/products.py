@@ -45,6 +45,37 @@ class Event:
     weight: Tensor | None = None
 
 
+def by_heads(events: list[Event], b: int, n: int, h: int) -> list[Event]:
+    """Return events whose scores lie by heads: (b, n, h, j) is turned, (b, h * n, j) taken apart.
+
+    The latter are products with keys or values that all heads share, as einsum makes them.
+
+    Args:
+        events: of a run.
+        b, n, h: samples, tokens that ask, and heads.
+    """
+    last = [e.made.shape[:3] for e in events if e.kind == "weigh" and e.made.ndim == 4]
+    turned = n != h and (b, n, h) in last and (b, h, n) not in last
+    sizes = (n, h) if turned else (h, n)
+
+    def apart(t: Tensor) -> Tensor:
+        t = t.reshape(b, *sizes, t.shape[-1])
+        return t.transpose(1, 2) if turned else t
+
+    found = []
+    for event in events:
+        made, given = event.made, event.given
+        if turned and event.kind == "weigh" and made.shape[:3] == (b, n, h) and made.ndim == 4:
+            one = tuple(t.transpose(1, 2) for t in given)
+            event = Event("weigh", one, made.transpose(1, 2), event.said)
+        shared = event.kind == "product" and made.ndim == 3 and h > 1
+        if shared and made.shape[:2] == (b, h * n) and given[1].shape[:1] == (b,):
+            one = apart(given[0]), given[1][:, None].expand(-1, h, -1, -1)
+            event = Event("product", one, apart(made))
+        found.append(event)
+    return found
+
+
 def repeated(events: list[Event], number: int) -> bool:
     """Say whether the layer of this event was called before, on the same, and made the same."""
     own = events[number]
@@ -79,9 +110,10 @@ class Products(Mode):
         name = getattr(func, "__name__", "")
         if func is F.scaled_dot_product_attention:
             self._fused(fused.given(args, kwargs))
-        result = func(*args, **kwargs)
+        returned = func(*args, **kwargs)
+        result = returned[0] if name in ("var_mean", "std_mean") else returned
         if not isinstance(result, Tensor) or not args or result.numel() > MOST:
-            return result
+            return returned
         given = [t for t in _flat(args) if isinstance(t, Tensor)]
         if func is F.linear and len(given) > 1:
             self._note("layer", given[:1], result, (name,), given[1])
@@ -100,7 +132,7 @@ class Products(Mode):
             self._note("fixed", given[:1], result, (name,))
         elif name in REDUCED and given and given[0].ndim > 1:
             self._note("norm", given[:1], result, (name,))
-        return result
+        return returned
 
     def _note(
         self, kind: str, given: Any, made: Tensor, said: tuple = (), weight: Tensor | None = None

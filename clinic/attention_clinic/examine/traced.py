@@ -24,7 +24,7 @@ from attention_clinic.engine.origins import (
     outside,
     weighted,
 )
-from attention_clinic.engine.products import Event, Products, constants, repeated
+from attention_clinic.engine.products import Event, Products, by_heads, constants, repeated
 from attention_clinic.examine.score_law import Law
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.turning_law import Turned, turned_of
@@ -217,7 +217,9 @@ def _of_both(run: Run, number: int, given: Tensor, made: Tensor) -> None:
 
 def _norm(run: Run, t: Tensor, result: Tensor, weights: bool) -> None:
     """Enter the norms of what is known, and what a norm's own weights make of them."""
+    every = t, result
     for pool, count in run.sides():
+        t, result = of_tokens(*every, run.b, count)
         known = features(t, run.b, count)
         if known is None or t.shape[-1] in (run.b, count) or known.shape[2] > WIDEST:
             continue
@@ -246,7 +248,7 @@ def _norm(run: Run, t: Tensor, result: Tensor, weights: bool) -> None:
 
 def products_of(run: Run) -> tuple[list[Event], Event, Event]:
     """Return the products that make scores, what weighs them, and the product with the values."""
-    events, n = _together(run), run.n
+    events, n = by_heads(_together(run), run.b, run.n, run.h), run.n
     weighs = [
         i
         for i, e in enumerate(events)

@@ -274,6 +274,49 @@ class MemoryTokens(Views):
         return self.proj(self.join(scores.softmax(dim=-1) @ v))
 
 
+class EpsByPrecision(nn.Module):
+    """A LayerNorm without a bias, whose eps is another where numbers are not single."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.g = nn.Parameter(torch.ones(e))
+
+    def forward(self, x):
+        eps = 1e-5 if x.dtype == torch.float32 else 1e-3
+        var, mean = torch.var_mean(x, dim=-1, unbiased=False, keepdim=True)
+        return (x - mean) * (var + eps).rsqrt() * self.g
+
+
+@variant(sizes=((24, 4), (64, 8)))
+class NormedBehind(Views):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.proj = nn.Sequential(nn.Linear(e, e, bias=False), EpsByPrecision(e))
+
+
+@variant("memory-keys", "cosine", "multi-query", sizes=((64, 4), (64, 8)))
+class SharedBesideNull(nn.Module):
+    """Imagen: one head of keys, a learned one beside it, all divided by their length."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, d = h, e // h
+        self.norm, self.to_q = EpsByPrecision(e), nn.Linear(e, e, bias=False)
+        self.to_kv, self.null_kv = nn.Linear(e, 2 * d, bias=False), nn.Parameter(torch.randn(2, d))
+        self.q_scale, self.k_scale = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))
+        self.to_out = nn.Sequential(nn.Linear(e, e, bias=False), EpsByPrecision(e))
+
+    def forward(self, x):
+        x = self.norm(x)
+        q = rearrange(self.to_q(x), "b n (h d) -> b h n d", h=self.h)
+        both = zip(self.null_kv, self.to_kv(x).chunk(2, dim=-1), strict=True)
+        k, v = (torch.cat([null.expand(len(x), 1, -1), t], dim=1) for null, t in both)
+        q, k = F.normalize(q, dim=-1) * self.q_scale, F.normalize(k, dim=-1) * self.k_scale
+        weights = (einsum(q, k, "b h i d, b j d -> b h i j") * 8).softmax(dim=-1)
+        mixed = einsum(weights, v, "b h i j, b j d -> b h i d")
+        return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
 # ------------------------------------------------------- who asks is asked, too: Flamingo's latents
 
 
