@@ -17,6 +17,7 @@ from attention_clinic.engine.forms import Form, Found, State, simplest
 from attention_clinic.engine.patient import Patient, check_positive, same, undisturbed
 from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.engine.weights import Source, sources_of
+from attention_clinic.examine.fixed_places import fixed_wrongly
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.patch_cut import mistaken, reached
 
@@ -163,8 +164,10 @@ class _Embedding:
             for more, way in found.items()
             if (*ids, *more)
         ]
+        if any(used) and not ids and () in found:
+            explanations += fixed_wrongly(self.original, self.n, y.shape[-1])
         harmless = not ids and self.patient.is_module and ORDER in found
-        if (() in found and not ids) or harmless:
+        if (() in found and not explanations) or harmless:
             remarks = tuple(explanations) * harmless
             report = Report(name, True, checked=said, untried=untried, remarks=remarks)
             run = lambda: self.patient.run(images)  # noqa: E731

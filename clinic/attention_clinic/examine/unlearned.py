@@ -94,7 +94,7 @@ def with_great_eps(report: Report, patient: Patient) -> Report:
     """Say which norms add an eps to the variance that is no small number."""
     great = {}
     for path, part in patient.module.named_modules():
-        said = [getattr(part, name, None) for name in ("eps", "epsilon", "variance_epsilon")]
+        said = [getattr(part, name, None) for name in ("eps", "e", "epsilon", "variance_epsilon")]
         numbers = [eps for eps in said if isinstance(eps, float) and eps >= GREAT]
         if numbers and looks_like_a_norm(path, part):
             great[path] = numbers[0]

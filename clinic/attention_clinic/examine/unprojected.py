@@ -19,7 +19,7 @@ from attention_clinic.engine.tape import tensors_in
 from attention_clinic.engine.weights import role
 from attention_clinic.examine.subject import Subject
 
-CALLED = ("q", "k", "v")
+CALLED = ("q", "k", "v", "qkv")  # the last of queries alone, where it is as wide as the tokens
 PRODUCTS = ("matmul", "bmm", "einsum")
 
 

@@ -18,7 +18,7 @@ from utils.embedding import PatchEmbedding, patchify, unpatchify
 
 # ---------------------------------------------------------------------------- patches, positions
 
-IMAGE, PATCH, CHANNELS = (8, 12), (2, 3), 3
+IMAGE, PATCH, CHANNELS, COUNT = (8, 12), (2, 3), 3, 16
 
 
 def embedding(
@@ -374,3 +374,36 @@ class TableForNothing(ByLinear):
 
     def place(self, tokens):
         return tokens
+
+
+class FixedPlaces(ByLinear):
+    """Sines and cosines that nobody learns, in a frozen parameter."""
+
+    step = 2.0
+
+    def __init__(self, e):
+        super().__init__(e)
+        del self.position
+        table = torch.zeros(COUNT, e)
+        angle = torch.arange(COUNT)[:, None] / 10_000 ** (self.step * torch.arange(e // 2) / e)
+        table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()
+        self.pos_embed = nn.Parameter(table[None], requires_grad=False)
+
+    def place(self, tokens):
+        return tokens + self.pos_embed
+
+
+embedding()(FixedPlaces)
+embedding("sincos-exponent")(type("FixedPlacesDoubled", (FixedPlaces,), {"step": 4.0}))
+
+
+@embedding("sincos-cosine")
+class FixedSinesTwice(FixedPlaces):
+    """In a buffer, and no cosines."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        table = self.pos_embed.data.clone()
+        del self.pos_embed
+        table[..., 1::2] = table[..., 0::2]
+        self.register_buffer("pos_embed", table)

@@ -288,3 +288,38 @@ class FlooredAndCut(Views):
 
     def forward(self, x, mask=None):
         return super().forward(x).detach()
+
+
+@attention("projection-unused", sizes=TWO, context=True)
+class PackedContextRawQueries(FourLayers):
+    """Keys and values in one layer; that of the queries is never called."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.q_proj = self.k_proj = self.v_proj = None
+        self.decoder_c_attn, self.encoder_c_attn = nn.Linear(e, e), nn.Linear(e, 2 * e)
+
+    def forward(self, x, context):
+        q, k, v = x, *self.encoder_c_attn(context).chunk(2, dim=-1)
+        q, k, v = (t.unflatten(2, (self.h, -1)).transpose(1, 2) for t in (q, k, v))
+        weights = self.weigh(q @ k.mT * self.factor(x.shape[-1]), None)
+        return self.proj(self.join(weights @ v))
+
+
+class OwnNorm(nn.Module):
+    """The first GPT's: a root with e in it."""
+
+    def __init__(self, width, e=1e-5):
+        super().__init__()
+        self.g, self.b = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.e = e
+
+    def forward(self, x):
+        x = x - x.mean(-1, keepdim=True)
+        return self.g * x / (x.square().mean(-1, keepdim=True) + self.e).sqrt() + self.b
+
+
+@block("norm-eps")
+class DropoutAsE(PreNorm):
+    def norm(self, e):
+        return OwnNorm(e, 0.1)
