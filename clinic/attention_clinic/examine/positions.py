@@ -78,15 +78,16 @@ def diagnose_positions(
         )
     checked = ["sines and cosines, place by place"]
     checked += ["an odd width"] * (callable(positions) and not isinstance(positions, nn.Module))
-    found = explained(table, float(base))
+    whole = bool(table.isfinite().all())
+    found = explained(table, float(base)) if whole else {}
     named = next(iter(found.values())).path.variants if found else ()
-    if isinstance(positions, nn.Module) and set(found) <= {("sincos-same",)}:
+    if whole and isinstance(positions, nn.Module) and set(found) <= {("sincos-same",)}:
         with undisturbed(), torch.no_grad():
             report = learned_places(Patient("diagnose_positions", positions), table)
         if report is not None:
             with undisturbed():
                 return _learned(report, positions, table)
-    sides = None if found else sides_of(table)
+    sides = sides_of(table) if whole and not found else None
     if sides is not None:
         tried = [both_explained(*sides, wave) for wave in (float(base), *SHORT_WAVES)]
         found, named = next((one for one in tried if () in one[0]), tried[0])
@@ -98,7 +99,7 @@ def diagnose_positions(
         if bugs:
             gap = way.difference if way else 0.0
             explanations.append(explain(bugs, gap, way.path.detail if way else "", what="table"))
-    failing = () if table.isfinite().all() else ("the table holds numbers: it has NaN or infinity",)
+    failing = () if whole else ("the table holds numbers: it has NaN or infinity",)
     report = Report(
         name,
         () in found and not ids,
