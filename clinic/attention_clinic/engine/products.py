@@ -54,6 +54,7 @@ def by_heads(events: list[Event], b: int, n: int, h: int) -> list[Event]:
         events: of a run.
         b, n, h: samples, tokens that ask, and heads.
     """
+    events = [_keys_last(event, b, n, h) for event in events]
     last = [e.made.shape[:3] for e in events if e.kind == "weigh" and e.made.ndim == 4]
     turned = n != h and (b, n, h) in last and (b, h, n) not in last
     sizes = (n, h) if turned else (h, n)
@@ -74,6 +75,22 @@ def by_heads(events: list[Event], b: int, n: int, h: int) -> list[Event]:
             event = Event("product", one, apart(made))
         found.append(event)
     return found
+
+
+def _keys_last(event: Event, b: int, n: int, h: int) -> Event:
+    """Return a softmax over another axis than the last, as (i, j, b, h), by heads: (b, h, i, j)."""
+    made, keys = event.made, event.said[1] if event.kind == "weigh" and event.said[1:] else None
+    if made.ndim != 4 or not isinstance(keys, int) or keys % 4 == 3 or made.shape[:2] == (b, h):
+        return event
+    rest = [axis for axis in range(4) if axis != keys % 4]
+    sizes = [made.shape[axis] for axis in rest]
+    if sorted(sizes) != sorted((b, n, h)) or sizes.count(b) > 1:
+        return event
+    asks = sizes.index(n)
+    heads = next(i for i in range(3) if i not in (asks, sizes.index(b)))
+    order = (rest[sizes.index(b)], rest[heads], rest[asks], keys % 4)
+    given = tuple(t.permute(order) for t in event.given)
+    return Event("weigh", given, made.permute(order), (event.said[0], -1))
 
 
 def repeated(events: list[Event], number: int) -> bool:

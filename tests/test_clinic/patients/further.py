@@ -274,6 +274,19 @@ class MemoryTokens(Views):
         return self.proj(self.join(scores.softmax(dim=-1) @ v))
 
 
+@variant("memory-keys", sizes=((24, 4), (64, 8)))
+class MemoryTokensByPlace(MemoryTokens):
+    """Transformer-XL's order: scores are (i, j, b, h), and the softmax is taken over dim 1."""
+
+    def forward(self, x):
+        every = torch.cat([self.memory.expand(len(x), -1, -1), x], dim=1)
+        q = rearrange(self.q(x), "b i (h d) -> i b h d", h=self.h)
+        k, v = rearrange(self.kv(every), "b j (k h d) -> k j b h d", k=2, h=self.h)
+        scores = torch.einsum("ibnd,jbnd->ijbn", q, k) * q.shape[-1] ** -0.5
+        mixed = torch.einsum("ijbn,jbnd->ibnd", scores.softmax(dim=1), v)
+        return self.proj(rearrange(mixed, "i b h d -> b i (h d)"))
+
+
 class EpsByPrecision(nn.Module):
     """A LayerNorm without a bias, whose eps is another where numbers are not single."""
 
