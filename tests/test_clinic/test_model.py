@@ -271,6 +271,25 @@ def test_what_no_mistake_explains_is_unexplained_and_has_its_path() -> None:
     assert "1 unexplained of" in report.verdict
 
 
+def test_no_plain_attention_over_thousands_of_tokens_is_put_in_the_place_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cut, self.block = nn.Conv2d(3, 24, 1), TimmBlock(24, 4)
+            self.block.attn = Sigmoid(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.block(self.cut(x).flatten(2).mT)
+
+    monkeypatch.setattr("attention_clinic.examine.model.MANY", 30)
+    report = diagnose_model(Model(), num_heads=4, inputs=torch.randn(2, 3, 6, 6))
+    assert "Not tried: the rest of block, which gets 36 tokens" in str(report)
+    report = diagnose_model(Model(), num_heads=4, inputs=torch.randn(2, 3, 5, 5))
+    assert "the rest of block" not in str(report) and "rest of block" in str(report)
+
+
 def test_a_layer_that_hides_its_attention_is_not_passed_over() -> None:
     class Hidden(nn.Module):
         """No softmax, and no name that says what its layers are for."""

@@ -18,7 +18,7 @@ BESIDE = re.compile(r"mask|label|past|cache|pos|type|head|output|return|use_|los
 SIDES = ("image_size", "img_size", "input_size", "resolution", "img_dim", "img_resolution")
 CHANNELS = ("in_channels", "in_chans", "num_channels", "channels")
 SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # all sizes different from each other
-USUAL_SIDES = (224, 32, 64, 28, 96, 8)
+USUAL_SIDES = (64, 224, 32, 28, 96, 8)  # small first: tokens of pyramids are many
 VOCABULARIES = ("vocab_size", "num_embeddings", "n_vocab", "vocabulary_size", "src_vocab_size")
 
 

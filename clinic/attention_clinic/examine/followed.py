@@ -22,6 +22,7 @@ from attention_clinic.examine.verdict import untried, without_output
 
 EVIDENCE = "each step of the run was followed, and no other differs"
 WIDEST = 64  # numbers of a head
+MOST = 4_000_000  # numbers of all tokens of a run: images of thousands are too many
 
 
 def observed(subject: Subject, whole: bool = True) -> Seen | None:
@@ -68,6 +69,8 @@ def observe(subject: Subject) -> Seen:
         raise Lost
     need = max(2 * width, subject.n, subject.j) + 12
     b = next((p for p in PRIMES if p > need), PRIMES[-1])
+    if b * max(subject.n, subject.j) * subject.e > MOST:
+        raise Lost
     first = seen_in(subject, run_of(subject, b, 0))
     law = first.law
     if law.parts() and not law.agrees(seen_in(subject, run_of(subject, b, 0, 1.3)).law):

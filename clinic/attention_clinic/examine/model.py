@@ -32,6 +32,7 @@ from attention_clinic.examine.standin import adds_rightly, with_stand_ins
 from attention_clinic.examine.whole_block import diagnose_block
 
 SHOWN = 6  # parts that nothing examined, by name
+MANY = 1024  # tokens: plain attention over more is too large to put in the place of another
 
 
 def diagnose_model(
@@ -97,6 +98,7 @@ class Walk:
         self.num_heads, self.causal = num_heads, causal
         self.rows: list[Row] = []
         self.covered: set[str] = set()
+        self.large: list[str] = []  # what has too many tokens
         self.is_alone = False  # whether it is an attention that takes queries, keys and values
         self.run = Run(self.model, inputs)
         self.recording = self.run.recording
@@ -319,6 +321,10 @@ class Walk:
                 replays[site.levels[0][len(path) :].lstrip(".")] = own
         if replay is None or len(replays) < len(sites) or "" in replays:
             return None
+        if replay.shape[1] > MANY:
+            words = f"the rest of {path}, which gets {replay.shape[1]} tokens"
+            self.large.append(f"{words}: diagnose_model(model, inputs=...) takes smaller images")
+            return None
         options = {"context": replay.context} if replay.context is not None else {}
         outside = any("out-missing" in e.ids for report in inner for e in report.remarks)
         best: Report | None = None
@@ -384,7 +390,7 @@ class Walk:
             first = masked.places[0]
             yield f"masks: {tool}(model.get_submodule({first!r}), mask=...)"
         added = [w for row in self.rows for w in row.report.untried if "comes from outside" in w]
-        yield from dict.fromkeys(added)
+        yield from dict.fromkeys((*added, *self.large[:1]))
         left = untold(self.model, self.covered, self.recording)
         if left:
             shown = left if len(left) <= SHOWN else [*left[:SHOWN], f"{len(left) - SHOWN} more"]
