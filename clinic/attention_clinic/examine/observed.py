@@ -28,7 +28,7 @@ from attention_clinic.examine.traced import (
     sides_of_product,
 )
 from attention_clinic.examine.turning_law import BASES, is_rounded, names_of_turn
-from attention_clinic.examine.unnormed import bare_sides
+from attention_clinic.examine.unnormed import bare_sides, needs_context
 from attention_clinic.examine.wrong_turns import Wrong, wrong_turn
 
 BLOCKED = -1e4
@@ -78,7 +78,7 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     ids, detail = _scaled(subject, law, asked, answered) if not hidden else ((), "")
     if wrong is not None:
         ids, detail = (*wrong[0], *ids), "; ".join(filter(None, (wrong[1], detail)))
-    bare = bare_sides(run, asked, answered, values)
+    bare = "" if needs_context(subject.original) else bare_sides(run, asked, answered, values)
     if bare:
         ids, detail = (*ids, "norm-missing"), "; ".join(filter(None, (detail, bare)))
     for wrongly in {UNSHIFTED, OUT_BENT} & set(names):

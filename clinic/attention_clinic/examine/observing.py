@@ -18,6 +18,7 @@ from attention_clinic.examine.partly import in_part
 from attention_clinic.examine.scoring import before
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.told import told
+from attention_clinic.examine.unnormed import needs_context
 from attention_clinic.examine.written import Run, runs
 
 EVIDENCE = "seen in a run that was written down number by number"
@@ -101,6 +102,8 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
         (said, gaps), plain = part, False
     else:
         said, plain = found[0], found[1].plain
+    if needs_context(subject.original):
+        said = [one for one in said if one[0] != "norm-missing"]
     turning = subject.known["turning"]
     kinds = {before(run, t)[1] for t in (account.q, account.k)}
     if turning is not None and turning.declared and "other" in kinds:

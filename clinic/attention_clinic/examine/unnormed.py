@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.engine.crossing import role
+from attention_clinic.engine.layouts import needed_names
 from attention_clinic.examine.account import Account
 from attention_clinic.examine.behind import NORMS
 from attention_clinic.examine.judging import Said
 from attention_clinic.examine.traced import Run as Call
 from attention_clinic.examine.traced import Side
 from attention_clinic.examine.written import PRODUCTS, linked
+
+
+def needs_context(module: nn.Module | Callable[..., Any]) -> bool:
+    """Say whether forward cannot do without a context, which may come as its owner left it."""
+    return [role(name) for name in needed_names(module)[1:]].count("asked") == 1
 
 
 def unnormed(account: Account, made: list[Tensor]) -> Said:
