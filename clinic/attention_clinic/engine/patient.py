@@ -228,7 +228,7 @@ class Patient:
         """Call the copy on a clone of x and return its first tensor; errors come as they are."""
         x, context = x.clone(), None if context is None else context.to(x.dtype, copy=True)
         if mask is not None:
-            mask = mask.to(x.dtype) if mask.is_floating_point() else mask.clone()
+            mask = mask.to(x.dtype if mask.is_floating_point() else mask.dtype, copy=True)
         if self.wide:
             with Widened():
                 result = self._called(x, mask, context)

@@ -30,6 +30,8 @@ BY_SHARING: dict[str, tuple[str, ...]] = {
     "tokens": ("heads-same",),
     "own": ("head-own-slice",),
 }
+WIDTH_FIRST = ("k d h", "d k h", "d h k")  # layouts in which a head has every h-th number
+BACK = (-1, "", "d h")  # no output layer, and the heads joined as such a layout splits them
 OUT_AXES = ("h d e", "h e d", "e h d")
 
 
@@ -61,7 +63,7 @@ class Reading:
 
     Args:
         q, k, v: the numbers of the pieces.
-        out: (number of the source, orientation, layout), None when there is no such layer.
+        out: (number of the source, orientation, layout), None or BACK when there is no such layer.
         ids: the bugs that this way to read implies.
         rank: 0 when it follows all names and orders, more the less it does.
         detail: what it says beyond the words of its bugs.
@@ -74,6 +76,11 @@ class Reading:
     ids: tuple[str, ...]
     rank: int
     detail: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is an output layer."""
+        return self.out not in (None, BACK)
 
 
 SHARED = {(0, 0, 1): "queries and keys", (0, 1, 0): "queries and values", (0, 0, 0): "all three"}

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from attention_clinic.engine.budget import READINGS, spend
 from attention_clinic.engine.pieces import (
+    BACK,
     BY_SHARING,
     IN_AXES,
     LAYOUTS,
     OUT_AXES,
     SHARED,
+    WIDTH_FIRST,
     Piece,
     Reading,
 )
@@ -161,8 +163,10 @@ class Reader:
     def out(self, option: tuple[int, str, str] | None, mix: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the output projection times `mix` (out, r) as a matrix (h * d, r) and its bias."""
         like = self.sources[0].weight
-        if option is None:
+        if option in (None, BACK):
             eye = torch.eye(self.f, dtype=like.dtype) if mix is None else mix
+            if option == BACK:
+                eye = rearrange(eye, "(d h) r -> (h d) r", h=self.h)
             return eye, torch.zeros(eye.shape[1], dtype=like.dtype)
         number, form, layout = option
         source = self.sources[number]
@@ -201,12 +205,13 @@ class Reader:
         for triple, used, ids, rank in self._triples(ins, asked):
             choices = [option for option in outs if option[0] not in used]
             if self.f == self.out_dim:
-                choices.append(None)
+                turned = self.h > 1 and self.pieces[triple[2]].layout in WIDTH_FIRST
+                choices += [None, *[BACK] * turned]
             spend(len(choices) / READINGS)
             for option in choices:
                 extra = rank
                 all_ids = ids
-                if option is None:
+                if option in (None, BACK):
                     # with one head the value projection can do the work of a second layer
                     left = [o for o in outs if o[0] not in used and self._could_end(o[0])]
                     if left:  # a layer that could be it, and is none of the others

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.modes import NoDropout
+from attention_clinic.engine.patient import same
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.kindred import kindred
 from attention_clinic.examine.learning import learned
-from attention_clinic.examine.mask_argument import allowed
+from attention_clinic.examine.mask_argument import allowed, names_what_it_blocks
+from attention_clinic.examine.mask_law import law_of_mask
 from attention_clinic.examine.noticed import noticed
 from attention_clinic.examine.observed import seen_in
 from attention_clinic.examine.subject import Subject
@@ -23,6 +25,10 @@ from attention_clinic.examine.verdict import untried, without_output
 EVIDENCE = "each step of the run was followed, and no other differs"
 WIDEST = 64  # numbers of a head
 MOST = 4_000_000  # numbers of all tokens of a run: images of thousands are too many
+LATER = "with the mask, later tokens are not seen"
+ALLOWED = "with the mask, a token gets what the tokens that it allows give alone"
+IDLE = "the mask blocks nothing that is seen without it"
+EFFECTS = {"dropped": "the mask changes nothing", "inverted": "tokens get what it blocks, only"}
 
 
 def observed(subject: Subject, whole: bool = True) -> Seen | None:
@@ -43,9 +49,9 @@ def observed(subject: Subject, whole: bool = True) -> Seen | None:
             kept["followed"] = observe(subject)
         except (Lost, RuntimeError, ValueError, IndexError):
             kept["followed"] = None
-    unmasked = subject.mask is None
-    if kept["followed"] is None and whole and unmasked and "kindred" not in kept:
-        kept["kindred"] = kindred(subject)
+    if kept["followed"] is None and whole and "kindred" not in kept:
+        seen = kindred(subject)
+        kept["kindred"] = seen and with_mask(subject, seen)
     return kept["followed"] or kept.get("kindred")
 
 
@@ -77,9 +83,11 @@ def observe(subject: Subject) -> Seen:
         raise Lost
     if not subject.limited and first != seen_in(subject, run_of(subject, b, 1)):
         raise Lost
-    if subject.mask is not None and not _obeys(subject, b, first):
+    masked = replace(first, words=(*first.words, LATER)) if _obeys(subject, b, first) else None
+    masked = masked or with_mask(subject, first)
+    if masked is None:
         raise Lost
-    return first
+    return masked
 
 
 def _obeys(subject: Subject, b: int, seen: Seen) -> bool:
@@ -100,6 +108,38 @@ def _obeys(subject: Subject, b: int, seen: Seen) -> bool:
         return False
     masked = seen_in(subject, run_of(subject, b, 0, mask=mask))
     return masked == replace(seen, causal=True)
+
+
+def with_mask(subject: Subject, seen: Seen) -> Seen | None:
+    """Return what a module does with its mask too, by its effects; None where they say nothing.
+
+    Args:
+        subject: the module.
+        seen: what it does without a mask.
+    """
+    mask, x = subject.mask, subject.patient.tokens(subject.b, subject.n, subject.e)
+    if mask is None:
+        return seen
+    if subject.crossed or seen.ids:
+        return None
+    free = torch.ones(subject.n, subject.n, dtype=torch.bool)
+    free = free.tril() if seen.causal else free
+    said, laws = subject.true_means, []
+    named = said is None and names_what_it_blocks(subject.patient.module)
+    for blocks in (False, True) if named else (said == "block",):
+        allow = allowed(mask, subject.b, subject.n, blocks) & free
+        if bool((allow == free).all()):  # it blocks nothing that is seen without it
+            idle = same(subject.run(x), subject.run(x, mask))
+            return replace(seen, words=(*seen.words, IDLE)) if idle else None
+        try:
+            laws.append(law_of_mask(subject.run, lambda x: subject.run(x, mask), x, allow))
+        except (RuntimeError, ValueError, IndexError):
+            return None
+    if "right" in laws:
+        return replace(seen, words=(*seen.words, ALLOWED))
+    if not laws[0]:
+        return None
+    return replace(seen, ids=(f"mask-{laws[0]}",), detail=EFFECTS[laws[0]])
 
 
 class Followed(Exception):
@@ -136,7 +176,6 @@ def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
     words.append(f"{subject.h} heads of {subject.e} wide tokens")
     some = {"window", "mixed-attention"} & set(seen.variants)
     masked = subject.mask is not None
-    words += ["with the mask, later tokens are not seen"] * masked
     words += ["causal"] * seen.causal
     words += ["every token sees all tokens"] * (not seen.causal and not some and not masked)
     words += [w for w in seen.words if w]

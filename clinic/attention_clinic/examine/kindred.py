@@ -22,7 +22,7 @@ def kindred(subject: Subject) -> Seen | None:
     Args:
         subject: the module, which nothing explains as it is.
     """
-    plain = subject.mode is None and subject.options.cache is None and subject.mask is None
+    plain = subject.mode is None and subject.options.cache is None
     if not plain or subject.crossed or not subject.patient.is_module or subject.windows is not None:
         return None
     calls = [(subject.b, subject.n), *[subject.sizes(1)] * (not subject.limited)]

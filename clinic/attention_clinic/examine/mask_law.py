@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attention_clinic.engine.patient import same
 
-ROWS = 6  # that are compared with a text of the allowed tokens alone
+ROWS = 40  # that are compared with a text of the allowed tokens alone
 
 
 def law_of_mask(

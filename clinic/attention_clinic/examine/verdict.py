@@ -52,7 +52,7 @@ def what(subject: Subject, match: Match) -> str:
         words.append(f"{', '.join(subject.patient.factors)} as it is")
     if match.shell.name:
         words.append(match.shell.name)
-    if match.reading.out is None and not match.reading.ids and subject.h == 1:
+    if not match.reading.ended and not match.reading.ids and subject.h == 1:
         words.append("no output projection, as one head needs none")
     return "; ".join(words)
 
@@ -139,7 +139,7 @@ def remarks_of(
 ) -> tuple[Explanation, ...]:
     """Return what is no mistake here, and one elsewhere."""
     said = {"out-missing", "out-unused"}
-    alone = all(m.reading.out is None and not said & set(m.reading.ids) for _, m in matches)
+    alone = all(not m.reading.ended and not said & set(m.reading.ids) for _, m in matches)
     made = list(without_output(subject)) if alone else []
     if overflow:
         made.append(explain([BUGS["mask-fp16"]], detail="here it does no harm"))

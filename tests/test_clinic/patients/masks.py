@@ -309,3 +309,23 @@ class BareKeysColumns(BareKeys):
 
     def normalise(self, all_scores, allow):
         return [self.block(s, allow, i).softmax(1) for i, s in enumerate(all_scores)]
+
+
+@attention("mask-inverted", "softmax-query", mask=triangle, sizes=SOME)
+class SampleBySample(Steps):
+    """Its output layer is called for each sample anew."""
+
+    def forward(self, x, mask=None):
+        self.mask = mask if mask is None else mask[0]
+        return torch.cat([self.one(own[None]) for own in x])
+
+    def one(self, x):
+        q, k, v = (self.cut(layer(x)) for layer in (self.q, self.k, self.v))
+        mixed = self.weights(q @ k.mT, x.shape[2]) @ v
+        return self.o(mixed.transpose(1, 2).flatten(2))
+
+    def hide(self, scores, mask):
+        return (scores + 0.1 * scores.sin()).masked_fill(mask == 1, -1e9)
+
+    def softened(self, scores):
+        return scores.softmax(-2)

@@ -311,3 +311,30 @@ class WideHeads(nn.Module):
 
     def forward(self, x):
         return self.projection(torch.cat([head(x) for head in self.heads], dim=2))
+
+
+class EveryHth(nn.Module):
+    """A head has every h-th number, before it attends and behind; its output layer is elsewhere."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.w_query, self.w_key, self.w_value = (nn.Parameter(torch.randn(e, e)) for _ in range(3))
+
+    def softened(self, scores):
+        return scores.softmax(-1)
+
+    def forward(self, x):
+        made = (x @ w for w in (self.w_query, self.w_key, self.w_value))
+        q, k, v = (t.unflatten(2, (-1, self.h)).permute(0, 3, 1, 2) for t in made)
+        mixed = self.softened(q @ k.mT / q.shape[3] ** 0.5) @ v
+        return mixed.permute(0, 2, 3, 1).flatten(2)
+
+
+attention(out_proj=False)(EveryHth)
+
+
+@attention("softmax-query", also=(("mix-transposed",),), out_proj=False)
+class EveryHthColumns(EveryHth):
+    def softened(self, scores):
+        return scores.softmax(-2)
