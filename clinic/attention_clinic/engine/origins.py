@@ -210,3 +210,9 @@ def weighted(t: Tensor, norm: Tensor, close: float) -> bool:
     made, base = (one - one.mean(dim=0) for one in (made, base))
     times = (made * base).sum(0) / base.square().sum(0).clamp(min=1e-300)
     return bool((made - times * base).abs().max() <= close * (1e-3 + made.abs().max()))
+
+
+def scaled(t: Tensor, norm: Tensor, close: float) -> bool:
+    """Say whether all numbers are those of a norm times one factor, which is no learned weight."""
+    factor = (t * norm).sum() / norm.square().sum().clamp(min=1e-300)
+    return bool((t - factor * norm).abs().max() <= close * (1e-3 + t.abs().max()))

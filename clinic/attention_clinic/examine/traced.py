@@ -22,6 +22,7 @@ from attention_clinic.engine.origins import (
     normed,
     of_tokens,
     outside,
+    scaled,
     weighted,
 )
 from attention_clinic.engine.products import Event, Products, by_heads, constants, repeated
@@ -229,7 +230,8 @@ def _norm(run: Run, t: Tensor, result: Tensor, weights: bool) -> None:
         again = all(o is not None and o.norm for o in hits.origins)
         own = features(result, run.b, count) if result.shape == t.shape else None
         if again and own is not None and weighted(result.double(), t.double(), pool.close):
-            pool.add(own, [o for o in hits.origins if o is not None])
+            if not scaled(result.double(), t.double(), pool.close):
+                pool.add(own, [o for o in hits.origins if o is not None])
             return
         exact = outside(t.double()) if pool.close <= CLOSE else ()  # else they look alike
         for kind, made in (*normed(t.double()), *exact):
@@ -365,7 +367,8 @@ def side_of(pool: Pool, heads: Tensor, count: int) -> Side | None:
 def _plain(hits: Hits, d: int) -> tuple[float, Tensor | None] | None:
     """Return the factor of what was found without a norm, and what is added; None for several."""
     free = torch.tensor([o is not None and not o.norm for o in hits.origins])
-    factors = hits.factor[free]
+    normed = torch.tensor([o is not None and o.norm not in ("", "length") for o in hits.origins])
+    factors = hits.factor[free if bool(free.any()) else normed]
     factor = float(factors[0]) if len(factors) else 1.0
     if len(factors) and bool((factors - factor).abs().max() > 1e-6 * abs(factor)):
         return None

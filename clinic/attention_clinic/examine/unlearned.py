@@ -14,7 +14,6 @@ from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.resting import drops_scores, drops_with_gradients, idle_dropouts
 
-PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.RMSNorm, nn.MultiheadAttention)
 GREAT = 0.05  # an eps that no model has; dropouts begin there
 NAMED = 3  # parameters that a report lists
 OF_NUMBERS = {  # no layer stands unused because of these
@@ -81,9 +80,8 @@ def told(
         mentioned = not read and is_mentioned(path, patient.module)
         if mentioned and has_options(patient.module, patient.given):
             report = replace(report, untried=(*report.untried, f"what {path} is for"))
-        elif mentioned or (right and not read and _is_left_over(path, patient.module)):
-            where = "an option uses it" if mentioned else "nothing was meant to use it"
-            remark = explain([BUGS[id]], detail=f"{words} here: right where {where}")
+        elif mentioned:
+            remark = explain([BUGS[id]], detail=f"{words} here: right where an option uses it")
             report = replace(report, remarks=(*report.remarks, remark))
         else:
             more.append((id, words))
@@ -159,21 +157,6 @@ def _stands_out(report: Report, patient: Patient, path: str, names: list[str], r
     if UNUSED & set(report.ids) or read or len(wide) < 3:
         return False
     return not is_mentioned(path, patient.module)
-
-
-def _is_left_over(path: str, module: nn.Module) -> bool:
-    """Say whether a part that is never called may be a layer too many.
-
-    A table of places is none, and no feed-forward, which has two layers.
-    """
-    try:
-        part = module.get_submodule(path)
-    except AttributeError:  # a parameter that stands alone
-        return False
-    held = [one for one in part.modules() if any(True for _ in one.parameters(recurse=False))]
-    wide = [p for p in part.parameters() if p.ndim > 1]
-    attends = any(isinstance(one, nn.MultiheadAttention) for one in held)
-    return all(isinstance(one, PLAIN) for one in held) and (attends or len(wide) < 2)
 
 
 def _is_list(path: str, module: nn.Module) -> bool:

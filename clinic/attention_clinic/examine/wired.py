@@ -298,8 +298,9 @@ def _of_one(unit: Unit) -> Kind | None:
     """Return the feed-forward that is one linear layer, None for another."""
     if len(unit.steps) > 2 or not isinstance(unit.steps[0].module, nn.Linear) or unit.adds:
         return None
-    bent = "nothing is bent" if unit.after is None else "what it returns is bent"
-    return Kind(words="1 layer", odd=f"the feed-forward is one layer, {unit.name}, and {bent}")
+    if unit.after is None:
+        return Kind(("activation-missing",), f"it is one layer, {unit.name}", words="1 layer")
+    return Kind(words="1 layer", odd=f"the feed-forward is one layer, {unit.name}, which is bent")
 
 
 def _uniform(part: nn.Module, x: Tensor, given: dict) -> bool:

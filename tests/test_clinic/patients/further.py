@@ -44,7 +44,7 @@ class ValuesByKernel(nn.Module):
 # --------------------------------------------------------- biases in places where none was sought
 
 
-@variant("alibi", "grouped-queries", sizes=((64, 4), (48, 4)))
+@variant("grouped-queries", "alibi", sizes=((64, 4), (48, 4)))
 class GroupsByDistance(nn.Module):
     """Queries as (groups, members), slopes for all of them; the past alone is seen."""
 

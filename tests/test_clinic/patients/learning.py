@@ -154,7 +154,7 @@ class LayerInVain(Views):
         return super().forward(x, mask)
 
 
-@attention("part-unused", sizes=ONE, remark=True)
+@attention("part-unused", sizes=ONE)
 class LayerTooMany(Views):
     """A layer that nothing calls: all that is needed is there without it."""
 

@@ -344,6 +344,13 @@ class NeedsNoNorm(PreNorm):
         self.ln_1 = nn.Identity()
 
 
+@block("activation-missing", sizes=TWO)
+class FeedsByOneLayer(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = nn.Linear(e, e)
+
+
 class Squared(nn.Module):
     """Squared ReLU, of Primer and Nemotron."""
 
