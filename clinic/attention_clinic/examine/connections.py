@@ -16,8 +16,8 @@ from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.joins import words
-from attention_clinic.examine.leaves import equal_tensors, is_no_norm, is_norm, looks_like_a_norm
-from attention_clinic.examine.streams import CONTEXT, START, Half, Stream, Sum, equal
+from attention_clinic.examine.leaves import equal_tensors, is_no_norm, looks_like_a_norm
+from attention_clinic.examine.streams import CONTEXT, START, Half, Stream, Sum, equal, with_own_norm
 from attention_clinic.examine.units import Unclear, Unit
 
 PRE, POST = (True, False, False), (False, False, True)
@@ -64,11 +64,12 @@ class Connections:
         self.norms: set[str] = set()
         self.called: set[str] = set()
         self.deaf = False
+        self.fed = ""  # the part that reads what it returned itself
 
     def name(self, stream: Stream, way: tuple[Half, ...], unused: list[Unit]) -> None:
         """Name what is wrong between the parts."""
         self.norms = {*stream.norms}
-        way = tuple(_with_own_norm(half) for half in way)
+        way = tuple(with_own_norm(half) for half in way)
         way = self._without_last_norm(way)
         self.deaf = all(half.join == "dropped" for half in way if half.unit.kind == "mix")
         kinds = [self._kind(half.unit) for half in way]
@@ -86,6 +87,9 @@ class Connections:
             self.found.clear()
         scaled = len(stream.factors) == len(way)  # ReZero: its factors stand for the norms
         order = self._order(way, kinds, scaled)
+        if self.fed:  # between its two runs nothing is added or normalised
+            self.found[:] = [(id, said) for id, said in self.found
+                             if id == "part-shared" or self.fed not in said]  # fmt: skip
         if parallel:
             self.variants.append("parallel")
             self.said.append("parts side by side")
@@ -215,8 +219,11 @@ class Connections:
             return  # it only asks a context: Perceiver, Flamingo
         for place in range(1, len(kinds)):  # once more, directly behind itself
             if names[place] == names[place - 1] and kinds[:place] + kinds[place + 1 :] == right:
-                said = f"{names[place]} runs twice in a row, and adds what it returns both times"
+                said = f"{names[place]} runs twice in a row, "
+                fed = equal_tensors(way[place].unit.read, way[place - 1].unit.out)
+                said += "on its own result" if fed else "and adds what it returns both times"
                 self.found.append(("part-shared", said))
+                self.fed = WORDS[kinds[place]] if fed else ""
                 return
         lost = [kind for kind in right if kind not in kinds]
         beside = [half.unit.name for half in way if half.unit.beside]
@@ -385,15 +392,3 @@ def _norms(half: Half) -> Iterator[Unit]:
     """Yield the norms around a part."""
     yield from half.before
     yield from (norm for norm in (half.inside, half.behind, *half.later) if norm is not None)
-
-
-def _with_own_norm(half: Half) -> Half:
-    """Return a part with the norm that it begins with itself, such as one in each head."""
-    for step in (inner for outer in half.unit.steps for inner in outer.all()):
-        given = next(iter(step.given.values()), None)
-        if given is None or step.result is None or not is_norm(step):
-            continue
-        if equal_tensors(given, half.unit.read):
-            norm = Unit("norm", step.path, given, step.result, run=step.again or step.module)
-            return replace(half, before=(norm, *half.before))
-    return half

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from attention_clinic.examine.leaves import equal_tensors
+from attention_clinic.examine.leaves import equal_tensors, is_norm
 from attention_clinic.examine.units import Unclear, Unit
 
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
@@ -342,3 +342,15 @@ def _scale(stream: Stream) -> None:
         for name, factor in stream.factors.items():
             if name in sum_:
                 sum_[name] = sum_[name] / factor
+
+
+def with_own_norm(half: Half) -> Half:
+    """Return a part with the norm that it begins with itself, such as one in each head."""
+    for step in (inner for outer in half.unit.steps for inner in outer.all()):
+        given = next(iter(step.given.values()), None)
+        if given is None or step.result is None or not is_norm(step):
+            continue
+        if equal_tensors(given, half.unit.read):
+            norm = Unit("norm", step.path, given, step.result, run=step.again or step.module)
+            return replace(half, before=(norm, *half.before))
+    return half

@@ -366,9 +366,10 @@ def side_of(pool: Pool, heads: Tensor, count: int) -> Side | None:
 
 def _plain(hits: Hits, d: int) -> tuple[float, Tensor | None] | None:
     """Return the factor of what was found without a norm, and what is added; None for several."""
-    free = torch.tensor([o is not None and not o.norm for o in hits.origins])
-    normed = torch.tensor([o is not None and o.norm not in ("", "length") for o in hits.origins])
-    factors = hits.factor[free if bool(free.any()) else normed]
+    norms = [None if o is None else o.norm for o in hits.origins]
+    free = torch.tensor([norm == "" for norm in norms])
+    normed = torch.tensor([bool(norm) and "length" not in norms for norm in norms])
+    factors = hits.factor[free if bool(free.any()) else normed]  # that of a cosine is free
     factor = float(factors[0]) if len(factors) else 1.0
     if len(factors) and bool((factors - factor).abs().max() > 1e-6 * abs(factor)):
         return None

@@ -54,6 +54,15 @@ class Favor(Packed):
         return self.joined(torch.einsum("...de,...nd,...n->...ne", context, q, over))
 
 
+@variant("linear-attention", ids=("softmax-missing",), sizes=WIDE)
+class MultipliesOnly(Packed):
+    """Keys with values first, though nothing bends, weighs or divides them."""
+
+    def forward(self, x):
+        q, k, v = self.heads_of(x)
+        return self.joined(q @ (k.mT @ v / q.shape[-1] ** 0.5))
+
+
 class OfImages(nn.Module):
     """Layers of single places, heads one after the other, the image added."""
 
@@ -328,7 +337,7 @@ class Remembering(Packed):
         return self.joined(weights.softmax(dim=-1) @ v)
 
 
-variant("cosine", "memory-keys", sizes=WIDE)(Remembering)
+variant("memory-keys", "cosine", sizes=WIDE)(Remembering)
 
 
 @variant("qk-norm", "memory-keys", sizes=WIDE)

@@ -351,6 +351,13 @@ class FeedsByOneLayer(PreNorm):
         self.ffn = nn.Linear(e, e)
 
 
+@block("part-shared", sizes=TWO)
+class FeedsOnItself(PreNorm):
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ffn(self.ln_2(x)))
+
+
 class Squared(nn.Module):
     """Squared ReLU, of Primer and Nemotron."""
 

@@ -11,9 +11,9 @@ from patients.blocks import PostNorm, PreNorm, block
 from patients.wirings import ONE, TWO
 
 
-@block("norm-shared", sizes=TWO)
+@block("activation-missing", "norm-shared", sizes=TWO)
 class OneLayerSharesTheNorm(PostNorm):
-    """Its feed-forward is one linear layer, which is said beside."""
+    """Its feed-forward is one linear layer."""
 
     def __init__(self, e, h):
         super().__init__(e, h)
