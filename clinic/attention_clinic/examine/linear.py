@@ -103,13 +103,11 @@ def linear_seen(subject: Subject, run: Run, x: Tensor) -> Told | None:
     end = end_of(run, found.mixed)
     if end is None or not back[2].own or not back[2].names <= FACTORS:
         return None
-    divided = _divided(run, found, end.mixed, back)
+    _divided(run, found, end.mixed, back)
     q, k, v = sides = [w.ids for w in back]
     account = end.account(run, subject.h, (q, k, v), found.mixed, [])
     said, placed = split(account)
     said += [*merged(account, placed), *origins(account)]
-    if not divided and all(side.own and side.names <= FACTORS for side in back):
-        said.append(("softmax-missing", "queries and keys are multiplied as they came"))
     name = "agent-attention" if _asks_agents(run, back) else "linear-attention"
     return Told((name,), said, around(subject, run, x, end, sides), end.layer)
 
@@ -133,8 +131,8 @@ def _asks_agents(run: Run, back: list[Walk]) -> bool:
     return asked[0].shape == asked[1].shape and torch.allclose(*asked)
 
 
-def _divided(run: Run, found: Linear, ended: Tensor, back: list[Walk]) -> bool:
-    """Say whether rows of weights were divided; raise `Unknown` where they were not, and should.
+def _divided(run: Run, found: Linear, ended: Tensor, back: list[Walk]) -> None:
+    """Raise `Unknown` where rows of weights do not sum to one number, and should.
 
     That is so where queries, or keys, depend on other tokens in another way than by a softmax of
     the keys over all tokens.
@@ -151,8 +149,7 @@ def _divided(run: Run, found: Linear, ended: Tensor, back: list[Walk]) -> bool:
     tokens = tokens and len(over[0, 0].unique()) == over.shape[2]
     free = bool((times - times[:1, :1]).abs().max() <= CLOSE * times.abs().max())
     if free and local[0] and ((local[1] and over is None) or tokens):
-        return False
+        return
     rows = times * (q * k.sum(1, keepdim=True)).sum(-1)
     if bool((rows - rows.mean()).abs().max() > EPS * rows.mean().abs()):
         raise Unknown
-    return not free

@@ -68,6 +68,7 @@ def told(
         ]
         more.append(("graph-cut", f"no gradient, or not all of it, reaches {' and '.join(words)}"))
     unused = [name for name in found.unused if not _is_cut_too(name, found.cut)]
+    unused = [name for name in unused if patient.module.get_parameter(name).numel()]
     for path, names in gathered(unused, trained) if parameters else ():
         read = any(name in found.read for name in names)
         layer = path not in names and not _is_list(path, patient.module)

@@ -54,15 +54,6 @@ class Favor(Packed):
         return self.joined(torch.einsum("...de,...nd,...n->...ne", context, q, over))
 
 
-@variant("linear-attention", ids=("softmax-missing",), sizes=WIDE)
-class MultipliesOnly(Packed):
-    """Keys with values first, though nothing bends, weighs or divides them."""
-
-    def forward(self, x):
-        q, k, v = self.heads_of(x)
-        return self.joined(q @ (k.mT @ v / q.shape[-1] ** 0.5))
-
-
 class OfImages(nn.Module):
     """Layers of single places, heads one after the other, the image added."""
 
