@@ -219,7 +219,7 @@ def exponents_whole(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
 
 
 @ANGLES.wrong("sincos-exponent", "the exponent has the other sign: the waves grow shorter")
-def exponentsgrowing(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
+def exponents_growing(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
     return -2 * pairs / e, -2 * pairs / e
 
 

@@ -321,8 +321,11 @@ class SharedBesideNull(nn.Module):
 
     def forward(self, x):
         x = self.norm(x)
+        return self.attend(x, x)
+
+    def attend(self, x, context):
         q = rearrange(self.to_q(x), "b n (h d) -> b h n d", h=self.h)
-        both = zip(self.null_kv, self.to_kv(x).chunk(2, dim=-1), strict=True)
+        both = zip(self.null_kv, self.to_kv(context).chunk(2, dim=-1), strict=True)
         k, v = (torch.cat([null.expand(len(x), 1, -1), t], dim=1) for null, t in both)
         q, k = F.normalize(q, dim=-1) * self.q_scale, F.normalize(k, dim=-1) * self.k_scale
         weights = (einsum(q, k, "b h i d, b j d -> b h i j") * 8).softmax(dim=-1)
@@ -335,13 +338,7 @@ class SharedOfContext(SharedBesideNull):
     """A context must be given, and no norm of this module's own is for that."""
 
     def forward(self, x, context):
-        q = rearrange(self.to_q(self.norm(x)), "b n (h d) -> b h n d", h=self.h)
-        both = zip(self.null_kv, self.to_kv(context).chunk(2, dim=-1), strict=True)
-        k, v = (torch.cat([null.expand(len(x), 1, -1), t], dim=1) for null, t in both)
-        q, k = F.normalize(q, dim=-1) * self.q_scale, F.normalize(k, dim=-1) * self.k_scale
-        weights = (einsum(q, k, "b h i d, b j d -> b h i j") * 8).softmax(dim=-1)
-        mixed = einsum(weights, v, "b h i j, b j d -> b h i d")
-        return self.to_out(rearrange(mixed, "b h n d -> b n (h d)"))
+        return self.attend(self.norm(x), context)
 
 
 # ------------------------------------------------------- who asks is asked, too: Flamingo's latents
