@@ -174,26 +174,18 @@ class _Grouping:
         """Say whether a part reads the sum of the stream and of what one layer returned."""
         if not _is_one(group, self.shape) or unit.read.shape != self.shape:
             return False
-        known = list(self.known)
-        made = self._of_one(group[0], since).out
+        known, made = list(self.known), self._of_one(group[0], since).out
         self.known = known
-        held = [t.flatten() for t in (made, *known) if t.shape == self.shape]
-        columns, wanted = torch.stack(held, dim=1), unit.read.flatten()[:, None]
-        factors = torch.linalg.lstsq(columns, wanted).solution
-        near = (columns @ factors - wanted).abs().max() <= 1e-6 * (1 + wanted.abs().max())
-        return bool(near and factors[0].abs() > 1e-3 and factors[1:].abs().max() > 1e-3)
+        factors = _factors_of(unit.read, [made, *known])
+        return factors is not None and bool(factors[0] > 1e-3 and factors[1:].max() > 1e-3)
 
     def _inside(self, norm: Unit, step: Step, group: list[Step]) -> bool:
         """Say whether a norm is part of a part: of queries or keys, or of what heads mixed."""
         if not group or any(reads_of(step, one) for one in group):
             return bool(group)
         made = [*self.known, *(one.result for one in group if one.result is not None)]
-        held = [t.flatten() for t in made if t.shape == norm.read.shape]
-        if not any(one.mixes for one in group) or norm.read.shape != self.shape:
-            return False
-        columns, wanted = torch.stack(held, dim=1), norm.read.flatten()[:, None]
-        gap = columns @ torch.linalg.lstsq(columns, wanted).solution - wanted
-        return bool(gap.abs().max() > 1e-6 * (1 + wanted.abs().max()))
+        wide = any(one.mixes for one in group) and norm.read.shape == self.shape
+        return wide and _factors_of(norm.read, made) is None
 
     def _take_in(self, unit: Unit, step: Step, group: list[Step]) -> None:
         """Add layers before an attention to it, which make all that it gets of the same tokens."""
@@ -384,6 +376,15 @@ class _Grouping:
                 raise Unclear
         paths = list(dict.fromkeys(step.path for step in layered))
         return Unit(kind, last.path, read, last.result, asked, paths, entries, last.place)
+
+
+def _factors_of(sum_: Tensor, terms: list[Tensor]) -> Tensor | None:
+    """Return how much of each term is in a sum, without signs; None where it is no sum of them."""
+    held = [t.flatten() for t in terms if t.shape == sum_.shape]
+    columns, wanted = torch.stack(held, dim=1), sum_.flatten()[:, None]
+    factors = torch.linalg.lstsq(columns, wanted).solution
+    apart = (columns @ factors - wanted).abs().max()
+    return None if apart > 1e-6 * (1 + wanted.abs().max()) else factors[:, 0].abs()
 
 
 def _is_one(group: list[Step], shape: torch.Size) -> bool:
