@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from patients.attention import Views
 from patients.blocks import PostNorm, PreNorm
@@ -89,7 +90,78 @@ class BendsFirst(PreNorm):
         self.ffn.insert(0, nn.ReLU())
 
 
+class BendsTwice(PreNorm):
+    def bend(self):
+        return nn.Sequential(nn.ReLU(), nn.GELU())
+
+
+class BendsTwiceInside(PreNorm):
+    """The layers are parameters, so that their products are all that is seen."""
+
+    class Feed(nn.Module):
+        def __init__(self, e):
+            super().__init__()
+            self.up = nn.Parameter(torch.randn(e, 2 * e + 1) * e**-0.5)
+            self.down = nn.Parameter(torch.randn(2 * e + 1, e) * e**-0.5)
+
+        def forward(self, x):
+            return torch.einsum("bnf,fe->bne", F.gelu(F.relu(x @ self.up)), self.down)
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = self.Feed(e)
+
+
+class BothHalves(PreNorm):
+    """What opens the gate is bent, and what goes through it, too."""
+
+    class Feed(nn.Module):
+        def __init__(self, e):
+            super().__init__()
+            self.gate, self.up, self.down = nn.Linear(e, 9), nn.Linear(e, 9), nn.Linear(9, e)
+
+        def forward(self, x):
+            return self.down(F.silu(self.gate(x)) * F.silu(self.up(x)))
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = self.Feed(e)
+
+
+class Convolved(PreNorm):
+    """A convolution over each token and the two before it, or behind."""
+
+    before = True
+
+    class Feed(nn.Module):
+        def __init__(self, e, before):
+            super().__init__()
+            self.up, self.down = nn.Conv1d(e, e + 3, 3), nn.Conv1d(e + 3, e, 1)
+            self.around = (2, 0) if before else (0, 2)
+
+        def forward(self, x):
+            return self.down(F.relu(self.up(F.pad(x.mT, self.around)))).mT
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = self.Feed(e, self.before)
+
+
+class ConvolvedLate(Convolved):
+    before = False
+
+
+def test_which_tokens_a_convolution_sees_is_said() -> None:
+    torch.manual_seed(5)
+    report = diagnose_block(Convolved(24, 4), 4)
+    assert report.healthy and "a convolution over earlier tokens alone" in report.checked[0]
+
+
 SAID = {
+    BendsTwice: "the feed-forward bends twice in a row",
+    BendsTwiceInside: "the feed-forward bends twice in a row",
+    BothHalves: "the feed-forward bends both halves of its gate",
+    ConvolvedLate: "sees later tokens, and no earlier ones",
     DeepNorm: "behind the self-attention, x is added once more",
     DeeperNorm: "2.5 times x is added, where x was expected",
     LongSkip: "behind the feed-forward, x is added once more",
@@ -346,3 +418,40 @@ def test_windows_that_are_not_put_back_are_neither_right_nor_named(wrong: type) 
     torch.manual_seed(0)
     report = diagnose_block(wrong(24, 4), 4, size=IMAGE)
     assert not report.healthy and not report.ids and not report.variants
+
+
+class NormThatBends(nn.BatchNorm1d):
+    """As timm's, it holds its activation."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.act = nn.Identity()
+
+    def forward(self, x):
+        return self.act(super().forward(x))
+
+
+class NormsBehindItsConvolution(nn.Module):
+    """FastViT's feed-forward: a convolution of each number, its norm, and then two layers."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.near, self.norm = nn.Conv1d(e, e, 3, padding=1, groups=e), NormThatBends(e)
+        self.up, self.down = nn.Conv1d(e, 2 * e, 1), nn.Conv1d(2 * e, e, 1)
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(self.norm(self.near(x.mT))))).mT
+
+
+class NormsInThePart(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn, self.ln_2 = NormsBehindItsConvolution(e), None
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(x)
+
+
+def test_a_part_with_a_norm_of_its_own_lacks_none() -> None:
+    assert "norm-missing" not in diagnose_block(NormsInThePart(24, 4).eval(), 4).ids

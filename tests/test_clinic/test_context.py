@@ -185,6 +185,31 @@ def test_another_call_gets_the_context_and_the_masks() -> None:
     assert report.healthy and any("a mask that blocks 10" in line for line in report.checked)
 
 
+def test_a_call_says_by_its_own_names_what_it_takes() -> None:
+    block, mask = PreDecoder(24, 4), causal_mask(5)
+    assert diagnose(Views(24, 4), 4, mask=mask, call=lambda m, x, k, of=0: m(x, k)).healthy
+    report = diagnose_block(
+        block, 4, context=True, mask=mask, call=lambda m, x, mask, context: m(x, context, mask)
+    )
+    assert report.healthy and any("a mask that blocks 10" in line for line in report.checked)
+    report = diagnose_block(
+        block,
+        4,
+        context=True,
+        context_mask=padding_mask(torch.tensor([4, 7]), 7),
+        call=lambda m, x, context, context_mask: m(x, context, None, context_mask),
+    )
+    assert report.healthy and any("mask of the context" in line for line in report.checked)
+    mask = padding_mask(torch.tensor([4, 8]), 8)
+    assert diagnose(
+        Packed(24, 4),
+        4,
+        context=True,
+        mask=mask,
+        call=lambda m, x, mask, context: m(x, context, mask),
+    ).healthy
+
+
 class UnscaledByDistance(ByDistance):
     """As T5, and nothing says that it is meant."""
 
@@ -217,6 +242,20 @@ def test_a_window_is_causal_only_where_it_is() -> None:
         (
             lambda: diagnose(Packed(24, 4), 4, context=True, mask=torch.ones(2, 3, 4, 8).bool()),
             "must run on x of shape",
+        ),
+        (
+            lambda: diagnose(Views(24, 4), 4, mask=causal_mask(5), call=lambda m, x: m(x)),
+            "call must take (module, x, mask) where mask is given, got (m, x)",
+        ),
+        (
+            lambda: diagnose_block(
+                PreDecoder(24, 4),
+                4,
+                context=True,
+                mask=causal_mask(5),
+                call=lambda m, x, c: m(x, c),
+            ),
+            "call must take (module, x, context, mask, context_mask) where mask is given",
         ),
         (
             lambda: diagnose_block(nn.TransformerEncoderLayer(24, 4), 4, context=True),

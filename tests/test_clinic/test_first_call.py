@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from patients.attention import Views, ViewsScaledByEmbed
+from patients.blocks import PreNorm
 from torch import Tensor, nn
 
-from attention_clinic import diagnose, diagnose_block
+from attention_clinic import diagnose, diagnose_block, diagnose_positions
 from helpers import error_of
 from utils.encoder import EncoderBlock
+from utils.positions import sinusoidal_positions
 
 
 class Core(nn.Module):
@@ -195,6 +197,18 @@ def test_who_cannot_do_without_a_context_gets_one() -> None:
         diagnose(Breaks(24, 4), 4)
 
 
+def test_a_mask_that_no_argument_takes_is_not_called_dropped() -> None:
+    class Unmasked(Views):
+        def forward(self, x, radius=None):
+            return super().forward(x)
+
+    with pytest.raises(ValueError, match="forward takes no mask"):
+        diagnose(Unmasked(24, 4), 4, mask=torch.ones(6, 6).tril().bool())
+    block = nn.Sequential(Unmasked(24, 4), nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 24))
+    with pytest.raises(ValueError, match="forward takes no mask"):
+        diagnose_block(block, 4, mask=torch.ones(6, 6).tril().bool())
+
+
 def test_slopes_that_must_be_given_are_0() -> None:
     class Slopes(Views):
         def forward(self, x, alibi):
@@ -277,3 +291,30 @@ def test_what_views_images_gets_them_in_order(over: int) -> None:
     report = diagnose(Viewed(over=over), size=(2, 6), call=call)
     assert report.ids == () if over == -1 else ("softmax-query",)
     assert report.healthy == (over == -1)
+
+
+def test_a_block_of_one_length_is_called_with_it() -> None:
+    class Fixed(Views):
+        """Its mask is never cut to the number of its tokens."""
+
+        def weigh(self, scores, mask):
+            return super().weigh(scores, torch.ones(8, 8).tril().bool())
+
+    block = PreNorm(24, 4)
+    block.attention = Fixed(24, 4)
+    block.attention.register_buffer("past", torch.ones(8, 8).tril())
+    assert diagnose_block(block, 4, causal=True).healthy
+
+
+def test_a_width_that_a_module_holds_as_a_number_is_tried() -> None:
+    class Made(nn.Module):
+        """Makes its table in every call."""
+
+        def __init__(self, width: int):
+            super().__init__()
+            self.embedding_dim = width
+
+        def forward(self, x):
+            return x + sinusoidal_positions(x.shape[1], self.embedding_dim).to(x)
+
+    assert diagnose_positions(Made(40)).healthy

@@ -97,3 +97,12 @@ def test_a_mask_stays_as_it_is():
     mask = PAST.double()
     assert diagnose(Changing(24, 3), 3, mask=mask).healthy
     assert torch.equal(mask, PAST.double())
+
+
+def test_a_run_of_too_many_numbers_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    report = diagnose(LatentByHead(24, 3), 3)
+    assert report and report.variants
+    monkeypatch.setattr("attention_clinic.examine.followed.MOST", 1000)
+    report = diagnose(LatentByHead(24, 3), 3)
+    assert not report and not report.ids

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from attention_clinic import diagnose_positions
+from attention_clinic import diagnose_embedding, diagnose_positions
 
 
 class Learned(nn.Module):
@@ -69,3 +69,57 @@ def test_what_adds_no_places_gets_no_name():
     report = diagnose_positions(Mixing())
     assert not report.healthy
     assert not report.ids
+
+
+class Doubled(Learned):
+    def forward(self, x):
+        return x + x + self.rows[:, : x.shape[1]]
+
+
+class DoubledSines(nn.Module):
+    def __init__(self):
+        super().__init__()
+        table = torch.zeros(30, 64)
+        angle = torch.arange(30)[:, None] / 10_000 ** (torch.arange(0, 64, 2) / 64)
+        table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()
+        self.register_buffer("table", table)
+
+    def forward(self, x):
+        return 2 * x + self.table[: x.shape[1]]
+
+
+@pytest.mark.parametrize("make", [Doubled, DoubledSines])
+def test_tokens_that_grow_by_another_number_are_no_healthy_ones(make):
+    report = diagnose_positions(make())
+    assert not report.healthy and not report.ids
+    assert "they are multiplied by 2" in report.failing[0]
+
+
+class OfImages(nn.Module):
+    """Patches of 2 x 2, and places that are a number for each token alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.cut = nn.Conv2d(3, 24, 2, 2)
+        self.places = nn.Parameter(torch.randn(1, 16, 1))
+
+    def forward(self, images):
+        return self.cut(images).flatten(2).mT + self.places
+
+
+class OfImagesKept(OfImages):
+    """A table in a buffer, which nothing adds."""
+
+    def __init__(self):
+        super().__init__()
+        del self.places
+        self.register_buffer("places", torch.randn(1, 16, 24))
+
+    def forward(self, images):
+        return self.cut(images).flatten(2).mT
+
+
+@pytest.mark.parametrize("make", [OfImages, OfImagesKept])
+def test_places_that_tell_a_token_nothing_are_no_healthy_ones(make):
+    report = diagnose_embedding(make(), 8, 2)
+    assert not report.healthy and not report.ids

@@ -128,24 +128,6 @@ def test_a_cut_that_was_heard_is_named_beside_the_rest(cut) -> None:
     assert set(report.ids) == {"activation-last", "graph-cut", "part-unused"}
 
 
-class AddsInItsPlace(Decoder):
-    """The norm keeps what it read for its gradient, and that is written over."""
-
-    def forward(self, x):
-        x = x.clone()
-        x += self.attend(self.norms[0](x))
-        x += self.mlp(self.norms[1](x))
-        return x
-
-
-def test_what_cannot_go_back_is_not_healthy() -> None:
-    block = AddsInItsPlace()
-    del block.attend_context
-    report = diagnose_block(block, 4)
-    assert report.kind == "unexplained"
-    assert "it can be trained: backward raises" in repr(report)
-
-
 class KeysOfTheQueries(Views):
     """A list of layers' weights cannot be called: it is never read."""
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention_clinic import diagnose
+from attention_clinic import diagnose, diagnose_block
 
 
 class Head(nn.Module):
@@ -95,3 +95,49 @@ def test_plain_tensors_that_want_gradients_are_weights(last: bool) -> None:
 def test_plain_tensors_of_one_head_are_named() -> None:
     report = diagnose(PlainHead(24, 24), 1, out_proj=False)
     assert report.ids == ("param-plain-tensor",) and "self.Wq asks for gradients" in str(report)
+
+
+class Block(nn.Module):
+    """Both parts in a row, around any attention."""
+
+    def __init__(self, heads: type, scale: Tensor | None = None, slope: float = 0.0) -> None:
+        super().__init__()
+        self.attend = Listed(heads)
+        self.first, self.second = nn.LayerNorm(24), nn.LayerNorm(24)
+        self.up, self.down = nn.Linear(24, 96), nn.Linear(96, 24)
+        self.scale, self.slope = scale, slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attend(self.first(x))
+        y = self.up(self.second(x))
+        y = self.down(torch.where(y > 0, y, self.slope * y))
+        return x + (y if self.scale is None else self.scale.to(y) * y)
+
+
+def test_plain_layers_inside_of_a_block_are_named() -> None:
+    report = diagnose_block(Block(list), 4)
+    assert report.ids == ("param-plain-tensor",), report
+    assert "self.attend.heads" in report.explanations[0].detail
+    assert diagnose_block(Block(nn.ModuleList), 4).healthy
+    report = diagnose_block(Block(list, slope=1.0), 4)
+    assert set(report.ids) == {"activation-missing", "param-plain-tensor"}, report
+    report = diagnose_block(Block(nn.ModuleList, torch.rand(24, requires_grad=True)), 4)
+    assert report.ids == ("param-plain-tensor",), report
+
+
+class Blocks(nn.Module):
+    """Blocks in a row, in a list of any kind."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.layers = kind(Block(nn.ModuleList) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_a_plain_list_of_blocks_is_named() -> None:
+    assert diagnose_block(Blocks(list), 4).ids == ("param-plain-tensor",)
+    assert diagnose_block(Blocks(nn.ModuleList), 4).healthy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from patients.masked_blocks import Crossing, RootedNorm
 from torch import Tensor, nn
 
 from attention_clinic import diagnose_block
@@ -93,3 +94,19 @@ def test_weights_that_are_not_made_anew_obey_no_law():
         return attention(x, ~CAUSAL[None]) * torch.linspace(0.5, 1, 8)[:, None]
 
     assert law_of_mask(free, halved, x, CAUSAL[None, None]) == ""
+
+
+class Exchanging(Crossing):
+    """Hands each mask to the other attention, and normalises in another way."""
+
+    norm = RootedNorm
+
+    def forward(self, x, context, mask=None, context_mask=None):
+        return super().forward(x, context, context_mask, mask)
+
+
+def test_a_mask_that_reaches_another_part_is_not_said_to_be_dropped():
+    torch.manual_seed(0)
+    own, other = CAUSAL[None, None], (torch.arange(8) < 5)[None, None, None]
+    report = diagnose_block(Exchanging(24, 4), 4, mask=own, context=(8, 24), context_mask=other)
+    assert not report.healthy and not {"mask-dropped", "context-mask-dropped"} & {*report.ids}

@@ -308,6 +308,17 @@ def test_a_layer_that_hides_its_attention_is_not_passed_over() -> None:
     assert "Fails: an attention was found in it, as in the others of its list" in str(report)
 
 
+class Places(nn.Module):
+    """An attention behind a convolution of each number, as CoaT has it."""
+
+    def __init__(self, inner: nn.Module, places: nn.Module):
+        super().__init__()
+        self.inner, self.places = inner, places
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x + self.places(x.mT).mT)
+
+
 class Stacked(nn.Module):
     def __init__(self, wrong: str = ""):
         super().__init__()
@@ -316,6 +327,11 @@ class Stacked(nn.Module):
         self.layers = nn.ModuleList(
             one if wrong == "shared" else TimmBlock(24, 4) for _ in range(3)
         )
+        if wrong in ("places", "feed"):
+            places = nn.Conv1d(24, 24, 3, padding=1, groups=24)
+            for layer in self.layers:
+                layer.attn = Places(layer.attn, places) if wrong == "places" else layer.attn
+                layer.mlp = one.mlp if wrong == "feed" else layer.mlp
         if wrong == "copies":
             for layer in self.layers:
                 layer.load_state_dict(one.state_dict())
@@ -332,6 +348,7 @@ class Stacked(nn.Module):
     [
         ("", ""),
         ("shared", "layers-shared"),
+        ("feed", "layers-shared"),
         ("copies", "layers-same-init"),
         ("last", "stack-last-only"),
     ],
@@ -341,6 +358,10 @@ def test_the_layers_of_a_stack(wrong: str, id: str) -> None:
     assert report.ids == ((id,) if id else ()) and bool(report) is not bool(id)
     if id:
         assert ("stack", "layers", f"sick: {id}") in table(report)
+
+
+def test_a_small_part_may_be_shared_by_all_layers() -> None:
+    assert "layers-shared" not in diagnose_model(Stacked("places"), num_heads=4).ids
 
 
 def test_branches_side_by_side_are_no_stack() -> None:
@@ -447,6 +468,21 @@ def test_inputs_of_the_user() -> None:
     assert diagnose_model(Odd(), tuple(given.values()))
     text = error_of(lambda: diagnose_model(Odd(), torch.randn(3)))
     assert text.startswith("diagnose_model: Odd must run on inputs, got TypeError")
+
+
+def test_images_are_small_where_no_side_is_said() -> None:
+    class Pyramid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cut, self.block = nn.Conv2d(3, 24, 8, 8), TimmBlock(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            sides.append(x.shape[-1])
+            return self.block(self.cut(x).flatten(2).mT)
+
+    sides: list[int] = []
+    assert diagnose_model(Pyramid(), num_heads=4)
+    assert max(sides) == 64
 
 
 def test_what_is_refused() -> None:

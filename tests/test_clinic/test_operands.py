@@ -31,6 +31,17 @@ class Kernel(nn.Module):
         return weights @ v, weights
 
 
+class Sharp(Kernel):
+    """By 8, where nobody says another number: queries and keys may have a length of 1."""
+
+    def __init__(self, scale: float = 8.0):
+        super().__init__(1)
+        self.scale = scale
+
+    def forward(self, q, k, v, attn_mask=None):
+        return super().forward(q * self.scale, k, v, attn_mask)
+
+
 class ByHead(Kernel):
     """Takes (b, h, n, d) only."""
 
@@ -357,3 +368,9 @@ def test_the_width_of_a_kernel_is_what_it_holds_or_what_is_given() -> None:
         assert report.healthy and f"1 head of {width} wide tokens" in str(report)
     report = diagnose(HoldsItsWidth(64), num_heads=1, embed_dim=32)
     assert report.ids == ("scale-other",) and "1 head of 32 wide tokens" in str(report)
+
+
+def test_a_number_that_a_kernel_takes_by_itself_is_a_variant() -> None:
+    report = diagnose(Sharp(), 4)
+    assert report.healthy and [one.id for one in report.variants] == ["scale-set"]
+    assert diagnose(Sharp(4.0), 4).ids == ("scale-other",)  # the root of a width, perhaps

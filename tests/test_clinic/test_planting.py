@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import subprocess
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import make_wild as command
 from attention_clinic import BUGS, VARIANTS
@@ -102,8 +105,40 @@ def test_what_changes_no_number_is_left_out(
     case, root = right
     same = replace(next(mistakes(SOURCE, BUILD)), text=f"{SOURCE}\n# the same\n")
     broken = replace(same, text=SOURCE.replace("flatten(2)", "flatten(9)"))
-    monkeypatch.setattr(planted, "mistakes", lambda text, build: [same, broken])
-    assert list(tried(case, root, most=2)) == []
+    turned = "flatten(2)).transpose(0, 1)"
+    other = replace(same, text=SOURCE.replace("flatten(2))", turned))  # of another shape
+    monkeypatch.setattr(planted, "mistakes", lambda text, build: [same, broken, other])
+    assert list(tried(case, root, most=3)) == []
+
+
+def test_calls_that_fail_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [
+        *(torch.ones(2, wide) for wide in range(6, 12)),
+        torch.ones(2, 3) / 0,
+        torch.ones(2, 3),
+    ]
+
+    def examine(module: nn.Module, tool: str, words: dict[str, object]) -> dict[str, object]:
+        for x in given:
+            with suppress(RuntimeError):
+                module(x)
+        return words
+
+    monkeypatch.setattr(planted, "_examine", examine)
+    planted.keep(nn.Linear(3, 3).eval(), "diagnose", {})
+    calls = torch.load(planted.KEPT, weights_only=True)["calls"]
+    assert len(calls) == 1 and torch.equal(calls[0]["args"][0], given[-1])
+
+
+def test_columns_of_one_layer_may_stand_in_any_order() -> None:
+    found = []
+    for words in ("b h n d -> b n (h d)", "b h n d -> (b h) n d"):
+        text = SOURCE.replace("F.softmax(x, dim=-1)", repr(words))
+        kinds = (one for one in mistakes(text, BUILD) if one.kind == "einsum of other axes")
+        found.append([ast.literal_eval(one.after) for one in kinds])
+    assert found[0] == ["b h n d -> n b (h d)", "b h n d -> b h (n d)"]
+    assert found[1][0] == "b h n d -> (h b) n d" and len(found[1]) == 3
 
 
 def test_outcomes() -> None:

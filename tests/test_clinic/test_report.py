@@ -8,9 +8,17 @@ import re
 import pytest
 import torch
 from patients.attention import Loops, Views, ViewsMerge, ViewsNoOut, ViewsScaledByEmbed
+from patients.blocks import BesselInside, BesselOutside, EpsOnly
+from patients.followed import Disentangled
 from patients.masks import Causal
 from patients.modern_blocks import LlamaSwapped
-from patients.strangers import FilledByNumber, LearnedTemperature, Padded, TimeFirst
+from patients.strangers import (
+    FilledByNumber,
+    FrozenTemperature,
+    LearnedTemperature,
+    Padded,
+    TimeFirst,
+)
 from torch import nn
 
 from attention_clinic import (
@@ -117,6 +125,12 @@ class Drops(Views):
         return self.drop(super().forward(x, attn_mask))
 
 
+def test_a_factor_that_learned_codes_may_swallow_is_said_to_be_untried() -> None:
+    report = diagnose(Disentangled(24, 4), 4)
+    assert report.healthy
+    assert any("the codes may learn that" in said for said in report.untried)
+
+
 def test_a_cache_and_dropout_that_were_not_tried_are_said_once() -> None:
     dropout = "dropout (p = 0.1), which rests in eval mode"
     assert diagnose(Drops(24, 4), 4).untried == (
@@ -179,9 +193,19 @@ def test_nan_is_called_nan() -> None:
 def test_a_random_start_of_a_factor_is_never_quoted() -> None:
     for seed in range(3):
         torch.manual_seed(seed)
-        (explanation,) = diagnose(LearnedTemperature(24, 4), 4).explanations
+        (explanation,) = diagnose(FrozenTemperature(24, 4), 4).explanations
         assert explanation.detail == "it multiplies by 0.3"
+        (remark,) = diagnose(LearnedTemperature(24, 4), 4).remarks
+        assert remark.detail.startswith("it multiplies by 0.3; temperature: right at any value")
     assert "temperature as it is" in str(diagnose(LearnedTemperature(24, 4), 4))
+
+
+def test_which_root_a_norm_divides_by_is_said() -> None:
+    said = {make: diagnose_block(make(24, 4), 4) for make in (BesselOutside, BesselInside, EpsOnly)}
+    assert [one.ids for one in said.values()] == [("norm-bessel",)] * 3
+    details = [one.explanations[0].detail for one in said.values()]
+    assert [detail.rpartition(", and eps ")[2] for detail in details[::2]] == ["stands outside"] * 2
+    assert ["n - 1" in detail for detail in details] == [True, True, False]
 
 
 def test_a_gate_that_another_name_stands_at_is_a_remark() -> None:

@@ -105,6 +105,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "model" / "attention.py").write_text(MODULE)
     (folder / "model" / "layers.py").write_text(LAYERS)
     (folder / "weights.bin").write_bytes(bytes(1000))
+    (folder / "linked.py").symlink_to(folder / "weights.bin")
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "-m", "sick")
@@ -184,6 +185,7 @@ def test_cases_are_unlike_and_there(tmp_path: Path) -> None:
 def test_sources_come_at_their_commit(origin: Path, sick: Case, tree: Path, tmp_path: Path) -> None:
     assert (tree / "model" / "layers.py").read_text() == LAYERS
     assert not (tree / "weights.bin").exists(), "nothing but Python is fetched"
+    assert not (tree / "linked.py").is_symlink(), "no link leads out of the folder"
     assert sick.url == str(origin)
     assert replace(sick, repository="o/n").url == "https://github.com/o/n"
     there = Sources(origin.parent.parent, offline=True)  # OWNER/NAME, not bare
@@ -209,6 +211,11 @@ def test_only_definitions_run(tree: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert any("absent_package" in line and "not installed" in line for line in missing)
     with pytest.raises(ImportError, match=r"absent_package.layers.DropPath is not installed"):
         space["DropPath"](0.1)
+
+
+def test_a_file_may_begin_with_a_mark_of_its_byte_order(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("five = 5\n", encoding="utf-8-sig")
+    assert load(tmp_path, "a.py")[0]["five"] == 5
 
 
 def test_a_notebook_is_read_without_its_shell(tmp_path: Path) -> None:

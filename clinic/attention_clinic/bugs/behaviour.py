@@ -73,6 +73,15 @@ bug(
     seen="the output moves with them, and their gradients do not say so",
 )
 bug(
+    "graph-overwritten",
+    "writes over numbers that gradients need: what it returns is right, and backward raises",
+    "make a new tensor: x = x + part(x), not x += part(x); torch.exp(x), not x.exp_().",
+    "04",
+    "vyvy3n/cs336-hw1",
+    "ivanchukhran/tiny-transformer",
+    seen="a gradient was asked for",
+)
+bug(
     "projection-unused",
     "projects queries, keys or values, and goes on with what came in: nothing uses what the layers "
     "made",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attention_clinic.bugs.feeds import Feed, feed, feeds
 from attention_clinic.bugs.models import Model
-from attention_clinic.bugs.norms import RMS_FORMS, rms_norm
+from attention_clinic.bugs.norms import RMS_FORMS, ROOTS, rms_norm
 from attention_clinic.bugs.norms import scaled as affine
 from attention_clinic.bugs.scaled import SCALES, scaled
 from attention_clinic.bugs.scores import SCALE, all_scales
@@ -120,7 +120,7 @@ NORM.forms.append(Form(layer_norm, applies=_not_called_rms))
 
 bug(
     "norm-bessel",
-    "divides by the standard deviation of n - 1 values and adds eps outside the root",
+    "divides by another root than sqrt(var + eps): that of n - 1 values, or with eps outside of it",
     "use nn.LayerNorm, or x.var(unbiased=False) and (var + eps).sqrt().",
     "06",
     "harvardnlp/annotated-transformer#122",
@@ -137,9 +137,8 @@ def _by_hand(unbiased: bool, outside: bool) -> Callable:
     return norm
 
 
-NORM.wrong("norm-bessel", "n - 1, and eps outside the root", _not_called_rms)(_by_hand(True, True))
-NORM.wrong("norm-bessel", "n - 1", _not_called_rms)(_by_hand(True, False))
-NORM.wrong("norm-bessel", "eps outside the root", _not_called_rms)(_by_hand(False, True))
+for (_unbiased, _outside), _words in ROOTS.items():
+    NORM.wrong("norm-bessel", _words, _not_called_rms)(_by_hand(_unbiased, _outside))
 
 bug(
     "norm-axis",

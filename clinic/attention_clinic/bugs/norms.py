@@ -10,6 +10,11 @@ from torch import Tensor
 from attention_clinic.engine.forms import Form, State, bug, variant
 
 RMS_EPS = (1e-6, 1e-5, 1e-8, 0.0)
+ROOTS = {  # of a LayerNorm: whether it is that of n - 1 values, whether eps stands outside
+    (True, True): "that of n - 1 values, and eps stands outside",
+    (True, False): "that of n - 1 values",
+    (False, True): "that of n values, as it should be, and eps stands outside",
+}
 
 # --------------------------------------- a norm: x (..., d), weight (..., d) -> (..., d)
 # A norm of the blocks and one of queries and keys have the same forms: `norm_forms` gives them.

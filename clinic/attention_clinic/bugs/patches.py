@@ -215,7 +215,13 @@ def rows_by_sample(table: Tensor, b: int, n: int) -> Tensor | None:
     return table[0, :b, None] if fits else None
 
 
-EMBEDDING = (CUT, PROJECT, LAY, NORM, HEAD, TABLE, ORDER, ROWS)
+LAST = Stage(
+    "last",
+    lambda form, state: {"made": form.run(state["made"])},
+    found=lambda state: state["norms"],
+)
+
+EMBEDDING = (CUT, PROJECT, LAY, NORM, HEAD, TABLE, ORDER, ROWS, LAST)
 
 # ------------------------------------------------- found by the way the module behaves
 

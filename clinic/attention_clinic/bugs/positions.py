@@ -218,11 +218,6 @@ def exponents_whole(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
     return (4 * pairs / e).floor(), (4 * pairs / e).floor()
 
 
-@ANGLES.wrong("sincos-exponent", "the exponent has the other sign: the waves grow shorter")
-def exponents_growing(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
-    return -2 * pairs / e, -2 * pairs / e
-
-
 def exponents_by_column(pairs: Tensor, e: int) -> tuple[Tensor, Tensor]:
     """Take the number of the column for i, and double it."""
     return 4 * pairs / e, (4 * pairs + 2) / e
@@ -237,7 +232,7 @@ ANGLES.forms.append(
 )
 
 
-ANGLES.forms += [growing(1, 0.5), growing(1, 1.0), growing(2, 0.0)]
+ANGLES.forms += [growing(1, 0.0), growing(1, 0.5), growing(1, 1.0), growing(2, 0.0)]
 
 
 # ---------------------------------------- table: sines and cosines -> (n, e)

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.models import HALVES, PAIRS, Model
-from attention_clinic.bugs.turns import base_of, measured, rule_words, stretched
+from attention_clinic.bugs.turns import (
+    base_of,
+    frequencies,
+    is_mistaken,
+    measured,
+    rule_words,
+    spread_wrongly,
+    stretched,
+)
 from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 
@@ -27,6 +35,7 @@ class Turning:
         sees: whether the order of the tokens matters to the module.
         declared: whether the module says that it turns.
         cut: whether it is called twice, with a cache.
+        told: the numbers that the module and its code say, of which the base may be one.
     """
 
     bases: tuple[float, ...]
@@ -35,6 +44,7 @@ class Turning:
     sees: bool = True
     declared: bool = False
     cut: bool = False
+    told: frozenset[float] = frozenset()
 
 
 # what stands in the place of (-second, first): how often the first and the second number, each
@@ -45,11 +55,6 @@ ACROSS = {
     "(-second, second)": ((0, -1), (0, 1)),
     "(-second, -first)": ((0, -1), (-1, 0)),
 }
-
-
-def frequencies(width: int, base: float) -> Tensor:
-    """Return the angle of each pair at place 1, (width / 2,)."""
-    return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
 
 
 def turned(
@@ -258,21 +263,6 @@ def _turn(form: Form, state: State) -> State:
     return made if state.get("after") is None else {**made, **state["after"]({**state, **made})}
 
 
-def _spread(width: int, base: float, embed_dim: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield wrong frequencies, (width / 2,) each, with what they are."""
-    steps = torch.arange(width // 2, dtype=torch.float64)
-    right = frequencies(width, base)
-    yield "base ** (-p / head_dim): half the exponent", base ** (-steps / width)
-    yield "base ** (-4 p / head_dim): the factor 2 twice", base ** (-4 * steps / width)
-    yield "the slowest pair comes first", right.flip(0)
-    yield "base ** (-2 p / embed_dim)", base ** (-2 * steps / embed_dim)
-    yield "base ** (2 p / head_dim): the angles grow", 1 / right
-    yield "pairs are counted from 1", base ** (-2 * (steps + 1) / width)
-    yield "pairs are counted from -1", base ** (-2 * (steps - 1) / width)
-    yield "base ** (-(2 p + 1) / head_dim)", base ** (-(2 * steps + 1) / width)
-    yield "all pairs turn alike", torch.ones_like(right)
-
-
 def _turns(state: State) -> Iterator[Form]:
     """Find the ways to turn that the module may have."""
     turning: Turning | None = state.get("turning")
@@ -293,14 +283,14 @@ def _turns(state: State) -> Iterator[Form]:
     for layout, width, base in ways[: 2 * len(layouts)]:
         yield from _wrong(turning, layout, width, base, state)
     for layout, angles in measured(state):
-        yield _measured(state, layout, angles, turning.bases)
+        yield _measured(state, layout, angles, turning)
 
 
-def _measured(state: State, layout: str, angles: Tensor, bases: tuple[float, ...]) -> Form:
+def _measured(state: State, layout: str, angles: Tensor, turning: Turning) -> Form:
     """Return the form that turns by these angles, which the module's own numbers say."""
     sign = -1 if bool(angles.median() < 0) else 1
     base, d = base_of(sign * angles), state["q"].shape[-1]
-    if base is not None:
+    if base is not None and not is_mistaken(base, turning.told):
         return _right(state.get("model"), layout, d, base, d, sign)
 
     def run(state: State, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -308,9 +298,9 @@ def _measured(state: State, layout: str, angles: Tensor, bases: tuple[float, ...
         return q, k, state["v"]
 
     names = (f"rotary-{layout}", *("rotary-backwards",) * (sign < 0))
-    if stretched(sign * angles, {*bases}):
+    if stretched(sign * angles, {*turning.bases}):
         return Form(run, variants=(*names, "rotary-scaled"))
-    return Form(run, ("rotary-frequencies",), rule_words(angles, bases[0]), variants=names)
+    return Form(run, ("rotary-frequencies",), rule_words(angles, turning.bases[0]), variants=names)
 
 
 def _right(model: Model | None, layout: str, width: int, base: float, d: int, sign: int) -> Form:
@@ -351,11 +341,19 @@ def _wrong(turning: Turning, layout: str, width: int, base: float, state: State)
         said = "angles for neighbours, halves turned"
         said = said if layout == HALVES else "angles for halves, neighbours turned"
         yield both("rotary-mixed", said, right, table=other)
-        for detail, spread in _spread(width, base, state["setting"].embed_dim):
+        for detail, spread in spread_wrongly(width, base, state["setting"].embed_dim):
             if not torch.allclose(spread, right):
                 yield both("rotary-frequencies", detail, spread)
     for said, rows in ACROSS.items():
         yield both("rotary-across", said, right, rows=rows)
+
+    def by_samples(q: Tensor, k: Tensor, v: Tensor, place: Tensor) -> tuple:
+        angles = place * right * q.shape[1]
+        return turn(q, angles), turn(k, angles), v
+
+    if state["q"].shape[1] > 1:
+        said = "the angles are multiplied by the number of samples"
+        yield made("rotary-frequencies", said, by_samples)
 
     def all_three(q: Tensor, k: Tensor, v: Tensor, place: Tensor) -> tuple:
         return tuple(turn(t, place * right) for t in (q, k, v))

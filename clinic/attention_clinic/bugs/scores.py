@@ -65,7 +65,8 @@ def scores_of_sums(q: Tensor, k: Tensor) -> Tensor:
 def _scaled(form: Form, state: State) -> State:
     made = form.run(state["raw"], state["setting"])
     scores, factor = made if isinstance(made, tuple) else (made, 1.0)
-    return {"scores": scores, "factor": factor, "scaled": not form.ids}
+    meant = form.ids in ((), ("scale-embed",))  # a root of a width, of one head or of all
+    return {"scores": scores, "factor": factor, "scaled": meant}
 
 
 variant(

@@ -15,6 +15,29 @@ from attention_clinic.engine.waves import rule_of
 CLOSE = 1e-4  # of two angles, for a module in single precision
 ROUNDED = 5e-6  # an angle below it is not read well enough in single precision
 SAMPLES = 2  # at least: one alone says little
+MEANT = 10_000.0
+MOST = 1e7  # a base above it is none
+LEAST = 1000.0  # a base below it is none, unless somebody wrote it
+
+
+def frequencies(width: int, base: float) -> Tensor:
+    """Return the angle of each pair at place 1, (width / 2,)."""
+    return base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+
+
+def spread_wrongly(width: int, base: float, embed_dim: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield wrong frequencies, (width / 2,) each, with what they are."""
+    steps = torch.arange(width // 2, dtype=torch.float64)
+    right = frequencies(width, base)
+    yield "base ** (-p / head_dim): half the exponent", base ** (-steps / width)
+    yield "base ** (-4 p / head_dim): the factor 2 twice", base ** (-4 * steps / width)
+    yield "the slowest pair comes first", right.flip(0)
+    yield "base ** (-2 p / embed_dim)", base ** (-2 * steps / embed_dim)
+    yield "base ** (2 p / head_dim): the angles grow", 1 / right
+    yield "pairs are counted from 1", base ** (-2 * (steps + 1) / width)
+    yield "pairs are counted from -1", base ** (-2 * (steps - 1) / width)
+    yield "base ** (-(2 p + 1) / head_dim)", base ** (-(2 * steps + 1) / width)
+    yield "all pairs turn alike", torch.ones_like(right)
 
 
 def measured(state: State) -> Iterator[tuple[str, Tensor]]:
@@ -91,6 +114,23 @@ def base_of(angles: Tensor) -> float | None:
     base = near if math.isclose(near, base, rel_tol=1e-3) else base
     right = base ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
     return base if torch.allclose(right, angles, rtol=1e-3, atol=1e-6) else None
+
+
+def is_mistaken(base: float, told: frozenset[float]) -> bool:
+    """Say whether a base is none: another was meant, and the exponent is wrong.
+
+    Half the exponent is the root of a base, the exponent twice is its square, and that over the
+    width of all heads is a root as well.
+
+    Args:
+        base: that angles are the right ones of.
+        told: the numbers that the module and its code say.
+    """
+    if any(math.isclose(base, number, rel_tol=1e-3) for number in told):
+        return False
+    meant = {MEANT, *(number for number in told if MEANT < number <= MOST)}
+    roots = [number**power for number in meant for power in (0.5, 2)]
+    return base < LEAST or any(math.isclose(base, one, rel_tol=1e-3) for one in roots)
 
 
 def stretched(speeds: Tensor, bases: set[float]) -> bool:

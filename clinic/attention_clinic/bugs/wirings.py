@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.feeds import ACTIVATIONS, Feed, feed
-from attention_clinic.bugs.norms import mean_square
+from attention_clinic.bugs.norms import ROOTS, mean_square
 from attention_clinic.engine.forms import bug
 
 bug(
@@ -145,11 +145,7 @@ AXES = {
 def _forms() -> Iterator[NormForm]:
     yield NormForm(_layer(), called_rms=False)
     yield NormForm(lambda x, eps: x * torch.rsqrt(mean_square(x) + eps), variants=("rms-norm",))
-    for unbiased, outside, words in (
-        (True, True, "n - 1, and eps outside the root"),
-        (True, False, "n - 1"),
-        (False, True, "eps outside the root"),
-    ):
+    for (unbiased, outside), words in ROOTS.items():
         made = _layer(unbiased=unbiased, outside=outside)
         yield NormForm(made, ("norm-bessel",), words, called_rms=False)
     yield NormForm(_layer(), ("rms-mean",), "it is LayerNorm", called_rms=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,7 @@ from attention_clinic.engine.arguments import CACHES, PLACES, TABLES, Tables, pl
 from attention_clinic.engine.crossing import role
 from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.layouts import Layout, needed_names
-from attention_clinic.engine.openings import Opening, mask_names
+from attention_clinic.engine.openings import NO_MASK, Opening, mask_names, mask_takers
 
 NOTHING = re.compile(r"mask|alibi|(^|_)bias$|past|cache")  # needed, and may be None
 ADDED = re.compile(r"(^|_)pos(ition)?s?(_|$)|pos_?emb|position_?(al_?)?emb")
@@ -41,6 +41,50 @@ def takes(function: Callable) -> int:
         return 2
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(parameter.kind in kinds for parameter in parameters)
+
+
+def in_order(
+    name: str, call: Callable[..., Any] | None, names: tuple[str, ...], given: Collection[str]
+) -> Callable[..., Any] | None:
+    """Return a user's call that takes what stands beside the tokens in the usual order.
+
+    Args:
+        name: of the tool.
+        call: of a user: call(module, x, ...); its own names may say another order.
+        names: of what it may be handed, in order.
+        given: which of them are there.
+
+    Raises:
+        ValueError: it takes another number of arguments than it will get.
+    """
+    if call is None or not given:
+        return call
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    try:
+        parameters = list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError):
+        return call
+    asked = [parameter.name for parameter in parameters[2:]]
+    if any(p.kind != kind for p in parameters) or asked == list(names):
+        return call
+    if set(given) <= set(asked) <= set(names):
+        places = [names.index(one) for one in asked]
+
+        def run(module: Any, x: Tensor, *beside: Any) -> Any:
+            filled = (*beside, *[None] * len(names))
+            return call(module, x, *(filled[place] for place in places))
+
+        order = [inspect.Parameter(one, kind) for one in ("module", "x", *names)]
+        run.__signature__ = inspect.Signature(order)  # type: ignore[attr-defined]
+        return run
+    needed = sum(parameter.default is parameter.empty for parameter in parameters[2:])
+    if not needed <= len(names) <= len(asked):
+        got, usual = ", ".join(p.name for p in parameters), ", ".join(("module", "x", *names))
+        raise ValueError(
+            f"{name}: call must take ({usual}) where {' and '.join(given)} is given, got ({got}). "
+            f"Write call=lambda {usual}: ..., whatever it uses of that."
+        )
+    return call
 
 
 def out_of_sight(module: nn.Module | Callable[..., Any]) -> int:
@@ -85,12 +129,17 @@ def unknown_names(module: nn.Module | Callable) -> list[str]:
     ]
 
 
-def mask_argument(module: nn.Module | Callable) -> str | None:
-    """Return the name of the argument that takes a mask, None when there is none."""
+def mask_argument(module: nn.Module | Callable, handed: bool = False) -> str | None:
+    """Return the name of the argument that takes a mask, None when there is none.
+
+    Args:
+        module: whose forward it is.
+        handed: whether there is a mask to be handed over: then it may have another name, too.
+    """
     function = module.forward if isinstance(module, nn.Module) else module
     names = inspect.signature(function).parameters
     preferred = ("attn_mask", "mask", "attention_mask")
-    masks = [name for name in names if "mask" in name.lower()]
+    masks = mask_takers(names) if handed else [name for name in names if "mask" in name.lower()]
     return next((name for name in preferred if name in masks), masks[0] if masks else None)
 
 
@@ -149,7 +198,9 @@ def standard_call(
         return result if module.batch_first else result.transpose(0, 1)
     function = module.forward if isinstance(module, nn.Module) else module
     arguments, named = [], {}
-    where_mask = mask_argument(module)
+    where_mask = mask_argument(module, handed=mask is not None)
+    if mask is not None and where_mask is None:
+        raise TypeError(NO_MASK)
     cache, start = beside or (None, 0)
     opened = [] if opening is None or mask is not None else mask_names(module)
     handed = set() if tables is None else TABLES if tables.width else PLACES

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import CellType, FunctionType
 
+import torch
 from torch import Tensor, nn
+
+
+def in_type(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Make the numbers of a module double or single, and leave complex ones as they are.
+
+    `module.to(dtype)` would keep the real parts of these alone.
+    """
+    return module.double() if dtype == torch.float64 else module.float()
 
 
 def held_in(value: object, deep: int = 6) -> Iterator[Tensor]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from attention_clinic.engine.openings import Opening, mask_names
+from attention_clinic.engine.openings import NO_MASK, Opening, mask_names, mask_takers
 
 ASKS = re.compile(
     r"q|q_?in|que\w*|qry|x|x_?[1q]|x_in|tgt\w*|trg\w*|target\w*|dec\w*|hidden_states?|latents?"
@@ -106,7 +106,7 @@ def sides_of(module: nn.Module | Callable) -> Sides | None:
 def context_mask_argument(module: nn.Module | Callable) -> str | None:
     """Return the name of the argument that masks the context, None when there is none."""
     function = module.forward if isinstance(module, nn.Module) else module
-    masks = [name for name in inspect.signature(function).parameters if "mask" in name.lower()]
+    masks = mask_takers(inspect.signature(function).parameters)
     speaking = [m for m in masks if re.search(r"context|mem|enc|src|source|cross", m.lower())]
     usual = [m for m in ("attn_mask", "mask", "attention_mask") if m in masks]
     return next(iter((*speaking, *usual, *masks)), None)
@@ -151,7 +151,9 @@ def crossed_call(
     if opening is not None and mask is None:
         given |= {n: opening.made(n, x, context.shape[1]) for n in mask_names(module)}
     where = context_mask_argument(module)
-    if where is not None and mask is not None:
+    if mask is not None:
+        if where is None:
+            raise TypeError(NO_MASK)
         given[where] = mask
     function = module.forward if isinstance(module, nn.Module) else module
     positional = []

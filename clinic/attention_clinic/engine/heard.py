@@ -31,6 +31,8 @@ class Heard(Mode):
         self.tops: dict[tuple[int, int], None] = {}  # how many numbers topk keeps, and of how many
         self.positive: set[str] = set()  # what else makes anything positive
         self.compared: set[tuple[int, int]] = set()  # the sides of products that tokens made
+        self.multiplied: set[str] = set()  # what is positive before the last of these
+        self.behind: set[str] = set()  # activation functions behind it
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
@@ -49,6 +51,7 @@ class Heard(Mode):
         self.positive |= {name.rstrip("_")} & {"elu", "relu", "softplus"}
         self.opens |= {name.rstrip("_")} & {"sigmoid", "silu"}
         bent = {name.rstrip("_")} & {"gelu", "relu"}
+        self.behind |= bent
         self.bent |= bent if not self.weighed else set()
         self.later |= bent if self.weighed else set()
         if name == "topk":
@@ -60,9 +63,11 @@ class Heard(Mode):
         elif name == "softmax" and args:
             self.weighed.append(args[0].shape)
         result = func(*args, **kwargs)
-        if name.endswith(("matmul", "bmm", "einsum")) and isinstance(result, Tensor):
-            held = any(isinstance(t, nn.Parameter) for t in args)
-            self.compared |= {tuple(result.shape[-2:])} if result.ndim > 2 and not held else set()
+        product = name.endswith(("matmul", "bmm", "einsum")) and isinstance(result, Tensor)
+        if product and result.ndim > 2 and not any(isinstance(t, nn.Parameter) for t in args):
+            self.compared.add(tuple(result.shape[-2:]))
+            self.multiplied |= self.positive
+            self.behind = set()
         return result
 
 

@@ -189,6 +189,19 @@ def wanting_gradients(parameters: Collection[nn.Parameter]) -> Iterator[None]:
             p.requires_grad_(False)
 
 
+@contextmanager
+def moved(parameters: Collection[Tensor], times: float = 1.5, plus: float = 0.1) -> Iterator[None]:
+    """Let parameters of a copy hold other numbers for a while."""
+    kept = [p.detach().clone() for p in parameters]
+    try:
+        for p in parameters:
+            p.data.mul_(times).add_(plus)
+        yield
+    finally:
+        for p, before in zip(parameters, kept, strict=True):
+            p.data.copy_(before)
+
+
 class InOrder(Mode):
     """Give every GroupNorm numbers that lie in order.
 

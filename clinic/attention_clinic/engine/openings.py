@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,11 @@ from torch import Tensor, nn
 SHAPES = ("b 1 1 j", "b 1 j", "b i j", "i j", "b 1 i j", "b j")
 VALUES: tuple[bool | float, ...] = (False, True, 1.0, 0.0)
 FACTORS = re.compile(r"non_?pad")  # a mask that the result is multiplied by, (b, n, 1)
+NO_MASK = "forward takes no mask: hand it over yourself, call=lambda module, x, mask: ..."
+LIKE_MASKS = re.compile(  # where a mask goes that somebody hands over, if no name says mask
+    r"(^|_)(msk|m|blocked|blocks?|allow(ed)?|visib(le|ility)|valid|pad(s|ded|ding)?|ignored?"
+    r"|excluded?|keep|hidden_keys|att(ention|n)_bias)$"
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,13 @@ class Opening:
     def words(self) -> str:
         """What it is, for a report."""
         return f"with a mask ({', '.join(self.shape.split())}) of {self.value}"
+
+
+def mask_takers(names: Iterable[str]) -> list[str]:
+    """Return the arguments that a mask may be handed to: those named so, or else named like one."""
+    names = list(names)
+    named = [name for name in names if "mask" in name.lower()]
+    return named or [name for name in names if LIKE_MASKS.search(name.lower())]
 
 
 def mask_names(module: nn.Module | Callable[..., Any]) -> list[str]:

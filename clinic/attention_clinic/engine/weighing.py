@@ -70,6 +70,14 @@ class Weighed:
         return int(near.max()) >= LEAST * len(some)
 
 
+def hides_all(scores: Tensor) -> bool:
+    """Say whether all that is weighed is hidden, or the same for all who are asked."""
+    if not scores.is_floating_point() or scores.shape[-1] < 2:
+        return False
+    scores = scores.detach().clamp(min=HIDDEN)
+    return bool((scores == scores[..., :1]).all())
+
+
 def _shifted(t: Tensor) -> bool:
     """Say whether the largest number of each row was taken away, as a stable softmax does."""
     return not t.amax(dim=-1).any()

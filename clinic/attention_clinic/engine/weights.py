@@ -97,12 +97,8 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
             found.append(Source(f"{dot}weight", part.weight, bias, forms, role(f"{dot}weight")))
         elif kind == "Conv1D" and weight is not None:  # GPT-2's
             found.append(Source(f"{dot}weight", weight, bias, ("io",), role(f"{dot}weight")))
-        elif (
-            isinstance(part, nn.Conv1d | nn.Conv2d)
-            and set(part.kernel_size) == {1}
-            and part.groups == 1
-        ):
-            flat = part.weight.flatten(1)
+        elif weight is not None and _of_one_pixel(part, weight):
+            flat = weight.flatten(1)
             found.append(Source(f"{dot}weight", flat, bias, ("oi",), role(f"{dot}weight")))
         elif isinstance(part, nn.MultiheadAttention):
             named = {k: v for k, v in own.items() if v is not None}
@@ -132,6 +128,13 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
             found += _raw(own | plain, prefix=dot)
     found = [s for s in found if s.weight.numel()]  # a layer of no numbers makes nothing
     return _with_biases_beside(found, module)
+
+
+def _of_one_pixel(part: nn.Module, weight: Tensor) -> bool:
+    """Say whether a layer is a convolution of one pixel, PyTorch's or one of somebody's own."""
+    conv = isinstance(part, nn.Conv1d | nn.Conv2d) or "conv" in type(part).__name__.lower()
+    one = weight.ndim in (3, 4) and set(weight.shape[2:]) == {1}
+    return conv and one and getattr(part, "groups", 1) == 1
 
 
 def _hides_the_future(t: Tensor) -> bool:

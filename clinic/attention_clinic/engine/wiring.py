@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.copies import in_type
 from attention_clinic.engine.modes import Aside, Called, Visits
 from attention_clinic.engine.parcels import Parcels
 from attention_clinic.engine.recording import SOFTMAXES
@@ -315,7 +316,7 @@ class Whole:
 
         if context is None and self.context is not None:
             context = self.context[:1].expand(len(x), -1, -1).to(x.dtype)
-        self.block.to(x.dtype)
+        in_type(self.block, x.dtype)
         handles = [
             self.block.get_submodule(path).register_forward_pre_hook(enter(path), with_kwargs=True)
             for path in {path for path, _ in entries}

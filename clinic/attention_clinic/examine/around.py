@@ -6,8 +6,8 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from itertools import takewhile
+from functools import partial, wraps
+from itertools import product, takewhile
 from typing import Any
 
 import torch
@@ -17,8 +17,9 @@ from attention_clinic.bugs.blocks import Meant
 from attention_clinic.engine.arguments import TABLES, Tables
 from attention_clinic.engine.calls import takes
 from attention_clinic.engine.crossing import Sides
-from attention_clinic.engine.openings import Opening, mask_names
+from attention_clinic.engine.openings import NO_MASK, Opening, mask_names, mask_takers
 from attention_clinic.engine.patient import Patient
+from attention_clinic.engine.weighing import WholeScores, hides_all
 from attention_clinic.examine.mask_argument import adds
 
 CROSS = re.compile(r"cross|enc|src|source|mem|context|ctx|inter|multihead_attn|co_?att")
@@ -62,7 +63,7 @@ class Question:
 
 def mask_arguments(module: nn.Module) -> tuple[str | None, str | None]:
     """Return the names of the arguments that mask the tokens and the context."""
-    names = [n for n in inspect.signature(module.forward).parameters if "mask" in n.lower()]
+    names = mask_takers(inspect.signature(module.forward).parameters)
     crossed = [n for n in names if CROSS.search(n.lower())]
     if len(names) > 1 and len(crossed) == len(names):  # an encoder's: src_mask alone
         crossed = crossed[1:]
@@ -97,7 +98,9 @@ def called(
         (where, around.mask, x),
         (where_context, around.context_mask, context),
     ):
-        if name is not None and mask is not None and keys is not None:
+        if mask is not None and keys is not None:
+            if name is None:
+                raise TypeError(NO_MASK)
             if blocks and heads is not None:
                 mask = ~mask if mask.dtype == torch.bool else mask
                 if mask.ndim > 2:
@@ -123,6 +126,8 @@ def opened(
 ) -> Callable[..., Any]:
     """Return a call that gets masks that block nothing where it does not run on None.
 
+    Where a mask that allows all hides all, the module takes it upside down, and gets the contrary.
+
     Args:
         call: that of a user: call(block, x, mask), or call(block, x, context, mask, context_mask).
         mask: of the tokens, or None.
@@ -142,14 +147,44 @@ def opened(
                 raise
             sizes = [(held[0], held[0].shape[1]), (held[-1], held[-1].shape[1])]
             masks = zip((mask, context_mask), sizes, strict=True)
-            open_ = [None if one is None else _open(one, x, keys) for one, (x, keys) in masks]
-            filled = [open_.pop(0) if t is None and open_ else t for t in given]
-            return call(block, *filled)
+            open_ = [None if one is None else open_mask(one, x, keys) for one, (x, keys) in masks]
+            if not sides:  # found out once: who listens to later calls hears nothing else
+                sides.append(_open_side(partial(call, block), given, open_))
+            return call(block, *_filled(given, open_, sides[0]))
 
+    sides: list[tuple[bool, ...]] = []
     return run
 
 
-def _open(mask: Tensor, x: Tensor, keys: int) -> Tensor:
+def _filled(
+    given: tuple[Any, ...], masks: list[Tensor | None], turned: tuple[bool, ...]
+) -> list[Any]:
+    """Return arguments with masks in the place of None, some of them turned to the contrary."""
+    left = [t.logical_not().to(t.dtype) if turn and t is not None else t
+            for t, turn in zip(masks, turned, strict=True)]  # fmt: skip
+    return [left.pop(0) if t is None and left else t for t in given]
+
+
+def _open_side(
+    run: Callable[..., Any], given: tuple[Any, ...], masks: list[Tensor | None]
+) -> tuple[bool, ...]:
+    """Say which masks a block takes upside down: that allow all, and hide all.
+
+    Args:
+        run: calls the block.
+        given: the arguments, None where masks belong.
+        masks: that should allow all.
+    """
+    turns = [(False,) if t is None or adds(t) else (False, True) for t in masks]
+    for turned in product(*turns):
+        with WholeScores() as scores:
+            run(*_filled(given, masks, turned))
+        if not any(map(hides_all, scores.heard)):
+            return turned
+    return (False,) * len(masks)
+
+
+def open_mask(mask: Tensor, x: Tensor, keys: int) -> Tensor:
     """Return a mask of the same kind that blocks nothing, for these tokens."""
     b, n, own = len(x), x.shape[1], list(mask.shape)
     first = n if len(own) == 2 and own[0] == own[1] else b

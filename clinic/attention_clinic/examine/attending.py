@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attention_clinic.bugs.masks import RULE, both, has_empty, same_rule
 from attention_clinic.examine.account import Account
+from attention_clinic.examine.biases import window_of
 from attention_clinic.examine.scoring import FAR, Scored, Unknown
 
 Said = list[tuple[str, str]]  # ids, each with its detail
@@ -55,7 +56,10 @@ def attending(
     for wanted, said in rules:
         if torch.equal(rule, wanted):
             return [*said, *_fill(found)]
-    raise Unknown
+    soft = any(added and value > FAR for value, added in found.fills)  # a bias, perhaps
+    if soft or not window_of(allow[0]) or (causal is True and bool(rule.triu(1).any())):
+        raise Unknown
+    return _fill(found)
 
 
 def _given(account: Account, found: Scored, causal: bool | None, mask: Tensor) -> Said | None:

@@ -23,8 +23,16 @@ from attention_clinic.examine.adapters import folded
 from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.explaining import Explaining
-from attention_clinic.examine.first_call import Way, found_out, heads_of, tryable, wants_context
+from attention_clinic.examine.first_call import (
+    Way,
+    check_heads,
+    found_out,
+    heads_of,
+    tryable,
+    wants_context,
+)
 from attention_clinic.examine.followed import Followed, as_followed, observed
+from attention_clinic.examine.in_steps import seen_in_steps
 from attention_clinic.examine.laid import by_layout, kernels_of
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.masked import overflows, with_mask
@@ -32,10 +40,11 @@ from attention_clinic.examine.noticed import ignores, noticed
 from attention_clinic.examine.options import Context, Options
 from attention_clinic.examine.searching import search, with_other_heads
 from attention_clinic.examine.subject import Subject, Unreadable
+from attention_clinic.examine.switched import unless_switched_off
+from attention_clinic.examine.tempered import without_temperatures
 from attention_clinic.examine.verdict import (
     explanations_of,
     remarks_of,
-    seen_in_steps,
     unexplained,
     unseen,
     untried,
@@ -144,15 +153,16 @@ def diagnose(
             given = replace(options, call=None)
             return by_layout(bare, lambda one, more: opened(one, replace(given, **more), None))
         try:
-            return opened(module, options, embed_dim)
+            report = opened(module, options, embed_dim)
+            return unless_switched_off(report, module, lambda m: opened(m, options, embed_dim))
         except ValueError as error:
             free = (call, weights, size, options.context, cache, mask) == (None,) * 6
             if free and wants_context(module, error):
                 return opened(module, replace(options, context=Context()), embed_dim)
-            report = found_out(module, embed_dim, again) if free else None
-            if report is None:
+            found = found_out(module, embed_dim, again) if free else None
+            if found is None:
                 raise
-            return report
+            return found
 
 
 def both_ways(subject: Subject, embed_dim: int | None) -> Report:
@@ -279,15 +289,15 @@ def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
 def examined(subject: Subject) -> Report:
     """Examine a module that runs, and say what was found until the budget is spent."""
     try:
-        return found_in(subject)
+        return without_temperatures(subject, found_in(subject))
     except Spent as spent:
         seen = observed(subject) if subject.options.most else None
         if seen is not None:
             return as_followed(
                 subject, seen, subject.patient.tokens(subject.b, subject.n, subject.e)
             )
-        report = unexplained(subject, stopped=spent.steps)
-        return seen_in_steps(subject, lambda: with_other_heads(subject, report))
+        said = unexplained(subject, stopped=spent.steps)
+        return seen_in_steps(subject, lambda: with_other_heads(subject, said))
 
 
 def found_in(subject: Subject) -> Report:
@@ -382,19 +392,6 @@ def found_in(subject: Subject) -> Report:
     given = [t for t in (x, subject.context_of(0)) if t is not None]
     own = not isinstance(subject.original, WithLayers)
     return learned(report, subject.patient, lambda: subject.open_run(x), given, own)
-
-
-def check_heads(subject: Subject, y: Tensor) -> None:
-    """Raise when no width that the module has is a multiple of the heads."""
-    e, h = subject.e, subject.h
-    named = subject.weights or dict(subject.patient.module.named_parameters())
-    sizes = {size for weight in named.values() for size in weight.shape}
-    if any(size % h == 0 for size in (e, y.shape[-1], *sizes)):
-        return
-    raise ValueError(
-        f"diagnose: num_heads must divide the width of a token, got num_heads={h} and "
-        f"embed_dim={e}. Pick num_heads from {[n for n in range(1, e + 1) if e % n == 0]}."
-    )
 
 
 EXAMINERS["attention"] = diagnose

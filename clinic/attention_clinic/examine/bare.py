@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,6 +30,7 @@ from attention_clinic.examine.kernel_widths import widths_of
 from attention_clinic.examine.refusing import name_of, question, refused
 
 HEADS = 4  # where nothing says them, and a head has an axis of its own
+HANDED = re.compile(r"scal|temp")
 FEW = 2  # matrices of who projects nothing: an output layer, a table
 PROJECTING = {
     *("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "einsum", "tensordot"),
@@ -69,6 +71,20 @@ class WithLayers(nn.Module):
         own = AXES[self.operands.form] < 4 and self.operands.form.endswith("e")
         joins = "" if isinstance(self.out, nn.Linear) else ", output layer"
         return f"{'split, ' * (own and self.num_heads > 1)}scale, softmax, mixing{joins}"
+
+    @property
+    def handed(self) -> tuple[float, ...]:
+        """The factors of scores that a kernel takes where nobody says another: of no width."""
+        if not isinstance(self.kernel, nn.Module):
+            return ()
+        taken = inspect.signature(type(self.kernel).__init__).parameters
+        said = {name: v for name, v in vars(self.kernel).items() if name in taken}
+        usual = {name: v for name, v in said.items() if taken[name].default == v}
+        return tuple(
+            float(v)
+            for name, v in usual.items()
+            if HANDED.search(name) and isinstance(v, int | float) and not isinstance(v, bool) and v
+        )
 
     @property
     def words(self) -> str:

@@ -1,4 +1,4 @@
-"""What is noticed of a block that is explained: masks that reach nothing, dropouts of no use."""
+"""What is noticed of a block that is explained: idle masks and dropouts, plain tensors."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from attention_clinic.examine.around import CROSS, Around
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.idle_mask import idle, masks
 from attention_clinic.examine.inner_norms import inner_norms
+from attention_clinic.examine.plain import plain_tensors
 from attention_clinic.examine.resting import never_drops
 from attention_clinic.examine.unlearned import and_more
 
 STANDIN = "attention_clinic.examine.standin"
 # where nothing is weighed, or where a window hides tokens, a mask that changes nothing says little
-SAYS_LITTLE = {"attention-unused", "cross-ignored", "part-unused", "ignores-input", "value-only"}
+SAYS_LITTLE = {
+    *("attention-unused", "cross-ignored", "part-unused", "ignores-input", "value-only"),
+    "sum-apart",
+}
 HIDES = {"window", "spatial-reduction", "linear-attention", "class-attention", "linformer"}
 
 
@@ -51,6 +55,9 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
     said += [] if dropout is None else [("dropout-unused", dropout)]
     ids, words = inner_norms(module, run, patient.tolerance)
     said += [(id, words) for id in ids if id not in report.ids]
+    if "param-plain-tensor" not in report.ids:
+        plain = plain_tensors(patient, run)
+        said += [("param-plain-tensor", plain)] * bool(plain)
     return and_more(report, said)
 
 
@@ -102,7 +109,7 @@ def _idle(report: Report, patient: Patient, x: Tensor, around: Around) -> Iterat
         crossed = []
     else:
         crossed = crossed or names[1:]
-    causal = _hides_future(patient, x, around)
+    causal = says_causal(report) or _hides_future(patient, x, around)
     for name in names:
         if causal and name not in crossed:
             continue
@@ -110,6 +117,11 @@ def _idle(report: Report, patient: Patient, x: Tensor, around: Around) -> Iterat
         if words:
             yield ("context-mask-dropped" if name in crossed else "mask-dropped"), words
     patient.given = given  # what these calls tried is no examination of a mask
+
+
+def says_causal(report: Report) -> bool:
+    """Say whether an attention of a block hides later tokens, whatever is mixed behind it."""
+    return any(", causal" in said for said in report.checked)
 
 
 def _hides_future(patient: Patient, x: Tensor, around: Around) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from torch import Tensor, nn
@@ -11,29 +10,37 @@ from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.decoder import RIGHT
 from attention_clinic.bugs.orders import WORDS
 from attention_clinic.engine.crossing import role
-from attention_clinic.engine.mentions import reads_in_a_branch
+from attention_clinic.engine.mentions import is_mentioned, reads_in_a_branch
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weights import sources_of
+from attention_clinic.examine.factors import kinds_of_factors
 from attention_clinic.examine.held import feed_of
-from attention_clinic.examine.joins import words
-from attention_clinic.examine.leaves import equal_tensors, is_no_norm, looks_like_a_norm
-from attention_clinic.examine.streams import CONTEXT, START, Half, Stream, Sum, equal, with_own_norm
+from attention_clinic.examine.joins import JOINS, words
+from attention_clinic.examine.leaves import (
+    equal_tensors,
+    hold_in_common,
+    idle_parts,
+    is_no_norm,
+    looks_like_a_norm,
+)
+from attention_clinic.examine.streams import (
+    AROUND,
+    BARE,
+    CONTEXT,
+    START,
+    Half,
+    Stream,
+    Sum,
+    equal,
+    with_own_norm,
+)
 from attention_clinic.examine.units import Unclear, Unit
 
-PRE, POST = (True, False, False), (False, False, True)
-INSIDE, AROUND, BARE = (False, True, False), (True, True, False), (False, False, False)
+Places = list[tuple[bool, bool, bool]]
+PRE, POST, INSIDE = (True, False, False), (False, False, True), (False, True, False)
 LAST = (True, False, True)  # of the last part of several layers, with a norm behind all
 ORDERS = {PRE: "pre-norm", POST: "post-norm", INSIDE: "norms of the parts",
           AROUND: "norms before and behind the parts", BARE: "no norms"}  # fmt: skip
-JOINS = {
-    "missing": ("residual-missing", "around the {}"),
-    "doubled": ("residual-missing", "what the {} returned is added to itself"),
-    "from-norm": ("residual-from-norm", "around the {}"),
-    "from-input": ("residual-from-input", "after the {}"),
-    "in-place": ("residual-in-place", "around the {}"),
-    "from-context": ("residual-from-context", "behind the {}"),
-    "dropped": ("part-unused", "what the {} returns is thrown away"),
-}
 
 
 class Connections:
@@ -102,7 +109,9 @@ class Connections:
         dropped = any(half.join == "dropped" for half in way)  # and with it what was made of it
         for norm in unused * (not missing and not dropped):
             self.found.append(("part-unused", f"what {norm.name} returns is thrown away"))
-        self._factors(stream)
+        self.variants += kinds_of_factors(self.patient.module, stream.factors, stream.conditioned)
+        if stream.conditioned:
+            self.odd.append("a condition scales and shifts its norms; who makes it is not tried")
         for name, asked in stream.keys.items():
             own = words(stream.reads[name])
             said = f"the self-attention asks {words(asked)}, with queries of {own}"
@@ -194,7 +203,7 @@ class Connections:
         """Compare the parts with those of a right block."""
         right = list(RIGHT[2] if self.context is None else RIGHT[3])
         names = [half.unit.name for half in way]
-        again = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        again = [name for name in dict.fromkeys(names) if self._is_shared(name, way)]
         if kinds == right and not again:
             return
         strange = any(half.join == "other" or half.start or half.source for half in way)
@@ -205,12 +214,11 @@ class Connections:
         runs = f"it runs {', '.join(WORDS[kind] for kind in kinds)}"
         rest = self._resting(way)
         if kinds == right:
+            runs = [WORDS[kind] for kind, name in zip(kinds, names, strict=True)
+                    if name == again[0]]  # fmt: skip
+            self.found.append(("part-shared", f"{again[0]} is the {' and the '.join(runs)}"))
             if len(rest) == 1:
-                self.found.append(("part-unused", _in_the_place(rest[0], again)))
-            else:
-                runs = [WORDS[kind] for kind, name in zip(kinds, names, strict=True)
-                        if name == again[0]]  # fmt: skip
-                self.found.append(("part-shared", f"{again[0]} is the {' and the '.join(runs)}"))
+                self.found.append(("part-unused", f"{rest[0]} is never called"))
             return
         if sorted(kinds) == sorted(right):
             self.found.append(("parts-order", runs))
@@ -238,6 +246,15 @@ class Connections:
                 ("cross-ignored", "it has one attention, and nothing reads the context")
             )
             return
+        whole = all(
+            half.places != BARE and half.join == "keep" for half in way
+        )  # no bare attention
+        if kinds == right[:-1] and whole and not rest and not again:  # it may be meant so, or not
+            self.odd.append(f"{runs}, and holds no feed-forward")
+            resting = [name for name in self._resting_norms(way)
+                       if not is_mentioned(name, self.patient.module)]  # fmt: skip
+            self.found += [("part-unused", f"{name} is never called") for name in resting]
+            return
         if len(lost) != 1 or len(rest) != 1 or len(set(names)) != len(right) - 1:
             self.odd.append(runs)
             raise Unclear
@@ -259,19 +276,14 @@ class Connections:
         first, second = (self.patient.run(self.x, context=context) for context in contexts)
         return equal_tensors(first, second)
 
+    def _is_shared(self, name: str, way: tuple[Half, ...]) -> bool:
+        """Say whether a part stands in several places, with weights: others may stand anywhere."""
+        held = [{name, *half.unit.paths} for half in way if half.unit.name == name]
+        return len(held) > 1 and hold_in_common(self.patient.module, held)
+
     def _resting(self, way: tuple[Half, ...]) -> list[str]:
         """Return the parts of several layers that were never called."""
-        held = {id(p) for half in way for path in half.unit.paths
-                for p in self.patient.module.get_submodule(path).parameters()}  # fmt: skip
-        found: list[str] = []
-        layers: list[str] = []
-        for path, part in self.patient.module.named_modules():
-            own = [p for p in part.parameters() if p.ndim > 1]
-            inside = any(path.startswith(f"{other}.") for other in found)
-            if not path or not own or inside or any(id(p) in held for p in own):
-                continue
-            (found if len(own) > 1 else layers).append(path)
-        return [*found, " and ".join(layers)] if len(layers) > 1 else found
+        return idle_parts(self.patient.module, {path for half in way for path in half.unit.paths})
 
     def _order(
         self, way: tuple[Half, ...], kinds: list[str], scaled: bool
@@ -299,6 +311,8 @@ class Connections:
                 self.found.append(("norm-missing", "there is none at all"))
             self.said.append(ORDERS[BARE])
             return None
+        if AROUND in orders and {*orders} <= {AROUND, PRE, INSIDE} and resting:
+            orders, places = [AROUND], self._halved(places, kinds, resting[0])
         if len(orders) > 1:
             named = {PRE: "before", POST: "behind", INSIDE: "on what it returns of",
                      AROUND: "around"}  # fmt: skip
@@ -326,6 +340,15 @@ class Connections:
             self.variants += variants.get(orders[0], []) * right
         return orders[0] if len(orders) == 1 else None
 
+    def _halved(self, places: Places, kinds: list[str], resting: str) -> Places:
+        """Name the norms that a part lacks where others have both, and return whole places."""
+        for place, kind in zip(places, kinds, strict=True):
+            if place in (PRE, INSIDE):
+                side = "before" if place == INSIDE else "behind"
+                said = f"{side} the {WORDS[kind]}; {resting} is never called"
+                self.found.append(("norm-missing", said))
+        return [AROUND if place in (PRE, INSIDE) else place for place in places]
+
     def _has_norms(self, unit: Unit) -> bool:
         """Say whether norms as wide as the stream are called inside of a part."""
         width = self.x.shape[-1]
@@ -340,7 +363,7 @@ class Connections:
 
     def _resting_norms(self, way: tuple[Half, ...]) -> list[str]:
         """Return the norms that were never called."""
-        used = {norm.name for half in way for norm in _norms(half)}
+        used = {norm.name for half in way for norm in half.norms}
         return [
             path
             for path, part in self.patient.module.named_modules()
@@ -352,7 +375,7 @@ class Connections:
         seen: dict[str, set[int]] = {}
         asked = [stream.norms[name] for name, read in stream.reads.items()
                  if name in stream.norms and CONTEXT in read]  # fmt: skip
-        for norms in (*map(_norms, way), asked):
+        for norms in (*(half.norms for half in way), asked):
             for norm in norms:
                 if isinstance(norm.run, nn.Module) and any(True for _ in norm.run.parameters()):
                     seen.setdefault(norm.name, set()).add(id(norm))
@@ -363,32 +386,7 @@ class Connections:
             said += f", {' and '.join(resting)} is never called" if resting else ""
             self.found.append(("norm-shared", said))
 
-    def _factors(self, stream: Stream) -> None:
-        """Find the factors of the parts among the parameters."""
-        module, kind = self.patient.module, nn.modules.batchnorm._BatchNorm
-        norms = [part for part in module.modules() if isinstance(part, kind)]
-        fixed = {id(p) for norm in norms for p in norm.parameters()}  # factors of other purpose
-        held = [
-            p.detach().flatten() for p in module.parameters() if p.ndim < 4 and id(p) not in fixed
-        ]
-        for factor in stream.factors.values():
-            near = [p for p in held if p.numel() == factor.numel()]
-            if any((p - factor).abs().max() < 1e-5 for p in near):
-                self.variants.append("layer-scale")
-            elif any((p.tanh() - factor).abs().max() < 1e-5 for p in near):
-                self.variants.append("tanh-gate")
-            elif not stream.conditioned:
-                raise Unclear
-        if stream.conditioned:
-            self.odd.append("a condition scales and shifts its norms; who makes it is not tried")
-
 
 def _in_the_place(rest: str, again: list[str]) -> str:
     words = f"{rest} is never called"
     return words + (f"; {again[0]} runs in its place, a second time" if again else "")
-
-
-def _norms(half: Half) -> Iterator[Unit]:
-    """Yield the norms around a part."""
-    yield from half.before
-    yield from (norm for norm in (half.inside, half.behind, *half.later) if norm is not None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,6 +24,7 @@ class Cut(nn.Module):
         entries: the arguments that are exchanged, by the calls that get them.
         end: the call that returns what the part returns.
         parcels: in which the part gets its tokens, or None.
+        after: what bends what that returns, or None.
     """
 
     def __init__(
@@ -31,9 +34,11 @@ class Cut(nn.Module):
         entries: dict[Place, dict[Slot, bool]],
         end: Place,
         parcels: Parcels | None = None,
+        after: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.whole, self.paths = whole, paths  # an object: what it holds is not this module's
+        self.bent = (after,)  # for the same reason
         self.entries, self.end, self.parcels = entries, end, parcels
         self.cut_grid: tuple[int, int] | None = None  # rows and columns of the tokens
         self._register()
@@ -58,17 +63,51 @@ class Cut(nn.Module):
         for part in block.modules():
             rebind(part, memo)
         whole = replace(self.whole, block=block)
-        made = type(self)(whole, self.paths, self.entries, self.end, self.parcels)
+        after = copy.deepcopy(self.bent[0], memo)
+        made = type(self)(whole, self.paths, self.entries, self.end, self.parcels, after)
         made.cut_grid = self.cut_grid
         made.train(self.training)
         return made
 
+    def between(self, x: Tensor, context: Tensor | None, whole: Whole | None = None) -> Tensor:
+        """Return what the part makes of tokens, and of a context, or None."""
+        whole = self.whole if whole is None else whole
+        made = whole.between(x, context, self.entries, self.end, self.parcels)
+        return made if self.bent[0] is None else self.bent[0](made)
+
     def forward(self, x: Tensor) -> Tensor:
-        return self.whole.between(x, None, self.entries, self.end, self.parcels)
+        return self.between(x, None)
 
 
 class CutAcross(Cut):
     """Such a part that reads a context, too."""
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:
-        return self.whole.between(x, context, self.entries, self.end)
+        return self.between(x, context)
+
+
+class CutMasked(Cut):
+    """An attention of a block, which takes the mask that the block hands on to it."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.between(x, None, _with_mask(self.whole, mask, False))
+
+
+class CutMaskedAcross(Cut):
+    """Such an attention that reads a context, too, and takes the mask of that."""
+
+    def forward(self, x: Tensor, context: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.between(x, context, _with_mask(self.whole, mask, True))
+
+
+def _with_mask(whole: Whole, mask: Tensor | None, crossed: bool) -> Whole:
+    """Return a block that is called with another mask, of its tokens or of its context."""
+    return replace(whole, run=partial(whole.run, tried=(mask, crossed)))
+
+
+KINDS: dict[tuple[bool, bool], type[Cut]] = {  # by whether it reads a context, and takes a mask
+    (False, False): Cut,
+    (True, False): CutAcross,
+    (False, True): CutMasked,
+    (True, True): CutMaskedAcross,
+}

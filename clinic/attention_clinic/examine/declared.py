@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BENDS, Caps, Mixer, Opener, Places, QueryNorms, Scale
+from attention_clinic.engine.constants import is_number, read_outside
 from attention_clinic.engine.heard import Heard, heard, reached
 from attention_clinic.engine.weights import apart_from_gates, sources_of
 from attention_clinic.examine.modern import configs, holders, named, query_norms
@@ -20,6 +21,7 @@ FACTORS = ("attention_multiplier", "softmax_scale")
 CAP_NAMES = re.compile(r"(attn|attention)_?(logits?_?)?(soft_?)?cap(ping)?(_value)?")
 OWN_CAP_NAMES = re.compile(r"(logits?_?)?soft_?cap(ping)?|logit_?cap")
 TEMPERATURES = re.compile(r"scale|temperature|tau|gain")
+TEMPERED = re.compile(r"temperature|(^|_)(tau|temp)$")  # numbers, not learned
 SCALES = re.compile(r"scal|sqrt|norm_fact|temperature|temper$|divisor|inv_norm")
 GATES = re.compile(r"gate|gating|(^|[._])(w_?|linear_?|to_?)?g(_proj|ate)?[._]")
 UNSCALED = ("relative_attention_num_buckets",)  # T5 and its relatives
@@ -29,15 +31,34 @@ FEW = 4  # layers over places
 HOTTEST = math.log(100.0)
 
 
-def factors(module: nn.Module) -> tuple[float, ...]:
-    """Return the factors of the scores that the configuration of a module sets."""
-    found = []
+def factors(module: nn.Module, e: int, num_heads: int) -> tuple[float, ...]:
+    """Return the factors of the scores that the configuration of a module sets.
+
+    Args:
+        module: the copy.
+        e: width of the tokens.
+        num_heads: h.
+    """
+    found = [*_tempered(module, e, num_heads)]
     for holder in configs(module):
         held = named(holder)
-        found += [float(held[name]) for name in FACTORS if _number(held.get(name))]
+        found += [float(held[name]) for name in FACTORS if is_number(held.get(name))]
         width = held.get("query_pre_attn_scalar")
-        found += [float(width) ** -0.5] if _number(width) and width > 0 else []
+        found += [float(width) ** -0.5] if is_number(width) and width > 0 else []
+    for value in getattr(module, "handed", ()):  # a kernel that the clinic gave its layers
+        found += [value, 1 / value]
     return tuple(dict.fromkeys(found))
+
+
+def _tempered(module: nn.Module, e: int, h: int) -> Iterator[float]:
+    """Yield the usual factor with a temperature beside it: a number that is no power of a size."""
+    held = [pair for holder in holders(module) for pair in named(holder).items()]
+    told = {float(v) for name, v in held if TEMPERED.search(name) and is_number(v)}
+    told |= {value for name, value in read_outside(module) if TEMPERED.search(name.lower())}
+    sizes = [size**power for size in (1, e, e / h) for power in (-1, -0.5, 0.5, 1)]
+    for number in sorted(told):
+        if number > 0 and not any(math.isclose(number, size, rel_tol=1e-3) for size in sizes):
+            yield from ((h / e) ** 0.5 * by for by in (1 / number, number))
 
 
 def caps(module: nn.Module) -> Caps | None:
@@ -46,14 +67,14 @@ def caps(module: nn.Module) -> Caps | None:
         float(value)
         for holder in configs(module)
         for name, value in named(holder).items()
-        if CAP_NAMES.fullmatch(name) and _number(value) and value > 0
+        if CAP_NAMES.fullmatch(name) and is_number(value) and value > 0
     ]
     own = [
         float(value)
         for part in module.modules()
         for name, value in vars(part).items()
         if (CAP_NAMES.fullmatch(name) or OWN_CAP_NAMES.fullmatch(name))
-        and _number(value)
+        and is_number(value)
         and value > 0
     ]
     found = tuple(dict.fromkeys([*said, *own]))
@@ -70,7 +91,7 @@ def temperatures(module: nn.Module, num_heads: int) -> Iterator[float | Tensor]:
     yield 1.0
     for holder in holders(module):
         for name, value in named(holder).items():
-            if TEMPERATURES.search(name) and _number(value) and value > 0:
+            if TEMPERATURES.search(name) and is_number(value) and value > 0:
                 yield float(value)
     for part in module.modules():
         held = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
@@ -100,7 +121,7 @@ def prepared(module: nn.Module) -> tuple[tuple[str, float], ...]:
         held = [*vars(part).items(), *part.named_buffers(recurse=False)]
         for name, value in held:
             single = isinstance(value, Tensor) and value.numel() == 1
-            if SCALES.search(name.lower()) and (_number(value) or single):
+            if SCALES.search(name.lower()) and (is_number(value) or single):
                 found.append((name, float(value)))
     return tuple(found)
 
@@ -232,7 +253,7 @@ def known_of(
         capped = Caps(tuple(dict.fromkeys(more)), capped is not None and capped.said)
     return {
         "query_norms": norms,
-        "factors": factors(module),
+        "factors": factors(module, whole.shape[2], num_heads),
         "caps": capped,
         "unscaled": is_unscaled(module),
         "prepared": prepared(module),
@@ -247,11 +268,12 @@ def known_of(
         "by_channels": keys is None
         and any(s[-1] == s[-2] and (alike or s[-1] != n) for s in sounds.weighed if len(s) > 2),
         "bent": tuple(sorted(sounds.bent)),
-        "bent_behind": tuple(sorted(sounds.later)),
+        "bent_behind": tuple(sorted(sounds.later if sounds.weighed else sounds.behind)),
         "is_linear": ()
         if paired
         else (*["softmax"] * bool(sounds.weighed), *sorted(sounds.positive)),
-        "bare_scores": not (sounds.weighed or sounds.positive) and bool(pairs & sounds.compared),
+        "bare_scores": not (sounds.weighed or sounds.multiplied)
+        and bool({*pairs, (1, n)} & sounds.compared),  # one token alone may ask
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
     }
 
@@ -269,7 +291,3 @@ def _heard_apart(
         except Exception:
             pass
     return heard(run, x), x
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

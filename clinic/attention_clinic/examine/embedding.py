@@ -14,10 +14,11 @@ from attention_clinic.bugs import BUGS, EMBEDDING
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.doors import answered
 from attention_clinic.engine.forms import Form, Found, State, simplest
+from attention_clinic.engine.modes import moved
 from attention_clinic.engine.patient import Patient, check_positive, same, undisturbed
 from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.engine.weights import Source, sources_of
-from attention_clinic.examine.fixed_places import fixed_wrongly
+from attention_clinic.examine.fixed_places import fixed_tensors, fixed_wrongly, never_learned
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.patch_cut import mistaken, reached
 
@@ -153,7 +154,8 @@ class _Embedding:
         found = self.search(images, y)
         heads = y.shape[1] == self.n + 1
         tables = any(True for _ in self.tables(y.shape[-1]))
-        used = [way.state["table"] is not None for way in found.values()]
+        ways = found.values()
+        used = [way.state["table"] is not None for way in ways]
         checked += ["class token"] * heads
         checked += ["positions"] * (any(used) or (tables and not found))
         untried = ("a table of positions, which nothing adds",) if tables and not any(used) else ()
@@ -166,6 +168,11 @@ class _Embedding:
         ]
         if any(used) and not ids and () in found:
             explanations += fixed_wrongly(self.original, self.n, y.shape[-1])
+            explanations += never_learned(self.original, [way.state["table"] for way in ways])
+        idle = [name for name, t in fixed_tensors(self.original).items() if self.is_table(t, y)]
+        if found and not explanations and not any(used) and idle:
+            failing = (f"what it holds of positions is added: nothing adds {', '.join(idle)}",)
+            return Report(name, False, failing=failing, checked=said)
         harmless = not ids and self.patient.is_module and ORDER in found
         if (() in found and not explanations) or harmless:
             remarks = tuple(explanations) * harmless
@@ -238,7 +245,7 @@ class _Embedding:
             none = ("pos-before-cls",) * (learns and float(own.abs().max()) < 1e-9)
             if found:
                 every = (*none, *_one_for_all(places[:, 1:]))
-                return {(*every, *ids): way for ids, way in found.items()}
+                return {tuple(dict.fromkeys((*every, *ids))): way for ids, way in found.items()}
         return {}
 
     def moves_places(self, p: Tensor) -> bool:
@@ -248,11 +255,9 @@ class _Embedding:
             tokens = self.patient.run(torch.zeros(1, self.channels, *self.sizes).to(p))[:, 1:]
             return tokens - tokens[:, :1]
 
-        kept, before = p.detach().clone(), apart()
-        p.data.mul_(1.5)
-        moved = not same(before, apart())
-        p.data.copy_(kept)
-        return moved
+        before = apart()
+        with moved([p]):
+            return not same(before, apart())
 
     def cut_wrongly(self, images: Tensor) -> list[Explanation]:
         """Return what the numbers of the image that reach each token say is wrong."""
@@ -332,12 +337,18 @@ class _Embedding:
             elif tensor.ndim == 3 and tensor.shape[0] >= self.n and tensor.shape[1] == 1:
                 yield tensor.transpose(0, 1)
 
+    def is_table(self, t: Tensor, y: Tensor) -> bool:
+        """Say whether a tensor has a row for each token of what is returned, (b, n, e)."""
+        return t.squeeze().shape in (y.shape[1:], (self.n, y.shape[2]))
+
     def computed(self, images: Tensor, e: int) -> Iterator[Tensor]:
         """Yield what is added to empty images beside a bias, as (1, n, e): computed positions."""
         empty = self.patient.run(torch.zeros_like(images))
         for bias in [None, *(bias for _, bias in self.projections(e) if bias is not None)]:
             table = empty[:1] if bias is None else empty[:1] - bias
-            if table.abs().max() > self.patient.tolerance:
+            rows = table[:, 1:]  # the first may be a class token's
+            alike = table.shape[2] > 1 and same(rows, rows[..., :1].expand_as(rows))
+            if table.abs().max() > self.patient.tolerance and not alike:  # one number a token
                 yield table
 
     def norms(self, width: int) -> list[nn.Module | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import torch
@@ -16,6 +16,7 @@ from attention_clinic.engine.pieces import Reading
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.weighing import Weighed
 from attention_clinic.engine.weights import apart_from_gates, joined_heads, sources_of
+from attention_clinic.examine.ended import OUT_BENT
 from attention_clinic.examine.matching import Match, Probe, Search
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.reducing import reducer_of
@@ -28,6 +29,7 @@ LIKELY = 6  # readings that follow the names best
 SINGLES_TRIED = 144  # readings that are tried with one mistake
 PAIRS_TRIED = 24  # readings that are tried with two mistakes
 TURNED = 0.2  # of the steps that are left, for what is right in a way that nothing says
+RARE = 0.5  # of the steps that are left, for single mistakes in readings that hardly follow names
 WINDOWS = 3  # that are looked at, of those that a module cuts its tokens into
 
 
@@ -163,30 +165,62 @@ class Explaining:
                     return found
                 if observed(self.subject, whole=True):
                     return []
-            for shell in shells if around or sure else shells[:1]:
-                for base in bases:
-                    if len(shell.ids) > total:
-                        continue
-                    if total == 2 and base and causal is None and self.subject.sees_future:
-                        continue
-                    case = replace(probe, causal=base)
-                    found = self.matching(readers, case, shell, total, chosen, fit)
-                    if not found:
-                        continue
-                    if not fit and total and all(m.reading.rank for _, m in found):
-                        # the names do not settle which weight is which: what is found with
-                        # other orders of the same weights is an alternative
-                        kinds = {reader.kind(match.reading) for reader, match in found}
-                        same = [
-                            (reader, [r for r in readings if reader.kind(r) in kinds])
-                            for reader, readings in readers
-                        ]
-                        found = self.matching(same, case, shell, total, slice(None), fit)
-                    return found
+            tried = shells if around or sure else shells[:1]
+            rare = total == 1 and bool(chosen.start)
+            with reserved(RARE) if rare else nullcontext():
+                try:
+                    found = self.around(readers, probe, tried, bases, (total, chosen, fit))
+                except Spent as spent:
+                    if not rare:
+                        raise
+                    vars(self.subject)["cut"], found = spent.steps, []
+            if found:
+                return found
         alone = not self.subject.crossed and self.subject.windows is None
         if most > 1 and alone and probe.mask is None and not observed(self.subject):
             around = shells if sure else shells[:1]
             return three_at_once(Unexplained(self.subject, self.holds, readers, probe, around))
+        return []
+
+    def around(
+        self,
+        readers: Readers,
+        probe: Probe,
+        shells: list[Shell],
+        bases: list[bool],
+        step: tuple[int, slice, bool],
+    ) -> list[tuple[Reader, Match]]:
+        """Return what explains one call with some of these around it.
+
+        Args:
+            readers: of the weights, with their readings.
+            probe: the call.
+            shells: what may stand around the attention.
+            bases: whether it may be causal.
+            step: mistakes in all, readings tried, whether the scale is fitted.
+        """
+        total, chosen, fit = step
+        for shell in sorted(shells, key=lambda shell: OUT_BENT not in shell.ids):  # soon tried
+            for base in bases:
+                if len(shell.ids) > total:
+                    continue
+                free = base and self.options.causal is None
+                if total == 2 and free and self.subject.sees_future:
+                    continue
+                case = replace(probe, causal=base)
+                found = self.matching(readers, case, shell, total, chosen, fit)
+                if not found:
+                    continue
+                if not fit and total and all(m.reading.rank for _, m in found):
+                    # the names do not settle which weight is which: what is found with
+                    # other orders of the same weights is an alternative
+                    kinds = {reader.kind(match.reading) for reader, match in found}
+                    same = [
+                        (reader, [r for r in readings if reader.kind(r) in kinds])
+                        for reader, readings in readers
+                    ]
+                    found = self.matching(same, case, shell, total, slice(None), fit)
+                return found
         return []
 
     def is_right(self) -> bool:

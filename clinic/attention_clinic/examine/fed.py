@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.wiring import Step
-from attention_clinic.examine.leaves import CONVOLUTIONS, is_norm
-from attention_clinic.examine.part_kinds import Kind, norm_kind
+from attention_clinic.examine.leaves import CONVOLUTIONS, bends, equal_tensors, is_norm
+from attention_clinic.examine.part_kinds import TWICE, Kind, norm_kind
 from attention_clinic.examine.units import Unit
 
 LAYER, CONV, BEND, NORM, GATE = "layer", "convolution", "bend", "norm", "gate"
 SQUARE = "square"  # of what was bent (Primer)
+BOTH = "a gate of which both halves are bent"
 PAD = "padding"
 Chain = tuple[tuple[str, Step], ...]  # what made a tensor of what the feed-forward read, in order
 
@@ -30,7 +31,8 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
     row = _row(unit, limit)
     if row is None:
         return None
-    kinds = [kind for kind, _ in row]
+    both = any(kind == BOTH for kind, _ in row)
+    kinds = [GATE if kind == BOTH else kind for kind, _ in row]
     layers = [place for place, kind in enumerate(kinds) if kind in (LAYER, CONV)]
     if len(layers) < 2:
         return None
@@ -40,7 +42,7 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
     first, last = layers[0], layers[-1]
     last = len(kinds) if kinds[-1] == GATE else last  # a gated unit without a layer behind it
     bends = [_name(step) for kind, step in row if kind == BEND]
-    said = f"{len(layers)} layers, {' and '.join(dict.fromkeys(bends))}"
+    said = f"{len(layers)} layers" + ", " * bool(bends) + " and ".join(dict.fromkeys(bends))
     said += ", squared" * (SQUARE in kinds)
     said += ", a gate" * (GATE in kinds) + ", with a norm inside" * (NORM in kinds)
     ids = ["activation-last"] * (BEND in kinds[last:])
@@ -52,7 +54,11 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
         odd = "the feed-forward bends what it reads, before its first layer"
     elif (LAYER, LAYER) in pairwise(kinds) and GATE not in kinds:
         odd = "two layers of the feed-forward stand in a row, with nothing between"
-    if GATE in kinds and ids:
+    elif (BEND, BEND) in pairwise(kinds):
+        odd = TWICE
+    elif both:
+        odd = "the feed-forward bends both halves of its gate"
+    if GATE in kinds and "activation-missing" in ids:
         return None  # what bends nothing in a gate may be meant so
     variants = ("gated",) * (GATE in kinds) + ("conv-feed",) * (CONV in kinds)
     return Kind(tuple(ids), detail, variants, words=said, odd=odd)
@@ -73,16 +79,24 @@ def _row(unit: Unit, limit: float) -> Chain | None:
         if len(given) == 2 and step.module is None:
             first, second = sorted(before, key=len)
             more = tuple(one for one in first if one not in second)
-            made.append((step.result, (*more, *second, (GATE, step))))
+            kind = BOTH if _bent(first) and _bent(second) and first != second else GATE
+            made.append((step.result, (*more, *second, (kind, step))))
             continue
         now = step.result
-        if any(t.shape == now.shape and torch.equal(t, now) for t in (given[0], given[0].mT)):
+        if any(equal_tensors(t, now) for t in (given[0], given[0].mT)):
             continue  # a dropout that rests, or tokens turned over
+        if len(given) == 1 and _times(given[0], now, limit):
+            continue  # a factor
         kind = _kind(step)
         if kind is None or len(given) > 1:
             return None
         made.append((now, before[0] if kind == PAD else (*before[0], (kind, step))))
     return next((chain for t, chain in reversed(made) if _near(t, unit.out, limit)), None)
+
+
+def _bent(chain: Chain) -> bool:
+    """Say whether what a layer made was bent, but for a sigmoid: that opens and shuts."""
+    return chain[-1:] != () and chain[-1][0] == BEND and _name(chain[-1][1]) != "sigmoid"
 
 
 def _behind(made: list[tuple[Tensor, Chain]], given: Tensor, limit: float) -> Chain | None:
@@ -169,16 +183,7 @@ def _kind(step: Step) -> str | None:
         return CONV if {*step.module.stride} == {1} else None
     if isinstance(step.module, nn.modules.padding._ConstantPadNd):
         return PAD
-    if isinstance(step.module, nn.PReLU):
-        return BEND
-    run = step.again or step.module
-    given = next(iter(step.given.values()))
-    if run is None or (step.module is not None and any(True for _ in step.module.parameters())):
-        return None
-    flat = given.flatten()
-    order = torch.arange(len(flat)).flip(0)
-    turned, made = run(flat[order].clone())[order], run(flat.clone())
-    return BEND if torch.allclose(turned, made, rtol=1e-9, atol=1e-9) else None
+    return BEND if bends(step) else None
 
 
 def _first(step: Step) -> Tensor:

@@ -217,3 +217,16 @@ def _unlike(given: list[Any]) -> list[Any]:
     """Return some that are as unlike as can be."""
     places = {0, 1, len(given) // 3, 2 * len(given) // 3, len(given) - 1}
     return [given[place] for place in sorted(places) if place < len(given)]
+
+
+def check_heads(subject: Subject, y: Tensor) -> None:
+    """Raise when no width that the module has is a multiple of the heads."""
+    e, h = subject.e, subject.h
+    named = subject.weights or dict(subject.patient.module.named_parameters())
+    sizes = {size for weight in named.values() for size in weight.shape}
+    if any(size % h == 0 for size in (e, y.shape[-1], *sizes)):
+        return
+    raise ValueError(
+        f"diagnose: num_heads must divide the width of a token, got num_heads={h} and "
+        f"embed_dim={e}. Pick num_heads from {[n for n in range(1, e + 1) if e % n == 0]}."
+    )

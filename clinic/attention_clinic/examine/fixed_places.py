@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS
@@ -34,6 +35,30 @@ def fixed_wrongly(module: object, n: int, e: int) -> list[Explanation]:
             detail = "; ".join(filter(None, (f"the fixed table {name}", way.path.detail)))
             return [explain([BUGS[id] for id in ids], way.difference, detail, what="table")]
     return []
+
+
+def never_learned(module: object, tables: list[Tensor | None]) -> list[Explanation]:
+    """Return the mistake of a plain tensor of random places: it is not registered, nothing learns.
+
+    Args:
+        module: an embedding that is right but for that.
+        tables: what it adds, (1 or b, rows, e) each.
+    """
+    parts = module.modules() if isinstance(module, nn.Module) else ()
+    held = [(name, v) for part in parts for name, v in vars(part).items() if isinstance(v, Tensor)]
+    for name, value in held:
+        given = value.detach().cpu().double().squeeze()
+        added = any(t is not None and _begins(given, t[0].cpu().double()) for t in tables)
+        if added and not value.requires_grad and not explained(given, BASE):
+            detail = f"{name}, which is no table of sines and cosines"
+            return [explain([BUGS["param-plain-tensor"]], detail=detail)]
+    return []
+
+
+def _begins(whole: Tensor, rows: Tensor) -> bool:
+    """Say whether a table holds these rows, from its first one on."""
+    same = whole.ndim == 2 and whole.shape[1:] == rows.shape[1:] and len(whole) >= len(rows)
+    return same and torch.allclose(whole[: len(rows)], rows, atol=1e-6)
 
 
 def fixed_tensors(module: object) -> dict[str, Tensor]:

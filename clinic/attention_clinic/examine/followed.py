@@ -28,6 +28,9 @@ MOST = 4_000_000  # numbers of all tokens of a run: images of thousands are too 
 LATER = "with the mask, later tokens are not seen"
 ALLOWED = "with the mask, a token gets what the tokens that it allows give alone"
 IDLE = "the mask blocks nothing that is seen without it"
+# what multiplies queries, or keys, with learned codes
+CODED = {"relative-keys", "relative-queries", "decomposed-positions"}
+FREE = "by what the products with learned codes are multiplied: the codes may learn that"
 EFFECTS = {"dropped": "the mask changes nothing", "inverted": "tokens get what it blocks, only"}
 
 
@@ -189,7 +192,7 @@ def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
         found,
         checked=("; ".join(words),),
         remarks=without_output(subject) if seen.alone else (),
-        untried=untried,
+        untried=(*untried, *(FREE,) * bool(CODED & {*seen.variants})),
         variants=tuple(VARIANTS[name] for name in seen.variants),
         tolerance=subject.patient.tolerance,
     )

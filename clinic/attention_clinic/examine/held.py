@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs.feeds import Feed, Gate
 from attention_clinic.engine.weights import Source
-from attention_clinic.examine.shells import FACTORS
+
+FACTORS = re.compile(
+    r"gamma|layer_?scale|(^|[._])ls\d?|lambda|alpha|gate|re_?zero|res_?(weight|scale)"
+)
 
 
 def feed_of(sources: list[Source], e: int) -> Feed | None:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.examine.norm_kinds import FORMULAS
 from attention_clinic.examine.part_kinds import norm_kind
-
-OWN = {"rms-eps", "norm-bessel", "rms-mean", "norm-formula"}  # mistakes of the formula
 
 
 @torch.no_grad()
@@ -48,7 +47,7 @@ def inner_norms(
             kind = norm_kind(part, x, limit)
         except (RuntimeError, ValueError, IndexError):  # it takes another layout
             continue
-        if kind is not None and kind.ids and set(kind.ids) <= OWN:
+        if kind is not None and kind.ids and set(kind.ids) <= FORMULAS:
             ids += kind.ids
             said.append(f"{named[part]}{f': {kind.detail}' if kind.detail else ''}")
     return tuple(dict.fromkeys(ids)), f"in {', '.join(said)}" if said else ""

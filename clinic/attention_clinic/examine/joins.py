@@ -23,6 +23,16 @@ from attention_clinic.examine.units import Unit
 MOST = 20_000  # states of one search
 AGAIN, ELSEWHERE, OTHER, DROPPED, DOUBLED, START_READ, LEFT = 3, 5, 5, 7, 2, 2, 2
 
+JOINS = {
+    "missing": ("residual-missing", "around the {}"),
+    "doubled": ("residual-missing", "what the {} returned is added to itself"),
+    "from-norm": ("residual-from-norm", "around the {}"),
+    "from-input": ("residual-from-input", "after the {}"),
+    "in-place": ("residual-in-place", "around the {}"),
+    "from-context": ("residual-from-context", "behind the {}"),
+    "dropped": ("part-unused", "what the {} returns is thrown away"),
+}
+
 
 class Joins:
     """The search: what was read and what was returned says what was added where.
@@ -83,7 +93,9 @@ class Joins:
         """Yield what is left of a part that is never called: its sum, and the norm of its place."""
         twice = plus(now, now)
         left = [twice, *(behind for sum_ in (now, twice) for _, behind in self.stream.behind(sum_))]
-        left += [plus(now, behind) for _, behind in self.stream.behind(now)]
+        for _, behind in self.stream.behind(now):  # with a norm before that part, or another behind
+            inside = [last for _, last in self.stream.behind(behind)]
+            left += [plus(now, one) for one in (behind, *inside)]
         yield from (then for then in left if any(equal(then, read) for read in self.seen))
 
     def _befores(self, name: str, unit: Unit, now: Sum) -> Iterator[tuple[Half, int]]:

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
 from torch import Tensor, nn
 
 from attention_clinic.bugs import ATTENTION
-from attention_clinic.bugs.blocks import Meant, Parts
+from attention_clinic.bugs.blocks import Parts
 from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.decoder import LAYER, PLACES, RIGHT, Attending
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.bugs.masks import RULE, USE, has_empty
 from attention_clinic.bugs.orders import AROUND, INSIDE, SIDE_BY_SIDE
 from attention_clinic.engine.arguments import Tables
-from attention_clinic.engine.budget import reserved
 from attention_clinic.engine.crossing import Sides
 from attention_clinic.engine.forms import Form, Found, State, simplest, walk
 from attention_clinic.engine.openings import Opening
-from attention_clinic.engine.patient import Patient, same
-from attention_clinic.engine.report import Report
+from attention_clinic.engine.patient import same
+from attention_clinic.engine.weighing import WholeScores
 from attention_clinic.engine.weights import Silent, Source, sources_of
 from attention_clinic.examine.around import CROSS, Around, Question, called
 from attention_clinic.examine.block import Block, gap_between
 from attention_clinic.examine.held import feed_of, scales_of
 from attention_clinic.examine.mask_argument import allowed
 from attention_clinic.examine.matching import Probe
-from attention_clinic.examine.wired import Wired
 
 ORDER_WORDS = {
     True: "pre-norm",
@@ -225,9 +222,21 @@ class Layer(Block):
                 ways = [self.masked(way, more, masks, *call) for call in calls]
                 shared = set(ways[0]).intersection(*ways[1:])
                 kept |= {ids: found for ids, found in ways[0].items() if ids in shared}
+            if more and any("softmax-query" in ids for ids in kept) and self.cancels():
+                return found, (f"with {words}, which the softmax over the queries cancels",)
             if kept:
                 return kept, (f"with {words}",)
         return {}, (f"with {words}",)
+
+    def cancels(self) -> bool:
+        """Say whether the masks reach the scores, and change nothing of what comes out."""
+        heard, made = [], []
+        for now in (self.around, Around(self.around.context)):
+            self.now = now
+            with WholeScores() as scores:
+                made.append(self.run(self.x))
+            heard.append(scores.heard)
+        return same(*made) and not all(map(same, *heard))
 
     def masked(
         self,
@@ -247,17 +256,15 @@ class Layer(Block):
             right = RULE.reference.run(masks[kind], rule["causal"])
             rules[kind] = {**rule, "mask": masks[kind], "right": right}
             rules[kind]["right_has_empty"] = has_empty(right)
-        total = state["total"] + more
-        state |= {"rules": rules, "total": total}
+        state |= {"rules": rules, "total": state["total"] + more}
         kept = {}
-        for path, other in walk(LAYER, state, total, chosen(made)):
+        for path, other in walk(LAYER, state, state["total"], chosen(made)):
             if path.ids not in kept and self.near(other["stream"], y):
                 kept[path.ids] = Found(path, other, 0.0)
         return kept
 
     def what(self, state: State) -> str:
         """Say what was compared."""
-        order = ORDER_WORDS[state["first"]]
         heads = f"{self.h} head{'s' * (self.h > 1)}"
         crossed = ""
         if self.around.context is not None:
@@ -266,9 +273,8 @@ class Layer(Block):
             f"self-attention{crossed} with {heads}" if crossed else f"attention with {heads}"
         )
         causal = ", causal" if state["causal"] is not None else ""
-        return (
-            f"residuals; {order}; eps {state['eps']:g}; {state['activation']}; {attention}{causal}"
-        )
+        order, eps = ORDER_WORDS[state["first"]], f"eps {state['eps']:g}"
+        return f"residuals; {order}; {eps}; {state['activation']}; {attention}{causal}"
 
     def failing(self) -> Iterator[str]:
         """Yield the properties that do not hold."""
@@ -306,84 +312,3 @@ def chosen(made: State) -> dict[str, list[Form]]:
     """Return the forms of a way, but for the places, whose forms are found anew."""
     pairs = zip(LAYER, made["forms"], strict=True)
     return {stage.name: [form] for stage, form in pairs if stage not in PLACES}
-
-
-def examined_layer(
-    patient: Patient,
-    x: Tensor,
-    around: Around,
-    num_heads: int,
-    meant: Meant,
-    causal: bool | None,
-) -> Report:
-    """Examine one block: as a whole, or with all that stands around it part by part."""
-    asked = Question(patient, x, around, num_heads, meant, causal)
-    odd: list[str] = []  # connections that nobody has named, in words
-    partly: list[Report] = []  # mistakes of a block in which a part is not understood
-
-    def wired() -> Report | None:
-        one = Wired(asked)
-        report = one.report()
-        odd.extend(one.odd)
-        partly.extend([] if one.partly is None else [one.partly])
-        return report
-
-    if around != Around():
-        given = patient.call, patient.time_first
-        for most in (0, 2):
-            patient.call, patient.time_first = given
-            layer = Layer(asked, patient.call)
-            layer.most = most
-            report = layer.report()
-            if report.healthy or report.explanations:
-                return report
-            if most:
-                return partly[0] if partly and partly[0].explanations else report
-            patient.call, patient.time_first = given
-            found = wired()
-            if found is not None:
-                return found
-    whole = Block(patient, x, num_heads, meant, causal)
-    only_right = patient.time_first and not patient.was_time_first  # nobody said that it is so
-
-    def by_parts() -> Report | None:
-        said = patient.call, patient.time_first
-        try:
-            layer = Layer(asked, patient.call)
-            layer.most = 0 if only_right else layer.most
-            report = layer.report()
-        except Exception:  # what is needed beside the tokens was found out for the first try only
-            return None
-        finally:
-            patient.call, patient.time_first = said
-        return report if report.healthy or report.explanations else None
-
-    reports: list[Report] = []
-
-    def at(least: int, most: int) -> Report | None:
-        whole.least, whole.most = least, most
-        with reserved(0.5 if least < 3 else 1.0):  # the parts are to be tried, too
-            reports.append(whole.report())
-        return reports[-1] if reports[-1].healthy or reports[-1].explanations else None
-
-    steps: list[Callable[[], Report | None]] = [lambda: at(1, 2), by_parts, lambda: at(3, 3)]
-    found = at(0, 0)
-    found = wired() if found is None else found
-    if found is None and side_by_side(whole):
-        steps = [by_parts, lambda: at(1, 2), lambda: at(3, 3)]
-    steps = [by_parts] if only_right else steps
-    for step in steps:  # a report is true only when it is healthy
-        found = step() if found is None else found
-    if found is not None:
-        return found
-    if partly and (partly[0].explanations or not odd):
-        return replace(partly[0], stopped=max(report.stopped for report in reports))
-    failing = (*reports[-1].failing, *(f"connected as usual: {said}" for said in odd))
-    return replace(reports[-1], failing=failing, stopped=max(report.stopped for report in reports))
-
-
-def side_by_side(block: Block) -> bool:
-    """Say whether what the parts of a block add does not depend on each other."""
-    if block.fed is None or not block.y.isfinite().all():
-        return False
-    return block.near(block.unfed() + block.deaf() - block.x, block.y)

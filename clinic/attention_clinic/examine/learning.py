@@ -6,6 +6,7 @@ that PyTorch gives must say the same. Who gets none lies behind a cut, or reache
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,7 @@ from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.cuts import Cut
 from attention_clinic.examine.unlearned import (
     Learned,
+    and_more,
     both,
     listed,
     never_dropping,
@@ -32,7 +34,6 @@ SEEDS = (71, 72)  # of the directions; what differs must differ in both
 SHARE = 0.05  # of a derivative that its gradient may miss
 FINE = 0.005  # where a cut was heard: it may be a small part of what moves
 IN_PLACE = "modified by an inplace operation"  # what PyTorch says
-CANNOT_LEARN = "it can be trained: backward raises, for what it needs was changed in its place"
 
 
 @dataclass
@@ -255,6 +256,12 @@ def _has_own(total: Tensor) -> bool:
     return False
 
 
+def _kept_by(error: Exception) -> str:
+    """Return whose numbers are written over, as PyTorch says it."""
+    made = re.search(r"output \d+ of (\w+?)(Backward)?\d*,", str(error))
+    return f"what {made.group(1)} made is changed in its place" if made else ""
+
+
 def learned(
     report: Report,
     patient: Patient,
@@ -291,7 +298,7 @@ def learned(
             if not report.healthy or IN_PLACE not in str(error):
                 return report
             if training:
-                return replace(report, healthy=False, failing=(*report.failing, CANNOT_LEARN))
+                return and_more(report, [("graph-overwritten", _kept_by(error))])
             continue
         finally:
             patient.module.eval()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.weights import Silent
 from attention_clinic.engine.wiring import Step
 
-NORM = re.compile(r"norm|rms|(^|[ ._])ln(\d|_|$)")
+NORM = re.compile(r"norm|rms|(^|[ ._])ln(\d|[ ._]|$)")
 KINDS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm1d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -59,7 +59,9 @@ def looks_like_a_norm(path: str, part: nn.Module) -> bool:
     """Say whether a module is a norm, by its class and its name."""
     words = f"{type(part).__name__.lower()} {path.rpartition('.')[2].lower()}"
     own = [p for p in part.parameters() if not is_matrix(p)]
-    return isinstance(part, KINDS) or bool(NORM.search(words) and own and not any(part.children()))
+    if isinstance(part, (*KINDS, nn.BatchNorm1d, nn.BatchNorm2d)):  # timm's hold an activation
+        return True
+    return bool(NORM.search(words) and own and not any(part.children()))
 
 
 def is_no_norm(path: str, part: nn.Module) -> bool:
@@ -170,6 +172,27 @@ def _adds_what_it_gets(step: Step) -> bool:
             return False
 
 
+@torch.no_grad()
+def bends(step: Step) -> bool:
+    """Say whether a call bends every number by itself, as no factor and no resting dropout does."""
+    run, given = step.again or step.module, next(iter(step.given.values()), None)
+    if isinstance(step.module, nn.PReLU):
+        return True
+    holds = step.module is not None and any(True for _ in step.module.parameters())
+    if run is None or given is None or len(step.given) > 1 or step.mixes or holds:
+        return False
+    line = torch.linspace(-3, 3, given.numel()).to(given)
+    order = torch.randperm(len(line), generator=torch.Generator().manual_seed(47))
+    try:
+        made = run(line.view(given.shape).clone()).flatten()
+        other = run(line[order].view(given.shape)).flatten()
+    except Exception:  # whatever a stranger's code raises
+        return False
+    if made.shape != line.shape or not torch.allclose(made[order], other, rtol=1e-9, atol=1e-9):
+        return False
+    return not torch.allclose(made * line[-1], made[-1] * line, rtol=1e-6, atol=1e-6)
+
+
 def held(step: Step) -> int:
     """Return how many matrices a module holds, called or not."""
     return 0 if step.module is None else sum(is_matrix(p) for p in step.module.parameters())
@@ -189,3 +212,50 @@ def some_part_rests(block: nn.Module, root: Step) -> bool:
 def equal_tensors(first: Tensor, second: Tensor) -> bool:
     """Say whether two tensors are the same, shape and numbers."""
     return first.shape == second.shape and torch.equal(first, second)
+
+
+def is_one(group: list[Step], shape: torch.Size) -> bool:
+    """Say whether a group is one linear layer that gives as many numbers as a token has."""
+    layer = group[0] if len(group) == 1 else None
+    given = layer is not None and isinstance(layer.module, nn.Linear) and bool(layer.given)
+    return given and layer.result is not None and layer.result.shape == shape
+
+
+def tokens_of(step: Step) -> Tensor:
+    """Return what a layer reads first, (b, n, e), where its heads are split before it, too."""
+    t = next(iter(step.given.values()))
+    return t.flatten(2) if t.ndim > 3 else t
+
+
+def hold_in_common(module: nn.Module, holders: list[set[str]]) -> bool:
+    """Say whether several parts of a module, each some paths in it, hold one and the same weight.
+
+    Args:
+        module: the whole.
+        holders: the paths of each part.
+    """
+    inner = dict(module.named_modules())
+    held = [
+        {id(p) for path in paths if path in inner for p in inner[path].parameters()}
+        for paths in holders
+    ]
+    return bool(set.intersection(*held))
+
+
+def idle_parts(module: nn.Module, called: set[str]) -> list[str]:
+    """Return the parts of several layers that hold nothing of what was called.
+
+    Args:
+        module: the whole.
+        called: the paths of all that was.
+    """
+    held = {id(p) for path in called for p in module.get_submodule(path).parameters()}
+    found: list[str] = []
+    layers: list[str] = []
+    for path, part in module.named_modules():
+        own = [p for p in part.parameters() if p.ndim > 1]
+        inside = any(path.startswith(f"{other}.") for other in found)
+        if not path or not own or inside or any(id(p) in held for p in own):
+            continue
+        (found if len(own) > 1 else layers).append(path)
+    return [*found, " and ".join(layers)] if len(layers) > 1 else found

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, LOADING
+from attention_clinic.engine.copies import in_type
 from attention_clinic.engine.decoding import vocabulary
 from attention_clinic.engine.forms import State, simplest
 from attention_clinic.engine.loaded import (
@@ -165,10 +166,10 @@ class Comparison:
     ) -> None:
         self.name, self.made_random = type(mine).__name__, made_random
         self.dtype = dtype
-        self.mine = copied("diagnose_loading", mine).to(dtype)
+        self.mine = in_type(copied("diagnose_loading", mine), dtype)
         self.theirs = theirs
         if isinstance(theirs, nn.Module):
-            self.theirs = copied("diagnose_loading", theirs).to(dtype)
+            self.theirs = in_type(copied("diagnose_loading", theirs), dtype)
         self.call, self.their_call = call or _plain, their_call or _plain
         tried = [inputs] if inputs is not None else list(self._inputs())
         first: tuple[str, Exception, Any] | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attention_clinic.engine.calls import mask_argument
+from attention_clinic.engine.patient import same
 
 
 def adds(mask: Tensor) -> bool:
@@ -16,9 +17,15 @@ def adds(mask: Tensor) -> bool:
     return mask.is_floating_point() and not bool(((mask == 0) | (mask == 1)).all() and mask.any())
 
 
+def closed(y: Tensor) -> bool:
+    """Say whether a mask seems to block every place: there is only NaN, or all tokens are alike."""
+    alike = y.ndim == 3 and y.shape[1] > 1 and same(y[:, :1].expand_as(y), y)
+    return alike or bool(y.isnan().all())
+
+
 def names_what_it_blocks(module: nn.Module | Callable[..., Any]) -> bool:
     """Say whether the mask's argument is named after what is blocked: key_padding_mask."""
-    name = mask_argument(module) or ""
+    name = mask_argument(module, handed=True) or ""
     return bool(re.search(r"pad|block|ignore|exclude|masked", name.lower()))
 
 

@@ -9,6 +9,7 @@ import torch
 
 from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.masks import RULE, USE, same_rule
+from attention_clinic.engine.copies import in_type
 from attention_clinic.engine.readings import Reader
 from attention_clinic.examine.mask_argument import names_what_it_blocks
 from attention_clinic.examine.matching import Match, Search
@@ -123,5 +124,5 @@ def overflows(subject: Subject) -> bool:
     except RuntimeError as error:
         return "overflow" in str(error)
     finally:
-        patient.module.to(patient.dtype)
+        in_type(patient.module, patient.dtype)
     return False

@@ -14,6 +14,7 @@ from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.recording import Call, Recording
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.sites import Site
+from attention_clinic.examine.stack import share, start_alike
 
 
 def stacks_of(
@@ -39,9 +40,9 @@ def stacks_of(
         if not all(names.get(id(layer)) in held for layer in layers):
             continue
         ids = []
-        if _share(layers):
+        if share(layers):
             ids.append("layers-shared")
-        elif _start_alike(layers):
+        elif start_alike(layers):
             ids.append("layers-same-init")
         calls = [recording.calls.get(names[id(layer)]) for layer in layers]
         words = ""
@@ -55,30 +56,6 @@ def stacks_of(
             name = f"{type(part).__name__} of {type(layers[0]).__name__}"
             report = Report(name, False, (explain([BUGS[id] for id in ids]),))
         yield path, report, words
-
-
-def _share(layers: list[nn.Module]) -> bool:
-    """Say whether two layers are one, or hold the same matrix."""
-    seen: set[int] = set()
-    for layer in layers:
-        mine = {id(p) for p in layer.parameters() if p.ndim > 1}
-        if mine & seen:
-            return True
-        seen |= mine
-    return False
-
-
-def _start_alike(layers: list[nn.Module]) -> bool:
-    """Say whether all layers have the same random matrices."""
-    first, *others = [[p for p in layer.parameters() if p.ndim > 1] for layer in layers]
-    random = [n for n, p in enumerate(first) if p.is_floating_point() and p.unique().numel() > 2]
-    return bool(random) and all(
-        len(first) == len(other)
-        and all(
-            first[n].shape == other[n].shape and torch.equal(first[n], other[n]) for n in random
-        )
-        for other in others
-    )
 
 
 def _tensor(call: Call) -> Tensor | None:

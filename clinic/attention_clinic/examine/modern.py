@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import QueryNorms, Scale, Turning
+from attention_clinic.bugs.turns import is_mistaken
 from attention_clinic.engine.arguments import BASE, ROTARY, Tables, needed, tensors
+from attention_clinic.engine.constants import is_number, written
 
 USUAL = (10_000.0, 500_000.0, 1_000_000.0, 100.0)
 BASE_NAMES = re.compile(r"(rope_|rotary_)?(theta|base|theta_base|base_freq|freq_base)(_base)?")
@@ -38,8 +40,17 @@ def turning(
         return None
     if tables is not None:
         return Turning((BASE,), (tables.width,), tables.layout, sees, declared)
-    bases = _said_bases(module) or _table_bases(module) or USUAL
-    return Turning(tuple(dict.fromkeys(bases)), tuple(_widths(module)), "", sees, declared)
+    numbers = numbers_of(module)
+    held = [base for base in _table_bases(module) if not is_mistaken(base, numbers)]
+    usual = [base for base in USUAL if not is_mistaken(base, numbers)]
+    bases = tuple(dict.fromkeys(_said_bases(module) or held or usual))
+    return Turning(bases, tuple(_widths(module)), "", sees, declared, told=numbers)
+
+
+def numbers_of(module: nn.Module) -> frozenset[float]:
+    """Return the numbers that a module, its configurations and its code say."""
+    held = [value for holder in holders(module) for value in named(holder).values()]
+    return frozenset({float(value) for value in held if is_number(value)} | written(module))
 
 
 def configs(module: nn.Module) -> Iterator[Any]:
@@ -87,8 +98,7 @@ def _said_bases(module: nn.Module) -> list[float]:
     found = []
     for holder in holders(module):
         for name, value in named(holder).items():
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if number and value > 1 and BASE_NAMES.fullmatch(name):
+            if is_number(value) and value > 1 and BASE_NAMES.fullmatch(name):
                 found.append(float(value))
     return found
 
@@ -130,7 +140,7 @@ def _base_of(name: str, value: Tensor) -> float | None:
         return None
     steps = torch.unique(row.double().flip(0))
     steps = steps[steps > 0]
-    if len(steps) < 2 or steps.max() > 1.01:
+    if len(steps) < 2 or abs(float(steps.max()) - 1) > 0.01:
         return None
     return float(steps.min()) ** (-len(steps) / (len(steps) - 1))
 

@@ -10,7 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.engine.modes import Widened
+from attention_clinic.examine.part_kinds import ROUGH, norm_kind
 
+FORMULAS = {"rms-eps", "norm-bessel", "rms-mean", "norm-formula"}  # mistakes of a norm
+EXACT = 1e-9  # the largest difference that counts as equal, in double precision
 EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3)  # the last where tokens are not single precision
 
 
@@ -77,6 +80,8 @@ def norms_of(module: nn.Module, width: int) -> list[Norm]:
             over = [OverChannels(part, image) for image in (True, False)]  # it may view its weight
             for run in over[:1] if images else (part, *over):
                 kind, ids = _kind(run, flat, width, part)
+                if not kind and run is part and "norm" in type(part).__name__.lower():
+                    kind, ids = _wrong(part, flat[0], width)
                 if kind:
                     found.append(Norm(run, part, kind, ids))
                     break
@@ -142,6 +147,17 @@ def _kind(
                 if _equal(centred / root * weight + bias, y):
                     return "a LayerNorm", ("norm-bessel",)
     return "", ()
+
+
+def _wrong(part: nn.Module, like: Tensor, width: int) -> tuple[str, tuple[str, ...]]:
+    """Return what is called a norm and follows a formula that is mistaken for one, as `_kind`."""
+    x = torch.randn(5, 7, width, generator=torch.Generator().manual_seed(5)).to(like)
+    try:
+        kind = norm_kind(part, x, ROUGH if like.dtype == torch.float32 else EXACT)
+    except Exception:
+        return "", ()
+    named = kind is not None and bool(kind.ids) and set(kind.ids) <= FORMULAS
+    return ("a norm", kind.ids) if kind is not None and named else ("", ())
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,12 +14,9 @@ from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.idle_mask import idle_mask, is_plain
 from attention_clinic.examine.inner_norms import inner_norms
 from attention_clinic.examine.matching import Match
+from attention_clinic.examine.plain import plain_tensors
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.verdict import norm_thrown_away, unused_in_training
-
-LEAST = 32  # numbers that may be called random
-CHANCE = 4.0  # deviations that neighbours of random numbers stay within
-DISTINCT = 0.9
 
 
 class Fills(Mode):
@@ -84,7 +81,7 @@ def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[s
         matches: what explains it, () where it was followed step by step.
     """
     said = [unused_in_training(subject), norm_thrown_away(subject), tied(subject, matches)]
-    said += [out_shared(subject), plain_tensors(subject)]
+    said += [out_shared(subject), _plain(subject)]
     bias = subject.biases.get((subject.b, subject.n)) if subject.biased else None
     subject.extra += () if bias is None else bias.ids
     said.append(_of_norms(subject, {id for _, match in matches for id in match.ids}))
@@ -167,73 +164,12 @@ def thrown_fill(subject: Subject) -> str:
     return "what masked_fill returns is thrown away, and only masked_fill_ changes a tensor itself"
 
 
-def plain_tensors(subject: Subject) -> str:
-    """Say what forward reads that should be a parameter: a list of layers, numbers that learn."""
-    if not subject.patient.is_module:
-        return ""
-    if subject.patient.listed:
-        subject.extra.append("param-plain-tensor")
-        names = ", ".join(f"self.{name}" for name in subject.patient.listed)
-        return f"{names} holds layers in a plain list: nn.ModuleList shows them to PyTorch"
-    for name in subject.patient.plain:
-        held = _named(subject.patient.module, name)
-        if any(_is_read(subject, one) for one in held):
-            subject.extra.append("param-plain-tensor")
-            return f"self.{name} asks for gradients, and is no nn.Parameter"
-    for name, original, copy in _held(subject.original, subject.patient.module):
-        if (original.requires_grad or looks_random(original)) and _is_read(subject, copy):
-            subject.extra.append("param-plain-tensor")
-            kind = "asks for gradients" if original.requires_grad else "holds random numbers"
-            return f"self.{name} {kind}, and is no nn.Parameter"
-    return ""
-
-
-def _named(module: nn.Module, name: str) -> list[Tensor]:
-    """Return the tensor of this name, or those of a list."""
-    path, _, key = name.rpartition(".")
-    value = getattr(module.get_submodule(path), key)
-    return [value] if isinstance(value, Tensor) else list(value)
-
-
-def _held(original: nn.Module, copy: nn.Module) -> Iterable[tuple[str, Tensor, Tensor]]:
-    """Yield the plain tensors of a module, each with that of its copy."""
-    own = {id(p) for p in original.parameters()} | {id(b) for b in original.buffers()}
-    parts = dict(copy.named_modules())
-    for path, part in original.named_modules():
-        for name, value in vars(part).items():
-            other = vars(parts[path]).get(name) if path in parts else None
-            if not isinstance(value, Tensor) or not isinstance(other, Tensor):
-                continue
-            if value.is_floating_point() and value.numel() > 1 and id(value) not in own:
-                yield f"{path}.{name}".lstrip("."), value, other
-
-
-def _is_read(subject: Subject, held: Tensor) -> bool:
-    """Say whether other numbers in a tensor give another output."""
+def _plain(subject: Subject) -> str:
+    """Add that numbers which learn are no parameters, and say which."""
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    before, y = held.detach().clone(), subject.open_run(x)
-    try:
-        held.data.mul_(1.5).add_(0.25)
-        return not same(y, subject.open_run(x))
-    except Exception:
-        return False
-    finally:
-        held.data.copy_(before)
-
-
-def looks_random(t: Tensor) -> bool:
-    """Say whether numbers follow no rule: distinct, and neighbours know nothing of each other."""
-    t = t.detach().double().squeeze()
-    if t.numel() < LEAST or not bool(t.isfinite().all()):
-        return False
-    if t.unique().numel() < DISTINCT * t.numel():
-        return False
-    t = (t - t.mean()) / t.std()
-    for axis, size in enumerate(t.shape):
-        near = t.narrow(axis, 1, size - 1) * t.narrow(axis, 0, size - 1)
-        if float(near.mean().abs()) > CHANCE * near.numel() ** -0.5:
-            return False
-    return True
+    said = plain_tensors(subject.patient, lambda: subject.open_run(x))
+    subject.extra += ["param-plain-tensor"] * bool(said)
+    return said
 
 
 def ignores(subject: Subject, y: Tensor) -> bool:

@@ -189,7 +189,7 @@ def _turns(subject: Subject, asked: Side, answered: Side) -> list[str]:
     layout = subject.patient.layout
     grid = layout.grid(subject.n) if layout is not None and layout.grids else None
     bases = turning.bases if turning is not None and turning.declared else BASES
-    names = names_of_turn(one, len(numbers) == asked.heads.shape[-1], grid, tuple(bases))
+    names = names_of_turn(one, asked.heads.shape[-1], grid, tuple(bases))
     if names is None:
         raise Lost
     return list(names)
@@ -388,7 +388,8 @@ def _scaled(subject: Subject, law: Law, asked: Side, answered: Side) -> tuple[tu
     first = float(scale[0])
     if bool((scale - first).abs().max() > 1e-6 * abs(first)):
         raise Lost
-    if math.isclose(first, d**-0.5, rel_tol=1e-5):
+    met = sum(t is not None for t in (law.asked, law.answered)) * (asked.offset is None)
+    if any(math.isclose(first, (d * n) ** -0.5, rel_tol=1e-5) for n in (1, 1 + met)):  # DeBERTa
         return (), ""
     right = (*subject.known["factors"], *(1.0,) * subject.known["unscaled"])
     if any(math.isclose(first, factor, rel_tol=1e-5) for factor in right):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor
 
 from attention_clinic.bugs import MODELS
 from attention_clinic.engine.arguments import Tables
+from attention_clinic.engine.calls import in_order
 from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.patient import check_positive
@@ -77,7 +78,7 @@ class Options:
     most: int = 2  # mistakes to look for
 
     def checked(self) -> Options:
-        """Return the options as they are.
+        """Return the options, with a call that takes what it is handed in the usual order.
 
         Raises:
             ValueError: what `diagnose` cannot work with.
@@ -123,4 +124,7 @@ class Options:
                 f"diagnose: like must be one of {', '.join(MODELS)}, got like={self.like!r}. "
                 "Pass None to accept every variant."
             )
-        return self
+        if self.mask is None:
+            return self
+        beside = ("mask",) if self.context is None else ("context", "mask")
+        return replace(self, call=in_order("diagnose", self.call, beside, ("mask",)))

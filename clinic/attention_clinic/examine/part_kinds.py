@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from types import SimpleNamespace
 
 import torch
@@ -18,6 +19,7 @@ from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
 
 EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 1e-4, 1e-10, 0.0)
+TWICE = "the feed-forward bends twice in a row, with no layer between"
 BATCH = (nn.BatchNorm1d, nn.BatchNorm2d)
 ROUGH = 1e-7  # a limit above it does not tell where eps is added, but to short tokens
 LENGTHS = (1.0, 0.1, 0.01, 1.5, 0.003, 0.5, 0.03)
@@ -80,7 +82,8 @@ def norm_kind(
                 return Kind(form.ids, form.detail, form.variants, number=eps)
             if "rms-norm" in form.variants and _held(weight - 1, factors):
                 return Kind(variants=(*form.variants, "norm-plus-one"), number=eps)
-    return _over_others(run, x, turned) or _times_too_large(run, x, factors, limit)
+    found = _over_others(run, x, turned) or _times_too_large(run, x, factors, limit)
+    return found or _bias_below(y, x, factors, limit)
 
 
 def _times_too_large(
@@ -102,6 +105,19 @@ def _times_too_large(
     if plain or bool((ratio - times).abs().max() > 1e-3 * abs(times)):
         return None
     return Kind(("norm-formula",), f"it gives {times:.4g} times what an RMSNorm gives")
+
+
+def _bias_below(y: Tensor, x: Tensor, factors: list[Tensor] | None, limit: float) -> Kind | None:
+    """Return the LayerNorm that divides by its bias, too, None for another norm."""
+    own = [p.flatten() for p in factors or () if p.numel() == x.shape[-1]]
+    if len(own) != 2 or len(factors or ()) != 2:
+        return None
+    for (weight, bias), unbiased, eps in product((own, own[::-1]), (True, False), EPS):
+        root = x.var(dim=-1, keepdim=True, unbiased=unbiased).sqrt() + eps + bias
+        made = weight * (x - x.mean(dim=-1, keepdim=True)) / root
+        if bool(((made - y).abs() <= limit * (1 + y.abs())).all()):
+            return Kind(("norm-formula",), "its bias is added to what it divides by")
+    return None
 
 
 def _over_others(run: Callable[[Tensor], Tensor], x: Tensor, turned: bool) -> Kind | None:
@@ -161,7 +177,6 @@ def feed_kind(
     limit: float,
     heard: list[str],
     meant: Meant,
-    after: Callable[[Tensor], Tensor] | None = None,
     adds: bool = False,
 ) -> Kind | None:
     """Return what a feed-forward is, None when it is none of those that are known.
@@ -172,7 +187,6 @@ def feed_kind(
         limit: the largest difference that counts as equal.
         heard: the activations that were called in the block.
         meant: what the block is meant to be.
-        after: what bends its result, or None.
         adds: whether it adds what it reads to that.
     """
     sources = sources_of(part)
@@ -183,7 +197,6 @@ def feed_kind(
     if fed is None:
         return None
     y = part(x.clone())
-    y = y if after is None else after(y)
     if y.shape != x.shape:
         return None
     y = y - x if adds else y
@@ -207,9 +220,13 @@ def feed_kind(
 
 
 def kinds_of_attention(report: Report) -> Iterator[Kind]:
-    """Yield what an attention may be, by its own report: nothing when it is unexplained."""
+    """Yield what an attention in a block may be, by its own report: nothing when it is unexplained.
+
+    What its heads mixed joins the stream: no output layer stands elsewhere.
+    """
     variants = tuple(variant.id for variant in report.variants)
+    missing = [id for one in report.remarks for id in one.ids if id == "out-missing"]
     if report.healthy:
-        yield Kind(variants=variants)
+        yield Kind(tuple(missing), variants=variants)
     for one in report.explanations:
-        yield Kind(one.ids, one.detail, variants)
+        yield Kind((*one.ids, *missing), one.detail, variants)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import linecache
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
-from math import isqrt
+from math import isclose, isqrt
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from attention_clinic.examine.learning import learned
 
 PLACES = 64  # that are looked at; what explains them must hold for all
 MISTAKES = 4  # of a table, at most
+WIDEST = 4096  # a larger number of its own is no width
 SURE = 0.01  # of a table: columns whose angles are known better are evidence
 # Bases for images, which need no long waves: DINOv3's, and DETR's with anchors.
 SHORT_WAVES = (100.0, 20.0)
@@ -116,10 +118,38 @@ def diagnose_positions(
 
 
 def _learned(report: Report, module: nn.Module, table: Tensor) -> Report:
-    """Say whether tokens that get their places still learn."""
+    """Say whether tokens that get their places stay what they are, and still learn."""
     patient = Patient("diagnose_positions", module, own_weights=True)
     x = patient.tokens(3, *table.shape, seed=1)
+    with torch.no_grad():
+        factor = factor_of(patient, x)
+    right = (1.0, table.shape[1] ** 0.5)
+    if (
+        report.healthy
+        and factor is not None
+        and not any(isclose(factor, one, rel_tol=1e-4) for one in right)
+    ):
+        said = (
+            f"tokens stay as long, or grow by sqrt(embed_dim): they are multiplied by {factor:.4g}"
+        )
+        return replace(report, healthy=False, failing=(said,), variants=())
     return learned(report, patient, lambda: patient.run(x), [x], parameters=False)
+
+
+def factor_of(patient: Patient, x: Tensor) -> float | None:
+    """Return the number that tokens are multiplied by before they get their places, None for none.
+
+    Args:
+        patient: a module that adds them.
+        x: tokens that it takes, (b, n, e).
+    """
+    empty, made = patient.run(torch.zeros_like(x)), patient.run(x)
+    change = made - empty
+    if change.shape != x.shape:
+        return None
+    factor = (change * x).sum() / x.square().sum()
+    limit = 1e-5 * (1 + change.abs().max())
+    return float(factor) if bool((change - factor * x).abs().max() <= limit) else None
 
 
 Ways = dict[tuple[str, ...], Found]
@@ -200,6 +230,7 @@ def added(module: nn.Module, embed_dim: int) -> Tensor | None:
     held = [*patient.module.buffers(), *patient.module.parameters(), *vars(patient.module).values()]
     held = [t for t in held if getattr(t, "ndim", 0) > 1]  # arrays of numpy, too
     widths = [t.shape[-1] for t in held]
+    widths += [n for n in vars(patient.module).values() if type(n) is int and 1 < n <= WIDEST]
     lengths = dict.fromkeys((11, *(t.shape[-2] for t in held)))  # some take one length only
     first: tuple[Exception, tuple] | None = None
     for n, width in product(lengths, dict.fromkeys((*widths, embed_dim))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -12,11 +11,8 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.weights import Silent
+from attention_clinic.examine.held import FACTORS
 from attention_clinic.examine.norm_kinds import Norm, OverChannels, norms_of
-
-FACTORS = re.compile(
-    r"gamma|layer_?scale|(^|[._])ls\d?|lambda|alpha|gate|re_?zero|res_?(weight|scale)"
-)
 
 
 @dataclass(frozen=True)

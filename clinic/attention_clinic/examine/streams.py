@@ -13,6 +13,7 @@ from attention_clinic.examine.units import Unclear, Unit
 
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
 START, CONTEXT, ONE = "x", "context", "1"
+AROUND, BARE = (True, True, False), (False, False, False)  # norms before, inside, behind
 EXACT = 1e-8  # of sums, relative
 
 
@@ -146,6 +147,12 @@ class Half:
         return bool(self.before), self.inside is not None, self.behind is not None
 
     @property
+    def norms(self) -> Iterator[Unit]:
+        """The norms around it."""
+        yield from self.before
+        yield from (norm for norm in (self.inside, self.behind, *self.later) if norm is not None)
+
+    @property
     def cost(self) -> int:
         """How far it is from a right one."""
         wrong = (self.join != "keep") + (len(self.before) > 1) + self.start
@@ -184,8 +191,9 @@ class Stream:
         found = list(self._from(0, start, ()))
 
         def cost(way: tuple[Half, ...]) -> int:
-            orders = {half.places for half in way if any(half.places)}
-            return sum(half.cost for half in way) + 2 * max(0, len(orders) - 1)
+            orders = {half.places for half in way}
+            uneven = {AROUND, BARE} <= orders  # its second norm may be that of the bare part
+            return sum(half.cost for half in way) + 2 * max(uneven, len(orders - {BARE}) - 1)
 
         return sorted(found, key=cost)
 

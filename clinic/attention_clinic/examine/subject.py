@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, product
@@ -17,13 +18,13 @@ from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.calls import further_calls, out_of_sight
 from attention_clinic.engine.forms import State
 from attention_clinic.engine.modes import is_of_types, of_shapes
-from attention_clinic.engine.patient import Patient, check_positive, possible_widths, same
+from attention_clinic.engine.patient import Patient, check_positive, possible_widths
 from attention_clinic.engine.weighing import Weighed
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
 from attention_clinic.examine.declared import known_of
 from attention_clinic.examine.made import Made
-from attention_clinic.examine.mask_argument import adds, allowed
+from attention_clinic.examine.mask_argument import adds, allowed, closed
 from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
 from attention_clinic.examine.options import Options
@@ -243,14 +244,17 @@ class Subject:
         try:
             return self.run(x, number=number)
         except Exception:
-            if adds(self.mask):
-                return self.run(x, torch.zeros_like(self.mask), number)
-            if self.true_means == "block":
-                y = self.run(x, torch.zeros_like(self.mask), number)
-                return self.run(x, torch.ones_like(self.mask), number) if closed(y) else y
-            y = self.run(x, torch.ones_like(self.mask), number)
-            # this module takes masks upside down
-            return self.run(x, torch.zeros_like(self.mask), number) if closed(y) else y
+            return self.run(x, self.free_mask, number)
+
+    @cached_property
+    def free_mask(self) -> Tensor:
+        """A mask that blocks nothing, as the module takes it: perhaps upside down."""
+        assert self.mask is not None
+        ways = [torch.ones_like(self.mask), torch.zeros_like(self.mask)]
+        if adds(self.mask) or self.true_means == "block":
+            ways.reverse()
+        y = self.run(self.patient.tokens(self.b, self.n, self.e), ways[0])
+        return ways[not adds(self.mask) and closed(y)]
 
     def blank(self, shape: tuple[int, int, int]) -> Tensor:
         """Call the module on tokens of a shape, without a mask."""
@@ -291,7 +295,9 @@ class Subject:
         if (b, n) not in self.biases:
             turns = self.known["turning"] is not None
             if self.windows is None:
-                self.biases[b, n] = bias_of(self.patient, b, n, self.e, self.h, turns)
+                patient = copy(self.patient)
+                vars(patient)["run"] = self.open_run
+                self.biases[b, n] = bias_of(patient, b, n, self.e, self.h, turns)
             else:
                 shape = (b, n, self.e)
                 self.biases[b, n] = windowed_bias(self.patient, shape, self.h, self.windows)
@@ -392,9 +398,3 @@ class Subject:
 
 class Unreadable(Exception):
     """No way to read the weights as projections."""
-
-
-def closed(y: Tensor) -> bool:
-    """Say whether a mask seems to block every place: there is only NaN, or all tokens are alike."""
-    alike = y.ndim == 3 and y.shape[1] > 1 and same(y[:, :1].expand_as(y), y)
-    return alike or bool(y.isnan().all())

@@ -54,12 +54,18 @@ def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Sco
 
 
 def exchanged(account: Account) -> bool:
-    """Say whether what names call keys asks, and what they call queries is asked."""
-    said = []
-    for t in (account.q, account.k):
-        names = account.run.layers(before(account.run, t)[2])
-        said.append({role(name) for name in names})
-    return said == [{"k"}, {"q"}]
+    """Say whether what names call keys asks, and what they call queries is asked.
+
+    Of one layer that makes both, queries are the first numbers.
+    """
+    made = [before(account.run, t)[2] for t in (account.q, account.k)]
+    names = [account.run.layers(t) for t in made]
+    if len(names[0]) == 1 and names[0] == names[1]:
+        asks, asked = (_columns(account.run, t) for t in made)
+        if not asks or not asked or asks & asked:
+            return False
+        return min(asks) > min(asked)
+    return [{role(name) for name in said} for said in names] == [{"k"}, {"q"}]
 
 
 # ------------------------------------------------------------------------------ tokens and heads

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attention_clinic.bugs.turns import base_of, stretched
+from attention_clinic.bugs.turns import MOST, base_of, stretched
 from attention_clinic.engine.origins import Origin, Pool
 from attention_clinic.examine.offsets import layouts
 
 CLOSE = 1e-4
+UNSEEN = 1e-5  # an angle that turns a number into the same
 ROUNDED = 2**-8  # of numbers about 1 in bfloat16
-MOST = 1e7  # a base above it is none
 BASES = (10_000.0, 500_000.0, 1_000_000.0)
 
 
@@ -91,18 +91,18 @@ def _of_head(
 
 
 def names_of_turn(
-    turned: Turned, whole: bool, grid: tuple[int, int] | None, bases: tuple[float, ...]
+    turned: Turned, width: int, grid: tuple[int, int] | None, bases: tuple[float, ...]
 ) -> tuple[str, ...] | None:
     """Return the names of a turn by the places, None where it follows no rule of these.
 
     Args:
         turned: what was turned, of the queries.
-        whole: whether all numbers of a head are.
+        width: of a head, of which the last pairs may be turned too little to be seen.
         grid: rows and columns of the tokens, where something says them.
         bases: of its angles, where the module says them.
     """
-    turn = turned.turn
-    partial = ("rotary-partial",) * (not whole)
+    turn = _slowest(turned.turn, width // 2)
+    partial = ("rotary-partial",) * (turn.shape[1] < width // 2)
     if bool((turn.abs() - 1).abs().max() > 0.01):
         return None
     if is_rounded(turned):
@@ -128,6 +128,23 @@ def names_of_turn(
         if all(_follows(side) for side in sides):
             return ("rotary-axes", *partial)
     return None
+
+
+def _slowest(turn: Tensor, pairs: int) -> Tensor:
+    """Return a turn with that of all pairs, (n, pairs), where those that are left are too slow.
+
+    Args:
+        turn: (n, p), by what the first pairs turn.
+    """
+    speeds = turn[1].angle().abs()
+    if not 2 <= len(speeds) < pairs or not bool((speeds > 0).all()):
+        return turn
+    step = speeds[-1] / speeds[-2]
+    rest = speeds[-1] * step ** torch.arange(1, pairs - len(speeds) + 1)
+    if bool(rest[:1] * len(turn) > UNSEEN):
+        return turn
+    place = torch.arange(len(turn), dtype=speeds.dtype)[:, None]
+    return torch.cat([turn, torch.polar(torch.ones_like(place * rest), place * rest)], dim=1)
 
 
 def is_rounded(turned: Turned) -> bool:

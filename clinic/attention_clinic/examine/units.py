@@ -10,9 +10,21 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.parcels import Parcels, parcels_of
 from attention_clinic.engine.wiring import Place, Slot, Step, Whole
-from attention_clinic.examine.cuts import Cut, CutAcross
+from attention_clinic.examine.cuts import KINDS, Cut
 from attention_clinic.examine.laid_norms import Imaged, InOneRow, Turned
-from attention_clinic.examine.leaves import equal_tensors, held, is_norm, leaves, matrices, reads_of
+from attention_clinic.examine.leaves import (
+    bends,
+    equal_tensors,
+    held,
+    is_norm,
+    is_one,
+    leaves,
+    matrices,
+    reads_of,
+    tokens_of,
+)
+
+Entries = dict[Place, dict[Slot, bool]]
 
 
 @dataclass
@@ -44,7 +56,7 @@ class Unit:
     out: Tensor
     asked: Tensor | None = None
     paths: list[str] = field(default_factory=list)
-    entries: dict[Place, dict[Slot, bool]] = field(default_factory=dict)
+    entries: Entries = field(default_factory=dict)
     end: Place = ("", 0)
     run: Callable[[Tensor], Tensor] | None = None
     after: Callable[[Tensor], Tensor] | None = None
@@ -67,10 +79,11 @@ class Unit:
         self.asked = None
         self.entries = {place: dict.fromkeys(slots, False) for place, slots in self.entries.items()}
 
-    def cut(self, whole: Whole, entries: dict[Place, dict[Slot, bool]] | None = None) -> Cut:
-        """Return it as a module of its own, whose arguments take other sides if that is said."""
-        kind = Cut if self.asked is None else CutAcross
-        made = kind(whole, self.paths, entries or self.entries, self.end, self.parcels)
+    def cut(self, whole: Whole, entries: Entries | None = None, masked: bool = False) -> Cut:
+        """Return it as a module of its own, which may take other sides, or a mask."""
+        kind = KINDS[self.asked is not None, masked]
+        given = whole, self.paths, entries or self.entries, self.end, self.parcels
+        made = kind(*given, self.after)
         made.cut_grid = next((step.grid for step in self.steps if step.place in self.entries), None)
         return made
 
@@ -155,14 +168,14 @@ class _Grouping:
                 self.known.append(unit.out)
                 group = []
         if group:
-            if not _is_one(group, self.shape):
+            if not is_one(group, self.shape):
                 raise Unclear
             found.append(self._of_one(group[0], since))
         return found
 
     def _of_one(self, layer: Step, since: list[Step]) -> Unit:
         """Return the feed-forward that is one layer, and what bends that."""
-        made = Unit("feed", layer.path, _tokens_of(layer), layer.result, paths=[layer.path])
+        made = Unit("feed", layer.path, tokens_of(layer), layer.result, paths=[layer.path])
         made.entries, made.end = {layer.place: {next(iter(layer.given)): False}}, layer.place
         made.steps = [layer]
         for step in since:
@@ -172,7 +185,7 @@ class _Grouping:
 
     def _goes_on(self, unit: Unit, group: list[Step], since: list[Step]) -> bool:
         """Say whether a part reads the sum of the stream and of what one layer returned."""
-        if not _is_one(group, self.shape) or unit.read.shape != self.shape:
+        if not is_one(group, self.shape) or unit.read.shape != self.shape:
             return False
         known, made = list(self.known), self._of_one(group[0], since).out
         self.known = known
@@ -191,10 +204,10 @@ class _Grouping:
         """Add layers before an attention to it, which make all that it gets of the same tokens."""
         given = [t for t in step.given.values() if t.ndim == 3]
         reads = [one for one in group if one.module is not None and one.given]
-        first = _tokens_of(reads[0]) if reads else None
+        first = tokens_of(reads[0]) if reads else None
         whole = len(reads) == len(group) and unit.kind == "mix" and not unit.adds
         made = all(any(equal_tensors(t, one.result) for one in reads) for t in given)
-        alike = all(equal_tensors(_tokens_of(one), first) for one in reads)
+        alike = all(equal_tensors(tokens_of(one), first) for one in reads)
         if not whole or not made or not alike or not self._is_known(first):
             raise Unclear
         unit.read, unit.asked, unit.beside = first, None, False
@@ -214,12 +227,12 @@ class _Grouping:
         return not step.given or any(size <= one for size in sizes for one in given)
 
     def _bends(self, step: Step, last: Unit) -> bool:
-        """Say whether a call bends what a feed-forward returned, and add it to that."""
+        """Say whether a call bends what a part returned, and add it to that."""
         given = next(iter(step.given.values()), None)
-        if last.kind != "feed" or given is None or step.result is None or matrices([step]):
-            return False
         run, made, (b, n, e) = step.again or step.module, step.result, self.shape
-        if made.shape != given.shape:
+        if last.kind not in ("feed", "mix") or last.after is not None or given is None:
+            return False
+        if made is None or made.shape != given.shape or not bends(step):
             return False
         if given.shape == (b, e, n) != self.shape and run is not None:
             given, made, run = given.mT, made.mT, Turned(run)  # behind convolutions
@@ -247,7 +260,7 @@ class _Grouping:
         if last.adds or (len(matrices(last.steps)) > 3 and read):
             return None  # it has one of its own
         heads = Unit("inner", last.name, last.read, last.out)
-        last.out, last.end, last.name = step.result, step.place, step.path
+        last.out, last.end, last.name, last.after = step.result, step.place, step.path, None
         last.paths.append(step.path)
         self.known.append(step.result)
         return heads
@@ -309,11 +322,9 @@ class _Grouping:
         for read in reversed(self.known):
             parcels = parcels_of(given, read)
             if parcels is not None:
-                out, place = parcels.joined(step.result), step.place
-                paths, entries = [step.path], {place: same}
-                return Unit(
-                    "mix", step.path, read, out, None, paths, entries, place, parcels=parcels
-                )
+                path, out = step.path, parcels.joined(step.result)
+                given = path, read, out, None, [path], {step.place: same}, step.place
+                return Unit("mix", *given, parcels=parcels)
         return None
 
     def _whole(self, step: Step, kind: str) -> Unit:
@@ -333,7 +344,7 @@ class _Grouping:
                 slots[slot] = False
             elif asked is not None and t.shape == asked.shape and torch.equal(t, asked):
                 slots[slot] = True
-        entries: dict[Place, dict[Slot, bool]] = {step.place: slots}
+        entries: Entries = {step.place: slots}
         assert step.result is not None
         out, adds = step.result, False
         for first, second, whole in (one for inner in step.all() for one in inner.sums):
@@ -352,11 +363,11 @@ class _Grouping:
         layers = [step for step in layered if step.given]  # a table of places gets no tokens
         if last.weighs or not layers or last.result is None:
             return None
-        first = _tokens_of(layers[0])
-        entering = [s for s in layers if self._is_known(_tokens_of(s))]
+        first = tokens_of(layers[0])
+        entering = [s for s in layers if self._is_known(tokens_of(s))]
         if layers[0] not in entering and len(layers) == 1:
             entering = [layers[0]]  # it reads a sum: the first one of a part
-        same = [s for s in layers if equal_tensors(_tokens_of(s), first)]
+        same = [s for s in layers if equal_tensors(tokens_of(s), first)]
         entering += [s for s in same if all(s is not one for one in entering)]
         if any(last is step for step in entering) or last.result.shape != self.shape:
             return None
@@ -364,9 +375,9 @@ class _Grouping:
         kind = "mix" if weighed else "feed"
         asked: Tensor | None = None
         read = first
-        entries: dict[Place, dict[Slot, bool]] = {}
+        entries: Entries = {}
         for step in entering:
-            slot, t = next(iter(step.given)), _tokens_of(step)
+            slot, t = next(iter(step.given)), tokens_of(step)
             if equal_tensors(t, read):
                 entries[step.place] = {slot: False}
             elif asked is None or equal_tensors(t, asked):
@@ -385,16 +396,3 @@ def _factors_of(sum_: Tensor, terms: list[Tensor]) -> Tensor | None:
     factors = torch.linalg.lstsq(columns, wanted).solution
     apart = (columns @ factors - wanted).abs().max()
     return None if apart > 1e-6 * (1 + wanted.abs().max()) else factors[:, 0].abs()
-
-
-def _is_one(group: list[Step], shape: torch.Size) -> bool:
-    """Say whether a group is one linear layer that gives as many numbers as a token has."""
-    layer = group[0] if len(group) == 1 else None
-    given = layer is not None and isinstance(layer.module, nn.Linear) and bool(layer.given)
-    return given and layer.result is not None and layer.result.shape == shape
-
-
-def _tokens_of(step: Step) -> Tensor:
-    """Return what a layer reads first, (b, n, e), where its heads are split before it, too."""
-    t = next(iter(step.given.values()))
-    return t.flatten(2) if t.ndim > 3 else t

@@ -21,6 +21,9 @@ OF_NUMBERS = {  # no layer stands unused because of these
     *("scale-embed", "scale-missing", "scale-other", "scale-after-softmax", "softmax-query"),
     *("softmax-heads", "softmax-batch", "mask-weak", "mask-tiny", "mask-multiply", "mask-added"),
     *("mask-inverted", "merge-no-transpose", "split-no-transpose", "dropout-eval"),
+    *("dropout-unused", "dropout-scores", "mask-dropped", "context-mask-dropped", "merge-axes"),
+    *("mask-positive", "mask-after-softmax", "mask-off-by-one", "mask-not-causal"),
+    "mask-query-axis",
 }
 UNUSED = {"part-unused", "parameter-unused", "norm-missing", "norm-shared", "out-unused"}
 
@@ -120,7 +123,7 @@ def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) 
     idle = idle_dropouts(patient.module, run)
     if dropping or not idle or not asked:
         return report
-    words = f"nothing calls {listed(list(idle))}"
+    words = f"nothing drops by {listed(list(idle))}"
     if all(idle.values()):
         words += ": right where another dropout is meant to do its work"
         return replace(

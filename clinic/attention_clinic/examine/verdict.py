@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 
 from torch import nn
 
@@ -15,7 +14,6 @@ from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.idle_mask import idle_mask
 from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.matching import Match
-from attention_clinic.examine.observing import observed
 from attention_clinic.examine.properties import failing
 from attention_clinic.examine.resting import never_drops, thrown_away
 from attention_clinic.examine.subject import Subject
@@ -24,7 +22,6 @@ EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 WHETHER_SHOWN = "whether a mistake would show"
 REACHED = "queries, keys and values of each head reach the output"
 WITH_ONE_TOKEN = "with one token they do not. Try more: size=(2, 5)"
-ALONE = {"dropout-eval"}  # shown by the calls alone, whatever else is done
 EVERY_MISTAKE = "every known mistake, alone and in pairs"
 
 
@@ -82,9 +79,8 @@ def unused_in_training(subject: Subject) -> str | None:
     module = subject.patient.module
     bare = isinstance(module, WithLayers) and isinstance(module.kernel, nn.Module)
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    context = subject.context_of(0)
     holder = module.kernel if bare else module
-    declared = never_drops(module, lambda: subject.patient.run(x, context=context), holder)
+    declared = never_drops(module, lambda: subject.open_run(x), holder)
     subject.extra += ["dropout-unused"] * (declared is not None)
     return declared
 
@@ -161,38 +157,6 @@ def without_output(subject: Subject) -> tuple[Explanation, ...]:
     return (explain([BUGS["out-missing"]], detail=words),)
 
 
-def seen_in_steps(subject: Subject, otherwise: Callable[[], Report]) -> Report:
-    """Report what an account of its steps says of a module, or something else where it is silent.
-
-    Args:
-        subject: the module.
-        otherwise: makes the other report.
-    """
-    found = observed(subject, partly=True) if subject.options.most else None
-    extra = [id for id in subject.extra if id in ALONE]
-    if found is None and not extra:
-        return otherwise()
-    checked = ("each step of a run, from queries and keys to the output layer",)
-    alone = found is not None and not vars(subject)["observed"][1].ended
-    alone = alone and not {"out-missing", "out-unused"} & set(found.ids)
-    if found is None:
-        words = "seen in calls; no more is understood"
-        found = replace(explain([BUGS[id] for id in extra]), evidence=words)
-        checked = ("two calls",)
-    elif extra:
-        ids = sorted({*found.ids, *extra}, key=list(BUGS).index)
-        made = explain([BUGS[id] for id in ids], detail=found.detail)
-        found = replace(made, evidence=found.evidence)
-    return Report(
-        subject.patient.name,
-        False,
-        (found,),
-        checked=checked,
-        remarks=without_output(subject) * alone,
-        untried=untried(subject),
-    )
-
-
 def unexplained(
     subject: Subject, random: bool = False, masked: bool = False, stopped: int = 0
 ) -> Report:
@@ -205,6 +169,7 @@ def unexplained(
         stopped: the steps after which the search stopped, 0 when it went to its end.
     """
     leave_windows(subject)
+    stopped = stopped or vars(subject).get("cut", 0)  # some readings were left out
     checked = "known mistakes, alone and in pairs" if stopped else EVERY_MISTAKE
     checked += " with the mask" if masked else ""
     return Report(

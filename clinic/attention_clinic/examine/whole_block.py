@@ -17,7 +17,9 @@ from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.budget import budget, is_spent, steps_of
+from attention_clinic.engine.calls import in_order
 from attention_clinic.engine.doors import answered
+from attention_clinic.engine.layouts import token_counts
 from attention_clinic.engine.modes import is_of_types
 from attention_clinic.engine.openings import Opening, openings, wants_mask
 from attention_clinic.engine.patient import (
@@ -28,15 +30,15 @@ from attention_clinic.engine.patient import (
 )
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
-from attention_clinic.examine.around import Around, Question, opened
+from attention_clinic.examine.around import Around, opened
 from attention_clinic.examine.block_noticed import noticed_of_block, still_dropping
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.imaged import call_of_images
-from attention_clinic.examine.layer import examined_layer
 from attention_clinic.examine.learning import learned
-from attention_clinic.examine.masked_block import masked_wired
+from attention_clinic.examine.one_block import examined_layer
 from attention_clinic.examine.options import Context
 from attention_clinic.examine.stack import Stack, layers_of
+from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.verdict import unless_one_token
 
 
@@ -66,8 +68,8 @@ def diagnose_block(
         norm_eps: the eps that its norms are meant to have; None accepts all.
         causal: as in `diagnose`.
         call: how to call it: call(block, x), with a context call(block, x, context), with masks
-            call(block, x, mask) or call(block, x, context, mask, context_mask); None reads the
-            signature of `forward`.
+            call(block, x, mask) or call(block, x, context, mask, context_mask), where these names
+            may stand in another order; None reads the signature of `forward`.
         size: numbers of samples and tokens to try.
         mask: of the tokens, in the shape that the block takes; True = may attend.
         context: for a decoder's block: the tokens that its cross-attention asks, as in `diagnose`;
@@ -112,7 +114,11 @@ def diagnose_block(
             num_heads = heads_of("diagnose_block", block, call)
     meant = Meant(norm_first, activation, norm_eps, None if like is None else MODELS[like])
     said, steps = Context.of("diagnose_block", context), steps_of("diagnose_block", effort)
-    if call is not None and (mask is not None or context_mask is not None):
+    masks = {"mask": mask, "context_mask": context_mask}
+    masked = [name for name, value in masks.items() if value is not None]
+    if call is not None and masked:
+        beside = ("mask",) if said is None else ("context", "mask", "context_mask")
+        call = in_order("diagnose_block", call, beside, masked)
         call = opened(call, mask, context_mask)
     with undisturbed(), budget(steps), answered("diagnose_block", block):
         patient = Patient("diagnose_block", block, call)
@@ -128,18 +134,13 @@ def diagnose_block(
 
         def examined(patient: Patient, said: Context | None = said) -> Report:
             x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
-            other, fresh = patient.anew(), None if mask is None else patient.anew()
+            other = patient.anew()
             layers, report = layers_of(block), None
             if layers:
                 stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
                 report = stack.report()
             if report is None:
                 report = examined_layer(patient, x, around, num_heads, meant, causal)
-                silent = not report.healthy and not report.explanations
-                if fresh is not None and silent and not is_spent():
-                    asked = Question(fresh, x, around, num_heads, meant, causal)
-                    seen = masked_wired(asked)
-                    report = report if seen is None else seen
             report = unless_one_token(report, x.shape[1])
             report = noticed_of_block(report, other, x, around)
             given = [x, *(() if around.context is None else (around.context,))]
@@ -183,6 +184,13 @@ def diagnose_block(
             if handed is None and not by_itself:
                 raise
             return examined(Patient("diagnose_block", block), None) if handed is None else handed
+        if mask is not None and not report.healthy:
+            given = {"norm_first": norm_first, "activation": activation, "norm_eps": norm_eps}
+            given |= {"causal": causal, "size": size, "mask": mask, "context": context}
+            given |= {"context_mask": context_mask, "like": like, "effort": effort}
+            report = unless_switched_off(
+                report, block, lambda one: diagnose_block(one, num_heads, call=call, **given)
+            )
         if call is not None or report.healthy:
             return ended(report)
         if by_itself and not report.explanations:
@@ -300,6 +308,8 @@ def _first_run(
         if said is not None and context_mask is None and mask is None and size is None:
             # a context as long as the tokens is for blocks that take no other
             lengths.append((j, j) if said.length else (n, n))
+        if (said, context_mask, mask, size) == (None,) * 4:
+            lengths += [(count, j) for count in token_counts(patient.module)]
         for (rows, j), width in product(lengths, widths[:6]):
             x = patient.tokens(b, rows, width)
             context = None if said is None else patient.tokens(b, j, said.width or width, seed=9)

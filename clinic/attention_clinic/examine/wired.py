@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice, product
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,10 @@ from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import ROTARY, tensors
 from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.calls import standard_call, takes
+from attention_clinic.engine.finite import first_broken, mended
 from attention_clinic.engine.modes import Called, Listen, NoDropout, Widened
 from attention_clinic.engine.report import Report, explain
-from attention_clinic.engine.wiring import Step, Whole, Wires
+from attention_clinic.engine.wiring import Place, Step, Whole, Wires
 from attention_clinic.examine.around import Around, Question, called
 from attention_clinic.examine.connections import Connections
 from attention_clinic.examine.cuts import Cut
@@ -25,6 +27,7 @@ from attention_clinic.examine.fed import chained
 from attention_clinic.examine.fitted import fitted
 from attention_clinic.examine.joins import Joins
 from attention_clinic.examine.leaves import has_convolution, maps, matrices, some_part_rests
+from attention_clinic.examine.masked_parts import Masks
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.sides import sides_taken, usual
 from attention_clinic.examine.streams import Half, stream_of
@@ -34,6 +37,7 @@ from attention_clinic.examine.units import Unclear, Unit, units_of
 EXAMINERS: dict[str, Callable[..., Report]] = {}
 SHARE = {True: 0.6, False: 0.3}  # of the steps that are left, for one attention: the only one
 ALTERNATIVES = 4
+BROKEN = 3  # calls that make NaN, at most
 USUAL = (5, 7)  # numbers of tokens that a block takes that takes any
 EVIDENCE = "each connection, and each part, gives exactly your numbers"
 PARTLY = "each connection, and each other part, gives exactly your numbers"
@@ -45,18 +49,21 @@ class Wired:
 
     Args:
         asked: what is asked of it.
+        masked: whether it runs with its masks, and each attention is examined with its own.
     """
 
-    def __init__(self, asked: Question) -> None:
+    def __init__(self, asked: Question, masked: bool = False) -> None:
         around = asked.around
+        self.masks = Masks(asked) if masked else None
         self.patient, self.x, self.context = asked.patient, asked.x, around.context
         self.h, self.meant, self.causal = asked.num_heads, asked.meant, asked.causal
-        self.free = around.mask is None and around.context_mask is None
+        self.free = masked or (around.mask is None and around.context_mask is None)
         self.wiring = Connections(asked.patient, asked.x, around.context, asked.meant)
         self.found, self.variants = self.wiring.found, self.wiring.variants
         self.said, self.odd = self.wiring.said, self.wiring.odd
         self.unknown: dict[str, Report] = {}  # parts that nothing explains, with what is said
         self.single = True  # whether it has one attention
+        self.broken: list[Place] = []  # calls that return NaN or infinity
         self.partly: Report | None = None  # what is said if nothing explains the whole
 
     def report(self) -> Report | None:
@@ -73,11 +80,7 @@ class Wired:
     def _report(self) -> Report | None:
         block = self.patient.module
         whole = Whole(block, self._runner(), self.context)
-        wires = Wires(block, self.x)
-        with Listen() as listen, NoDropout(), Called(block) as heard_all, wires:
-            whole.run(block, self.x.clone(), self.context)
-        whole.straight = heard_all.straight
-        root = wires.root
+        root, heard = self._ran(whole)
         if root is None or root.result is None or not root.result.isfinite().all():
             return None
         x, context = self.x, self.context
@@ -97,7 +100,6 @@ class Wired:
             return None
         self.wiring.called = {step.path for step in root.all()}
         self.wiring.name(stream, way, unused)
-        heard = [name for name in ACTIVATIONS if name in listen.heard]
         going = [half for half in way if half.join != "dropped"]
         self.single = sum(half.unit.kind == "mix" for half in going) < 2
         alternatives = [list(self._kinds(half, whole, heard)) for half in going]
@@ -109,6 +111,19 @@ class Wired:
             self.partly = report  # others may explain it as a whole
             return None
         return report
+
+    def _ran(self, whole: Whole) -> tuple[Step | None, list[str]]:
+        """Return the run of the block, and the activations that were heard in it."""
+        block = whole.block
+        while True:
+            wires, mends = Wires(block, self.x), mended(block, self.broken)
+            with Listen() as listen, NoDropout(), Called(block) as heard_all, mends, wires:
+                whole.run(block, self.x.clone(), self.context)
+            whole.straight = heard_all.straight
+            place = None if wires.root is None else first_broken(wires.root)
+            if place is None or len(self.broken) == BROKEN:
+                return wires.root, [name for name in ACTIVATIONS if name in listen.heard]
+            self.broken.append(place)
 
     def _tell_apart(self, units: list[Unit], whole: Whole) -> None:
         """Take what hands numbers from token to token for an attention, where none was heard."""
@@ -125,15 +140,17 @@ class Wired:
         turned = self.x.transpose(0, 1)
         return any(t.shape == turned.shape and torch.equal(t, turned) for t in root.given.values())
 
-    def _runner(self) -> Callable[[nn.Module, Tensor, Tensor | None], object]:
+    def _runner(self) -> Callable[..., object]:
         patient = self.patient
         call, tables, opening, sides = patient.call, patient.tables, patient.opening, patient.sides
 
-        def run(module: nn.Module, x: Tensor, context: Tensor | None) -> object:
+        def run(module: nn.Module, x: Tensor, context: Tensor | None, **tried: Any) -> object:
             with self._wide():
-                return straight(module, x, context)
+                return straight(module, x, context, **tried)
 
-        def straight(module: nn.Module, x: Tensor, context: Tensor | None) -> object:
+        def straight(module: nn.Module, x: Tensor, context: Tensor | None, **tried: Any) -> object:
+            if self.masks is not None:
+                return self.masks.run(module, x, context, **tried)
             if patient.time_first:
                 x, context = (t if t is None else t.transpose(0, 1) for t in (x, context))
             if call is not None and context is not None:
@@ -176,7 +193,7 @@ class Wired:
             x = self.patient.tokens(*self.x.shape, seed=31)
             limit = self.patient.tolerance
             with self._wide():
-                kind = feed_kind(part, x, limit, heard, self.meant, unit.after, unit.adds)
+                kind = feed_kind(part, x, limit, heard, self.meant, unit.adds)
                 kind = chained(unit, x, limit) if kind is None else kind
             plain = kind is None and unit.after is None and not unit.adds and not whole.turned
             kind = fitted(part, x) if plain else kind
@@ -187,8 +204,8 @@ class Wired:
                 return
             self.said.append(kind.words)
             self.odd += [kind.odd] * bool(kind.odd)
-            if self.causal and "conv-feed" in kind.variants and _sees_later(part, x):
-                self.odd.append("a convolution of the feed-forward sees later tokens")
+            if "conv-feed" in kind.variants:
+                self._convolved(part, x)
             yield kind
             return
         asked = unit.asked
@@ -197,9 +214,11 @@ class Wired:
         else:
             given = {"context": (asked.shape[0 if whole.turned else 1], asked.shape[2])}
         sides = sides_taken(unit)
-        if sides:
-            part = unit.cut(whole, usual(unit))
-        fixed = asked is None and not self._free(part)
+        mask = None if self.masks is None else self.masks.of(unit)
+        if sides or mask is not None:
+            part = unit.cut(whole, usual(unit) if sides else None, mask is not None)
+            given["mask"] = mask
+        fixed = asked is None and (mask is not None or not self._free(part))
         if unit.parcels is not None or fixed or self.x.shape[1] not in USUAL:
             given["size"] = tuple(self.x.shape[:2])
         try:
@@ -209,9 +228,18 @@ class Wired:
             with reserved(SHARE[self.single]):
                 given["size"] = tuple(self.x.shape[:2])
                 report = diagnose(part, self.h, embed_dim=self.x.shape[2], **given)
-        if _uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
+        weighs = not any("sum-apart" in one.ids for one in report.explanations)
+        if weighs and _uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
             raise Unclear  # queries and keys do not reach its result: nothing is shown
-        kinds = list(kinds_of_attention(report)) or self._core(unit, whole, given)
+        kinds = list(kinds_of_attention(report))
+        if self.masks is not None:
+            kinds = [self.masks.named(unit, one) for one in kinds]
+            self.said += [said for said in report.checked if said.startswith("with the mask")]
+        elif not kinds:
+            kinds = self._core(unit, whole, given)
+        called = {step.place for outer in unit.steps for step in outer.all()}
+        if called & {*self.broken} and any(not one.ids for one in kinds):
+            raise Unclear  # alone it gives numbers
         shells = ("Norm of its own", "norms of its own", *(("residual",) * (not unit.adds)))
         if any(shell in said for said in report.checked for shell in shells):
             raise Unclear
@@ -224,6 +252,15 @@ class Wired:
         kind = "attention" if asked is None else "cross-attention"
         self.said.append(f"{kind} with {self.h} head{'s' * (self.h > 1)}{', causal' * causal}")
         yield from (replace(one, ids=(*one.ids, *sides)) for one in kinds)
+
+    def _convolved(self, part: nn.Module, x: Tensor) -> None:
+        """Say which tokens the convolutions of a feed-forward see, where that is one side."""
+        later, earlier = _sees_later(part, x), _sees_later(part, x, True)
+        if later and (self.causal or not earlier):
+            only = "" if earlier else ", and no earlier ones"
+            self.odd.append(f"a convolution of the feed-forward sees later tokens{only}")
+        elif earlier and not later:
+            self.said[-1] += ", a convolution over earlier tokens alone"
 
     def _core(self, unit: Unit, whole: Whole, given: dict) -> list[Kind]:
         """Return what an attention is that has more layers in front or behind, without these."""
@@ -305,11 +342,12 @@ def _of_one(unit: Unit) -> Kind | None:
 
 def _uniform(part: nn.Module, x: Tensor, given: dict) -> bool:
     """Say whether an attention returns the same for every token."""
+    masked = [given["mask"]] if "mask" in given else []
     if "context" in given:
         context = x.new_ones(len(x), *given["context"]).cumsum(1).cumsum(2).sin()
-        y = part(x, context)
+        y = part(x, context, *masked)
     else:
-        y = part(x)
+        y = part(x, *masked)
     return bool((y - y[:, :1]).abs().max() <= 1e-6 * y.abs().max())
 
 
@@ -317,5 +355,5 @@ def _sees_later(part: nn.Module, x: Tensor, earlier: bool = False) -> bool:
     """Say whether a part lets later tokens reach earlier ones, or the first one the others."""
     other, place = x.clone(), 0 if earlier else -1
     other[:, place] += x[:, place]
-    change = (part(x) - part(other)).abs()
+    change = (part(x) - part(other)).abs().nan_to_num(1.0)  # no feed-forward makes NaN of numbers
     return bool((change[:, 1:] if earlier else change[:, :-1]).max() > 1e-6)

@@ -39,7 +39,7 @@ def definitions(path: Path) -> list[ast.stmt]:
     Raises:
         ValueError: a file that is not Python.
     """
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
     parts = [text]
     if path.suffix == ".ipynb":
         cells = json.loads(text)["cells"]

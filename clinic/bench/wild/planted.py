@@ -125,14 +125,12 @@ def keep(module: nn.Module, tool: str, given: dict[str, Any]) -> dict[str, Any]:
         if self.training or len(calls) == CALLS or "mask" in " ".join(kwargs):
             return forward(self, *args, **kwargs)
         state = {name: t.detach().clone() for name, t in self.state_dict().items()}
-        call = {"args": list(args), "kwargs": kwargs, "state": state}
-        shapes = [t.shape for t in tensors_of([args, kwargs])]
-        if all(shapes != [t.shape for t in tensors_of(other)] for other in called):
-            called.append([list(args), kwargs])
-            calls.append(_copied(call))
-        return forward(self, *args, **kwargs)
+        call = _copied({"args": list(args), "kwargs": kwargs, "state": state})
+        made = forward(self, *args, **kwargs)  # a call that fails is none
+        if all(bool(t.isfinite().all()) for t in tensors_of(made)) and not _held(call, calls):
+            calls.append(call)
+        return made
 
-    called: list[Any] = []
     type(module).forward = listening
     try:
         said = _examine(module, tool, given)
@@ -142,15 +140,24 @@ def keep(module: nn.Module, tool: str, given: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
+def _held(call: dict[str, Any], calls: Sequence[dict[str, Any]]) -> bool:
+    """Say whether a call of the same shapes is among others."""
+    shapes = [[t.shape for t in tensors_of([o["args"], o["kwargs"]])] for o in (call, *calls)]
+    return shapes[0] in shapes[1:]
+
+
 def compare(module: nn.Module, tool: str, given: dict[str, Any]) -> dict[str, Any]:
     """Examine a module with a mistake.
 
     Raises:
-        ValueError: it does not run any more, or gives the same numbers as without it.
+        ValueError: it does not run any more, returns tensors of other shapes, which no model takes,
+            or gives the same numbers as without it.
     """
     kept = torch.load(KEPT, weights_only=True)
     mine = numbers(module, kept["calls"])
-    if not any(isinstance(one, Tensor) for one in mine):
+    firsts = (*mine[:1], *kept["numbers"][:1])
+    shapes = [one.shape for one in firsts if isinstance(one, Tensor)]
+    if not any(isinstance(one, Tensor) for one in mine) or len(set(shapes)) > 1:
         raise ValueError(FAILS)
     if len(mine) == len(kept["numbers"]) and all(map(_same, mine, kept["numbers"])):
         raise ValueError(SAME)
@@ -176,9 +183,9 @@ def numbers(module: nn.Module, calls: Sequence[dict[str, Any]]) -> list[Tensor |
                 if name in given["state"] and given["state"][name].shape == t.shape:
                     t.copy_(given["state"][name])
         for training in (False, True):
-            module.train(training)
             torch.manual_seed(1)
             try:
+                module.train(training)
                 found += _once(module, given, inputs)
             except Exception as error:  # whatever a stranger's code raises
                 found.append(type(error).__name__)

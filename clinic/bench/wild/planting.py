@@ -197,8 +197,9 @@ def other_letters(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and "->" in node.value:
         *_, out = node.value.partition("->")
         words = out.replace("(", " ").replace(")", " ").split()
-        names = words if len(words) > 1 else []
-        for first, second in pairwise(names):
+        for first, second in pairwise(words):
+            if "b" not in (first, second) and re.search(rf"\({first} {second}\)", out):
+                continue  # other columns of the same layer: no mistake
             left = node.value.removesuffix(out)
             yield repr(left + _swapped(out, first, second))
 
@@ -240,7 +241,7 @@ def scale(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
             yield f"({left} {other} ({right}))"
 
 
-@kind("scores divided by //", "scores-rounded")
+@kind("scores divided by //", "scores-rounded", "scale-other")
 def floored(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and ROOT.search(get(node)):
         yield f"({get(node.left)} // {get(node.right)})"
@@ -327,7 +328,10 @@ def other_layer(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
             yield get(node).replace(f"self.{own}", f"self.{other}", 1)
 
 
-@kind("part left out", *IDLE, "norm-mixed", "activation-missing", "dropout-unused", "norm-order")
+@kind(
+    *("part left out", *IDLE, "norm-mixed", "activation-missing", "dropout-unused", "norm-order"),
+    "softmax-missing",
+)
 def left_out(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if _own(node):
         yield get(node.args[0])
@@ -380,7 +384,7 @@ def great_eps(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------- positions
 
 
-@kind("sign of a turn", "rotary-across", "rotary-mixed", "rotary-backwards")
+@kind("sign of a turn", "rotary-across", "rotary-mixed", "rotary-backwards", "alibi-inverted")
 def sign(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     if minus and not isinstance(node.operand, ast.Constant):

@@ -46,7 +46,8 @@ class Sources:
                 f"{packed.stderr.decode(errors='replace').strip()}. Correct the case {case.id}."
             )
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-            archive.extractall(into, filter="data")
+            plain = [member for member in archive if member.isfile()]  # links may lead anywhere
+            archive.extractall(into, plain, filter="data")
 
     def _clone(self, case: Case) -> Path:
         """Return a clone that has the commit."""

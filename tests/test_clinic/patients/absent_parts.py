@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from patients.attention import ViewsScaledByEmbed
+from patients.attention import Views, ViewsScaledByEmbed
 from patients.bank import attention
 from patients.blocks import PostNorm, PreNorm, block
 from patients.connections import AddsAndNorms
 from patients.decoders import PostDecoder, PreDecoder
+from patients.masked_blocks import RootedNorm
 from patients.wirings import ONE, TWO
 
 
@@ -129,3 +130,48 @@ class ScaledAndIdle(ViewsScaledByEmbed):
     def __init__(self, e, h):
         super().__init__(e, h)
         self.gains = Gains(e)
+
+
+class Sandwich(PreNorm):
+    """A norm before and a norm behind each part; a part may be left out between its two."""
+
+    left_out = ""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm_behind_1, self.norm_behind_2 = self.norm(e), self.norm(e)
+
+    def forward(self, x):
+        y = self.ln_1(x)
+        y = y if self.left_out == "attention" else self.attention(y)
+        x = x + self.norm_behind_1(y)
+        y = self.ln_2(x)
+        y = y if self.left_out == "ffn" else self.ffn(y)
+        return x + self.norm_behind_2(y)
+
+
+for _part in ("attention", "ffn"):
+    block("part-unused", sizes=TWO)(type(f"SandwichOfNo_{_part}", (Sandwich,), {"left_out": _part}))
+
+
+@block("part-unused", sizes=TWO)
+class AttendsOnly(nn.Module):
+    """No feed-forward, as its name says; the norm of one is there."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(e), nn.LayerNorm(e)
+        self.attention = Views(e, h)
+
+    def forward(self, x):
+        return x + self.attention(self.norm_1(x))
+
+
+@block("scale-embed", "norm-bessel", sizes=TWO)
+class AttendsOnlyWrongly(nn.Module):
+    def __init__(self, e, h):
+        super().__init__()
+        self.attention, self.norm = ViewsScaledByEmbed(e, h), RootedNorm(e)
+
+    def forward(self, x):
+        return self.norm(x + self.attention(x))

@@ -503,6 +503,23 @@ class LoopsDropoutInVain(Loops):
         return all_weights
 
 
+@attention("dropout-unused", sizes=SIZES[:2])
+class ViewsDropoutForgotten(Views):
+    """What it drops of the weights goes nowhere; behind the output layer another one drops."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.drop, self.behind = nn.Dropout(0.1), nn.Dropout(0.1)
+
+    def weigh(self, scores, mask):
+        weights = super().weigh(scores, mask)
+        self.drop(weights)
+        return weights
+
+    def forward(self, x, mask=None):
+        return self.behind(super().forward(x, mask))
+
+
 @attention("dropout-unused")
 class LoopsOneOfTwoDropouts(Loops):
     """The one that is called drops nothing, the one that would is not called."""

@@ -257,6 +257,14 @@ class LooksAndListensWithOne(PostDecoder):
         self.src_attn = self.self_attn
 
 
+@block("part-shared", "part-unused", context=True, sizes=TWO)
+class ListensWithTheOther(PostDecoder):
+    """An attention for the context is built, too."""
+
+    def listen(self, x, memory, mask):
+        return self.self_attn(x, memory, memory, mask)[0]
+
+
 @block("part-shared", context=True, sizes=TWO)
 class FeedsTwice(PreDecoder):
     """A norm of its own each time, and the same layers."""
@@ -281,6 +289,36 @@ class OneAttentionForBoth(PreDecoder):
         x = x + self.cross(y, y)
         x = x + self.cross(self.ln_2(x), context)
         return x + self.ffn(self.ln_3(x))
+
+
+class Weighs(nn.Module):
+    """One head without layers of its own."""
+
+    def forward(self, q, k, v, mask=None):
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores = scores if mask is None else scores.masked_fill(mask == 0, -torch.inf)
+        return scores.softmax(dim=-1) @ v
+
+
+@block(context=True, mask=torch.ones(5, 5).tril().bool(), sizes=((8, 1), (24, 1)))
+class OneKernelForBoth(PostDecoder):
+    """What has no weights may stand in both places."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.self_attn = self.src_attn = None
+        self.q1, self.k1, self.v1 = (nn.Linear(e, e) for _ in range(3))
+        self.q2, self.k2, self.v2 = (nn.Linear(e, e) for _ in range(3))
+        self.attention = Weighs()
+
+    def look(self, x, mask):
+        return self.attention(self.q1(x), self.k1(x), self.v1(x), mask)
+
+    def listen(self, x, memory, mask):
+        return self.attention(self.q2(x), self.k2(memory), self.v2(memory))
+
+    def forward(self, x, memory, tgt_mask=None):
+        return super().forward(x, memory, None, tgt_mask)
 
 
 @block("norm-shared", "norm-doubled", sizes=TWO)

@@ -81,6 +81,50 @@ class ByAnotherWidthSoftmaxQuery(ByAnotherWidth, ViewsSoftmaxQuery):
     pass
 
 
+class Numbers:
+    """Of a whole project, in one place outside of all modules."""
+
+    heat_temperature = 0.7
+
+
+numbers = Numbers()
+
+
+@variant(*GROUPED, "scale-set", sizes=TWO)
+class HeatedByTheProject(Scored):
+    """A temperature beside the root, read in each call."""
+
+    def factor(self):
+        return super().factor() / numbers.heat_temperature
+
+
+NUMBERS = {"heat": {"softmax_temp": 0.5}}
+
+
+@variant("scale-set", sizes=TWO)
+class HeatedByADictionary(Views):
+    def factor(self, e):
+        return super().factor(e) / NUMBERS["heat"]["softmax_temp"]
+
+
+@variant("scale-set", sizes=TWO)
+class HeatedByItself(Views):
+    def __init__(self, e, h, tau=1.7):
+        super().__init__(e, h)
+        self.tau = tau
+
+    def factor(self, e):
+        return super().factor(e) * self.tau
+
+
+@attention("scale-other", sizes=TWO)
+class HeatedByTheWidth(HeatedByItself):
+    """What is called a temperature is another root: the scores are divided twice."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h, e**-0.5)
+
+
 @attention("scale-other", sizes=TWO)
 class SetAndNotUsed(Views):
     """The configuration says one number, the code takes another."""

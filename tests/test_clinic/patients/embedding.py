@@ -62,6 +62,25 @@ class ByConvolution(nn.Module):
 
 
 @embedding()
+class NormsLast(ByConvolution):
+    """The norm of all comes last, after the positions."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.norm = nn.LayerNorm(e)
+
+    def forward(self, images):
+        return self.norm(super().forward(images))
+
+
+@embedding("pos-before-cls")
+class NormsLastAndLate(NormsLast):
+    def place(self, patches):
+        cls = self.cls.repeat(len(patches), 1, 1)
+        return torch.cat([cls, patches + self.pos[:, 1:]], dim=1)
+
+
+@embedding()
 class ByLinear(nn.Module):
     """No class token, an nn.Embedding for the positions."""
 
@@ -407,3 +426,13 @@ class FixedSinesTwice(FixedPlaces):
         del self.pos_embed
         table[..., 1::2] = table[..., 0::2]
         self.register_buffer("pos_embed", table)
+
+
+@embedding("param-plain-tensor")
+class DrawnPlaces(FixedPlaces):
+    """Drawn once, and no parameter: no optimizer sees them."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        del self.pos_embed
+        self.pos_embed = torch.randn(1, COUNT, e)

@@ -358,6 +358,8 @@ class Sought(Views):
 class Disentangled(Views):
     """DeBERTa: vectors of distances meet the queries, others of them meet the keys."""
 
+    count = 1
+
     def __init__(self, e, h):
         super().__init__(e, h)
         self.places = nn.Parameter(torch.zeros(31, e))
@@ -372,11 +374,23 @@ class Disentangled(Views):
         )
         scores = q @ k.mT + einsum(q, pos_k, "b h i d, h i j d -> b h i j")
         scores = scores + einsum(k, pos_q, "b h j d, h i j d -> b h i j")
-        weights = (scores / q.shape[-1] ** 0.5).softmax(dim=-1)
+        weights = (scores / (self.count * q.shape[-1]) ** 0.5).softmax(dim=-1)
         return self.proj(self.join(weights @ v))
 
 
 variant("relative-keys", "relative-queries", sizes=WIDE)(Disentangled)
+
+
+@variant("relative-keys", "relative-queries", sizes=WIDE)
+class DisentangledByThree(Disentangled):
+    """Three products are added, and their root divides."""
+
+    count = 3
+
+
+@variant("relative-keys", "relative-queries", sizes=WIDE, ids=("scale-other",))
+class DisentangledByFive(Disentangled):
+    count = 5
 
 
 # ----------------------------------------------------------------- what asked, beside what is mixed

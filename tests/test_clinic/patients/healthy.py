@@ -422,3 +422,28 @@ def _gpt2(e, h):
 _transformers("HuggingFace ViT", _vit)
 _transformers("HuggingFace BERT", _bert)
 _transformers("HuggingFace GPT-2", _gpt2)
+
+
+class OwnConvolution(nn.Module):
+    """A convolution of one pixel that nobody derived from PyTorch's."""
+
+    def __init__(self, e, out):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(out, e, 1) / e**0.5)
+        self.bias = nn.Parameter(torch.zeros(out))
+
+    def forward(self, x):
+        return F.conv1d(x.mT, self.weight, self.bias).mT
+
+
+@attention()
+class ByConvolutionsOfItsOwn(Views):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.qkv, self.proj = OwnConvolution(e, 3 * e), OwnConvolution(e, e)
+
+
+@attention("scale-embed")
+class ScaledByEmbedByConvolutions(ByConvolutionsOfItsOwn):
+    def factor(self, e):
+        return e**-0.5

@@ -67,6 +67,28 @@ class StreamDetached(PreNorm):
         return x + self.ffn(self.ln_2(x))
 
 
+@block("graph-overwritten", sizes=ONE)
+class AddsInItsPlace(PreNorm):
+    """The norm keeps what it read for its gradient, and that is written over."""
+
+    def forward(self, x):
+        x = x.clone()
+        x += self.attention(self.ln_1(x))
+        x += self.ffn(self.ln_2(x))
+        return x
+
+
+@attention("graph-overwritten", sizes=ONE)
+class DividesInItsPlace(Views):
+    """The exponential keeps what it made for its gradient."""
+
+    def weigh(self, scores, mask):
+        scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+        made = (scores - scores.amax(-1, keepdim=True)).exp_()
+        made /= made.sum(-1, keepdim=True)
+        return made
+
+
 class AddsAndCuts(Adds):
     def forward(self, x):
         return super().forward(x).detach().requires_grad_(False)

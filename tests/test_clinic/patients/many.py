@@ -16,6 +16,7 @@ from patients.attention import (
     ViewsSoftmaxQuery,
 )
 from patients.bank import SIZES, attention
+from patients.blocks import PreNorm, block
 
 
 @attention("sum-apart", sizes=SIZES[:4])
@@ -98,3 +99,54 @@ class ValuesViewed(ViewsScaledByEmbed):
     def heads(self, x):
         q, k, v = super().heads(x)
         return q, k, v.transpose(1, 2).reshape(v.shape)
+
+
+# ------------------------------------------------------------------- the same inside of a block
+
+
+class MixedAndSplit(Views):
+    """Nobody is compared, and a head holds pieces of several tokens."""
+
+    def heads(self, x):
+        return (t.reshape(len(x), self.h, x.shape[1], -1) for t in self.qkv(x).chunk(3, dim=-1))
+
+    def forward(self, x, mask=None):
+        q, k, v = self.heads(x)
+        weights = self.weigh(q @ k.transpose(-2, -1) * self.factor(x.shape[-1]), mask)
+        return self.proj(torch.einsum("bhij,bhkd->bihd", weights, v).flatten(2))
+
+
+@block("sum-apart", sizes=SIZES[:2])
+class MixesApart(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = MixedApart(e, h)
+
+
+@block("split-no-transpose", "sum-apart", "norm-shared", sizes=SIZES[:1])
+class MixesTwiceApart(PreNorm):
+    """It takes a mask, which makes no difference to sums of weights."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = MixedAndSplit(e, h)
+
+    def forward(self, x, mask=None):
+        x = x + self.attention(self.ln_1(x), mask)
+        return x + self.ffn(self.ln_1(x))
+
+
+@attention(
+    *("mask-dropped", "merge-no-transpose", "part-unused"),
+    mask=torch.ones(5, 5).tril().bool(),
+    sizes=SIZES[:2],
+)
+class MergesBesideALayer(ViewsMerge):
+    """Two output layers, one of which nothing calls, and a mask that ends here."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.other = nn.Linear(e, e)
+
+    def forward(self, x, mask=None):
+        return super().forward(x)

@@ -8,7 +8,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from patients.attention import Loops, Views
+from patients.attention import Loops, LoopsDropoutInVain, Views
 from patients.bank import SIZES, attention
 from patients.partly import Apart
 from utils.masking import causal_mask, padding_mask
@@ -39,6 +39,32 @@ def empty_row(seed: int) -> Tensor:
 for _kind in (padding, triangle, ragged):
     attention(mask=_kind)(type(f"Views_{_kind.__name__}", (Views,), {}))
     attention(mask=_kind)(type(f"Loops_{_kind.__name__}", (Loops,), {}))
+
+
+def hidden(seed: int) -> Tensor:
+    """What no token may see: True blocks."""
+    return ~padding(seed)
+
+
+@attention(mask=hidden)
+class LoopsBlocked(Loops):
+    def forward(self, x, blocked=None):
+        return super().forward(x, None if blocked is None else ~blocked)
+
+
+@attention("softmax-query", mask=triangle)
+class ViewsAllowed(Views):
+    def forward(self, x, drop_path=None, allowed=None):
+        return super().forward(x, allowed)
+
+    def weigh(self, scores, mask):
+        scores = scores if mask is None else scores.masked_fill(~mask, -1e9)
+        return scores.softmax(dim=-2)
+
+
+@attention("dropout-unused", mask=padding, call=lambda module, x, mask: module(x, mask.bool()))
+class LoopsDropoutBesideAMask(LoopsDropoutInVain):
+    """It does not run without a mask."""
 
 
 @attention("mask-inverted", mask=padding)
@@ -133,6 +159,26 @@ class LoopsMaskQuery(Loops):
 class ViewsMaskDropped(Views):
     def weigh(self, scores, mask):
         return scores.softmax(dim=-1)
+
+
+@attention("mask-dropped", mask=triangle, remark=True, sizes=SOME)
+class ViewsMaskTurnedOff(Views):
+    """Who builds it said so."""
+
+    def __init__(self, e, h, use_mask=False):
+        super().__init__(e, h)
+        self.use_mask = use_mask
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores, mask if self.use_mask else None)
+
+
+@attention("mask-dropped", mask=triangle, sizes=SOME)
+class ViewsMaskTurnedOn(ViewsMaskTurnedOff):
+    """And nothing asks."""
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores, None)
 
 
 @attention("mask-dropped", mask=ragged)

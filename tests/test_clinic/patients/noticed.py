@@ -10,7 +10,7 @@ from torch import nn
 
 from patients.attention import Loops, Views
 from patients.bank import attention
-from patients.blocks import block
+from patients.blocks import PreNorm, block
 
 TWO = ((24, 4), (36, 6))
 
@@ -64,6 +64,15 @@ class FillsACopy(Layers):
         least = scores.topk(min(3, scores.shape[-1]), dim=-1).values[..., -1:]
         scores.masked_fill(scores < least, -torch.inf)
         return scores.softmax(dim=-1) @ v
+
+
+@attention("mask-dropped", "dropout-unused", "part-unused", sizes=TWO)
+class FillsACopyBesideIdleParts(FillsACopy):
+    """No layer and no dropout stands idle because of a mask."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.w_0, self.drop = nn.Linear(e, e), nn.Dropout(0.1)
 
 
 @attention(sizes=TWO)
@@ -314,3 +323,20 @@ class OutIsQuery(Layers):
     def __init__(self, e, h):
         super().__init__(e, h)
         self.out_fc = self.q_fc
+
+
+@block(sizes=TWO)
+class LeavesOutSamples(PreNorm):
+    """Stochastic depth: seldom, and then a whole sample."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.drop_path = 0.05
+
+    def kept(self, t):
+        share = torch.full((len(t), 1, 1), 1 - self.drop_path * self.training)
+        return t * torch.bernoulli(share.to(t))
+
+    def forward(self, x):
+        x = x + self.kept(self.attention(self.ln_1(x)))
+        return x + self.kept(self.ffn(self.ln_2(x)))

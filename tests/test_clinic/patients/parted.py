@@ -6,10 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from patients.attention import Views
+from patients.attention import Views, ViewsNoOut, ViewsScaledByEmbed, ViewsSoftmaxQuery
 from patients.blocks import PostNorm, PreNorm, block
-from patients.decoders import PostDecoder, PreDecoder, decoder
+from patients.decoders import CAUSAL, PADDED, PostDecoder, PreDecoder, decoder
 from patients.wirings import ONE, TWO
+from utils.masking import padding_mask
 
 # ------------------------------------------------------------------ what nothing ever uses
 
@@ -120,6 +121,121 @@ class HoldsTwoDropouts(PostNorm):
     def forward(self, x):
         x = self.norms[0](self.self_attn(x))
         return self.norms[1](x + self.feed(x))
+
+
+@block("out-missing", sizes=TWO)
+class AddsItsHeads(PreNorm):
+    """What the heads mixed is added to the stream: no output layer stands elsewhere."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = ViewsNoOut(e, h)
+
+
+@block("scale-embed", "out-missing", "residual-missing", sizes=TWO)
+class KeepsItsHeads(PostNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.self_attn = ViewsScaledByEmbed(e, h)
+        self.self_attn.proj = nn.Identity()
+
+    def forward(self, x):
+        x = self.norms[0](self.self_attn(x))
+        return self.norms[1](x + self.feed(x))
+
+
+# --------------------------------------------- masks of blocks whose connections are wrong, too
+
+
+@decoder(
+    *("norm-shared", "activation-missing", "context-mask-dropped"),
+    sizes=TWO,
+    mask=CAUSAL[None, None],
+    context_mask=PADDED,
+)
+class OneNormAndOneMask(PostDecoder):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norms = nn.ModuleList([self.norms[0]] * 3)
+
+    def feed(self, x):
+        return self.w_2(self.w_1(x))
+
+    def listen(self, x, memory, mask):
+        return super().listen(x, memory, None)
+
+
+@decoder("mask-inverted", "norm-shared", "norm-missing", sizes=TWO, context_mask=PADDED)
+class NoNormAndTheOtherMask(PreDecoder):
+    def forward(self, x, context, mask=None, context_mask=None):
+        x = x + self.attention(x, mask)
+        hides = None if context_mask is None else ~context_mask
+        x = x + self.cross(self.ln_2(x), context, hides)
+        return x + self.ffn(self.ln_2(x))
+
+
+class AddedToColumns(ViewsSoftmaxQuery):
+    """What is added to all scores of a key cancels, where these are weighed together."""
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores if mask is None else scores + mask, None)
+
+
+@block(
+    "softmax-query",
+    sizes=TWO,
+    mask=padding_mask(torch.tensor([4, 6]), 6),
+    call=lambda block, x, mask: block(x, (1.0 - mask.to(x)) * -1e4),
+)
+class CancelsItsMask(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = AddedToColumns(e, h)
+
+    def forward(self, x, mask):
+        x = x + self.attention(self.ln_1(x), mask)
+        return x + self.ffn(self.ln_2(x))
+
+
+class JoinsOtherAxes(Views):
+    def join(self, mixed):
+        b, h, n, d = mixed.shape
+        return mixed.transpose(0, 1).reshape(b, n, h * d)
+
+
+@decoder("merge-batch-head", "norm-missing", sizes=TWO, mask=CAUSAL, context_mask=PADDED)
+class SwapsItsHeads(PreDecoder):
+    """Samples get each other's heads, so that no mask can be judged by what it does."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = JoinsOtherAxes(e, h)
+
+    def forward(self, x, context, mask=None, context_mask=None):
+        x = x + self.attention(self.ln_1(x), mask)
+        x = x + self.cross(self.ln_2(x), context, context_mask)
+        return x + self.ffn(x)
+
+
+class JoinsAsItLies(Views):
+    def join(self, mixed):
+        b, h, n, d = mixed.shape
+        return mixed.reshape(b, n, h * d)
+
+
+@block("merge-no-transpose", "norm-missing", sizes=TWO, mask=CAUSAL)
+@block("merge-no-transpose", "norm-missing", sizes=TWO)
+class HidesTheFutureTwice(PreNorm):
+    """Its own mask hides later tokens, whatever is mixed behind it: another one adds nothing."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = JoinsAsItLies(e, h)
+
+    def forward(self, x, attn_mask=None):
+        later = torch.ones(x.shape[1], x.shape[1]).tril().bool()
+        x = x + self.attention(self.ln_1(x), later)
+        return x + self.ffn(x)
 
 
 # ------------------------------------------------- parts that stand in several modules, or in none

@@ -46,6 +46,13 @@ class BentAtTheEnd(Apart):
         return F.gelu(y).tanh()
 
 
+@attention("softmax-query", "dropout-unused", sizes=SOME)
+class BentAndNeverDropped(BentAtTheEnd):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.drop = nn.Dropout(0.1)
+
+
 @attention("scale-embed", sizes=SOME)
 class ScaledBesideScoresSquared(Apart):
     def weights(self, scores, e):

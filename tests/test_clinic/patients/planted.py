@@ -26,6 +26,27 @@ class MixesByHead(Loops):
         return all_scores
 
 
+@attention("softmax-missing", "scale-embed", sizes=TWO)
+class MixesWithScoresOfAllHeadsWidth(MixesWithScores):
+    def factor(self, e):
+        return e**-0.5
+
+
+@attention("softmax-missing", "out-bent", sizes=TWO)
+class MixesWithScoresAndBends(MixesWithScores):
+    def forward(self, x, mask=None):
+        return super().forward(x, mask).relu()
+
+
+@attention("softmax-missing", sizes=TWO)
+class LastAsksBareScores(Views):
+    """One token alone asks."""
+
+    def forward(self, x, mask=None):
+        q, k, v = self.heads(x)
+        return self.proj(self.join(q[:, :, -1:] * self.factor(x.shape[-1]) @ k.mT @ v))
+
+
 @attention(sizes=TWO)
 class KeysWithValuesFirst(Views):
     """Linear attention on purpose: no token meets another."""
@@ -323,3 +344,204 @@ class OwnNorm(nn.Module):
 class DropoutAsE(PreNorm):
     def norm(self, e):
         return OwnNorm(e, 0.1)
+
+
+# ----------------------------------------------------------------- what bends, and what does not
+
+
+@block("out-bent", sizes=TWO)
+class BendsWhatAttends(PreNorm):
+    """What the attention returns is bent by the block, before it joins the stream."""
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x)).relu()
+        return x + self.ffn(self.ln_2(x))
+
+
+@block("out-bent", "norm-shared", sizes=TWO)
+class BendsAndShares(PostNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.bend = nn.GELU()
+
+    def forward(self, x):
+        x = self.norms[0](x + self.bend(self.self_attn(x)))
+        return self.norms[0](x + self.feed(x))
+
+
+class HalfAGELU(nn.Module):
+    """Somebody's own GELU, of which half is left: a factor."""
+
+    def forward(self, x):
+        return 0.5 * x
+
+
+@block("activation-missing", sizes=TWO)
+class BendsNothing(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = nn.Sequential(nn.Linear(e, 2 * e), HalfAGELU(), nn.Linear(2 * e, e))
+
+
+@attention("mix-transposed", sizes=TWO)
+class NarrowPairTurned(nn.Module):
+    """One layer makes queries and keys, half as wide as the values."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.qk, self.v, self.proj = h, nn.Linear(e, e), nn.Linear(e, e), nn.Linear(e, e)
+
+    def weigh(self, scores):
+        return scores.softmax(dim=-1).mT
+
+    def forward(self, x):
+        q, k = self.qk(x).unflatten(2, (2, self.h, -1)).permute(2, 0, 3, 1, 4)
+        v = self.v(x).unflatten(2, (self.h, -1)).transpose(1, 2)
+        mixed = self.weigh(q @ k.mT * q.shape[-1] ** -0.5) @ v
+        return self.proj(mixed.transpose(1, 2).flatten(2))
+
+
+@attention("softmax-query", sizes=TWO)
+class NarrowPairByColumns(NarrowPairTurned):
+    def weigh(self, scores):
+        return scores.softmax(dim=-2)
+
+
+@attention("projection-bent", "scale-other", sizes=TWO)
+class LastAsksBent(nn.Module):
+    """One token alone asks; all that one layer makes is bent, and the scores grow."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.to_qkv, self.to_out = h, nn.Linear(e, 3 * e, bias=False), nn.Linear(e, e)
+
+    def forward(self, x):
+        made = self.to_qkv(x).relu().chunk(3, dim=-1)
+        q, k, v = (t.unflatten(2, (self.h, -1)).transpose(1, 2) for t in made)
+        weights = (q[:, :, -1:] @ k.mT * q.shape[-1] ** 0.5).softmax(dim=-1)
+        return self.to_out((weights @ v).transpose(1, 2).flatten(2))
+
+
+@block("out-bent", "norm-shared", sizes=TWO)
+class BendsWhatTorchAttends(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = nn.MultiheadAttention(e, h, batch_first=True)
+
+    def forward(self, x):
+        y = self.ln_1(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0].relu()
+        return x + self.ffn(self.ln_1(x))
+
+
+@block("out-bent", sizes=TWO)
+class OnlyBendsWhatTorchAttends(BendsWhatTorchAttends):
+    def forward(self, x):
+        y = self.ln_1(x)
+        x = x + self.attention(y, y, y)[0].relu()
+        return x + self.ffn(self.ln_2(x))
+
+
+# ------------------------------------------------------------------- blocks that give no numbers
+
+
+class HidesTheFuture(Views):
+    """Its scores are -inf where a token would see a later one."""
+
+    axis, inverted = -1, False
+
+    def weigh(self, scores, mask):
+        sees = torch.ones_like(scores).tril() == 1
+        return scores.masked_fill(sees == self.inverted, float("-inf")).softmax(self.axis)
+
+
+class OverTheHeads(HidesTheFuture):
+    axis = 1
+
+
+class UpsideDown(HidesTheFuture):
+    inverted = True
+
+
+class Bare(HidesTheFuture):
+    def weigh(self, scores, mask):
+        sees = torch.ones_like(scores).tril() == 1
+        return scores.masked_fill(~sees, float("-inf"))
+
+
+class GivesNaN(PreNorm):
+    attends = OverTheHeads
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = self.attends(e, h)
+
+
+block("softmax-heads", sizes=TWO, causal=True)(GivesNaN)
+
+
+@block("mask-inverted", "norm-shared", sizes=TWO, causal=True)
+class GivesNaNAndShares(GivesNaN):
+    attends = UpsideDown
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_1(x))
+
+
+@block("softmax-missing", "activation-last", sizes=TWO, causal=True)
+class GivesNaNAndBends(GivesNaN):
+    attends = Bare
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_2(x)).relu()
+
+
+# ------------------------------------------------------------- norms before and behind the parts
+
+
+class Sandwich(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.behind_1, self.behind_2 = self.norm(e), self.norm(e)
+
+    def fed(self, x):
+        return self.behind_2(self.ffn(self.ln_2(x)))
+
+    def forward(self, x):
+        x = x + self.behind_1(self.attention(self.ln_1(x)))
+        return x + self.fed(x)
+
+
+@block("norm-missing", sizes=TWO)
+class HalfASandwich(Sandwich):
+    """The norm before the feed-forward is never called, that behind it is."""
+
+    def fed(self, x):
+        return self.behind_2(self.ffn(x))
+
+
+@block("residual-missing", "residual-from-norm", sizes=TWO)
+class LosesTheStreamAndAddsTheNorm(PreNorm):
+    def forward(self, x):
+        x = self.ln_2(self.attention(self.ln_1(x)))
+        return x + self.ffn(x)
+
+
+class BendsTheGateLast(nn.Module):
+    def __init__(self, e):
+        super().__init__()
+        self.gate, self.up, self.down = (
+            nn.Linear(e, 2 * e), nn.Linear(e, 2 * e), nn.Linear(2 * e, e)
+        )  # fmt: skip
+
+    def forward(self, x):
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x)).relu()
+
+
+@block("activation-last", sizes=TWO)
+class GatedAndBentLast(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = BendsTheGateLast(e)

@@ -41,6 +41,46 @@ class NormedByOneNumber(Loops):
         return self.ln(tokens + super().forward(tokens, allow_mask))
 
 
+class NormByVariance(nn.Module):
+    """The root is forgotten."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.gain, self.shift = nn.Parameter(torch.ones(e)), nn.Parameter(torch.zeros(e))
+
+    def forward(self, x):
+        away = x - x.mean(dim=-1, keepdim=True)
+        return self.gain * away / (away.square().mean(dim=-1, keepdim=True) + 1e-5) + self.shift
+
+
+class NormByShift(NormByVariance):
+    """A parenthesis too far: what should be added at the end stands below the line."""
+
+    def forward(self, x):
+        away = x - x.mean(dim=-1, keepdim=True)
+        return self.gain * away / (x.std(dim=-1, keepdim=True) + 1e-6 + self.shift)
+
+
+@attention("norm-formula", sizes=TWO)
+class BeforeNormByVariance(Views):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.after = NormByVariance(e)
+
+    def forward(self, x, mask=None):
+        return self.after(x + super().forward(x, mask))
+
+
+@attention("norm-formula", sizes=TWO)
+class AfterNormByShift(Loops):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.before = NormByShift(e)
+
+    def forward(self, tokens, allow_mask=None):
+        return tokens + super().forward(self.before(tokens), allow_mask)
+
+
 @attention("scale-embed", "norm-bessel", sizes=TWO[:1])
 class AfterNormByHandScaledByEmbed(AfterNormByHand, ViewsScaledByEmbed):
     pass

@@ -125,9 +125,9 @@ class LearnedScale(Loops):
         return q @ k.mT * self.scale
 
 
-@attention("scale-other")
+@attention("scale-other", remark=True)
 class LearnedTemperature(Loops):
-    """Starts at 0.3, and 0.3 is what a report may quote."""
+    """Starts at 0.3, and 0.3 is what a report may quote; it may learn to be any other."""
 
     def __init__(self, e, h):
         super().__init__(e, h)
@@ -137,7 +137,57 @@ class LearnedTemperature(Loops):
         return q @ k.mT * self.temperature
 
 
-@attention("scale-missing")
+@attention("scale-other", sizes=SIZES[:2])
+class FrozenTemperature(LearnedTemperature):
+    """Nothing learns it."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.temperature.requires_grad_(False)
+
+
+@attention("softmax-query", sizes=SIZES[:2])
+class LearnedTemperatureSoftmaxQuery(LearnedTemperature):
+    def normalise(self, all_scores, allow):
+        return [scores.softmax(dim=1) for scores in all_scores]
+
+
+@attention("scale-other", remark=True, sizes=SIZES[:2])
+class LearnedTemperatures(nn.Module):
+    """Each head is a module, and has one of its own, which divides."""
+
+    class Head(nn.Module):
+        def __init__(self, e, d):
+            super().__init__()
+            self.queries, self.keys, self.values = (nn.Linear(e, d) for _ in range(3))
+            self.cooling = nn.Parameter(torch.tensor(0.5 * d**0.5))
+
+        def forward(self, x):
+            scores = self.queries(x) @ self.keys(x).mT / self.cooling
+            return scores.softmax(dim=-1) @ self.values(x)
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.heads = nn.ModuleList([self.Head(e, e // h) for _ in range(h)])
+        self.joined = nn.Linear(e, e)
+
+    def forward(self, x):
+        return self.joined(torch.cat([head(x) for head in self.heads], dim=-1))
+
+
+@attention("scale-missing", sizes=SIZES[:2])
+class GainBeforeAll(ViewsUnscaled):
+    """A learned number that multiplies the tokens is no temperature: values follow it, too."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.gain = nn.Parameter(torch.ones(()))
+
+    def forward(self, x, mask=None):
+        return super().forward(x * self.gain, mask)
+
+
+@attention("scale-missing", remark=True)
 class LearnedScaleOfOne(ViewsUnscaled):
     def __init__(self, e, h):
         super().__init__(e, h)

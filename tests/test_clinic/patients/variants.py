@@ -86,6 +86,22 @@ class ByOffset(Biased):
         return self.relative_position_bias_table[self.index].permute(2, 0, 1)
 
 
+def handed(module: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
+    """Hand over what is added, which a mask must say."""
+    return module(x, (mask.to(x.dtype)[None, None] - 1) * 1e10)
+
+
+PARTED = torch.arange(6)[:, None] // 3 == torch.arange(6) // 3
+
+
+@variant("relative-bias", size=(3, 6), mask=PARTED, call=handed)
+class ByOffsetWithMask(ByOffset):
+    """A mask that is added beside the numbers of its own; it does not run without one."""
+
+    def weigh(self, scores, mask):
+        return (scores + self.bias(6).to(scores) + mask).softmax(dim=-1)
+
+
 @variant("position-bias")
 class ByPlaces(Biased):
     def __init__(self, e, h):

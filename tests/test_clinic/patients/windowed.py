@@ -8,6 +8,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from patients.attention import Views, ViewsScaledByEmbed
+from patients.bank import attention
 from patients.unknown import unknown
 from patients.variants import VARIANT_SIZES, Biased, slopes, variant
 
@@ -156,6 +157,39 @@ class SeesEight(Views):
         place = torch.arange(scores.shape[-1])
         far = (place[:, None] - place[None]).abs() > self.window_size
         return super().weigh(scores.masked_fill(far, -torch.inf), mask)
+
+
+@attention("mask-weak", sizes=((24, 4), (36, 6)))
+class HardlySeesFurther(Views):
+    """The others keep some weight."""
+
+    fill = -9.0
+
+    def weigh(self, scores, mask):
+        place = torch.arange(scores.shape[-1])
+        far = (place[:, None] - place[None]).abs() > 1
+        return super().weigh(scores.masked_fill(far, self.fill), mask)
+
+
+@attention("softmax-query", "scale-missing", sizes=((24, 4), (36, 6)))
+class ColumnsOfNeighbours(HardlySeesFurther):
+    fill = -torch.inf
+
+    def factor(self, e):
+        return 1.0
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores.mT, mask).mT
+
+
+@unknown
+class AddsToNeighbours(Views):
+    """Neighbours count a little more: nothing says that the others were to be hidden."""
+
+    def weigh(self, scores, mask):
+        place = torch.arange(scores.shape[-1])
+        far = (place[:, None] - place[None]).abs() > 1
+        return super().weigh(scores + far.to(scores) * -2.0, mask)
 
 
 @variant("relative-bias", size=(2, 9))

@@ -1,0 +1,37 @@
+"""The factors of the parts of a block, found again among its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from torch import Tensor, nn
+
+from attention_clinic.examine.units import Unclear
+
+
+def kinds_of_factors(
+    module: nn.Module, factors: Mapping[str, Tensor], conditioned: Collection[str]
+) -> list[str]:
+    """Return the variants that factors are.
+
+    Args:
+        module: the block.
+        factors: by which the results of its parts are multiplied.
+        conditioned: the norms that a condition scales and shifts.
+
+    Raises:
+        Unclear: one is no parameter, and none of a condition.
+    """
+    kind, found = nn.modules.batchnorm._BatchNorm, []
+    norms = [part for part in module.modules() if isinstance(part, kind)]
+    fixed = {id(p) for norm in norms for p in norm.parameters()}  # factors of other purpose
+    held = [p.detach().flatten() for p in module.parameters() if p.ndim < 4 and id(p) not in fixed]
+    for factor in factors.values():
+        near = [p for p in held if p.numel() == factor.numel()]
+        if any((p - factor).abs().max() < 1e-5 for p in near):
+            found.append("layer-scale")
+        elif any((p.tanh() - factor).abs().max() < 1e-5 for p in near):
+            found.append("tanh-gate")
+        elif not conditioned:
+            raise Unclear
+    return found

@@ -1,0 +1,58 @@
+"""What `diagnose` says of an attention that no form is equal to, by an account of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from attention_clinic.bugs import BUGS
+from attention_clinic.engine.report import Report, explain
+from attention_clinic.examine.learning import learned
+from attention_clinic.examine.noticed import noticed
+from attention_clinic.examine.observing import observed
+from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.verdict import untried, without_output
+
+ALONE = {"dropout-eval"}  # shown by the calls alone, whatever else is done
+
+
+def seen_in_steps(subject: Subject, otherwise: Callable[[], Report]) -> Report:
+    """Report what an account of its steps says of a module, or something else where it is silent.
+
+    Args:
+        subject: the module.
+        otherwise: makes the other report.
+    """
+    found = observed(subject, partly=True) if subject.options.most else None
+    if found is None:
+        return _seen_in_calls(subject, otherwise)
+    alone = not vars(subject)["observed"][1].ended
+    alone = alone and not {"out-missing", "out-unused"} & set(found.ids)
+    subject.extra[:] = [id for id in subject.extra if id in ALONE]
+    said = noticed(subject, ())
+    ids = sorted({*found.ids, *subject.extra}, key=list(BUGS).index)
+    made = explain([BUGS[id] for id in ids], detail="; ".join(filter(None, (found.detail, *said))))
+    report = Report(
+        subject.patient.name,
+        False,
+        (replace(made, evidence=found.evidence),),
+        checked=("each step of a run, from queries and keys to the output layer",),
+        remarks=without_output(subject) * alone,
+        untried=untried(subject),
+    )
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    given = [t for t in (x, subject.context_of(0)) if t is not None]
+    return learned(report, subject.patient, lambda: subject.open_run(x), given)
+
+
+def _seen_in_calls(subject: Subject, otherwise: Callable[[], Report]) -> Report:
+    """Report what two calls show, or something else where they show nothing."""
+    extra = [id for id in subject.extra if id in ALONE]
+    if not extra:
+        return otherwise()
+    found = replace(
+        explain([BUGS[id] for id in extra]), evidence="seen in calls; no more is understood"
+    )
+    return Report(
+        subject.patient.name, False, (found,), checked=("two calls",), untried=untried(subject)
+    )

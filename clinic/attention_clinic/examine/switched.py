@@ -1,0 +1,54 @@
+"""Masks that who builds a module turned off by an option of its own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+
+from torch import nn
+
+from attention_clinic.bugs import BUGS
+from attention_clinic.engine.report import Explanation, Report, explain
+
+DROPPED = "mask-dropped"
+OFF = "{}=False turns it off: right where that is meant"
+
+
+def unless_switched_off(
+    report: Report, module: object, again: Callable[[nn.Module], Report]
+) -> Report:
+    """Return a report in which no mask is dropped that an option turns off: it is a remark.
+
+    Args:
+        report: on the module.
+        module: what was examined.
+        again: examines another module in the same way.
+    """
+    if not any(DROPPED in one.ids for one in report.explanations):
+        return report
+    for name, other in _turned_on(module) if isinstance(module, nn.Module) else ():
+        if any(DROPPED in one.ids for one in again(other).explanations):
+            continue
+        left: dict[tuple[str, ...], Explanation] = {}
+        for one in report.explanations:
+            ids = tuple(id for id in one.ids if id != DROPPED)
+            made = explain([BUGS[id] for id in ids], one.difference) if ids else one
+            left.setdefault(ids, replace(made, detail=one.detail, evidence=one.evidence))
+        found = () if () in left else tuple(left.values())
+        remark = explain([BUGS[DROPPED]], detail=OFF.format(name))
+        remarks = (*(one for one in report.remarks if one.ids != (DROPPED,)), remark)
+        return replace(report, healthy=not found, explanations=found, remarks=remarks)
+    return report
+
+
+def _turned_on(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the options of a module about masks that are off, and a copy where each is on."""
+    for path, part in module.named_modules():
+        taken = inspect.signature(type(part).__init__).parameters
+        for name, value in vars(part).items():
+            if value is False and name in taken and "mask" in name.lower():
+                other = deepcopy(module)
+                setattr(other.get_submodule(path), name, True)
+                yield name, other
