@@ -480,8 +480,9 @@ def test_what_is_no_number_is_said_to_begin_somewhere() -> None:
             super().__init__(24, 4)
             self.attention = Rooted(24, 4)
 
-    (said,) = diagnose_block(Block(), 4).failing
-    assert said.endswith("NaN, first in what attention.root returns")
+    what, where = diagnose_block(Block(), 4).failing
+    assert what == "each part is right by itself: attention is what nothing explains"
+    assert where.endswith("NaN, first in what attention.root returns")
 
 
 # --------------------------------------------------------------------------- unusual modules

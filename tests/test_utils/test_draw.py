@@ -307,6 +307,11 @@ WORDS = [
      "Tensor. the numbers, 2 rows (n) and 2 columns (e): 0 1; 2 3."),
     (lambda: draw.show_lines([0, 1, 2], {"a": [0, 2, 1]}, "x", "y"),
      "Curves of y over x from 0 to 2. a: 0 to 1 (highest 2)."),
+    (lambda: draw.show_lines([0, 1, 2], {"dies out": [0.75, 1e-7, 2e-7], "rounded": [1, 1.0001, 1]},
+                             "x", "y"),
+     "Curves of y over x from 0 to 2. dies out: 0.75 to 0; rounded: 1 to 1."),
+    (lambda: draw.show_lines([0, 1, 2], {"dies out": [0.75, 1e-7, 2e-7]}, "x", "y", log_y=True),
+     "Curves of y over x from 0 to 2. dies out: 0.75 to 2e-07 (lowest 1e-07)."),
     (lambda: draw.show_bars(["a"], [2.0], "errors", digits=0), "Bars of errors: a 2."),
     (lambda: draw.show_attention(PHOTOS[:1], torch.eye(2)[None], ["cat"]),
      "Pictures, and below each a heat map of where the class token looks. "

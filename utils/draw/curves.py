@@ -78,7 +78,7 @@ def show_lines(
         handles = sorted(ax.lines, key=lambda line: -np.nan_to_num(line.get_ydata()[-1]))
         ax.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3.2)
     head = f"{title}: " if title else ""
-    said = "; ".join(_said(name, mean) for name, (mean, _) in curves.items())
+    said = "; ".join(_said(name, mean, log_y) for name, (mean, _) in curves.items())
     ends = f"{places[0]:g} to {places[-1]:g}"
     show_figure(alt or f"{head}Curves of {y_label} over {x_label} from {ends}. {said}.")
 
@@ -116,16 +116,21 @@ def _ticks(ax: Axes, places: np.ndarray, log_x: bool) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _said(name: str, values: np.ndarray) -> str:
-    """Say where a curve begins and ends, and its extremes if they lie between."""
-    first, last, low, high = values[0], values[-1], np.nanmin(values), np.nanmax(values)
+def _said(name: str, values: np.ndarray, log_y: bool) -> str:
+    """Say where a curve begins and ends, and its extremes if the words for these differ.
+
+    What cannot be seen is not said, for it may be rounding, which every machine does differently:
+    on a linear axis a value below a thousandth of the largest is 0.
+    """
+    seen = values if log_y else np.where(abs(values) < 1e-3 * np.nanmax(abs(values)), 0.0, values)
+    first, last = f"{seen[0]:.2g}", f"{seen[-1]:.2g}"
     between = [
         f"{word} {value:.2g}"
-        for word, value in (("lowest", low), ("highest", high))
-        if value not in (first, last)
+        for word, value in (("lowest", np.nanmin(seen)), ("highest", np.nanmax(seen)))
+        if f"{value:.2g}" not in (first, last)
     ]
     inner = f" ({', '.join(between)})" if between else ""
-    return f"{name}: {first:.2g} to {last:.2g}{inner}"
+    return f"{name}: {first} to {last}{inner}"
 
 
 def show_bars(

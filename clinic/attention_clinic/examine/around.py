@@ -73,6 +73,23 @@ def mask_arguments(module: nn.Module) -> tuple[str | None, str | None]:
     return next(iter((*usual, *own)), None), next(iter(crossed), None)
 
 
+def check_masked(module: nn.Module, mask: Tensor | None, context_mask: Tensor | None) -> None:
+    """Refuse masks for which a block has no argument: nothing could be said of them.
+
+    Args:
+        module: the block.
+        mask: of the tokens, or None.
+        context_mask: of the context, or None.
+
+    Raises:
+        ValueError: there is none.
+    """
+    own, crossed = mask_arguments(module)
+    nowhere = mask is not None and (own or crossed) is None
+    if nowhere or (context_mask is not None and crossed is None):
+        raise ValueError(f"diagnose_block: {type(module).__name__}: {NO_MASK}")
+
+
 def called(
     module: nn.Module,
     x: Tensor,

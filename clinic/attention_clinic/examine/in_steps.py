@@ -29,7 +29,7 @@ def seen_in_steps(subject: Subject, otherwise: Callable[[], Report]) -> Report:
     alone = not vars(subject)["observed"][1].ended
     alone = alone and not {"out-missing", "out-unused"} & set(found.ids)
     subject.extra[:] = [id for id in subject.extra if id in ALONE]
-    said = noticed(subject, ())
+    said = noticed(subject, (), found.ids)
     ids = sorted({*found.ids, *subject.extra}, key=list(BUGS).index)
     made = explain([BUGS[id] for id in ids], detail="; ".join(filter(None, (found.detail, *said))))
     report = Report(

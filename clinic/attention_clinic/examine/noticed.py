@@ -73,18 +73,21 @@ class Uses(Mode):
         return result
 
 
-def noticed(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> list[str]:
+def noticed(
+    subject: Subject, matches: Sequence[tuple[Reader, Match]], named: Sequence[str] = ()
+) -> list[str]:
     """Add the ids of what is noticed to those of a module, and return what is to be said.
 
     Args:
         subject: the module.
         matches: what explains it, () where it was followed step by step.
+        named: what is said of it then.
     """
     said = [unused_in_training(subject), norm_thrown_away(subject), tied(subject, matches)]
-    said += [out_shared(subject), _plain(subject)]
+    said += ["" if "attention-unused" in named else out_shared(subject), _plain(subject)]
     bias = subject.biases.get((subject.b, subject.n)) if subject.biased else None
     subject.extra += () if bias is None else bias.ids
-    said.append(_of_norms(subject, {id for _, match in matches for id in match.ids}))
+    said.append(_of_norms(subject, {*named, *(id for _, match in matches for id in match.ids)}))
     idle = thrown_fill(subject)
     idle = idle or (idle_mask(subject) if is_plain(subject, matches) else "")
     subject.extra += ["mask-dropped"] * bool(idle)

@@ -30,7 +30,7 @@ from attention_clinic.engine.patient import (
 )
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
-from attention_clinic.examine.around import Around, opened
+from attention_clinic.examine.around import Around, check_masked, opened
 from attention_clinic.examine.block_noticed import noticed_of_block, still_dropping
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.imaged import call_of_images
@@ -120,6 +120,8 @@ def diagnose_block(
         beside = ("mask",) if said is None else ("context", "mask", "context_mask")
         call = in_order("diagnose_block", call, beside, masked)
         call = opened(call, mask, context_mask)
+    if call is None:
+        check_masked(block, mask, context_mask)
     with undisturbed(), budget(steps), answered("diagnose_block", block):
         patient = Patient("diagnose_block", block, call)
         sides = patient.sides

@@ -217,7 +217,7 @@ class Wired:
         mask = None if self.masks is None else self.masks.of(unit)
         if sides or mask is not None:
             part = unit.cut(whole, usual(unit) if sides else None, mask is not None)
-            given["mask"] = mask
+        given |= {} if mask is None else {"mask": mask}
         fixed = asked is None and (mask is not None or not self._free(part))
         if unit.parcels is not None or fixed or self.x.shape[1] not in USUAL:
             given["size"] = tuple(self.x.shape[:2])
