@@ -37,6 +37,20 @@ def test_a_part_that_an_argument_asks_for_is_not_tried() -> None:
     assert not report.remarks
 
 
+def test_a_parameter_that_an_option_asks_for_is_a_remark() -> None:
+    class Spare(Views):
+        def __init__(self):
+            super().__init__(24, 4)
+            self.shift, self.shifted = nn.Parameter(torch.zeros(24)), False
+
+        def forward(self, x, mask=None):
+            return super().forward(x + self.shift if self.shifted else x, mask)
+
+    report = diagnose(Spare(), 4)
+    assert report.healthy
+    assert [remark.ids for remark in report.remarks] == [("parameter-unused",)]
+
+
 def test_a_part_that_an_option_asks_for_is_a_remark() -> None:
     report = diagnose(SparePart(asked=False), 4)
     assert report.healthy

@@ -93,26 +93,31 @@ def _unreached(
 
 
 def thrown_dropouts(module: nn.Module, run: Callable[[], Any]) -> set[nn.Module]:
-    """Return the dropouts that are called, and nothing uses what they return.
+    """Return the dropouts that are called in vain: what they get is used, what they return is not.
+
+    Where what they get reaches nothing either, more is thrown away than a dropout.
 
     Args:
         module: the copy.
         run: calls it.
     """
     marks: dict[nn.Module, Tensor] = {}
+    got: dict[nn.Module, list[Tensor]] = {}
 
-    def marked(part: nn.Module, _: Any, result: Tensor) -> Tensor:
+    def marked(part: nn.Module, given: tuple[Any, ...], result: Tensor) -> Tensor:
         one = torch.ones((), dtype=result.dtype, device=result.device, requires_grad=True)
+        got.setdefault(part, []).extend(t for t in tensors_in(given) if t.requires_grad)
         return result * marks.setdefault(part, one)
 
     dropping = [part for part in module.modules() if _drops(part) and part.p and not part.inplace]
     handles = [part.register_forward_hook(marked) for part in dropping]
     try:
-        unreached = _unreached(module, run, lambda: list(marks.values()))
+        unreached = _unreached(module, run, lambda: [*marks.values(), *sum(got.values(), [])])
     finally:
         for handle in handles:
             handle.remove()
-    return {part for part, mark in marks.items() if id(mark) in unreached}
+    lost = {part for part, mark in marks.items() if id(mark) in unreached}
+    return {p for p in lost if not got[p] or any(id(t) not in unreached for t in got[p])}
 
 
 def _matters(values: list[nn.Parameter], run: Callable[[], Any]) -> bool:

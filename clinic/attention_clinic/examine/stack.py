@@ -115,7 +115,9 @@ class Stack:
         if not calls:
             failing.append("the layers are called")
         patient = Patient("diagnose_block", copies[0])
-        if calls and self.around.context is None:
+        if calls and self.turns(inputs[0]):
+            patient.time_first = patient.was_time_first = True
+        elif calls and self.around.context is None:
             patient = Patient("diagnose_block", copies[0], lambda m, x: m(x))
             try:
                 patient.run(self.x)
@@ -139,6 +141,11 @@ class Stack:
             name, healthy, tuple(explanations), (*failing, *inner.failing), checked,
             self.patient.untried(mask=False), variants=inner.variants, tolerance=inner.tolerance,
         )  # fmt: skip
+
+    def turns(self, given: Tensor) -> bool:
+        """Say whether the layers are handed places first, samples second."""
+        b, n = self.x.shape[:2]
+        return b != n and given.shape[:2] == (n, b)
 
     def are_heads(self, calls: list[tuple[int, Tensor, Tensor]], y: Tensor) -> bool:
         """Say whether all read the same, and the last alone is not what is returned."""

@@ -12,12 +12,7 @@ from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.examine.leaves import looks_like_a_norm
-from attention_clinic.examine.resting import (
-    drops_scores,
-    drops_with_gradients,
-    idle_dropouts,
-    thrown_dropouts,
-)
+from attention_clinic.examine.resting import drops_scores, drops_with_gradients, idle_dropouts
 
 GREAT = 0.05  # an eps that no model has; dropouts begin there
 NAMED = 3  # parameters that a report lists
@@ -87,7 +82,7 @@ def told(
         if not right and not _stands_out(report, patient, path, names, read):
             continue
         mentioned = not read and is_mentioned(path, patient.module)
-        if mentioned and has_options(patient.module, patient.given):
+        if mentioned and layer and has_options(patient.module, patient.given):
             report = replace(report, untried=(*report.untried, f"what {path} is for"))
         elif mentioned:
             remark = explain([BUGS[id]], detail=f"{words} here: right where an option uses it")
@@ -126,9 +121,6 @@ def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) 
         untried = tuple(words for words in report.untried if not words.startswith("dropout"))
         return replace(and_more(report, [("dropout-eval", words)]), untried=untried)
     idle = idle_dropouts(patient.module, run)
-    if "attention-unused" in report.ids:  # its dropout is thrown away with all that it gave
-        lost, parts = thrown_dropouts(patient.module, run), dict(patient.module.named_modules())
-        idle = {path: more for path, more in idle.items() if parts[path] not in lost}
     if dropping or not idle or not asked:
         return report
     words = f"nothing drops by {listed(list(idle))}"

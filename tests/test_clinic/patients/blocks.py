@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -320,10 +321,20 @@ def _stack_torch(e, h):
 
 @block("layers-same-init")
 def _stack_copied(e, h):
-    import copy
-
     layer = PreNorm(e, h)
     return nn.Sequential(*(copy.deepcopy(layer) for _ in range(3)))
+
+
+@block(call=lambda stack, x: stack(x.transpose(0, 1)).transpose(0, 1), sizes=BLOCK_SIZES[:2])
+def _stack_of_places_first(e, h):
+    layers = (nn.TransformerEncoderLayer(e, h, 2 * e) for _ in range(2))
+    return nn.Sequential(*layers)
+
+
+@block("layers-same-init", call=lambda stack, x: stack(x.transpose(0, 1)).transpose(0, 1))
+def _copies_of_places_first(e, h):
+    layer = nn.TransformerEncoderLayer(e, h, 2 * e)
+    return nn.Sequential(layer, copy.deepcopy(layer))
 
 
 @block("stack-last-only")
@@ -345,3 +356,12 @@ class LastOfList(nn.Module):
 
     def forward(self, src):
         return [block(src) for block in self.blocks][-1]
+
+
+@block("stack-last-only", sizes=BLOCK_SIZES[:2])
+class LastOfDropping(LastOfList):
+    """The dropouts of the other layers are lost with all that these layers give."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.blocks = nn.ModuleList(EncoderBlock(e, h, 2 * e, dropout=0.1) for _ in range(2))
