@@ -197,6 +197,14 @@ def test_who_cannot_do_without_a_context_gets_one() -> None:
         diagnose(Breaks(24, 4), 4)
 
 
+def test_tokens_that_may_be_left_out_are_tokens() -> None:
+    class Asks(Reads):
+        def forward(self, hidden_states=None, encoder_hidden_states=None):
+            return super().forward(hidden_states, encoder_hidden_states)
+
+    assert diagnose(Asks(24, 4), 4, context=True).healthy
+
+
 def test_a_mask_that_no_argument_takes_is_not_called_dropped() -> None:
     class Unmasked(Views):
         def forward(self, x, radius=None):

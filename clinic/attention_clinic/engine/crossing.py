@@ -73,6 +73,7 @@ def sides_of(module: nn.Module | Callable) -> Sides | None:
     empty: list[str] = []
     unknown: list[str] = []
     optional: list[str] = []
+    asking: list[str] = []
     spare: dict[str, bool] = {}  # whether something says that it takes tokens
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -81,6 +82,7 @@ def sides_of(module: nn.Module | Callable) -> Sides | None:
         if parameter.default is not inspect.Parameter.empty:
             free = parameter.default is None
             optional += [name] * (side == "asked" and free)
+            asking += [name] * (side == "asks" and free)
             tokens = "Tensor" in str(parameter.annotation) or re.fullmatch(r"[xyz]\d?", name)
             spare |= {name: bool(tokens)} if side == "" and free else {}
         elif side == "asks":
@@ -89,6 +91,7 @@ def sides_of(module: nn.Module | Callable) -> Sides | None:
             asked.append(name)
         else:
             (empty if side else unknown).append(name)
+    asks = asks or asking[: not unknown]  # none has to be given
     if not asked and optional and (asks or unknown):
         pair = [name for name in optional if re.fullmatch(r"k|v|kv|key\w*|val\w*", name.lower())]
         asked = pair if optional[0] in pair else optional[:1]

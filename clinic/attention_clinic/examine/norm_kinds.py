@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.engine.modes import Widened
-from attention_clinic.examine.part_kinds import ROUGH, norm_kind
+from attention_clinic.examine.part_kinds import ROUGH, eps_held, norm_kind
 
 FORMULAS = {"rms-eps", "norm-bessel", "rms-mean", "norm-formula"}  # mistakes of a norm
 EXACT = 1e-9  # the largest difference that counts as equal, in double precision
@@ -133,7 +133,7 @@ def _kind(
     if not isinstance(y, Tensor) or y.shape != x.shape:
         return "", ()
     centred = x - x.mean(dim=-1, keepdim=True)
-    for eps in dict.fromkeys((*(v for v in vars(said).values() if isinstance(v, float)), *EPS)):
+    for eps in dict.fromkeys((*eps_held(said), *EPS)):
         made = F.layer_norm(x, (width,), None, None, eps) * weight
         if _equal(made if bias is None else made + bias, y):
             return "a LayerNorm", ()

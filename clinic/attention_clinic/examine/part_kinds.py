@@ -63,7 +63,7 @@ def norm_kind(
     if y.shape != x.shape or not y.isfinite().all():
         return None
     module = run if isinstance(run, nn.Module) else None
-    said = [] if module is None else [v for v in vars(module).values() if isinstance(v, float)]
+    said = [] if module is None else eps_held(module)
     inner = getattr(run, "run", None)  # of a norm that gets channels first
     if isinstance(inner, BATCH) and inner.running_mean is not None:
         return Kind(variants=("batch-norm",))
@@ -84,6 +84,14 @@ def norm_kind(
                 return Kind(variants=(*form.variants, "norm-plus-one"), number=eps)
     found = _over_others(run, x, turned) or _times_too_large(run, x, factors, limit)
     return found or _bias_below(y, x, factors, limit)
+
+
+def eps_held(module: nn.Module) -> list[float]:
+    """Return the numbers that a norm holds and that may be its eps: a whole one by its name."""
+    held = vars(module).items()
+    return [
+        v for name, v in held if isinstance(v, float) or ("eps" in name and type(v) is int and v)
+    ]
 
 
 def _times_too_large(

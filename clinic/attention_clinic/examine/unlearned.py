@@ -97,10 +97,10 @@ def with_great_eps(report: Report, patient: Patient) -> Report:
     great = {}
     for path, part in patient.module.named_modules():
         said = [getattr(part, name, None) for name in ("eps", "e", "epsilon", "variance_epsilon")]
-        numbers = [eps for eps in said if isinstance(eps, float) and eps >= GREAT]
+        numbers = [eps for eps in said if type(eps) in (float, int) and eps >= GREAT]
         if numbers and looks_like_a_norm(path, part):
             great[path] = numbers[0]
-    if not great or not report.healthy:
+    if not great or not (report.healthy or {"norm-bessel", "rms-eps"} >= {*report.ids} > set()):
         return report
     words = f"eps of {listed(list(great))} is {next(iter(great.values())):g}"
     return and_more(report, [("norm-eps", f"{words}: is another argument in its place?")])

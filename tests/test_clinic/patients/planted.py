@@ -7,7 +7,7 @@ from torch import nn
 
 from patients.attention import Loops, Views
 from patients.bank import attention
-from patients.blocks import PostNorm, PreNorm, block
+from patients.blocks import HandNorm, PostNorm, PreNorm, block
 from patients.decoders import PostDecoder, decoder
 from patients.modern import SEVERAL, Llama, modern
 
@@ -344,6 +344,14 @@ class OwnNorm(nn.Module):
 class DropoutAsE(PreNorm):
     def norm(self, e):
         return OwnNorm(e, 0.1)
+
+
+@block("norm-bessel", "norm-eps")
+class MillionAsEps(PreNorm):
+    """10**6, where 10**-6 was meant: a whole number."""
+
+    def norm(self, e):
+        return HandNorm(e, 10**6)
 
 
 # ----------------------------------------------------------------- what bends, and what does not
