@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -112,7 +113,7 @@ def thrown_dropouts(module: nn.Module, run: Callable[[], Any]) -> set[nn.Module]
     dropping = [part for part in module.modules() if _drops(part) and part.p and not part.inplace]
     handles = [part.register_forward_hook(marked) for part in dropping]
     try:
-        unreached = _unreached(module, run, lambda: [*marks.values(), *sum(got.values(), [])])
+        unreached = _unreached(module, run, lambda: [*marks.values(), *chain(*got.values())])
     finally:
         for handle in handles:
             handle.remove()

@@ -384,7 +384,10 @@ def great_eps(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------- positions
 
 
-@kind("sign of a turn", "rotary-across", "rotary-mixed", "rotary-backwards", "alibi-inverted")
+@kind(  # or of what fills the masked scores
+    "another sign",
+    *("rotary-across", "rotary-mixed", "rotary-backwards", "alibi-inverted", "mask-positive"),
+)
 def sign(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     if minus and not isinstance(node.operand, ast.Constant):
