@@ -138,26 +138,40 @@ bug(
 )
 
 
+NO_DROPOUT = re.compile(r"drop_?(last|path|first|layer|token|patch|head|cls|mask|column|row)")
+
+
 def unused_dropout(module: nn.Module) -> str | None:
     """Return where a dropout above 0 is declared, None when there is none.
 
-    What the constructor takes and never reads counts as declared.
+    What the constructor takes and never reads counts as declared: not what drops something else
+    than numbers, and not what is left out unless somebody asks for it, with None or a bool.
     """
     for name, part in module.named_modules():
         if isinstance(part, nn.Dropout) and part.p > 0:
             return f"{name or 'it'} has p above 0"
     for name, value in vars(module).items():
-        drops = re.search(r"drop|p_attn", name)
+        drops = re.search(r"drop|p_attn", name) and not NO_DROPOUT.search(name)
         if drops and isinstance(value, float) and 0 < value < 1:
             return f"self.{name} is above 0"
     code = getattr(type(module).__init__, "__code__", None)
     if code is None or type(module).__module__.startswith("torch."):
         return None
     taken = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    usual = _usual(type(module).__init__)
     for name in taken:
-        if "drop" in name and name not in _names_read(code):
+        if "drop" not in name or NO_DROPOUT.search(name):
+            continue
+        if not isinstance(usual.get(name, 0.0), bool | None) and name not in _names_read(code):
             return f"__init__ takes {name} and never reads it"
     return None
+
+
+def _usual(function: Callable) -> dict[str, object]:
+    """Return the defaults of a function's arguments."""
+    code, values = function.__code__, function.__defaults__ or ()
+    named = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
+    return {**dict(zip(named, values, strict=True)), **(function.__kwdefaults__ or {})}
 
 
 def _names_read(code: object) -> set[str]:

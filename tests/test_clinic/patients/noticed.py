@@ -225,6 +225,23 @@ class DropsWeightsAlone(DropsByTheNumber):
         self.behind = nn.Dropout(self.share)
 
 
+@attention(sizes=TWO)
+class DropsNoNumbers(Layers):
+    """What its constructor leaves aside is no dropout of weights."""
+
+    def __init__(self, e, h, drop_last=True, *, drop_path_rate=0.1, dropout=None, attn_drop=False):
+        super().__init__(e, h)
+        self.drop_path = 0.2
+
+
+@attention("dropout-unused", sizes=TWO)
+class DropsNothingByANumber(Layers):
+    """Nobody reads the share; the other argument is another thing."""
+
+    def __init__(self, e, h, drop_last=False, *, attn_drop=0.0):
+        super().__init__(e, h)
+
+
 @attention("dropout-eval", sizes=TWO)
 class DropsForGradients(DropsByTheNumber):
     """A stranger's kernel drops wherever gradients are wanted."""
