@@ -7,6 +7,7 @@ that is a bias: it depends on the places only. It counts when other tokens give 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -74,10 +75,14 @@ def bias_of(
     first, second = (t - t.masked_fill(~seen, -torch.inf).flatten(1).amax(1).view(-1, 1, 1)
                      for t in (first, second))  # fmt: skip
     alike = bool((first - second)[seen].abs().max() <= ALIKE)
-    names = names_of(first, seen, patient.module) if alike else None
+
+    def fixed() -> bool:
+        return _is_fixed(patient, b, n, e)
+
+    names = names_of(first, seen, patient.module, fixed=fixed) if alike else None
     if names is None and alike:  # a small network may make the bias of the places
         tables = made_tables(patient, [(b, n, e, seed) for seed in (31, 32)], num_heads)
-        names = names_of(first, seen, patient.module, tables) if tables else None
+        names = names_of(first, seen, patient.module, tables, fixed) if tables else None
     if names is None and alike and bool(seen.all()):
         grid = patient.layout.grid(n) if patient.layout and patient.layout.grids else None
         names = _held(patient, (b, n, e), num_heads, first, grid)
@@ -85,6 +90,17 @@ def bias_of(
         # the scores of tokens that are turned depend on their places, too: what is left is who sees
         names, first = ("window",), torch.zeros_like(first).masked_fill(~seen, -torch.inf)
     return Bias(first.to(patient.dtype), names) if names else None
+
+
+def _is_fixed(patient: Patient, b: int, n: int, e: int) -> bool:
+    """Say whether a module takes n tokens, and neither one more nor one less."""
+    for count in (n - 1, n + 1):
+        try:
+            patient.run(patient.tokens(b, count, e))
+        except Exception:
+            continue
+        return False
+    return True
 
 
 def _held(
@@ -157,7 +173,8 @@ def windowed_bias(
                 seen = observe()
                 return seen[number][0] if number < len(seen) else None
 
-            kind = learned(inner, torch.ones_like(inner).bool(), list(patient.module.parameters()))
+            shown, square = torch.ones_like(inner).bool(), len({*windows.sides}) == 1
+            kind = learned(inner, shown, list(patient.module.parameters()), lambda s=square: s)
             kind = kind or kind_of(whole, patient.module, inner, windows.sides)
             if kind is None:
                 continue
@@ -213,7 +230,11 @@ def made_tables(
 
 
 def names_of(
-    added: Tensor, seen: Tensor, module: nn.Module, tables: list[Tensor] | None = None
+    added: Tensor,
+    seen: Tensor,
+    module: nn.Module,
+    tables: list[Tensor] | None = None,
+    fixed: Callable[[], bool] = lambda: False,
 ) -> tuple[str, ...] | None:
     """Return the names of what is added, () for nothing, None when it has none.
 
@@ -222,6 +243,7 @@ def names_of(
         seen: (h, n, n), whether a token may look.
         module: whose parameters prove it.
         tables: what its layers make, which proves it instead.
+        fixed: says whether it takes no other number of tokens.
     """
     apart = bool((seen == ~torch.eye(seen.shape[-1], dtype=torch.bool)).all())
     window = False if apart else window_of(seen)
@@ -235,7 +257,8 @@ def names_of(
     held = [p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()]
     if is_alibi(flat, seen, held):
         return ("alibi", *names)
-    kind = learned(added, seen, list(module.parameters()) if tables is None else tables)
+    tables = list(module.parameters()) if tables is None else tables
+    kind = learned(added, seen, tables, fixed)
     return (kind, *names) if kind else None
 
 
@@ -317,7 +340,9 @@ def usual_slopes(h: int) -> Tensor:
     return torch.tensor(slopes, dtype=torch.float64)
 
 
-def learned(added: Tensor, seen: Tensor, parameters: list[Tensor]) -> str | None:
+def learned(
+    added: Tensor, seen: Tensor, parameters: list[Tensor], fixed: Callable[[], bool]
+) -> str | None:
     """Return the kind of a bias all of whose numbers stand in one parameter, or None."""
     h, n, _ = added.shape
     for parameter in parameters:
@@ -332,7 +357,7 @@ def learned(added: Tensor, seen: Tensor, parameters: list[Tensor]) -> str | None
             _stands_in(added[head][seen[head]], tables[head % len(tables)]) for head in range(h)
         ):
             if kind == "relative-bias":
-                kind = relative_kind(added, seen, tables.shape[1])
+                kind = relative_kind(added, seen, tables.shape[1], fixed)
             return kind
     return None
 

@@ -135,13 +135,14 @@ def by_offset(added: Tensor, places: Tensor) -> bool:
     return not bool(places.nan_to_num(0.0).amin(dim=1).any()) or _apart(*found)
 
 
-def relative_kind(added: Tensor, seen: Tensor, room: int) -> str | None:
+def relative_kind(added: Tensor, seen: Tensor, room: int, fixed: Callable[[], bool]) -> str | None:
     """Return what a bias is whose numbers stand in a table of some numbers for each head.
 
     Args:
         added: (h, n, n).
         seen: (h, n, n), whether a token may look.
         room: how many numbers the table has for each head.
+        fixed: says whether the module takes no other number of places.
 
     Returns:
         relative-bias where it depends on the offset of two places, as they may lie; relative-index
@@ -151,7 +152,7 @@ def relative_kind(added: Tensor, seen: Tensor, room: int) -> str | None:
     n = added.shape[-1]
     shown = seen.all(0).flatten()
     numbers = added.flatten(1)[:, shown]
-    mistaken = False
+    mistaken = shared = few = False
     for places in (*layouts(n, None), *boxes(n)):
         ways = product((-1.0, 1.0), repeat=places.shape[1])
         for signs in ways:
@@ -164,13 +165,16 @@ def relative_kind(added: Tensor, seen: Tensor, room: int) -> str | None:
             if max(signs) > 0:
                 mistaken |= bool(offsets.any())
             elif places.shape[1] < 2 or not bool(places.nan_to_num(0.0).amin(dim=1).any()):
-                return "relative-bias"  # a row: far offsets share numbers
-            elif room < len(offsets) or _apart(offsets, mean):
+                squared = n > 4 and isqrt(n) ** 2 == n and room == (2 * isqrt(n) - 1) ** 2
+                # a row: far offsets share numbers; a table for a square has one for each of its
+                return "relative-index" if squared and fixed() else "relative-bias"
+            elif _apart(offsets, mean):
                 return "relative-bias"
             else:
-                mistaken = True
+                mistaken, few = True, few or room < len(offsets)
+                shared |= room == len(offsets)
     if mistaken:
-        return "relative-index"
+        return "relative-bias" if few and not shared else "relative-index"
     each = all(len(row.unique()) == len(row) for row in numbers)
     return "position-bias" if each and room >= n * n else None
 

@@ -238,6 +238,46 @@ NINE = {"size": (2, 9), "sizes": ((24, 4),)}
 attention(**NINE)(Tabled)
 
 
+@attention(sizes=TWO)
+class ClippedInARow(Views):
+    """Far offsets share a number on purpose; the table has as many as one of a square would."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.relative = nn.Embedding(25, h)
+
+    def weigh(self, scores, mask):
+        places = torch.arange(scores.shape[-1])
+        far = (places[:, None] - places).clamp(-2, 2) + 12
+        return super().weigh(scores + self.relative(far).permute(2, 0, 1), mask)
+
+
+class Sixteen(Tabled):
+    """A square of 4 x 4, which is as long as a film of 2 x 2 x 4."""
+
+    side = 4
+
+
+SIXTEEN = {"size": (2, 16), "sizes": ((24, 4),)}
+attention(**SIXTEEN)(Sixteen)
+
+
+@attention("relative-index", **SIXTEEN)
+class SixteenMixed(Sixteen):
+    """One step down is one step to the right."""
+
+    def number(self, y, x):
+        return y + x + 2 * self.side - 2
+
+
+@attention("relative-index", **SIXTEEN)
+class RowsTooShort(Sixteen):
+    """A row is as long as the window, not as all offsets across it."""
+
+    def number(self, y, x):
+        return (y + self.side - 1) * self.side + x + self.side - 1
+
+
 @attention("relative-index", **NINE)
 class RowsAndColumnsMixed(Tabled):
     """One step down is one step to the right: the rows were never multiplied."""
