@@ -401,6 +401,40 @@ def test_a_wrong_number_of_heads_is_told_the_right_one() -> None:
     assert "num_heads" not in str(diagnose(Sigmoid(24, 4), 4))
 
 
+def test_a_sick_module_is_told_its_own_number_of_heads() -> None:
+    class Kept(Loops):
+        """Takes the softmax over the queries; says how many heads it has."""
+
+        def normalise(self, all_scores, allow):
+            return [scores.softmax(dim=-2) for scores in all_scores]
+
+    class Whole(nn.Module):
+        """One head, scaled for its own width, or not at all."""
+
+        def __init__(self, factor):
+            super().__init__()
+            self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(24, 24) for _ in range(4))
+            self.factor = factor
+
+        def forward(self, x):
+            scores = self.factor * self.w_q(x) @ self.w_k(x).mT
+            return self.w_o(scores.softmax(-1) @ self.w_v(x))
+
+    said = diagnose(Kept(24, 4), 12)
+    assert not said.healthy
+    assert said.failing[0] == (
+        "num_heads is 12, and it says 4 heads: with num_heads=4 it is softmax-query"
+    )
+    alone = diagnose(Whole(24**-0.5), 6)
+    assert alone.ids == ("heads-not-split",)
+    assert alone.failing == ("num_heads is 6, and it weighs by 1: with num_heads=1 it is right",)
+    assert not diagnose(Kept(24, 4), 4).failing
+    words = error_of(lambda: diagnose(Whole(24**-0.5), 7))
+    assert words.endswith("The module has 1: say num_heads=1.")
+    words = error_of(lambda: diagnose(Loops(24, 4), 7))
+    assert words.endswith("The module has 4: say num_heads=4.")
+
+
 def test_a_mask_that_must_be_given_is_tried_open() -> None:
     report = diagnose(BlockedAfterHeads(24, 4), 4)
     assert report.healthy and "with a mask (b, 1, j) of False" in report.checked[0]

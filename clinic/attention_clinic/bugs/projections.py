@@ -289,7 +289,7 @@ SPLIT.wrong("heads-as-tokens", applies=_one_length)(
 
 bug(
     "heads-not-split",
-    "never splits into heads: one head as wide as all together, scaled for a narrow one",
+    "never splits into heads: there is one, as wide as all together",
     "split the last axis after projecting, and let each head compare by itself.",
     "04",
     "LEEYOONHYUNG/transformer-pytorch, repaired by its commit 61d9d3c",

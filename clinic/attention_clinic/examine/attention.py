@@ -38,7 +38,7 @@ from attention_clinic.examine.learning import learned
 from attention_clinic.examine.masked import overflows, with_mask
 from attention_clinic.examine.noticed import ignores, noticed
 from attention_clinic.examine.options import Context, Options
-from attention_clinic.examine.searching import search, with_other_heads
+from attention_clinic.examine.searching import search, with_its_own_heads, with_other_heads
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.tempered import without_temperatures
@@ -289,7 +289,8 @@ def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
 def examined(subject: Subject) -> Report:
     """Examine a module that runs, and say what was found until the budget is spent."""
     try:
-        return without_temperatures(subject, found_in(subject))
+        report = without_temperatures(subject, found_in(subject))
+        return with_its_own_heads(subject, report, found_in)
     except Spent as spent:
         seen = observed(subject) if subject.options.most else None
         if seen is not None:

@@ -226,7 +226,10 @@ def check_heads(subject: Subject, y: Tensor) -> None:
     sizes = {size for weight in named.values() for size in weight.shape}
     if any(size % h == 0 for size in (e, y.shape[-1], *sizes)):
         return
+    fitting = [n for n in range(1, e + 1) if e % n == 0]
+    said = said_heads(subject.original) or _heard_heads("diagnose", subject.original, subject.call)
+    pick = f"The module has {said}: say num_heads={said}." if said in fitting else ""
     raise ValueError(
         f"diagnose: num_heads must divide the width of a token, got num_heads={h} and "
-        f"embed_dim={e}. Pick num_heads from {[n for n in range(1, e + 1) if e % n == 0]}."
+        f"embed_dim={e}. {pick or f'Pick num_heads from {fitting}.'}"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS
 from attention_clinic.engine.budget import Spent, beside
+from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.adding import (
@@ -93,6 +95,43 @@ def with_other_heads(subject: Subject, report: Report) -> Report:
     listed = " or ".join(map(str, fitting))
     said = f"num_heads is {subject.h}: with num_heads={listed} it is right"
     return replace(report, failing=(said, *report.failing))
+
+
+def with_its_own_heads(
+    subject: Subject, report: Report, again: Callable[[Subject], Report]
+) -> Report:
+    """Say of a sick module what it is with the number of heads that it says, or weighs by.
+
+    Args:
+        subject: the module.
+        report: on it, with the number of heads that was asked for.
+        again: examines it with another number.
+    """
+    h, free = subject.h, subject.options.num_kv_heads is None
+    right = report.healthy or any(words.startswith("num_heads is") for words in report.failing)
+    if right or not subject.options.most or not free:
+        return report
+    said = said_heads(subject.original)
+    try:
+        found = [said] if said else heads_weighed(subject)
+    except (Spent, Unreadable, ValueError):
+        return report
+    if len(found) != 1 or found[0] == h or subject.e % found[0]:
+        return report
+    other = Subject(subject.original, replace(subject.options, num_heads=found[0]))
+    with beside(OTHER_HEADS):
+        try:
+            other.find_width(subject.e, lambda *_: False)
+            told = again(other)
+        except (Spent, Unreadable, ValueError):
+            return report
+    fewer = told.ids and (not report.ids or len(told.ids) <= len(report.ids))
+    if not told.healthy and not fewer:
+        return report
+    does = f"{'says' if said else 'weighs by'} {found[0]}{' heads' * (found[0] > 1)}"
+    words = "right" if told.healthy else " + ".join(told.ids)
+    words = f"num_heads is {h}, and it {does}: with num_heads={found[0]} it is {words}"
+    return replace(report, failing=(words, *report.failing))
 
 
 def fitting_heads(subject: Subject) -> list[int]:
