@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from patients.masked_blocks import Crossing, RootedNorm
+from patients.masked_blocks import Crossing, Layered, RootedNorm, Weighs
 from torch import Tensor, nn
 
 from attention_clinic import diagnose_block
@@ -110,3 +110,36 @@ def test_a_mask_that_reaches_another_part_is_not_said_to_be_dropped():
     own, other = CAUSAL[None, None], (torch.arange(8) < 5)[None, None, None]
     report = diagnose_block(Exchanging(24, 4), 4, mask=own, context=(8, 24), context_mask=other)
     assert not report.healthy and not {"mask-dropped", "context-mask-dropped"} & {*report.ids}
+
+
+class WrongRoot(Weighs):
+    """Divides by the root of all heads together."""
+
+    def forward(self, x, other, mask):
+        q, k, v = (
+            t.unflatten(-1, (self.h, -1)).transpose(1, 2)
+            for t in (self.ask(x), *self.offer(other).chunk(2, dim=-1))
+        )
+        scores = q @ k.mT / x.shape[-1] ** 0.5
+        scores = scores if mask is None else self.hide(scores, mask)
+        return self.last((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("norm", [nn.LayerNorm, RootedNorm])
+@pytest.mark.parametrize("place", ["self", "cross"])
+def test_a_block_with_two_attentions_says_which_is_wrong(place, norm, masked):
+    torch.manual_seed(0)
+    block = type("Two", (Crossing,), {"norm": norm})(24, 4)
+    setattr(block, {"self": "attention", "cross": "cross"}[place], WrongRoot(24, 4))
+    given = {"mask": CAUSAL[:6, :6]} if masked else {}
+    report = diagnose_block(block, 4, context=(9, 24), **given)
+    shared = ("norm-bessel",) * (norm is RootedNorm)
+    assert sorted(report.ids) == sorted(("scale-embed", *shared)), str(report)
+    where = f"in the {place}-attention"
+    detail = report.explanations[0].detail
+    assert (f"scale-embed {where}" if shared else where) in detail
+    assert detail.count("-attention") == 1
+    layered = Layered(24, 4)
+    layered.attention = WrongRoot(24, 4)
+    assert "attention" not in diagnose_block(layered, 4).explanations[0].detail

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,9 +191,25 @@ def _attended(
                 out = made["joined"][0] @ matrix + bias
                 out = scaled(out, _number(kind, state), state)
                 ids = (*reading.ids, *_of_the_context(kind, path.ids))
-                yield Form(
-                    (out, (reading, path.forms), None), ids, path.detail, variants=path.variants
-                )
+                two = "cross" in state["right_kinds"]
+                said = located(ids, path.detail, WORDS[kind], state["total"]) if two else ""
+                run = (out, (reading, path.forms), None)
+                yield Form(run, ids, said or path.detail, variants=path.variants)
+
+
+def located(ids: Sequence[str], detail: str, part: str, total: int) -> str:
+    """Return what is said of an attention in a block that has two, with its place.
+
+    Args:
+        ids: its mistakes.
+        detail: what is said of them beyond their words.
+        part: which of the two it is.
+        total: how many mistakes the block has.
+    """
+    if not set(ids) - {"context-mask-dropped"}:
+        return detail
+    where = f"{' + '.join(ids)} in the {part}" if total > len(ids) else f"in the {part}"
+    return f"{where}: {detail}" if detail else where
 
 
 def _number(kind: str, state: State) -> int:

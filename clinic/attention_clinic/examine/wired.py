@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, VARIANTS
+from attention_clinic.bugs.decoder import located
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import ROTARY, tensors
 from attention_clinic.engine.budget import Spent, reserved
@@ -106,11 +107,25 @@ class Wired:
         norms = {id(norm.run): norm for norm in stream.norms.values()}
         for norm in norms.values():
             self._norm(norm, whole.turned)
-        report = self._told(list(islice(product(*alternatives), ALTERNATIVES)))
+        combined = list(islice(product(*alternatives), ALTERNATIVES))
+        report = self._told([self._located(kinds, going) for kinds in combined])
         if any(said is UNSAID for said in self.unknown.values()):
             self.partly = report  # others may explain it as a whole
             return None
         return report
+
+    def _located(self, kinds: tuple[Kind, ...], halves: list[Half]) -> tuple[Kind, ...]:
+        """Say of each attention in which of several its mistakes lie."""
+        across = [half.unit.asked is not None for half in halves if half.unit.kind == "mix"]
+        if sorted(across) != [False, True]:
+            return kinds
+        total, told = len(self.found) + sum(len(kind.ids) for kind in kinds), []
+        for kind, half in zip(kinds, halves, strict=True):
+            part = "self-attention" if half.unit.asked is None else "cross-attention"
+            mixes = half.unit.kind == "mix" and kind.ids
+            words = located(kind.ids, kind.detail, part, total) if mixes else kind.detail
+            told.append(replace(kind, detail=words))
+        return tuple(told)
 
     def _ran(self, whole: Whole) -> tuple[Step | None, list[str]]:
         """Return the run of the block, and the activations that were heard in it."""
