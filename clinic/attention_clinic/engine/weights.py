@@ -146,13 +146,14 @@ def _hides_the_future(t: Tensor) -> bool:
 
 
 def _with_biases_beside(found: list[Source], module: nn.Module) -> list[Source]:
-    """Give packed layers the biases that stand beside them: BEiT's queries and values have some."""
+    """Give layers the biases that stand beside them: BEiT's queries and values have some."""
     made = list(found)
     for prefix, part in module.named_modules():
         own = {
             **dict(part.named_parameters(recurse=False)),
             **dict(part.named_buffers(recurse=False)),
         }
+        made = _with_own_biases(made, prefix, own)
         q, k, v = (own.get(f"{name}_bias") for name in "qkv")
         if not isinstance(q, Tensor) or not isinstance(v, Tensor):
             continue
@@ -164,12 +165,41 @@ def _with_biases_beside(found: list[Source], module: nn.Module) -> list[Source]:
     return made
 
 
+def _with_own_biases(found: list[Source], prefix: str, own: dict[str, Tensor]) -> list[Source]:
+    """Give layers of queries, keys and values the biases of their holder, (f) or (h, d).
+
+    Args:
+        found: the sources of a module.
+        prefix: the path of a part that holds layers.
+        own: the tensors that it holds beside them.
+    """
+    beside = {role(name): name for name, t in own.items() if t.ndim <= 2 and _says_bias(name)}
+    dot, made, taken = f"{prefix}." if prefix else "", list(found), set[str]()
+    for number, source in enumerate(found):
+        layer = source.name.removesuffix(".weight")
+        name = beside.get(source.role)
+        alone = source.bias is None and source.forms == ("oi",) and source.role in ("q", "k", "v")
+        if name is None or not alone or layer.rpartition(".")[0] != prefix or layer == source.name:
+            continue
+        if own[name].numel() == source.weight.shape[0]:
+            made[number] = replace(source, bias=own[name].flatten())
+            taken.add(dot + name)
+    if "q" not in beside or dot + beside["q"] not in taken:  # fairseq's are one more key and value
+        return found
+    return [source for source in made if source.name not in taken]
+
+
+def _says_bias(name: str) -> bool:
+    """Say whether a name is that of a bias: bQ, b_q, q_b, q_bias."""
+    return bool(re.search(r"bias|(?<![a-z])b(?=_?[a-z\d]|$)", name.lower()))
+
+
 def _raw(tensors: dict[str, Tensor], prefix: str = "") -> list[Source]:
     """Return sources of bare tensors; a bias belongs to the weight whose name fits."""
     biases = {name: t for name, t in tensors.items() if t.ndim == 1 or "bias" in name.lower()}
     weights = {_bare(name) for name, t in tensors.items() if t.ndim > 2}
     for name, t in tensors.items():  # b_Q (h, d) beside W_Q (h, e, d)
-        if t.ndim == 2 and re.match(r"b(?![a-z])", name.lower()) and _bare(name) in weights:
+        if t.ndim == 2 and _says_bias(name) and _bare(name) in weights:
             biases[name] = t
     found = []
     for name, weight in tensors.items():

@@ -330,6 +330,66 @@ class WeightsAndBiasesByHead(nn.Module):
         return einsum(mixed, self.W_O, "b i h d, h d e -> b i e") + self.b_O
 
 
+@attention()
+class BiasesNamedInShort(nn.Module):
+    """Wq (h, d, e) and bq (h, d), as papers write them."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        d = e // h
+        for name in "qkv":
+            self.register_parameter(f"W{name}", nn.Parameter(torch.randn(h, d, e) * e**-0.5))
+            self.register_parameter(f"b{name}", nn.Parameter(torch.zeros(h, d)))
+        self.join = nn.Linear(e, e)
+
+    def heads(self, x, weight, bias):
+        return torch.einsum("bne,hde->bhnd", x, weight) + bias.unsqueeze(1)
+
+    def forward(self, x):
+        q = self.heads(x, self.Wq, self.bq)
+        k = self.heads(x, self.Wk, self.bk)
+        v = self.heads(x, self.Wv, self.bv)
+        return self.join(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class BiasesBesideLayers(nn.Module):
+    """Layers without biases; queries, keys and values get theirs head by head."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.query, self.key, self.value = (nn.Linear(e, e, bias=False) for _ in range(3))
+        self.query_bias, self.key_bias, self.value_bias = (
+            nn.Parameter(torch.zeros(h, e // h)) for _ in range(3)
+        )
+        self.out = nn.Linear(e, e)
+
+    def factor(self, q):
+        return q.shape[-1] ** -0.5
+
+    def forward(self, x):
+        b, n, e = x.shape
+        q, k, v = (
+            (layer(x).view(b, n, self.h, -1) + bias).transpose(1, 2)
+            for layer, bias in (
+                (self.query, self.query_bias),
+                (self.key, self.key_bias),
+                (self.value, self.value_bias),
+            )
+        )
+        weights = (q @ k.mT * self.factor(q)).softmax(dim=-1)
+        return self.out((weights @ v).transpose(1, 2).reshape(b, n, e))
+
+
+attention()(BiasesBesideLayers)
+
+
+@attention("scale-missing", sizes=((24, 4),))
+class BiasesBesideLayersUnscaled(BiasesBesideLayers):
+    def factor(self, q):
+        return 1.0
+
+
 @attention(sizes=SIZES[:3])
 class WeightsWithAnAxisOfOne(nn.Module):
     """(h, 1, e, d), so that a batch fits beside."""
