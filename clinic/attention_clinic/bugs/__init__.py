@@ -28,7 +28,7 @@ from attention_clinic.bugs.softmax import MIX, SOFTMAX
 from attention_clinic.bugs.joining import MERGE
 from attention_clinic.bugs.gates import BENDS, GATE, Opener
 from attention_clinic.bugs.followed import FOLLOWED
-from attention_clinic.bugs.behaviour import Built, globals_read, unused_dropout
+from attention_clinic.bugs.behaviour import Built, Made, globals_read, unused_dropout
 from attention_clinic.bugs.patches import EMBEDDING
 from attention_clinic.bugs.positions import POSITIONS
 from attention_clinic.bugs.blocks import BLOCK
@@ -65,6 +65,7 @@ __all__ = [
     "VARIANTS",
     "Built",
     "Caps",
+    "Made",
     "Mixer",
     "Opener",
     "Places",

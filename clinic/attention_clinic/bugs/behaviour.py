@@ -58,9 +58,30 @@ class Built:
     def __exit__(self, *_: object) -> None:
         self.handle.remove()
 
-    def _note(self, module: nn.Module, name: str, parameter: object) -> None:
+    def _note(self, module: nn.Module | Tensor, name: str, parameter: object) -> None:
         if getattr(parameter, "requires_grad", False):  # one that nobody trains is a constant
             self.kinds.append(type(module).__name__)
+
+
+class Made(Built):
+    """What `Built` finds, and parameters that are made while a module runs, and held by none."""
+
+    def __enter__(self) -> Made:
+        super().__enter__()
+        self.before = vars(nn.Parameter)["__new__"]
+        make = nn.Parameter.__new__
+
+        def noting(cls: type, *args: object, **kwargs: object) -> nn.Parameter:
+            made = make(cls, *args, **kwargs)
+            self._note(made, "", made)
+            return made
+
+        nn.Parameter.__new__ = staticmethod(noting)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        nn.Parameter.__new__ = self.before
+        super().__exit__()
 
 
 bug(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.bugs import BUGS, VARIANTS, Built, globals_read
+from attention_clinic.bugs import BUGS, VARIANTS, Built, Made, globals_read
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
 from attention_clinic.engine.budget import Spent, budget, is_spent, steps_of
 from attention_clinic.engine.doors import answered
@@ -43,6 +43,7 @@ from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.tempered import without_temperatures
 from attention_clinic.examine.verdict import (
+    built_in,
     explanations_of,
     remarks_of,
     unexplained,
@@ -307,9 +308,7 @@ def found_in(subject: Subject) -> Report:
     with Built() as built:  # the call that found the width was the first: nothing is lazy now
         y = subject.open_run(x)
     if built.kinds:
-        detail = f"forward builds {' and '.join(dict.fromkeys(built.kinds))}"
-        found = explain([BUGS["layers-in-forward"]], detail=detail)
-        return Report(name, False, (found,), checked=("two calls",), untried=untried(subject))
+        return built_in(subject, built)
     if not y.isfinite().any():
         return unexplained(subject)
     if not subject.crossed and ignores(subject, y):
@@ -330,7 +329,9 @@ def found_in(subject: Subject) -> Report:
         subject.mode = NoDropout
         if not same(subject.probe(0).y, subject.probe(0).y):
             subject.mode = None
-            return unexplained(subject, random=True)
+            with Made() as made:
+                subject.open_run(x)
+            return built_in(subject, made) if made.kinds else unexplained(subject, random=True)
         subject.extra.append("dropout-eval")
     low: list[str] = []
     if subject.patient.is_module and not subject.own_weights:

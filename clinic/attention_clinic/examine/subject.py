@@ -22,6 +22,7 @@ from attention_clinic.engine.patient import Patient, check_positive, possible_wi
 from attention_clinic.engine.weighing import Weighed
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
+from attention_clinic.examine.built_anew import widths_built
 from attention_clinic.examine.declared import known_of
 from attention_clinic.examine.made import Made
 from attention_clinic.examine.mask_argument import adds, allowed, closed
@@ -177,11 +178,7 @@ class Subject:
         if not named and self.patient.is_module:
             named = {s.name: s.weight for s in sources_of(self.patient.module)}
         widths = [given] if given else possible_widths(self.patient.module, named)
-        if not widths:
-            raise ValueError(
-                f"diagnose: the weights must be found in the module, got {self.patient.name} "
-                "without parameters. Hand them over: weights={...}."
-            )
+        widths = widths or widths_built(self.patient, self.h)
         first: tuple[Exception, tuple] | None = None
         failed = Exception()
         for b, n, width, j, c in self.calls_to_try(widths[:6]):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from attention_clinic.bugs import BUGS, VARIANTS
+from attention_clinic.bugs import BUGS, VARIANTS, Built
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Explanation, Report, Variant, explain
 from attention_clinic.examine.adding import leave_windows
@@ -155,6 +155,14 @@ def without_output(subject: Subject) -> tuple[Explanation, ...]:
         "wrong where there is none (out_proj=True)"
     )
     return (explain([BUGS["out-missing"]], detail=words),)
+
+
+def built_in(subject: Subject, built: Built) -> Report:
+    """Report the layers, or parameters, that forward builds."""
+    detail = f"forward builds {' and '.join(dict.fromkeys(built.kinds))}"
+    found = explain([BUGS["layers-in-forward"]], detail=detail)
+    checked = ("two calls",)
+    return Report(subject.patient.name, False, (found,), checked=checked, untried=untried(subject))
 
 
 def unexplained(

@@ -168,6 +168,30 @@ class OutBuiltInForward(Views):
         return nn.Linear(x.shape[-1], x.shape[-1]).to(x)(mixed)
 
 
+@attention("layers-in-forward", sizes=TWO)
+class AllBuiltInForward(nn.Module):
+    """It holds numbers, and nothing that could learn."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.sizes, self.count, self.length = (e, h), h, e
+
+    def forward(self, x):
+        pack = nn.Linear(self.length, 3 * self.length)
+        q, k, v = (t.unflatten(-1, (self.count, -1)).mT for t in pack(x).chunk(3, dim=-1))
+        return (q @ k.mT).softmax(-1).matmul(v).mT.flatten(2)
+
+
+@attention("layers-in-forward", sizes=TWO)
+class WeightMadeInForward(Views):
+    """A parameter of no layer, which nobody holds."""
+
+    def join(self, mixed):
+        joined = super().join(mixed)
+        e = joined.shape[-1]
+        return joined @ nn.Parameter(torch.randn(e, e).to(joined) * e**-0.5)
+
+
 @attention("layers-in-forward")
 class NormBuiltInForward(Loops):
     def forward(self, tokens, allow_mask=None):
