@@ -262,3 +262,25 @@ def test_a_variant_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch) -> Non
         VARIANTS.update(before)
     with pytest.raises(ValueError, match="Enter it first"):
         SOFTMAX.variant("softmax-dull")
+
+
+def test_it_says_which_layer_makes_keys_and_values() -> None:
+    class One(nn.Module):
+        """Keys and values come from one layer, by its number."""
+
+        def __init__(self, e, h, both):
+            super().__init__()
+            self.h, self.both = h, both
+            self.to_q, self.to_k, self.to_v, self.to_out = (nn.Linear(e, e) for _ in range(4))
+
+        def forward(self, x):
+            made = self.both(self)(x)
+            q, k = (t.unflatten(-1, (self.h, -1)).transpose(1, 2) for t in (self.to_q(x), made))
+            mixed = torch.nn.functional.scaled_dot_product_attention(q, k, k)
+            return self.to_out(mixed.transpose(1, 2).flatten(2))
+
+    for name in "kv":
+        report = diagnose(One(24, 4, lambda module, name=name: getattr(module, f"to_{name}")), 4)
+        assert report.ids == ("value-from-key",), str(report)
+        told = "the keys get the layer of the values" in report.explanations[0].detail
+        assert told == (name == "v")

@@ -84,3 +84,4 @@ class Reading:
 
 
 SHARED = {(0, 0, 1): "queries and keys", (0, 1, 0): "queries and values", (0, 0, 0): "all three"}
+KEYS_TOO = "the other way round: the keys get the layer of the values, and need their own"

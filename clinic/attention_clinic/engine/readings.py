@@ -14,6 +14,7 @@ from attention_clinic.engine.pieces import (
     BACK,
     BY_SHARING,
     IN_AXES,
+    KEYS_TOO,
     LAYOUTS,
     OUT_AXES,
     SHARED,
@@ -227,6 +228,8 @@ class Reader:
                 if key not in found or found[key].rank > extra:
                     alike = tuple(triple.index(number) for number in triple)
                     said = f"{SHARED[alike]} have one layer" if alike in SHARED else ""
+                    if alike == (0, 1, 1) and self._of_values(self.pieces[triple[1]]):
+                        said = KEYS_TOO
                     found[key] = Reading(*triple, option, all_ids, extra, said)
         return sorted(found.values(), key=lambda reading: (len(reading.ids), reading.rank))
 
@@ -242,6 +245,12 @@ class Reader:
         """Return the orientations and layouts of a reading, whichever weight is which."""
         piece = self.pieces[reading.q]
         return piece.form, piece.layout, reading.out and reading.out[1:]
+
+    def _of_values(self, piece: Piece) -> bool:
+        """Say whether a piece is that of the values, by its name or its place in a packed layer."""
+        if piece.parts == 3:
+            return piece.part == 2
+        return piece.parts == 1 and self.sources[piece.source].role == "v"
 
     def _could_end(self, number: int) -> bool:
         """Say whether the name of a source allows that it is the output projection."""
