@@ -290,3 +290,43 @@ def test_a_context_whose_length_is_said_and_that_must_be_as_long_as_the_tokens()
 
     assert diagnose(Square(), 4, context=(8, 24)).healthy
     assert diagnose(Square(True), 4, context=(8, 24)).ids == ("merge-no-transpose",)
+
+
+class OneForBoth(Apart):
+    """Reads one argument twice, and another never, or each in the place of the other."""
+
+    def __init__(self, e: int, h: int, read: tuple[int, int]):
+        super().__init__(e, h)
+        self.read = read
+
+    def projected(self, query, key, value):
+        given = key, value
+        return super().projected(query, given[self.read[0]], given[self.read[1]])
+
+
+@pytest.mark.parametrize("context", [None, True])
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [((0, 0), "value reaches"), ((1, 1), "key reaches"), ((1, 0), "values are made of value")],
+)
+def test_keys_and_values_get_tokens_of_their_own(read, said: str, context: bool | None) -> None:
+    report = diagnose(OneForBoth(24, 4, read), 4, context=context)
+    assert not report.healthy
+    assert not report.ids
+    assert report.failing[0].startswith(said)
+    right = diagnose(OneForBoth(24, 4, (0, 1)), 4, context=context)
+    assert right.healthy
+    assert not any("context" in words for words in right.untried)
+
+
+class Unfitting(Packed):
+    """A second argument whose name says nothing, and that reaches nothing."""
+
+    def forward(self, x, stage):
+        return super().forward(x, x)
+
+
+def test_an_argument_that_got_the_tokens_and_reaches_nothing_is_said() -> None:
+    report = diagnose(Unfitting(24, 4), 4)
+    assert report.healthy
+    assert "the argument stage with anything else than the tokens" in report.untried

@@ -43,7 +43,8 @@ def as_block(subject: Subject) -> Report | None:
         return None
     if "part-unused" in report.ids:  # layers of its own, perhaps, which no block has
         return None
-    return report if report.healthy or report.explanations else None
+    vars(subject)["is_block"] = report.healthy or bool(report.explanations)
+    return report if vars(subject)["is_block"] else None
 
 
 def _explained(subject: Subject) -> bool:

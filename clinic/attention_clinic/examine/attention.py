@@ -32,6 +32,7 @@ from attention_clinic.examine.first_call import (
     wants_context,
 )
 from attention_clinic.examine.followed import Followed, as_followed, observed
+from attention_clinic.examine.given_apart import given_apart
 from attention_clinic.examine.in_steps import seen_in_steps
 from attention_clinic.examine.laid import by_layout, kernels_of
 from attention_clinic.examine.learning import learned
@@ -177,7 +178,7 @@ def both_ways(subject: Subject, embed_dim: int | None) -> Report:
             "Say how to call it: call=lambda module, x, context: module(x, context)."
         )
     subject.find_width(embed_dim, join_heads)
-    report = examined(subject)
+    report = given_apart(subject, examined(subject), examined)
     if other is None or call is not None or report.healthy or not sides.guessed:
         return report
     turned = Subject(subject.original, subject.options)

@@ -304,3 +304,14 @@ class UncustomaryNames(nn.Module):
         q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=self.h) for t in made)
         mixed = F.scaled_dot_product_attention(q, k, v)
         return self.last_map(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+# ------------------------------------------- without a word of a context: it is tried all the same
+
+for _sick, _ids in (
+    (PackedIgnores, ("cross-ignored",)),
+    (ApartKeys, ("cross-keys",)),
+    (ApartValues, ("cross-values",)),
+    (PackedSwapped, ("cross-swapped",)),
+):
+    attention(*_ids, sizes=CROSSED[:1])(type(f"{_sick.__name__}Unsaid", (_sick,), {}))
