@@ -20,6 +20,8 @@ from attention_clinic.engine.budget import (
     spend,
 )
 from attention_clinic.engine.weighing import Weighed
+from attention_clinic.examine.biases import learned
+from checks.engine.private import TorchDispatchMode
 from helpers import error_of
 
 LITTLE = 0.01
@@ -103,3 +105,20 @@ def test_rows_shifted_to_zero_cut_nothing() -> None:
     stable = lambda: (scores - scores.amax(dim=-1, keepdim=True)).softmax(dim=-1)  # noqa: E731
     assert Weighed(stable, (5, 5), 1e-9).may_be(scores[None])
     assert not Weighed(lambda: scores.softmax(-1), (5, 5), 1e-9).may_be(scores[None] + 1)
+
+
+def test_numbers_are_sought_in_a_table_without_comparing_each_with_each() -> None:
+    table = torch.randn(1, 60, 60, generator=torch.Generator().manual_seed(0)).double()
+    made = []
+
+    class Counted(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            made.append(result.numel() if isinstance(result, torch.Tensor) else 0)
+            return result
+
+    seen = torch.ones(1, 60, 60, dtype=torch.bool)
+    with Counted():
+        assert learned(table + 3.0, seen, [table]) == "position-bias"
+        assert learned(table.square(), seen, [table]) is None
+    assert sum(made) < 100 * table.numel()

@@ -364,8 +364,14 @@ def learned(
 
 def _stands_in(numbers: Tensor, row: Tensor) -> bool:
     """Say whether numbers, but for one that is added to all, stand in a row."""
-    top = numbers.max()
-    return any(
-        bool(((numbers - top)[:, None] - (row - start)[None]).abs().amin(1).max() < ALIKE)
-        for start in row[:512]
-    )
+    below, row_up = numbers - numbers.max(), row.sort().values
+    starts = row[:512]
+    starts = starts[_far_from(row_up, below.min() + starts) < ALIKE]  # the lowest stands there, too
+    return any(bool(_far_from(row_up, below + start).max() < ALIKE) for start in starts)
+
+
+def _far_from(row_up: Tensor, numbers: Tensor) -> Tensor:
+    """Return how far each number is from the nearest of a row, which goes up."""
+    after = torch.searchsorted(row_up, numbers.contiguous()).clamp(max=len(row_up) - 1)
+    near = torch.stack([row_up[after], row_up[(after - 1).clamp(min=0)]])
+    return (near - numbers).abs().amin(0)
