@@ -6,8 +6,9 @@
 
 The first two build one class with its arguments and examine it as `diagnose` does; it may be a
 function that builds the module, or a module that is built already. `check` examines every model of
-the places as `diagnose_model` does, and imports nothing else. The exit status is 0 for a healthy
-module, 1 for a sick or an unexplained one, 2 for a call that does not work.
+the places as `diagnose_model` does, and imports nothing else; of a folder, every file that derives
+a class. The exit status is 0 for a healthy module, 1 for a sick or an unexplained one, 2 for a call
+that does not work, or names what could not be examined.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import inspect
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 from torch import nn
@@ -30,12 +32,11 @@ from attention_clinic.checking import (
     as_json,
     as_text,
     check,
-    imported,
-    named,
     status,
 )
 from attention_clinic.engine.operands import asks_for_operands
 from attention_clinic.examine.attention import diagnose
+from attention_clinic.importing import imported, named
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,14 +85,15 @@ def examined(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args(arguments)
-    module = built(loaded(given.target), given.args, given.target)
-    report = diagnose(
-        module,
-        given.num_heads,
-        causal=True if given.causal else None,
-        embed_dim=given.embed_dim,
-        size=tuple(given.size) if given.size else None,
-    )
+    with redirect_stdout(sys.stderr):  # what the user's own code prints is no part of a report
+        module = built(loaded(given.target), given.args, given.target)
+        report = diagnose(
+            module,
+            given.num_heads,
+            causal=True if given.causal else None,
+            embed_dim=given.embed_dim,
+            size=tuple(given.size) if given.size else None,
+        )
     print(json.dumps({"target": given.target, **report.data()}, indent=2) if given.json else report)
     return HEALTHY if report.healthy else SICK
 
@@ -118,7 +120,8 @@ def checked(arguments: Sequence[str]) -> int:
     form.add_argument("--json", action="store_true", help="print a JSON list")
     form.add_argument("--github", action="store_true", help="print annotations for GitHub Actions")
     given = parser.parse_args(arguments)
-    found = check(given.places, given.num_heads, True if given.causal else None)
+    with redirect_stdout(sys.stderr):
+        found = check(given.places, given.num_heads, True if given.causal else None)
     write = as_json if given.json else as_annotations if given.github else as_text
     print(write(found))
     return status(found, given.only_named)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,14 @@ from torch import nn
 from attention_clinic.engine.heads import NAMES as HEADS
 from attention_clinic.engine.model_report import ModelReport, Row
 from attention_clinic.examine.model import diagnose_model
+from attention_clinic.importing import (
+    apart,
+    files_of,
+    imported,
+    is_kind_of_module,
+    is_own,
+    named,
+)
 
 HEALTHY, SICK, BAD_CALL = 0, 1, 2
 # what a constructor gets that must be told its sizes, by the names of its arguments
@@ -42,22 +48,40 @@ SIZES: tuple[tuple[str, Any], ...] = (
 
 
 @dataclass(frozen=True)
+class Site:
+    """Where the class of a part stands.
+
+    Args:
+        name: of the class.
+        file: relative to the folder that the command runs in where it lies there.
+        line: where the class begins.
+    """
+
+    name: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
 class Checked:
     """One model of a place.
 
     Args:
         target: PLACE:NAME, as one would write it.
-        file: of its class, relative to the folder that the command runs in where it lies there.
-        line: where its class begins.
-        report: what was found; None where it could not be built.
-        skipped: why it could not be built.
+        site: of its class.
+        report: what was found; None where it could not be examined.
+        skipped: why it could not be.
+        sites: of the classes of the report's rows.
+        bad: whether it must not pass although nothing in it was examined: it was named, or is no
+            file that can be imported.
     """
 
     target: str
-    file: str
-    line: int
+    site: Site
     report: ModelReport | None
     skipped: str = ""
+    sites: tuple[Site, ...] = ()
+    bad: bool = False
 
 
 def check(
@@ -67,7 +91,8 @@ def check(
 
     Args:
         places: path/to/file.py, path/to/file.py:Name, path/to/file.py:Name(64, 8), or the same
-            with a module that Python finds. Only these are imported.
+            with a module that Python finds; a folder stands for its files that derive classes.
+            Only these are imported, each apart from the others.
         num_heads: as in `diagnose_model`.
         causal: as there.
 
@@ -80,17 +105,33 @@ def check(
     found: list[Checked] = []
     for place in places:
         where, _, name = _parted(place)
-        module = imported(where)
-        for target, built, skipped in _models(where, module, name):
-            file, line = _source(built if not isinstance(built, nn.Module) else type(built))
+        if name or not Path(where).is_dir():
+            found += _checked(where, name, num_heads, causal)
+            continue
+        for file in files_of(Path(where)):
+            try:
+                found += _checked(str(file), "", num_heads, causal)
+            except ValueError as error:  # one of many: the others are examined
+                site = Site(file.stem, _from_here(file), 1)
+                found.append(Checked(str(file), site, None, str(error), bad=True))
+    return found
+
+
+def _checked(where: str, name: str, num_heads: int | None, causal: bool | None) -> list[Checked]:
+    """Examine the models of one file or module, or the one with a name."""
+    found = []
+    with apart():
+        for target, built, skipped in _models(where, imported(where), name):
+            site = _site(type(built) if isinstance(built, nn.Module) else built)
             if skipped:
-                found.append(Checked(target, file, line, None, skipped))
+                found.append(Checked(target, site, None, skipped, bad=bool(name)))
                 continue
             torch.manual_seed(0)
             model = built if isinstance(built, nn.Module) else _made(built)
             report = diagnose_model(model, num_heads=num_heads, causal=causal)
             if report.rows or name:
-                found.append(Checked(target, file, line, report))
+                sites = tuple(_site_of(row, model, site) for row in report.rows)
+                found.append(Checked(target, site, report, "", sites, bad=not report.rows))
     return found
 
 
@@ -103,62 +144,6 @@ def _parted(place: str) -> tuple[str, str, str]:
             "Write path/to/file.py or path/to/file.py:Class."
         )
     return matched["where"], matched["colon"], matched["name"].strip()
-
-
-def imported(place: str) -> Any:
-    """Import a file as a module of its own, or a module by its name.
-
-    Args:
-        place: path/to/file.py, or package.module.
-
-    Raises:
-        ValueError: no such place, or a file that does not run.
-    """
-    file = Path(place)
-    by_path = place.endswith(".py")
-    sys.path.insert(0, str(file.resolve().parent if by_path else Path.cwd()))
-    try:
-        if not by_path:
-            return importlib.import_module(place)
-        if not file.is_file():
-            raise FileNotFoundError(f"there is no file {file}")
-        spec = importlib.util.spec_from_file_location(file.stem, file)
-        assert spec is not None and spec.loader is not None, "a .py file has a loader"
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[file.stem] = module  # pickle and dataclasses look for it there
-        spec.loader.exec_module(module)
-        return module
-    except (Exception, SystemExit) as error:
-        raise ValueError(
-            f"attention_clinic: {place} must be a Python file or module that can be imported, got "
-            f"{type(error).__name__}: {error}. Import it by itself first."
-        ) from error
-
-
-def named(place: str, module: Any, name: str) -> Any:
-    """Return what a name in a module means.
-
-    Args:
-        place: what an error calls the module.
-        module: the module.
-        name: `Name` or `Name.inner`.
-
-    Raises:
-        ValueError: no such name.
-    """
-    for part in name.split("."):
-        if not hasattr(module, part):
-            classes = [n for n, v in vars(module).items() if _is_class(v)]
-            raise ValueError(
-                f"attention_clinic: {place} must hold {name}, got no such name. "
-                f"Its modules are {', '.join(classes) or 'none'}."
-            )
-        module = getattr(module, part)
-    return module
-
-
-def _is_class(value: Any) -> bool:
-    return inspect.isclass(value) and issubclass(value, nn.Module)
 
 
 def _models(where: str, module: Any, name: str) -> Iterator[tuple[str, Any, str]]:
@@ -186,7 +171,7 @@ def _models(where: str, module: Any, name: str) -> Iterator[tuple[str, Any, str]
             n: value
             for n, value in vars(module).items()
             if isinstance(value, nn.Module)
-            or (_is_class(value) and getattr(value, "__module__", "") == own)
+            or (is_kind_of_module(value) and getattr(value, "__module__", "") == own)
         }
     for n, value in found.items():
         skipped = "" if isinstance(value, nn.Module) else _not_built(where, n, value)
@@ -223,19 +208,62 @@ def _made(value: Any) -> Any:
     return value(**given)
 
 
-def _source(value: Any) -> tuple[str, int]:
-    """Return file and line of a class, relative to here where it lies here."""
+def _site(value: Any) -> Site:
+    """Return where a class stands, or the one that it only inherits from."""
+    kinds = [one for one in getattr(value, "__mro__", ()) if one.__module__ != "builtins"]
+    own = (one for one in kinds if {"forward", "__init__"} & set(vars(one)))
+    kind = next(own, value)
+    kind = kind if kind is value or is_own(inspect.getsourcefile(kind) or "") else value
+    name = getattr(kind, "__name__", type(kind).__name__)
     try:
-        file = Path(inspect.getsourcefile(value) or "").resolve()
-        line = inspect.getsourcelines(value)[1]
+        file, line = inspect.getsourcefile(kind) or "", inspect.getsourcelines(kind)[1]
     except (OSError, TypeError):
-        return "", 1
-    here = Path.cwd().resolve()
-    return (file.relative_to(here) if file.is_relative_to(here) else file).as_posix(), line
+        return Site(name, "", 1)
+    return Site(name, _from_here(Path(file)), line)
+
+
+def _from_here(file: Path) -> str:
+    """Return a file relative to the folder that the command runs in, where it lies there."""
+    file, here = file.resolve(), Path.cwd().resolve()
+    return (file.relative_to(here) if file.is_relative_to(here) else file).as_posix()
+
+
+def _site_of(row: Row, model: nn.Module, outer: Site) -> Site:
+    """Return where the class of a row stands: of what is installed, the user's class around it.
+
+    Args:
+        row: of the model's report.
+        model: the model.
+        outer: where the model's own class stands.
+    """
+    parts = dict(model.named_modules(remove_duplicate=False))
+    path = row.places[0]
+    part = _inmost(parts[path], row.report.ids) if path in parts else None
+    if part is not None and part is not model:
+        site = _site(type(part))
+        if site.file and is_own(site.file):
+            return site
+    while path := path.rpartition(".")[0]:
+        site = _site(type(parts[path])) if path in parts else Site("", "", 1)
+        if site.file and is_own(site.file):
+            return site
+    return outer
+
+
+def _inmost(part: nn.Module, ids: tuple[str, ...]) -> nn.Module:
+    """Return the inmost of a user's modules that has these mistakes by itself."""
+    for child in part.children() if ids else ():
+        own = is_own(inspect.getsourcefile(type(child)) or "") and any(child.children())
+        with suppress(ValueError):
+            if own and diagnose_model(child).ids == ids:
+                return _inmost(child, ids)
+    return part
 
 
 def status(checked: list[Checked], only_named: bool = False) -> int:
     """Return the exit status: 1 when something is sick, or unexplained and that counts.
+
+    It is 2 when something that was named, or a file of a folder, could not be examined.
 
     Args:
         checked: what was examined.
@@ -245,7 +273,9 @@ def status(checked: list[Checked], only_named: bool = False) -> int:
     rows = [row for report in reports for row in report.sick]
     failing = any(report.failing for report in reports)
     counted = [row for row in rows if row.report.explanations or not only_named]
-    return SICK if counted or (failing and not only_named) else HEALTHY
+    if counted or (failing and not only_named):
+        return SICK
+    return BAD_CALL if any(one.bad for one in checked) else HEALTHY
 
 
 def as_text(checked: list[Checked]) -> str:
@@ -262,41 +292,50 @@ def as_json(checked: list[Checked]) -> str:
     data = []
     for one in checked:
         found = {"skipped": one.skipped} if one.report is None else one.report.data()
-        data.append({"target": one.target, "file": one.file, "line": one.line, **found})
+        for row, site in zip(found.get("rows", ()), one.sites, strict=True):
+            row |= {"class": site.name, "file": site.file, "line": site.line}
+        at = {"file": one.site.file, "line": one.site.line}
+        data.append({"target": one.target, **at, **found})
     return json.dumps(data, indent=2)
 
 
 def as_annotations(checked: list[Checked]) -> str:
     """Return GitHub's workflow commands: an error for each mistake, at the class that has it."""
-    lines = []
+    lines: list[str] = []
     for one in checked:
+        kind = "error" if one.bad else "notice"
         if one.report is None:
-            lines.append(_command("notice", one.file, one.line, "skipped", one.skipped))
+            lines.append(_command(kind, one.site, f"{one.site.name}: skipped", one.skipped))
             continue
-        lines += [_row_command(one, row) for row in one.report.sick]
+        if not one.report.rows:
+            title = f"{one.site.name}: not examined"
+            lines.append(_command(kind, one.site, title, one.report.verdict))
+        for row, site in zip(one.report.rows, one.sites, strict=True):
+            if not row.report.healthy:
+                lines.append(_row_command(one, row, site))
         lines += [
-            _command("warning", one.file, one.line, one.report.name, f"fails: {words}")
+            _command("warning", one.site, one.report.name, f"fails: {words}")
             for words in one.report.failing
         ]
-    return "\n".join(lines)
+    return "\n".join(dict.fromkeys(lines))  # a model of the file may hold another one of it
 
 
-def _row_command(one: Checked, row: Row) -> str:
+def _row_command(one: Checked, row: Row, site: Site) -> str:
     report = row.report
+    name = site.name if site != one.site or row.places[0] == "" else f"{site.name}, {row.where}"
     if not report.explanations:
         fails = "; ".join(report.failing) or "no known mistake gives its output"
-        return _command("warning", one.file, one.line, f"{row.where}: unexplained", fails)
+        return _command("warning", site, f"{name}: unexplained", fails)
     told = "; or ".join(f"{e.words}. Fix: {e.fix}" for e in report.explanations)
-    title = f"{row.where}: {' + '.join(report.ids)}"
-    return _command("error", one.file, one.line, title, told)
+    return _command("error", site, f"{name}: {' + '.join(report.ids)}", told)
 
 
-def _command(kind: str, file: str, line: int, title: str, words: str) -> str:
+def _command(kind: str, site: Site, title: str, words: str) -> str:
     """Return one workflow command, with what GitHub wants escaped."""
 
     def plain(text: str) -> str:
         return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
     named_ = plain(title).replace(":", "%3A").replace(",", "%2C")
-    place = plain(file).replace(":", "%3A").replace(",", "%2C")
-    return f"::{kind} file={place},line={line},title={named_}::{plain(words)}"
+    place = plain(site.file).replace(":", "%3A").replace(",", "%2C")
+    return f"::{kind} file={place},line={site.line},title={named_}::{plain(words)}"

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -243,6 +244,126 @@ def test_check_examines_whole_files(
     assert (status, text) == (0, "\n")
     assert main(["check", "gone.py"]) == 2 and "there is no file gone.py" in capsys.readouterr().err
     assert main(["check", "needs.py:Net(1)"]) == 2
+
+
+ATTEND = """
+from torch import nn
+
+
+class Attend(nn.Module):
+    def __init__(self, width=24):
+        super().__init__()
+        self.heads = 4
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        b, n, e = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, 4, -1).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, n, e))
+"""
+AROUND = """
+from torch import nn
+
+from parts import Attend
+
+print("loading", __name__)
+
+
+class Feed(nn.Module):
+    def __init__(self, width, wording):
+        super().__init__()
+        self.line = nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.line(x)
+
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attend = Attend()
+
+    def forward(self, x):
+        return self.attend(x)
+"""
+
+
+@pytest.fixture
+def said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """What `check` says in a folder of two projects, each with other files of the same names."""
+    for folder, softmax in (("one", "softmax(-1)"), ("two", "softmax(-2)")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "parts.py").write_text(ATTEND.replace("softmax(-1)", softmax))
+        (tmp_path / folder / "whole.py").write_text(AROUND)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def said(*arguments: str) -> tuple[int, str, str]:
+        status = main(["check", *arguments])
+        return status, *capsys.readouterr()
+
+    return said
+
+
+Said = Callable[..., tuple[int, str, str]]
+
+
+def test_files_of_one_name_do_not_meet(said: Said) -> None:
+    """Each file gets its own neighbours; what it prints stands in no report."""
+    before = set(sys.modules)
+    status, out, err = said("one/whole.py", "two/whole.py", "--json")
+    first, second = (one for one in json.loads(out) if "skipped" not in one)
+    assert (status, first["healthy"], second["healthy"]) == (1, True, False)
+    assert "loading whole" in err and second["rows"][0]["explanations"]
+    assert not {"whole", "parts"} & (set(sys.modules) - before)
+    assert said("two/whole.py", "one/whole.py")[0] == 1
+    assert said("one/whole.py", "one/parts.py")[0] == 0
+
+
+def test_an_annotation_stands_at_the_class_that_is_wrong(said: Said) -> None:
+    """Not at what holds it, and once for all who hold it."""
+    status, out, _ = said("two/whole.py", "two/parts.py", "--github")
+    notice, *errors = out.splitlines()
+    assert status == 1 and len(errors) == 1 and notice.startswith("::notice file=two/whole.py")
+    assert errors[0].startswith("::error file=two/parts.py,line=5,title=Attend%3A softmax-query::")
+
+
+def test_what_is_named_and_not_examined_does_not_pass(said: Said) -> None:
+    for place, words in (
+        ("one/whole.py:Feed", "name it as one/whole.py:Feed(...)"),
+        ("one/whole.py:Feed(24, 1)", "nothing was found that could be examined"),
+    ):
+        status, out, _ = said(place)
+        assert status == 2 and words in out
+        status, out, _ = said(place, "--github")
+        assert status == 2 and out.startswith("::error file=one/whole.py,line=9,title=Feed%3A ")
+    assert said("one/whole.py")[0] == 0, "in a file it is one of many"
+
+
+def test_folders_and_packages(said: Said, tmp_path: Path) -> None:
+    """A folder is walked, a file of a package belongs to it, and hides no module of Python's."""
+    kit = tmp_path / "kit" / "inner"
+    (kit / ".hidden").mkdir(parents=True)
+    for folder in (kit, kit.parent):
+        (folder / "__init__.py").write_text("")
+    (kit / "parts.py").write_text(ATTEND.replace("softmax(-1)", "softmax(-2)"))
+    (kit / "random.py").write_text("from .parts import Attend\n\n\nclass Mine(Attend):\n    ...\n")
+    (kit / "train.py").write_text("raise RuntimeError('it trains')\n")
+    (kit / ".hidden" / "parts.py").write_text("class Broken(int):\n    raise ValueError\n")
+    status, out, _ = said("kit", "--github")
+    assert status == 1 and "file=kit/inner/parts.py,line=5,title=Attend%3A softmax-query" in out
+    status, out, _ = said("kit/inner/random.py")
+    assert status == 1 and "kit/inner/random.py:Mine\n" in out
+    assert said("kit.inner.random:Mine")[0] == 1
+    random = sys.modules["random"]
+    (kit / "parts.py").rename(kit.parent / "random.py")
+    assert said("kit/random.py")[0] == 1 and sys.modules["random"] is random
+    (kit / "lost.py").write_text("import nothing_of_this_name\nclass Lost(int): ...\n")
+    status, out, _ = said("kit/inner")
+    assert status == 2 and "No module named 'nothing_of_this_name'" in out
 
 
 USER = """
