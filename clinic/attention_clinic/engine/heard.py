@@ -95,34 +95,3 @@ def reached(run: Callable[[Tensor], Tensor], x: Tensor) -> float | None:
     first, second = tops[0][0], tops[1][0]
     near = abs(first - second) <= 1e-6 * abs(first)
     return first if near and 0 < first < FAR else None
-
-
-def no_numbers(module: object, run: Callable[[], Tensor], y: Tensor) -> str:
-    """Say what an output holds that are no numbers, and in which part of the module they begin.
-
-    Args:
-        module: the copy, or a function.
-        run: calls it.
-        y: the output.
-    """
-    many = "nothing but" if not y.isfinite().any() else "some"
-    words = f"it has {many} {'NaN' if y.isnan().any() else 'infinity'}"
-    if not isinstance(module, nn.Module):
-        return words
-    begins: list[str] = []
-
-    def listen(name: str) -> Callable[..., None]:
-        def hear(part: nn.Module, given: object, result: object) -> None:
-            values = result if isinstance(result, tuple) else (result,)
-            if any(isinstance(v, Tensor) and not v.isfinite().all() for v in values):
-                begins.append(name)
-
-        return hear
-
-    handles = [p.register_forward_hook(listen(name)) for name, p in module.named_modules() if name]
-    try:
-        run()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return words + (f", first in what {begins[0]} returns" if begins else "")

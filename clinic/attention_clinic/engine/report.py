@@ -19,6 +19,7 @@ STYLE = (
     "<style>.attention-clinic th, .attention-clinic td {text-align: left}"
     " .attention-clinic td b {white-space: nowrap}</style>"
 )
+NO_NUMBERS = "the output holds numbers: "  # what fails, before what it holds instead
 THREADS_SHOWN = 3  # in print; the report holds all
 # what was asked for its truth lately and was false: the pytest plugin shows it whole
 ASKED: deque[Any] = deque(maxlen=5)
@@ -137,6 +138,8 @@ class Report:
     @property
     def unnamed(self) -> str:
         """What is said where no mistake is named."""
+        if without_numbers(self.failing):
+            return "No number is left that could tell one mistake from another."
         if self.stopped:
             return (
                 f"The search stopped after {self.stopped} steps. No mistake that was tried until "
@@ -258,6 +261,11 @@ def _told(explanation: Explanation) -> dict[str, Any]:
         "chapter": explanation.chapter,
         "threads": list(explanation.threads),
     }
+
+
+def without_numbers(failing: Sequence[str]) -> bool:
+    """Say whether the output holds no number at all, by what fails."""
+    return any(words.startswith(NO_NUMBERS) and "nothing but" in words for words in failing)
 
 
 def notes_of(report: Any) -> list[str]:

@@ -12,15 +12,15 @@ from attention_clinic.bugs import ATTENTION, BLOCK, BUGS, VARIANTS, Built, Setti
 from attention_clinic.bugs.blocks import Meant, Parts
 from attention_clinic.bugs.feeds import ACTIVATIONS, Feed
 from attention_clinic.bugs.masks import has_empty
+from attention_clinic.engine.begins import no_numbers
 from attention_clinic.engine.budget import Spent
 from attention_clinic.engine.forms import Found, State, replay, simplest, walk
 from attention_clinic.engine.grouped import grouped_readers
-from attention_clinic.engine.heard import no_numbers
 from attention_clinic.engine.modes import Listen, NoDropout
 from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.pieces import Reading
 from attention_clinic.engine.readings import Reader
-from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.report import NO_NUMBERS, Report, explain
 from attention_clinic.engine.weights import (
     Silent,
     Source,
@@ -73,7 +73,7 @@ class Block:
             return Report(name, False, (explain([BUGS["layers-in-forward"]], detail=detail),))
         if not self.y.isfinite().any():
             said = no_numbers(self.patient.module, lambda: self.run(self.x), self.y)
-            failing = (f"the output holds numbers: {said}",)
+            failing = (f"{NO_NUMBERS}{said}",)
             return Report(name, False, failing=failing, untried=self.patient.untried(mask=False))
         if not same(self.y, self.run(self.x)):
             self.quiet = True
@@ -317,7 +317,7 @@ class Block:
         b, n, _ = self.x.shape
         if not self.y.isfinite().all():
             said = no_numbers(self.patient.module, lambda: self.run(self.x), self.y)
-            yield f"the output holds numbers: {said}"
+            yield f"{NO_NUMBERS}{said}"
             return
         limit = 1e3 * self.patient.tolerance * (1 + self.y.abs().max().item())
         changed = self.x.clone()

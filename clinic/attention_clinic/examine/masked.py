@@ -40,6 +40,8 @@ def with_mask(subject: Subject, matches: list[tuple[Reader, Match]]) -> Masked:
         matches: what explains it without the mask.
     """
     assert subject.mask is not None
+    if not subject.probe(0, mask=True, blocks=subject.true_means == "block").y.isfinite().any():
+        return Masked([])  # NaN everywhere is what several mistakes give, and many that are unknown
     said = subject.true_means
     found = masked(subject, matches, blocks=said == "block")
     named = said is None and names_what_it_blocks(subject.patient.module)

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attention_clinic.engine.begins import no_numbers
 from attention_clinic.engine.budget import beside
 from attention_clinic.engine.patient import same
-from attention_clinic.engine.report import Report
+from attention_clinic.engine.report import NO_NUMBERS, Report
 from attention_clinic.examine.around import Around, Question
 from attention_clinic.examine.block_noticed import says_causal
 from attention_clinic.examine.layer import Layer
@@ -46,6 +47,31 @@ def masked_wired(asked: Question) -> Report | None:
     """
     report = _found(Wired(asked, masked=True).report())
     return _by_laws(asked) if report is None else report
+
+
+def numberless(asked: Question) -> Report | None:
+    """Report that a block gives nothing but NaN with its masks, which proves no name.
+
+    Args:
+        asked: what is asked of it.
+    """
+    patient, around = asked.patient, asked.around
+    if around.mask is None and around.context_mask is None:
+        return None
+    given, time_first = patient.call, patient.time_first
+    layer = Layer(asked, given)
+    layer.now = around
+    try:
+        y = layer.run(asked.x)
+        if bool(y.isfinite().any()):
+            return None
+        said = no_numbers(patient.module, lambda: layer.run(asked.x), y)
+        failing, checked = (f"{NO_NUMBERS}with the masks {said}",), ("one call with the masks",)
+        return Report(patient.name, False, (), failing, checked, patient.untried(mask=True))
+    except Exception:  # it does not run so: others say what it needs
+        return None
+    finally:
+        patient.call, patient.time_first = given, time_first
 
 
 def _found(report: Report | None) -> Report | None:

@@ -8,10 +8,11 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
+from attention_clinic.engine.begins import no_numbers
 from attention_clinic.engine.grouped import GroupedReader
-from attention_clinic.engine.heard import no_numbers
 from attention_clinic.engine.pieces import Piece
 from attention_clinic.engine.readings import Reader
+from attention_clinic.engine.report import NO_NUMBERS
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.subject import Subject
 
@@ -27,7 +28,7 @@ def failing(subject: Subject, random: bool) -> Iterator[str]:
     y = subject.open_run(blank)
     if not y.isfinite().all():
         said = no_numbers(subject.patient.module, lambda: subject.open_run(blank), y)
-        yield f"the output holds numbers: {said}"
+        yield f"{NO_NUMBERS}{said}"
         return
     if random:
         yield "two calls in eval mode give the same output"
@@ -41,6 +42,10 @@ def failing(subject: Subject, random: bool) -> Iterator[str]:
     except Exception:
         return
     x, y = probe.x, probe.y
+    if mask is not None and not y.isfinite().any():
+        said = no_numbers(subject.patient.module, lambda: subject.run(x, mask), y)
+        yield f"{NO_NUMBERS}with the mask {said}"
+        return
 
     def run(other: Tensor) -> Tensor:
         return subject.inside(other) if mask is None else subject.run(other, mask)

@@ -8,7 +8,7 @@ from torch import nn
 
 from attention_clinic.bugs import BUGS, VARIANTS, Built
 from attention_clinic.engine.readings import Reader
-from attention_clinic.engine.report import Explanation, Report, Variant, explain
+from attention_clinic.engine.report import Explanation, Report, Variant, explain, without_numbers
 from attention_clinic.examine.adding import leave_windows
 from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.idle_mask import idle_mask
@@ -179,11 +179,14 @@ def unexplained(
     leave_windows(subject)
     stopped = stopped or vars(subject).get("cut", 0)  # some readings were left out
     checked = "known mistakes, alone and in pairs" if stopped else EVERY_MISTAKE
+    fails = tuple(failing(subject, random))
+    if without_numbers(fails):
+        checked, stopped = "one call", 0
     checked += " with the mask" if masked else ""
     return Report(
         subject.patient.name,
         False,
-        failing=tuple(failing(subject, random)),
+        failing=fails,
         checked=(checked,),
         untried=untried(subject),
         stopped=stopped,

@@ -30,11 +30,12 @@ from attention_clinic.engine.patient import (
 )
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
-from attention_clinic.examine.around import Around, check_masked, opened
+from attention_clinic.examine.around import Around, Question, check_masked, opened
 from attention_clinic.examine.block_noticed import noticed_of_block, still_dropping
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.imaged import call_of_images
 from attention_clinic.examine.learning import learned
+from attention_clinic.examine.masked_block import numberless
 from attention_clinic.examine.one_block import examined_layer
 from attention_clinic.examine.options import Context
 from attention_clinic.examine.stack import Stack, layers_of
@@ -136,8 +137,12 @@ def diagnose_block(
 
         def examined(patient: Patient, said: Context | None = said) -> Report:
             x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
+            asked = Question(patient, x, around, num_heads, meant, causal)
+            report = numberless(asked)
+            if report is not None:
+                return report
             other = patient.anew()
-            layers, report = layers_of(block), None
+            layers = layers_of(block)
             if layers:
                 stack = Stack(block, patient, x, around, layers, num_heads, meant, causal)
                 report = stack.report()
