@@ -23,6 +23,7 @@ from attention_clinic.examine.adapters import folded
 from attention_clinic.examine.as_block import as_block
 from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.explaining import Explaining
+from attention_clinic.examine.filling import fill_remark, misfits
 from attention_clinic.examine.first_call import (
     Way,
     check_heads,
@@ -36,7 +37,7 @@ from attention_clinic.examine.given_apart import given_apart
 from attention_clinic.examine.in_steps import seen_in_steps
 from attention_clinic.examine.laid import by_layout, kernels_of
 from attention_clinic.examine.learning import learned
-from attention_clinic.examine.masked import overflows, with_mask
+from attention_clinic.examine.masked import with_mask
 from attention_clinic.examine.noticed import ignores, noticed
 from attention_clinic.examine.options import Context, Options
 from attention_clinic.examine.searching import search, with_its_own_heads, with_other_heads
@@ -357,17 +358,14 @@ def found_in(subject: Subject) -> Report:
         return unseen(subject)
     checked = [what(subject, matches[0][1])]
     checked += [f"with what low-rank layers add to their weights: {', '.join(low)}"] * bool(low)
-    blocks_nothing = remarked = False
+    blocks_nothing = False
     if subject.mask is not None:
         found_with = with_mask(subject, matches)
         matches, blocks_nothing = found_with.matches, found_with.blocks_nothing
         if not matches:
             return seen_in_steps(subject, lambda: unexplained(subject, masked=True))
         checked += found_with.checked
-        if overflows(subject):
-            half = any(p.dtype == torch.float16 for p in subject.original.parameters())
-            subject.extra += ["mask-fp16"] * half
-            remarked = not half
+    remarked = fill_remark(misfits(subject))
     turning = subject.known["turning"]
     if turning is not None and turning.declared and not turning.sees:
         subject.extra.append("rotary-no-effect")

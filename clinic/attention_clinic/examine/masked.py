@@ -9,7 +9,6 @@ import torch
 
 from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.masks import RULE, USE, same_rule
-from attention_clinic.engine.copies import in_type
 from attention_clinic.engine.readings import Reader
 from attention_clinic.examine.mask_argument import names_what_it_blocks
 from attention_clinic.examine.matching import Match, Search
@@ -112,19 +111,3 @@ def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) 
         if found:
             return Masked(found, (words,))
     return Masked([])
-
-
-def overflows(subject: Subject) -> bool:
-    """Say whether a mask's value is one that half precision cannot hold."""
-    patient, mask = subject.patient, subject.mask
-    if not patient.is_module or mask is None or mask.is_floating_point():
-        return False
-    x = patient.tokens(subject.b, subject.n, subject.e)
-    try:
-        patient.module.half()
-        subject.run(x.half(), mask)
-    except RuntimeError as error:
-        return "overflow" in str(error)
-    finally:
-        in_type(patient.module, patient.dtype)
-    return False

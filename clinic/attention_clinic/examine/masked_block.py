@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,9 @@ from attention_clinic.engine.patient import same
 from attention_clinic.engine.report import NO_NUMBERS, Report
 from attention_clinic.examine.around import Around, Question
 from attention_clinic.examine.block_noticed import says_causal
+from attention_clinic.examine.filling import FAILS, fill_of, fill_remark
 from attention_clinic.examine.layer import Layer
-from attention_clinic.examine.mask_argument import allowed
+from attention_clinic.examine.mask_argument import adds, allowed
 from attention_clinic.examine.mask_law import law_of_context_mask, law_of_mask
 from attention_clinic.examine.unlearned import and_more
 from attention_clinic.examine.wired import Wired
@@ -58,18 +59,52 @@ def numberless(asked: Question) -> Report | None:
     patient, around = asked.patient, asked.around
     if around.mask is None and around.context_mask is None:
         return None
+    with _masked_run(asked, around) as run, suppress(Exception):  # others say what it needs
+        y = run(asked.x)
+        if not y.isfinite().any():
+            said = no_numbers(patient.module, lambda: run(asked.x), y)
+            failing, checked = (f"{NO_NUMBERS}with the masks {said}",), ("one call with the masks",)
+            return Report(patient.name, False, (), failing, checked, patient.untried(mask=True))
+    return None
+
+
+def with_fill(report: Report, asked: Question, half: bool) -> Report:
+    """Return a report that says that a fill of masked scores does not fit in half precision.
+
+    Args:
+        report: on the block.
+        asked: what is asked of it.
+        half: whether half precision is asked for.
+    """
+    around, said = asked.around, ""
+    if around.mask is not None and adds(around.mask):
+        around = replace(around, mask=None)
+    if around.context_mask is not None and adds(around.context_mask):
+        around = replace(around, context_mask=None)
+    known = any("mask-fp16" in one.ids for one in (*report.explanations, *report.remarks))
+    if known or asked.patient.wide or not (report.healthy or report.explanations):
+        return report
+    with _masked_run(asked, around) as run, suppress(Exception):
+        said = fill_of(run, asked.patient.module, asked.x)
+    if said == FAILS and half:
+        return and_more(report, [("mask-fp16", "")])
+    return replace(report, remarks=(*report.remarks, *fill_remark(said)))
+
+
+@contextmanager
+def _masked_run(asked: Question, around: Around) -> Iterator[Callable[[Tensor], Tensor]]:
+    """Lend what calls a block with masks.
+
+    Args:
+        asked: what is asked of it.
+        around: what it gets.
+    """
+    patient = asked.patient
     given, time_first = patient.call, patient.time_first
     layer = Layer(asked, given)
     layer.now = around
     try:
-        y = layer.run(asked.x)
-        if bool(y.isfinite().any()):
-            return None
-        said = no_numbers(patient.module, lambda: layer.run(asked.x), y)
-        failing, checked = (f"{NO_NUMBERS}with the masks {said}",), ("one call with the masks",)
-        return Report(patient.name, False, (), failing, checked, patient.untried(mask=True))
-    except Exception:  # it does not run so: others say what it needs
-        return None
+        yield layer.run
     finally:
         patient.call, patient.time_first = given, time_first
 

@@ -131,14 +131,13 @@ def variants_of(matches: Iterable[tuple[Reader, Match]]) -> tuple[Variant, ...]:
 
 
 def remarks_of(
-    subject: Subject, matches: Iterable[tuple[Reader, Match]], overflow: bool
+    subject: Subject, matches: Iterable[tuple[Reader, Match]], filled: tuple[Explanation, ...]
 ) -> tuple[Explanation, ...]:
     """Return what is no mistake here, and one elsewhere."""
     said = {"out-missing", "out-unused"}
     alone = all(not m.reading.ended and not said & set(m.reading.ids) for _, m in matches)
     made = list(without_output(subject)) if alone else []
-    if overflow:
-        made.append(explain([BUGS["mask-fp16"]], detail="here it does no harm"))
+    made += filled
     if not subject.extra and all(not match.ids for _, match in matches):
         idle = idle_mask(subject)
         words = f"{idle}: right where nothing is ever to be hidden"

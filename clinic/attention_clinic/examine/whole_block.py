@@ -32,10 +32,11 @@ from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.around import Around, Question, check_masked, opened
 from attention_clinic.examine.block_noticed import noticed_of_block, still_dropping
+from attention_clinic.examine.filling import is_half
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.imaged import call_of_images
 from attention_clinic.examine.learning import learned
-from attention_clinic.examine.masked_block import numberless
+from attention_clinic.examine.masked_block import numberless, with_fill
 from attention_clinic.examine.one_block import examined_layer
 from attention_clinic.examine.options import Context
 from attention_clinic.examine.stack import Stack, layers_of
@@ -150,6 +151,7 @@ def diagnose_block(
                 report = examined_layer(patient, x, around, num_heads, meant, causal)
             report = unless_one_token(report, x.shape[1])
             report = noticed_of_block(report, other, x, around)
+            report = with_fill(report, replace(asked, patient=other), is_half(block))
             given = [x, *(() if around.context is None else (around.context,))]
             return learned(report, other, lambda: other.run(x, context=around.context), given)
 
