@@ -23,7 +23,7 @@ class HidesLater(Views):
     def weigh(self, scores, mask):
         n = scores.shape[-1]
         later = torch.arange(n)[:, None] < torch.arange(n)
-        return torch.where(later, self.fill, scores).softmax(dim=-1)
+        return scores.masked_fill(later, self.fill).softmax(dim=-1)
 
 
 class Least(HidesLater):

@@ -106,6 +106,33 @@ def test_a_mask_that_was_not_tried_is_said_to_be_untried() -> None:
     )
 
 
+def test_no_window_is_said_to_show_all_tokens() -> None:
+    class Near(Views):
+        def forward(self, x):
+            return super().forward(x)
+
+        def weigh(self, scores, mask):
+            place = torch.arange(scores.shape[-1])
+            far = (place[:, None] - place).abs() > 1
+            return torch.where(far, -torch.inf, scores).softmax(dim=-1)
+
+    class Others(Views):
+        def forward(self, x):
+            return super().forward(x)
+
+        def weigh(self, scores, mask):
+            itself = torch.eye(scores.shape[-1], dtype=torch.bool)
+            return torch.where(itself, -torch.inf, scores).softmax(dim=-1)
+
+    for make, said in (
+        (Near, "every token sees its window"),
+        (Others, "every token sees all others"),
+    ):
+        report = diagnose(make(24, 4), 4)
+        assert report.healthy and report.variants and said in report.checked[0]
+        assert "every token sees all tokens" not in str(report)
+
+
 def test_what_call_gives_is_tried() -> None:
     module = MultiHeadAttention(24, 4)
     assert diagnose(module, 4, call=lambda m, x: m(x, x)).untried == (

@@ -22,6 +22,10 @@ EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 WHETHER_SHOWN = "whether a mistake would show"
 REACHED = "queries, keys and values of each head reach the output"
 WITH_ONE_TOKEN = "with one token they do not. Try more: size=(2, 5)"
+SEES = {
+    "window": "every token sees its window, no more",
+    "no-self": "every token sees all others, not itself",
+}
 EVERY_MISTAKE = "every known mistake, alone and in pairs"
 
 
@@ -38,6 +42,9 @@ def what(subject: Subject, match: Match) -> str:
         every = every.replace("all tokens", "all of the context")
     every = "without the mask" if subject.mask is not None else every
     every = every if subject.options.opening is None else subject.options.opening.words
+    named = {*match.variants, *subject.bias_names}
+    some = next((words for one, words in SEES.items() if one in named), "")
+    every = some if every.startswith("every") and some else every
     bias = subject.bias(subject.b, subject.n)
     hides = bias is not None and not bool(bias.isfinite().triu(1).any())
     words.append("causal" if match.causal or hides else every)
