@@ -163,6 +163,7 @@ class Patient:
         self.beside: tuple[Any, int] | None = None  # a cache, and how many tokens it holds
         self.dtype, self.wide = torch.float32, False  # wide: without casts to less than double
         self.rough: bool | None = None  # whether it computes something in single precision
+        self.grown = 1.0  # what random tokens are multiplied by
         self.in_order = False  # whether what forward gets is laid out in memory as its axes are
         self.given: set[str] = set()  # the arguments of forward that got a value
         self.zeros: set[str] = set()  # those that got zeros
@@ -221,7 +222,8 @@ class Patient:
     def tokens(self, *shape: int, seed: int = 0) -> Tensor:
         """Return random tokens of this shape."""
         generator = torch.Generator().manual_seed(seed)
-        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(self.dtype)
+        numbers = torch.randn(*shape, generator=generator, dtype=torch.float64)
+        return (numbers * self.grown).to(self.dtype)
 
     @torch.no_grad()
     def run(self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None) -> Tensor:

@@ -20,6 +20,7 @@ STYLE = (
     " .attention-clinic td b {white-space: nowrap}</style>"
 )
 NO_NUMBERS = "the output holds numbers: "  # what fails, before what it holds instead
+WHETHER_SHOWN = "whether a mistake would show"  # all that is checked where none would
 THREADS_SHOWN = 3  # in print; the report holds all
 # what was asked for its truth lately and was false: the pytest plugin shows it whole
 ASKED: deque[Any] = deque(maxlen=5)
@@ -145,6 +146,8 @@ class Report:
                 f"The search stopped after {self.stopped} steps. No mistake that was tried until "
                 "then gives this output; effort=10 tries more."
             )
+        if self.checked == (WHETHER_SHOWN,):
+            return "No mistake was looked for, since none would show."
         return "No known mistake, alone or with a second one, gives this output."
 
     @property

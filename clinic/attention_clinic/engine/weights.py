@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -40,6 +41,7 @@ BESIDE = re.compile(
 )
 SAYING = {w: r for r in ("q", "k", "v", "kv", "qkv") for w in ROLES[r] - {"in"}}
 SAYING |= dict.fromkeys(("out", "output"), "o")
+FAINT, MOST_GROWN = 0.3, 100.0  # gains below which tokens are made larger, and how much at most
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,23 @@ def role(name: str) -> str:
         words = [w for w in re.split(r"[_\d]+", part) if NOISE.sub("", w) and not BESIDE.match(w)]
         return SAYING.get(NOISE.sub("", words[0]), "") if len(words) == 1 else ""
     return ""
+
+
+def gain_of(weight: Tensor) -> float:
+    """Return about how large a matrix makes numbers around 1."""
+    return float(weight.double().square().mean().sqrt()) * min(weight.shape[-2:]) ** 0.5
+
+
+def growth_for(weights: Mapping[str, object] | None) -> float:
+    """Return what tokens must be multiplied by so that small weights make no tiny numbers.
+
+    Args:
+        weights: handed over with a function; None for a module, which gets random ones.
+    """
+    matrices = [w for w in (weights or {}).values() if isinstance(w, Tensor) and w.ndim > 1]
+    gains = sorted(gain_of(w) for w in matrices)
+    middle = gains[len(gains) // 2] if gains else 1.0
+    return min(1 / middle, MOST_GROWN) if 0 < middle < FAINT else 1.0
 
 
 def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:

@@ -44,6 +44,7 @@ from attention_clinic.examine.searching import search, with_its_own_heads, with_
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.tempered import without_temperatures
+from attention_clinic.examine.vanishing import vanishing
 from attention_clinic.examine.verdict import (
     built_in,
     explanations_of,
@@ -313,6 +314,9 @@ def found_in(subject: Subject) -> Report:
         return built_in(subject, built)
     if not y.isfinite().any():
         return unexplained(subject)
+    blind = vanishing(subject, y)
+    if blind is not None:
+        return blind
     if not subject.crossed and ignores(subject, y):
         read = globals_read(subject.original)
         detail = f"forward reads {' and '.join(read)} from outside the module" if read else ""

@@ -20,7 +20,7 @@ from attention_clinic.engine.forms import State
 from attention_clinic.engine.modes import is_of_types, of_shapes
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths
 from attention_clinic.engine.weighing import Weighed
-from attention_clinic.engine.weights import sources_of
+from attention_clinic.engine.weights import growth_for, sources_of
 from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
 from attention_clinic.examine.built_anew import widths_built
 from attention_clinic.examine.declared import known_of
@@ -79,7 +79,7 @@ class Subject:
             else before.anew(own_weights)  # what was found out of its call is kept
         )
         self.patient.tables, self.patient.opening = self.options.tables, self.options.opening
-        self.patient.layout = self.options.layout
+        self.patient.layout, self.patient.grown = self.options.layout, growth_for(self.weights)
         if not self.patient.is_module and self.weights is None:
             raise ValueError(
                 "diagnose: a function must come with its weights, or take q, k and v, got none. "

@@ -8,7 +8,14 @@ from torch import nn
 
 from attention_clinic.bugs import BUGS, VARIANTS, Built
 from attention_clinic.engine.readings import Reader
-from attention_clinic.engine.report import Explanation, Report, Variant, explain, without_numbers
+from attention_clinic.engine.report import (
+    WHETHER_SHOWN,
+    Explanation,
+    Report,
+    Variant,
+    explain,
+    without_numbers,
+)
 from attention_clinic.examine.adding import leave_windows
 from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.idle_mask import idle_mask
@@ -19,7 +26,6 @@ from attention_clinic.examine.resting import never_drops, thrown_away
 from attention_clinic.examine.subject import Subject
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
-WHETHER_SHOWN = "whether a mistake would show"
 REACHED = "queries, keys and values of each head reach the output"
 WITH_ONE_TOKEN = "with one token they do not. Try more: size=(2, 5)"
 SEES = {
@@ -199,9 +205,15 @@ def unexplained(
     )
 
 
-def unseen(subject: Subject) -> Report:
-    """Report that what was compared could not have differed: a mistake would not have shown."""
-    why = WITH_ONE_TOKEN if subject.n == 1 else "some are zero, or no numbers, in these weights"
+def unseen(subject: Subject, why: str = "") -> Report:
+    """Report that what was compared could not have differed: a mistake would not have shown.
+
+    Args:
+        subject: the module.
+        why: "" for what is mostly so.
+    """
+    usual = WITH_ONE_TOKEN if subject.n == 1 else "some are zero, or no numbers, in these weights"
+    why = why or usual
     return Report(
         subject.patient.name,
         False,
