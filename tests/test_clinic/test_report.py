@@ -8,15 +8,18 @@ import re
 import pytest
 import torch
 from patients.attention import Loops, Views, ViewsMerge, ViewsNoOut, ViewsScaledByEmbed
-from patients.blocks import BesselInside, BesselOutside, EpsOnly
+from patients.blocks import BesselInside, BesselOutside, EpsOnly, PreNorm
 from patients.followed import Disentangled
 from patients.masks import Causal
 from patients.modern_blocks import LlamaSwapped
 from patients.strangers import (
     FilledByNumber,
     FrozenTemperature,
+    LearnedBesideOne,
+    LearnedSoftplus,
     LearnedTemperature,
     Padded,
+    TemperatureOfEachHead,
     TimeFirst,
 )
 from torch import nn
@@ -29,6 +32,7 @@ from attention_clinic import (
     diagnose_block,
     diagnose_embedding,
     diagnose_loss,
+    diagnose_model,
     diagnose_positions,
 )
 from attention_clinic.bugs.softmax import SOFTMAX
@@ -225,6 +229,20 @@ def test_a_random_start_of_a_factor_is_never_quoted() -> None:
         (remark,) = diagnose(LearnedTemperature(24, 4), 4).remarks
         assert remark.detail.startswith("it multiplies by 0.3; temperature: right at any value")
     assert "temperature as it is" in str(diagnose(LearnedTemperature(24, 4), 4))
+    (remark,) = diagnose(LearnedSoftplus(24, 4), 4).remarks
+    assert remark.detail.startswith("it multiplies by 0.6931; raw: right at any value")
+    assert "tau as it is" in str(diagnose(TemperatureOfEachHead(24, 4), 4))
+
+
+@pytest.mark.parametrize("make", [LearnedBesideOne, LearnedSoftplus, TemperatureOfEachHead])
+def test_a_learned_temperature_is_right_inside_a_block_and_a_model(make) -> None:
+    stack = []
+    for _ in range(2):
+        block = PreNorm(24, 4)
+        block.attention = make(24, 4)
+        stack.append(block)
+    assert diagnose_block(stack[0], 4).healthy
+    assert diagnose_model(nn.Sequential(nn.Embedding(9, 24), *stack)).healthy
 
 
 def test_which_root_a_norm_divides_by_is_said() -> None:

@@ -28,6 +28,24 @@ def held_in(value: object, deep: int = 6) -> Iterator[Tensor]:
             yield from held_in(one, deep - 1)
 
 
+def remember(module: nn.Module, memo: dict[int, object]) -> None:
+    """Let each parameter of a copy say of which parameter of its user it is one: `origin_of`.
+
+    Args:
+        module: what was copied: its user's, or a copy of that.
+        memo: what was copied, by the id of the original.
+    """
+    for parameter in module.parameters():
+        made = memo.get(id(parameter))
+        if isinstance(made, nn.Parameter):
+            vars(made)["copy_of"] = origin_of(parameter)
+
+
+def origin_of(parameter: Tensor) -> Tensor:
+    """Return the parameter of a user's module that this one is a copy of, or itself."""
+    return getattr(parameter, "copy_of", parameter)
+
+
 def rebind(part: nn.Module, memo: dict[int, object]) -> None:
     """Let the functions that a copied part keeps see the copy: deepcopy leaves them as they were.
 

@@ -25,7 +25,7 @@ from attention_clinic.engine.calls import (
     takes,
     unknown_names,
 )
-from attention_clinic.engine.copies import held_in, rebind
+from attention_clinic.engine.copies import held_in, rebind, remember
 from attention_clinic.engine.crossing import Sides, crossed_call, sides_of
 from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.listed import register_listed, register_plain
@@ -69,6 +69,7 @@ def copied(where: str, module: nn.Module) -> nn.Module:
     memo: dict[int, object] = {id(t): t.detach().clone() for t in held if not t.is_leaf}
     try:
         patient = copy.deepcopy(module, memo)
+        remember(module, memo)
         patient.cpu().eval()
     except Exception as error:
         raise ValueError(

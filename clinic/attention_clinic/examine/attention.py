@@ -293,7 +293,7 @@ def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
 def examined(subject: Subject) -> Report:
     """Examine a module that runs, and say what was found until the budget is spent."""
     try:
-        report = without_temperatures(subject, found_in(subject))
+        report = without_temperatures(subject, found_in(subject), found_in)
         return with_its_own_heads(subject, report, found_in)
     except Spent as spent:
         seen = observed(subject) if subject.options.most else None
@@ -312,8 +312,6 @@ def found_in(subject: Subject) -> Report:
         y = subject.open_run(x)
     if built.kinds:
         return built_in(subject, built)
-    if not y.isfinite().any():
-        return unexplained(subject)
     blind = vanishing(subject, y)
     if blind is not None:
         return blind

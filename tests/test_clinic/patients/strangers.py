@@ -197,6 +197,95 @@ class LearnedScaleOfOne(ViewsUnscaled):
         return super().weigh(scores * self.temperature, mask)
 
 
+@attention()
+class LearnedBesideOne(Loops):
+    """Begins at the root exactly; 0 says nothing of what it adds to."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.warmth = nn.Parameter(torch.zeros(()))
+
+    def score(self, q, k):
+        return (1.0 + self.warmth) * (q @ k.mT) / q.shape[-1] ** 0.5
+
+
+@attention("softmax-query", sizes=SIZES[:2])
+class LearnedBesideOneSoftmaxQuery(LearnedBesideOne):
+    def normalise(self, all_scores, allow):
+        return [scores.softmax(dim=1) for scores in all_scores]
+
+
+@attention(sizes=SIZES[:2])
+class FrozenLogarithm(ViewsUnscaled):
+    """A power of e that nothing learns, and the root beside."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.log_heat = nn.Parameter(torch.zeros(1), requires_grad=False)
+        self.root = (e // h) ** 0.5
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores / self.root * torch.exp(self.log_heat), mask)
+
+
+@attention("scale-other", sizes=SIZES[:2])
+class FrozenSoftplus(ViewsUnscaled):
+    """0.69 at any width, and nothing learns it."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.raw = nn.Parameter(torch.zeros(1), requires_grad=False)
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores * torch.log1p(self.raw.exp()), mask)
+
+
+@attention("scale-other", remark=True, sizes=SIZES[:2])
+class LearnedSoftplus(FrozenSoftplus):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.raw.requires_grad_(True)
+
+
+@attention(sizes=SIZES[:2])
+class TemperatureOfEachHead(ViewsUnscaled):
+    """Divides; all begin at the root."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.tau = nn.Parameter(torch.full((1, h, 1, 1), (e // h) ** 0.5))
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores / self.tau, mask)
+
+
+@attention("scale-missing", remark=True, sizes=SIZES[:2])
+class TemperatureOfEachHeadFromOne(TemperatureOfEachHead):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        nn.init.ones_(self.tau)
+
+
+@attention("value-from-key", sizes=SIZES[:2])
+class TemperatureOfEachHeadValueFromKey(TemperatureOfEachHead):
+    def heads(self, x):
+        q, k, _ = super().heads(x)
+        return q, k, k
+
+
+@attention(sizes=SIZES[:2])
+class GainOfEachNumber(ViewsUnscaled):
+    """Every number of a query has its own factor, and keys have none."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.per_dim = nn.Parameter(torch.full((e // h,), (e // h) ** -0.5))
+
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return q * self.per_dim, k, v
+
+
 # ------------------------------------------------------------- masks in the caller's convention
 
 
