@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from copy import deepcopy
 
 import pytest
 import torch
@@ -329,3 +330,34 @@ def test_it_says_which_layer_makes_keys_and_values() -> None:
         assert report.ids == ("value-from-key",), str(report)
         told = "the keys get the layer of the values" in report.explanations[0].detail
         assert told == (name == "v")
+
+
+def test_layers_that_nothing_registers_are_said() -> None:
+    class Borrows(nn.Module):
+        """Another module's layer makes queries, keys and values."""
+
+        def __init__(self, e, h, pack):
+            super().__init__()
+            self.h, self.pack, self.last = h, pack, nn.Linear(e, e)
+
+        def forward(self, x):
+            q, k, v = (
+                t.unflatten(-1, (self.h, -1)).transpose(1, 2) for t in self.pack(x).chunk(3, -1)
+            )
+            mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+            return self.last(mixed.transpose(1, 2).flatten(2))
+
+    class Bound(Borrows):
+        """Holds its layer, and calls it by a function that knows the first module only."""
+
+        def __init__(self, e, h):
+            super().__init__(e, h, lambda x: self.packing(x))
+            self.packing = nn.Linear(e, 3 * e)
+
+    words = "it holds the layers that it calls: not Linear 24 x 72"
+    other = nn.Linear(24, 72)
+    assert words in diagnose(Borrows(24, 4, lambda x: other(x)), 4).failing
+    assert diagnose(Bound(24, 4), 4).healthy
+    report = diagnose(deepcopy(Bound(24, 4)), 4)
+    assert not report.healthy
+    assert any(said.startswith(words) and "original" in said for said in report.failing)

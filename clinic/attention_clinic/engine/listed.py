@@ -46,6 +46,10 @@ def register_plain(module: nn.Module) -> tuple[str, ...]:
             elif isinstance(value, list) and value and all(map(_learns, value)):
                 value[:] = [nn.Parameter(one.detach()) for one in value]
                 part.add_module(f"{key}_registered", nn.ParameterList(value))
+            elif isinstance(value, dict) and value and all(map(_learns, value.values())):
+                value.update({name: nn.Parameter(one.detach()) for name, one in value.items()})
+                held = {str(name).replace(".", "_"): one for name, one in value.items()}
+                part.add_module(f"{key}_registered", nn.ParameterDict(held))
             else:
                 continue
             found.append(f"{path}.{key}".lstrip("."))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -136,6 +136,7 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
                 for name, value in vars(part).items()
                 if isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 0
             }
+            plain |= dict(kept_matrices(part))
             plain |= {
                 name: value
                 for name, value in part.named_buffers(recurse=False)
@@ -147,6 +148,22 @@ def sources_of(module: nn.Module | dict[str, Tensor]) -> list[Source]:
             found += _raw(own | plain, prefix=dot)
     found = [s for s in found if s.weight.numel()]  # a layer of no numbers makes nothing
     return _with_biases_beside(found, module)
+
+
+def kept_matrices(part: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the matrices that a part keeps in a dictionary, under names that say what they are for.
+
+    Args:
+        part: of a module; nothing there registers them.
+    """
+    for name, held in vars(part).items():
+        if name.startswith("_") or not isinstance(held, dict):
+            continue
+        for key, value in held.items():
+            matrix = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+            matrix = matrix and value.is_floating_point() and value.ndim == 2
+            if matrix and role(f"{name}.{key}"):
+                yield f"{name}.{key}", value
 
 
 def _of_one_pixel(part: nn.Module, weight: Tensor) -> bool:

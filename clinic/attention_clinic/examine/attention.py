@@ -34,6 +34,7 @@ from attention_clinic.examine.first_call import (
 )
 from attention_clinic.examine.followed import Followed, as_followed, observed
 from attention_clinic.examine.given_apart import given_apart
+from attention_clinic.examine.foreign import with_foreign
 from attention_clinic.examine.in_steps import seen_in_steps
 from attention_clinic.examine.laid import by_layout, kernels_of
 from attention_clinic.examine.learning import learned
@@ -294,7 +295,7 @@ def examined(subject: Subject) -> Report:
     """Examine a module that runs, and say what was found until the budget is spent."""
     try:
         report = without_temperatures(subject, found_in(subject), found_in)
-        return with_its_own_heads(subject, report, found_in)
+        return with_foreign(with_its_own_heads(subject, report, found_in), subject)
     except Spent as spent:
         seen = observed(subject) if subject.options.most else None
         if seen is not None:

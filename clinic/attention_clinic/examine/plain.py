@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from torch import Tensor, nn
 
 from attention_clinic.engine.patient import Patient, same
+from attention_clinic.engine.weights import kept_matrices
 
 LEAST = 32  # numbers that may be called random
 CHANCE = 4.0  # deviations that neighbours of random numbers stay within
@@ -37,9 +38,10 @@ def plain_tensors(patient: Patient, run: Callable[[], Tensor]) -> str:
 
 
 def _named(module: nn.Module, name: str) -> list[Tensor]:
-    """Return the tensor of this name, or those of a list."""
+    """Return the tensor of this name, or those of a list or a dictionary."""
     path, _, key = name.rpartition(".")
     value = getattr(module.get_submodule(path), key)
+    value = value.values() if isinstance(value, dict) else value
     return [value] if isinstance(value, Tensor) else list(value)
 
 
@@ -48,8 +50,10 @@ def _held(original: nn.Module, copy: nn.Module) -> Iterable[tuple[str, Tensor, T
     own = {id(p) for p in original.parameters()} | {id(b) for b in original.buffers()}
     parts = dict(copy.named_modules())
     for path, part in original.named_modules():
-        for name, value in vars(part).items():
-            other = vars(parts[path]).get(name) if path in parts else None
+        twin = parts.get(path)
+        others = {} if twin is None else {**vars(twin), **dict(kept_matrices(twin))}
+        for name, value in (*vars(part).items(), *kept_matrices(part)):
+            other = others.get(name)
             if not isinstance(value, Tensor) or not isinstance(other, Tensor):
                 continue
             if value.is_floating_point() and value.numel() > 1 and id(value) not in own:

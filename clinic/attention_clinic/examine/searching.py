@@ -12,6 +12,7 @@ from attention_clinic.engine.budget import Spent, beside
 from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.weights import kept_matrices
 from attention_clinic.examine.adding import (
     find_bias,
     find_made,
@@ -79,7 +80,7 @@ def keeps_copies(module: nn.Module) -> bool:
         isinstance(value, Tensor) and value.ndim > 1 and value.is_floating_point()
         for part in module.modules()
         for value in [*vars(part).values(), *part.buffers(recurse=False)]
-    )
+    ) or any(True for part in module.modules() for _ in kept_matrices(part))
 
 
 def with_other_heads(subject: Subject, report: Report) -> Report:

@@ -352,6 +352,34 @@ class BiasesNamedInShort(nn.Module):
         return self.join(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
+@attention("param-plain-tensor", sizes=SIZES[:2])
+class MatricesInADictionary(nn.Module):
+    """Nothing registers them, and they stay what they were at first."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.last = h, nn.Linear(e, e)
+        self.of = {name: self.made(e) for name in ("query", "key", "value")}
+
+    def made(self, e):
+        return torch.randn(e, e) * e**-0.5
+
+    def forward(self, x):
+        q, k, v = (
+            (x @ matrix.to(x)).unflatten(-1, (self.h, -1)).transpose(1, 2)
+            for matrix in self.of.values()
+        )
+        return self.last(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+@attention("param-plain-tensor", sizes=SIZES[:2])
+class MatricesThatWouldLearn(MatricesInADictionary):
+    """They ask for gradients, and no optimizer sees them."""
+
+    def made(self, e):
+        return super().made(e).requires_grad_()
+
+
 class BiasesBesideLayers(nn.Module):
     """Layers without biases; queries, keys and values get theirs head by head."""
 
