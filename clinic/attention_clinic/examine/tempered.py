@@ -20,6 +20,7 @@ from attention_clinic.engine.modes import moved
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.engine.weighing import HIDDEN, WholeScores
+from attention_clinic.examine.learning import learned
 from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.subject import Subject
 
@@ -59,7 +60,17 @@ def without_temperatures(
         unsaid = bool(free and said and not settled)
         if own is not None and not unsaid and (said or settled):
             report = replace(own, checked=(*own.checked, f"{', '.join(drawn)} as it is"))
+            report = _learned(subject, report) if report.healthy else report
     return _remarked(report, free, unsaid) if free else report
+
+
+def _learned(subject: Subject, report: Report) -> Report:
+    """Return a report that says whether the temperatures of a module learn, too."""
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    given = [t for t in (x, subject.context_of(0)) if t is not None]
+    found = learned(report, subject.patient, lambda: subject.open_run(x), given)
+    remarks = tuple({remark.ids: remark for remark in found.remarks}.values())
+    return replace(found, remarks=remarks, checked=tuple(dict.fromkeys(found.checked)))
 
 
 def _remarked(report: Report, names: list[str], unsaid: bool) -> Report:

@@ -215,6 +215,18 @@ class LearnedBesideOneSoftmaxQuery(LearnedBesideOne):
         return [scores.softmax(dim=1) for scores in all_scores]
 
 
+@attention("graph-cut", sizes=SIZES[:2])
+class LearnedBesideOneAsNumber(Loops):
+    """A number of Python, which has no gradient."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.warmth = nn.Parameter(torch.zeros(()))
+
+    def score(self, q, k):
+        return (1.0 + self.warmth.item()) * (q @ k.mT) / q.shape[-1] ** 0.5
+
+
 @attention(sizes=SIZES[:2])
 class FrozenLogarithm(ViewsUnscaled):
     """A power of e that nothing learns, and the root beside."""
