@@ -33,8 +33,8 @@ from attention_clinic.examine.first_call import (
     wants_context,
 )
 from attention_clinic.examine.followed import Followed, as_followed, observed
-from attention_clinic.examine.given_apart import given_apart
 from attention_clinic.examine.foreign import with_foreign
+from attention_clinic.examine.given_apart import given_apart
 from attention_clinic.examine.in_steps import seen_in_steps
 from attention_clinic.examine.laid import by_layout, kernels_of
 from attention_clinic.examine.learning import learned
@@ -42,6 +42,7 @@ from attention_clinic.examine.masked import with_mask
 from attention_clinic.examine.noticed import ignores, noticed
 from attention_clinic.examine.options import Context, Options
 from attention_clinic.examine.searching import search, with_its_own_heads, with_other_heads
+from attention_clinic.examine.showing import shown
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.tempered import without_temperatures
@@ -51,7 +52,6 @@ from attention_clinic.examine.verdict import (
     explanations_of,
     remarks_of,
     unexplained,
-    unseen,
     untried,
     variants_of,
     what,
@@ -60,7 +60,6 @@ from attention_clinic.examine.wired import EXAMINERS
 
 OTHER_RESULT = "Say how to call it: call=lambda module, x: module(x)[0]."
 POOLED = "It makes one vector of all tokens: pass the attention that it holds."
-LIKELIEST = 4  # readings of a right module that are asked whether anything shows
 
 
 def diagnose(
@@ -357,8 +356,9 @@ def found_in(subject: Subject) -> Report:
     if not matches:
         return Report(name, False)
     right = [pair for pair in matches if not pair[1].ids]
-    if right and not any(Explaining(subject).shows(*pair) for pair in right[:LIKELIEST]):
-        return unseen(subject)
+    blind = shown(subject, right)
+    if blind is not None:
+        return blind
     checked = [what(subject, matches[0][1])]
     checked += [f"with what low-rank layers add to their weights: {', '.join(low)}"] * bool(low)
     blocks_nothing = False
