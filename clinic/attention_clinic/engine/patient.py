@@ -31,7 +31,7 @@ from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.listed import register_listed, register_plain
 from attention_clinic.engine.modes import Precision, Widened
 from attention_clinic.engine.openings import Opening
-from attention_clinic.engine.untried import WHOLE_CACHE, untried_of
+from attention_clinic.engine.untried import WHOLE_CACHE, odd_weights, untried_of
 from attention_clinic.engine.unwrapping import eager, evaluated
 
 HERE = str(Path(__file__).parents[1])
@@ -174,6 +174,7 @@ class Patient:
         self.sides: Sides | None = sides_of(module)
         self.listed: tuple[str, ...] = ()  # attributes that hold layers in a plain list
         self.plain: tuple[str, ...] = ()  # those that learn, and are no parameters
+        self.odd: tuple[str, ...] = ()  # what is said of weights that random ones replaced
         if self.is_module:
             self.module = copied(where, module)
             self.listed = register_listed(self.module)
@@ -190,6 +191,7 @@ class Patient:
             if any(v.dtype in (torch.float32, torch.complex64) or _is_rounded(v) for v in kept):
                 self.rough = True  # doubling a single number does not make it exact
             if not own_weights:
+                self.odd = tuple(odd_weights(self.module))
                 randomise(self.module)
             self.dtype = torch.float64
             self.module.double()
@@ -260,7 +262,7 @@ class Patient:
 
     def untried(self, mask: bool, cache: str = WHOLE_CACHE) -> tuple[str, ...]:
         """Say what was never tried, as `untried_of` does."""
-        said = untried_of(self.module, self.given, mask, cache)
+        said = [*untried_of(self.module, self.given, mask, cache), *self.odd]
         if self.zeros:
             said.append(f"what is added as {', '.join(sorted(self.zeros))}: it was 0")
         return tuple(said)

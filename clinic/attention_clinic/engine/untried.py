@@ -8,6 +8,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
+
+from attention_clinic.engine.copies import origin_of
 
 CACHE = re.compile(r"cache(?!_pos)|past(?!_(len|seq))")
 DROPOUT = re.compile(r"drop|p_attn")
@@ -37,11 +40,11 @@ def untried_of(
     others = [name for name in names if name not in masks]
     said = []
     if masks:
-        said.append(f"a mask ({listed(masks)}): mask=... tries one")
+        said.append(f"a mask ({arguments(masks)}): mask=... tries one")
     if caches and not set(caches) & set(given):
-        said.append(f"a cache ({listed(caches)}): {cache}")
+        said.append(f"a cache ({arguments(caches)}): {cache}")
     if others:
-        said.append(listed(others))
+        said.append(arguments(others))
     shares = sorted(set(dropouts(module)) if isinstance(module, nn.Module) else ())
     if shares:
         numbers = " and ".join(f"{share:g}" for share in shares)
@@ -60,8 +63,36 @@ def dropouts(module: nn.Module) -> Iterator[float]:
                 yield value
 
 
+def odd_weights(module: nn.Module) -> list[str]:
+    """Say which of a module's own weights are no numbers, or zero for ever.
+
+    A copy gets random weights, with which neither shows. What holds -inf is a mask.
+
+    Args:
+        module: a copy of the module that kept its weights.
+    """
+    odd, zero = [], []
+    for name, p in module.named_parameters():
+        if isinstance(p, UninitializedParameter) or not p.is_floating_point():
+            continue
+        if bool((p.isnan() | p.isposinf()).any()):
+            odd.append(name)
+        elif p.ndim > 1 and not (origin_of(p) is p or origin_of(p).requires_grad or p.any()):
+            zero.append(name)
+    found = ((odd, "NaN or infinity"), (zero, "zero, and frozen"))
+    return [
+        f"its own numbers in {listed(names)}, {words}: random ones stood in their place"
+        for names, words in found
+        if names
+    ]
+
+
 def listed(names: list[str]) -> str:
-    """Return "the argument a", or "the arguments a, b and 3 more"."""
+    """Return "a", "a and b" or "a, b, c and 3 more"."""
     shown = names if len(names) < 5 else [*names[:3], f"{len(names) - 3} more"]
-    words = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-    return f"the argument{'s' * (len(names) > 1)} {words}"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def arguments(names: list[str]) -> str:
+    """Return "the argument a", or "the arguments a, b, c and 3 more"."""
+    return f"the argument{'s' * (len(names) > 1)} {listed(names)}"

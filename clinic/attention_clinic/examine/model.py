@@ -22,6 +22,7 @@ from attention_clinic.engine.patient import (
 from attention_clinic.engine.replay import Replay, replay_of
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.sites import Site, sites_of, unseen
+from attention_clinic.engine.untried import odd_weights
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.attention import diagnose
 from attention_clinic.examine.model_parts import loss_of, patches_of, tables_of, untold
@@ -390,7 +391,7 @@ class Walk:
             first = masked.places[0]
             yield f"masks: {tool}(model.get_submodule({first!r}), mask=...)"
         added = [w for row in self.rows for w in row.report.untried if "comes from outside" in w]
-        yield from dict.fromkeys((*added, *self.large[:1]))
+        yield from dict.fromkeys((*added, *self.large[:1], *odd_weights(self.model)))
         left = untold(self.model, self.covered, self.recording)
         if left:
             shown = left if len(left) <= SHOWN else [*left[:SHOWN], f"{len(left) - SHOWN} more"]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.modes import Mode
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.tape import tensors_in
+from attention_clinic.engine.untried import listed
 from attention_clinic.engine.weights import gain_of
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.subject import Subject
@@ -73,12 +74,6 @@ def _held(subject: Subject) -> str:
         subject.open_run(subject.patient.tokens(subject.b, subject.n, subject.e))
     names = [name for name, t in found.items() if {t.shape, t.mT.shape} & zeros.shapes]
     return f"{are(names)} zero, and no parameter{'s' * (len(names) > 1)}, {BEHIND}" if names else ""
-
-
-def listed(names: list[str]) -> str:
-    """Return "a", "a and b" or "a, b and 3 more"."""
-    shown = names if len(names) < 5 else [*names[:3], f"{len(names) - 3} more"]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def are(names: list[str]) -> str:
