@@ -16,7 +16,7 @@ ASKS = re.compile(
     r"|tokens|stream|inputs?"
 )
 ASKED = re.compile(
-    r"k|v|kv|k_?in|v_?in|key\w*|val\w*|context\w*|ctx|mem|memory\w*|enc\w*|src\w*|source\w*|cond"
+    r"k|v|kv|k_?in|v_?in|key\w*|val(?!id)\w*|context\w*|ctx|mem|memory\w*|enc\w*|src\w*|source\w*|cond"
     r"|x_?(kv|k|v|a)|e_out\w*"
 )
 NO_TOKENS = re.compile(

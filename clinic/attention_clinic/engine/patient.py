@@ -31,6 +31,7 @@ from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.listed import register_listed, register_plain
 from attention_clinic.engine.modes import Precision, Widened
 from attention_clinic.engine.openings import Opening
+from attention_clinic.engine.refusal import refused
 from attention_clinic.engine.untried import WHOLE_CACHE, odd_weights, untried_of
 from attention_clinic.engine.unwrapping import eager, evaluated
 
@@ -317,23 +318,19 @@ class Patient:
 
     def complain(self, error: Exception, shape: tuple[int, ...]) -> ValueError:
         """Turn an exception inside the module into one line that names the module's own line."""
-        return ValueError(
+        what = (
             f"{self.where}: {self.name} must run on x of shape {tuple(shape)}, got "
-            f"{type(error).__name__}: {first_line(error)}{place(error)}. {self._advice()}"
+            f"{type(error).__name__}: {first_line(error)}{place(error)}."
         )
-
-    def _advice(self) -> str:
-        """Say what to do about an exception: whether a line is at fault, or the way of the call."""
-        unknown = (
-            [] if self.call else unknown_names(self.module if self.is_module else self.original)
-        )
+        if self.call:
+            return refused(what, "Repair that line, or the call.", final=True)
+        unknown = unknown_names(self.module if self.is_module else self.original)
         if unknown:
             values = ", ".join(f"{name}=..." for name in unknown)
-            return f"Give what else it needs: call=lambda module, x: module(x, {values})."
-        if self.call:
-            return "Repair that line, or the call."
+            said = f"Give what else it needs: call=lambda module, x: module(x, {values})."
+            return refused(what, said)
         said = "call=lambda module, x: module(x), size=(samples, tokens)"
-        return f"Repair that line, or say how to call it: {said}."
+        return refused(what, f"Repair that line, or say how to call it: {said}.")
 
 
 def _laid(value: Any) -> Any:

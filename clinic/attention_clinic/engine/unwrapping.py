@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -29,9 +30,11 @@ def unwrapped(where: str, module: Any) -> Any:
         module: what the caller gave.
 
     Raises:
-        ValueError: a scripted module, or one whose layers have no sizes yet.
+        ValueError: a scripted module, one whose layers have no sizes or no values yet, a function
+            without a signature, or nothing that can be called.
     """
     refuse_scripted(where, module)
+    refuse_unsigned(where, module)
     held = getattr(module, "__dict__", {})
     while True:
         inner = next((held[name] for name in WRAPPED if name in held), None)
@@ -42,6 +45,7 @@ def unwrapped(where: str, module: Any) -> Any:
             break
         module, held = inner, getattr(inner, "__dict__", {})
         refuse_scripted(where, module)
+    refuse_unsigned(where, module)
     if isinstance(module, nn.Module):
         lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
         made = sized(module) if lazy else module
@@ -52,6 +56,35 @@ def unwrapped(where: str, module: Any) -> Any:
                 f"{lazy[0]} still lazy. Call it once first: module(torch.randn(2, 5, width))."
             )
     return module
+
+
+def refuse_unsigned(where: str, module: Any) -> None:
+    """Raise for what cannot be called, a built-in function, and a module without values."""
+    if isinstance(module, nn.Module):
+        held = (*module.named_parameters(), *module.named_buffers())
+        empty = [name for name, value in held if value.is_meta]
+        if empty:
+            raise ValueError(
+                f"{where}: the layers must have values, got {type(module).__name__} with "
+                f"{empty[0]} on the device meta. Build it where it has some: "
+                f'with torch.device("cpu"): module = {type(module).__name__}(...).'
+            )
+    elif not callable(module):
+        raise ValueError(
+            f"{where}: module must be an nn.Module or a function, got {module!r}. "
+            f"Build it first and pass the object: {where}(Attention(512, 8), num_heads=8)."
+        )
+    elif not isinstance(module, type):
+        try:
+            inspect.signature(module)
+        except (TypeError, ValueError) as error:
+            name = getattr(module, "__name__", "attend")
+            if name == "scaled_dot_product_attention":
+                name = f"F.{name}"
+            raise ValueError(
+                f"{where}: a function must say what it takes, got the built-in {name}. Say it: "
+                f"{where}(lambda q, k, v: {name}(q, k, v))."
+            ) from error
 
 
 def sized(module: nn.Module) -> nn.Module | None:

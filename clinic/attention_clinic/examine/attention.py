@@ -21,6 +21,7 @@ from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.adapters import folded
 from attention_clinic.examine.as_block import as_block
+from attention_clinic.examine.asking import asked, other_result
 from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.filling import fill_remark, misfits
@@ -57,9 +58,6 @@ from attention_clinic.examine.verdict import (
     what,
 )
 from attention_clinic.examine.wired import EXAMINERS
-
-OTHER_RESULT = "Say how to call it: call=lambda module, x: module(x)[0]."
-POOLED = "It makes one vector of all tokens: pass the attention that it holds."
 
 
 def diagnose(
@@ -153,20 +151,23 @@ def diagnose(
         return opened(module, replace(options, layout=layout, size=found), width)
 
     with undisturbed(), budget(steps), answered("diagnose", module):
-        if bare:
-            given = replace(options, call=None)
-            return by_layout(bare, lambda one, more: opened(one, replace(given, **more), None))
         try:
+            if bare:
+                given = replace(options, call=None)
+                return by_layout(bare, lambda one, more: opened(one, replace(given, **more), None))
             report = opened(module, options, embed_dim)
             return unless_switched_off(report, module, lambda m: opened(m, options, embed_dim))
         except ValueError as error:
             free = (call, weights, size, options.context, cache, mask) == (None,) * 6
-            if free and wants_context(module, error):
-                return opened(module, replace(options, context=Context()), embed_dim)
-            found = found_out(module, embed_dim, again) if free else None
-            if found is None:
-                raise
-            return found
+            if free and not bare and wants_context(module, error):
+                try:
+                    return opened(module, replace(options, context=Context()), embed_dim)
+                except ValueError as beside:
+                    error = beside
+            found = found_out(module, embed_dim, again) if free and not bare else None
+            if found is not None:
+                return found
+            raise (asked(error, "diagnose", module) if free else error) from error.__cause__
 
 
 def both_ways(subject: Subject, embed_dim: int | None) -> Report:
@@ -324,10 +325,7 @@ def found_in(subject: Subject) -> Report:
         y = y[:, 0]
     counts = (subject.n, subject.j) if subject.crossed else (subject.n, 1)
     if y.ndim != 3 or y.shape[0] != subject.b or y.shape[1] not in counts:
-        raise ValueError(
-            f"diagnose: {name} must return (b, n, e), got x of shape {tuple(x.shape)} and a "
-            f"result of shape {tuple(y.shape)}. {POOLED if y.ndim == 2 else OTHER_RESULT}"
-        )
+        raise other_result(name, x, y)
     check_heads(subject, y)
     if not same(y, subject.probe(0).y):
         subject.mode = NoDropout

@@ -28,9 +28,11 @@ from attention_clinic.engine.patient import (
     possible_widths,
     undisturbed,
 )
+from attention_clinic.engine.refusal import refused
 from attention_clinic.engine.report import Report, explain, likelier
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.around import Around, Question, check_masked, opened
+from attention_clinic.examine.asking import OTHER_RESULT, asked
 from attention_clinic.examine.block_noticed import noticed_of_block, still_dropping
 from attention_clinic.examine.filling import is_half
 from attention_clinic.examine.first_call import heads_of
@@ -177,7 +179,7 @@ def diagnose_block(
             early = early and _samples_meet(patient, x, around)
             turned = tokens_first() if early else None
             report = examined(patient) if turned is None else turned
-        except ValueError:
+        except ValueError as error:
             bare = Patient("diagnose_block", block)
             free = (call, mask, context_mask) == (None, None, None) and wants_mask(
                 block, lambda: _first_run(bare, num_heads, size, said, None, None)
@@ -191,7 +193,9 @@ def diagnose_block(
                 report = diagnose_block(block, num_heads, call=laid[0], size=laid[1], **given)
                 return replace(report, checked=(*report.checked, laid[2]))
             if handed is None and not by_itself:
-                raise
+                raise (asked(error, "diagnose_block", block) if plain else error) from (
+                    error.__cause__
+                )
             return examined(Patient("diagnose_block", block), None) if handed is None else handed
         if mask is not None and not report.healthy:
             given = {"norm_first": norm_first, "activation": activation, "norm_eps": norm_eps}
@@ -329,8 +333,6 @@ def _first_run(
                 if first is None or width == (common or widths)[0]:
                     first = first or (error, tuple(x.shape))
     if first is None:
-        raise ValueError(
-            f"diagnose_block: {patient.name} must map (b, n, e) to (b, n, e), got no width with "
-            "which it does. Say how to call it: call=lambda module, x: module(x)[0]."
-        )
+        what = f"diagnose_block: {patient.name} must map (b, n, e) to (b, n, e), got no width with"
+        raise refused(f"{what} which it does.", OTHER_RESULT)
     raise patient.complain(*first) from first[0]
