@@ -558,3 +558,48 @@ def test_programs_read_it() -> None:
         ("blocks.0.attn", ["scale-embed"])
     ]
     assert math.isfinite(len(str(data)))
+
+
+class Convolved(nn.Module):
+    """An attention over 1,600 places, between convolutions."""
+
+    def __init__(self, wrong: bool) -> None:
+        super().__init__()
+        self.head, self.tail = nn.Conv2d(3, 16, 3, padding=1), nn.ConvTranspose2d(16, 3, 1)
+        self.mix = OverPlaces(wrong)
+
+    def forward(self, image: Tensor) -> Tensor:
+        y = self.head(image)
+        return self.tail(y + self.mix(y))
+
+
+class OverPlaces(nn.Module):
+    def __init__(self, wrong: bool) -> None:
+        super().__init__()
+        self.num_heads, self.wrong = 2, wrong
+        self.qkv, self.out = nn.Conv2d(16, 48, 1), nn.Conv2d(16, 16, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        parts = self.qkv(image).flatten(2).unflatten(1, (3, 2, 8)).mT.unbind(1)
+        q, k, v = parts
+        scores = q @ k.mT / (1.0 if self.wrong else 8**0.5)
+        return self.out((scores.softmax(-1) @ v).mT.reshape_as(image))
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_over_thousands_of_places_an_attention_is_examined_on_few(
+    wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = []
+    forward = OverPlaces.forward
+
+    def counted(self: OverPlaces, image: Tensor) -> Tensor:
+        longest.append(image.shape[2] * image.shape[3])
+        return forward(self, image)
+
+    monkeypatch.setattr(OverPlaces, "forward", counted)
+    report = diagnose_model(Convolved(wrong), torch.randn(2, 3, 40, 40))
+    assert report.ids == (("scale-missing",) if wrong else ())
+    assert [row.kind for row in report.rows] == ["attention"]
+    assert "the rest of the model, which gets 1600 tokens" in str(report)
+    assert sum(longest) < 20 * 1600

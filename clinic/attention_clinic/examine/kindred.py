@@ -13,6 +13,7 @@ from attention_clinic.examine.traced import Seen
 from attention_clinic.examine.walks import Told
 from attention_clinic.examine.written import Run, runs
 
+MOST = 200_000_000  # numbers of all calls, in each of which another token is changed
 READERS = (linear_seen, narrowed_seen, dense_seen)
 
 
@@ -24,6 +25,8 @@ def kindred(subject: Subject) -> Seen | None:
     """
     plain = subject.mode is None and subject.options.cache is None
     if not plain or subject.crossed or not subject.patient.is_module or subject.windows is not None:
+        return None
+    if subject.n**2 * subject.b * subject.e > MOST:
         return None
     calls = [(subject.b, subject.n), *[subject.sizes(1)] * (not subject.limited)]
     seen = [_one(subject, b, n) for b, n in calls]

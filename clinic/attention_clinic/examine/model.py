@@ -109,10 +109,8 @@ class Walk:
     def report(self) -> ModelReport:
         """Examine all parts."""
         for kind, found in (("patches", patches_of), ("positions", tables_of)):
-            arguments = [self.model]
-            if found is patches_of:
-                arguments += [self.recording, {site.levels[0] for site in self.sites}]
-            for path, report in found(*arguments):
+            more = [self.recording, {site.levels[0] for site in self.sites}]
+            for path, report in found(self.model, *more[: 2 * (kind == "patches")]):
                 self.rows.append(Row(kind, (path,), report))
                 self.covered.add(path)
         self.blocks()
@@ -227,6 +225,9 @@ class Walk:
         found = None
         if not any(has_shell(report) for report in reports):
             found = self.around(path, sites, heads, reports)
+        if found is None and not path and self.large:
+            yield from inner  # what stands around is no block
+            return
         if found is None:
             found = self.examined(diagnose_block, path, self.replay(path, sites), heads)
             if found is not None and (found.healthy or found.explanations):
@@ -288,6 +289,10 @@ class Walk:
             return None  # what makes its queries, keys and values stands around it
         crossed = replay is not None and replay.context is not None
         options: dict[str, Any] = {} if crossed else {"causal": self.causal}
+        if replay and not crossed and tool is diagnose and replay.shape[1] >= MANY:
+            with suppress(ValueError):
+                if (few := tool(part, heads, **options)).healthy or few.explanations:
+                    return few  # few tokens show as much, and take no minute
         if replay is not None:
             if crossed:
                 options["context"] = replay.context
@@ -323,7 +328,7 @@ class Walk:
         if replay is None or len(replays) < len(sites) or "" in replays:
             return None
         if replay.shape[1] > MANY:
-            words = f"the rest of {path}, which gets {replay.shape[1]} tokens"
+            words = f"the rest of {path or 'the model'}, which gets {replay.shape[1]} tokens"
             self.large.append(f"{words}: diagnose_model(model, inputs=...) takes smaller images")
             return None
         options = {"context": replay.context} if replay.context is not None else {}
@@ -354,9 +359,8 @@ class Walk:
 
     def no_heads(self, path: str) -> Report:
         """Return what is said of a part whose number of heads nobody says."""
-        name = type(self.parts[path]).__name__
         said = "its number of heads is known: say diagnose_model(model, num_heads=8)"
-        return Report(name, False, failing=(said,))
+        return Report(type(self.parts[path]).__name__, False, failing=(said,))
 
     # -------------------------------------------------------------------------------- the whole
 
@@ -388,8 +392,7 @@ class Walk:
         )
         if masked is not None:
             tool = "diagnose_block" if masked.kind == "block" else "diagnose"
-            first = masked.places[0]
-            yield f"masks: {tool}(model.get_submodule({first!r}), mask=...)"
+            yield f"masks: {tool}(model.get_submodule({masked.places[0]!r}), mask=...)"
         added = [w for row in self.rows for w in row.report.untried if "comes from outside" in w]
         yield from dict.fromkeys((*added, *self.large[:1], *odd_weights(self.model)))
         left = untold(self.model, self.covered, self.recording)
