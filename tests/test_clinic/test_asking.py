@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic import diagnose, diagnose_block, diagnose_model
+from attention_clinic.engine.doors import entered
+from attention_clinic.examine.asking import Asking
 from helpers import error_of
 
 Out = make_dataclass("Out", ["scores", "tokens"])
@@ -218,3 +220,15 @@ def test_what_is_no_module_gets_a_line_too() -> None:
     for tool in (diagnose, diagnose_block, diagnose_model):
         text = error_of(lambda tool=tool: tool(empty))
         assert 'on the device meta. Build it where it has some: with torch.device("cpu")' in text
+
+
+def test_nobody_is_asked_inside_of_a_whole_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    line = Asking.line
+    monkeypatch.setattr(Asking, "line", lambda self: asked.append(self) or line(self))
+    error_of(lambda: diagnose(Clip()))
+    assert len(asked) == 1
+    with entered():
+        error_of(lambda: diagnose(Clip()))
+        error_of(lambda: diagnose_block(Clip(), 4))
+    assert len(asked) == 1

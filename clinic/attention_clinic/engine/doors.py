@@ -4,12 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from torch import nn
 
 from attention_clinic.engine.budget import Spent
 from attention_clinic.engine.patient import first_line, place
+
+_rooms: ContextVar[int] = ContextVar("rooms", default=0)
+
+
+@contextmanager
+def entered() -> Iterator[None]:
+    """Go through a door: what is examined inside of another examination goes through two."""
+    token = _rooms.set(_rooms.get() + 1)
+    try:
+        yield
+    finally:
+        _rooms.reset(token)
+
+
+def is_inside() -> bool:
+    """Say whether an examination runs inside of another one: nobody reads its refusal."""
+    return _rooms.get() > 1
 
 
 @contextmanager
@@ -24,7 +42,8 @@ def answered(where: str, module: Any) -> Iterator[None]:
         ValueError: anything went wrong.
     """
     try:
-        yield
+        with entered():
+            yield
     except (ValueError, Spent):
         raise
     except Exception as error:

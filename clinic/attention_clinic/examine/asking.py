@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.calls import NOTHING
 from attention_clinic.engine.crossing import NO_TOKENS, role, sides_of
+from attention_clinic.engine.doors import is_inside
 from attention_clinic.engine.layouts import needed_names
 from attention_clinic.engine.openings import LIKE_MASKS, SHAPES
 from attention_clinic.engine.patient import Patient, possible_widths, same
@@ -64,7 +65,7 @@ def asked(error: ValueError, where: str, module: nn.Module | Callable[..., Any])
         module: was called with nothing said about it.
     """
     what, said = open_part(error), None
-    if what is not None and isinstance(module, nn.Module):
+    if what is not None and isinstance(module, nn.Module) and not is_inside():
         with suppress(Exception):  # a module may raise anything: then nothing more is known of it
             said = Asking(where, module, error).line()
     return error if said is None else refused(str(what), said, final=True)
@@ -105,8 +106,8 @@ class Asking:
             )
             if re.search(r"indices|scalar types", words) or re.search(r"ids|idx", names[0]):
                 return (
-                    "It takes ids, as a whole model does: diagnose_model(model), or check on the "
-                    "command line, finds every attention in it."
+                    "It takes ids, as a whole model does: diagnose_model(model), or python -m "
+                    "attention_clinic check PLACE, finds every attention in it."
                 )
         text = next(filter(None, (way() for way in (self.apart, self.packed))), None)
         if text is None and self.beside:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.doors import entered
 from attention_clinic.engine.model_report import ModelReport, Row
 from attention_clinic.engine.operands import operands_of
 from attention_clinic.engine.patient import (
@@ -78,7 +79,7 @@ def diagnose_model(
         )
     if num_heads is not None:
         check_positive("diagnose_model", num_heads=num_heads)
-    with undisturbed():
+    with undisturbed(), entered():
         return Walk(unwrapped("diagnose_model", model), inputs, num_heads, causal).report()
 
 
