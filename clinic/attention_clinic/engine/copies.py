@@ -64,3 +64,35 @@ def rebind(part: nn.Module, memo: dict[int, object]) -> None:
                 value.__defaults__,
                 tuple(CellType(content) for content in seen),
             )
+
+
+def randomise(module: nn.Module, seed: int = 0) -> None:
+    """Give every parameter random values, so that no zero, one or equal start hides a mistake.
+
+    A parameter of one number keeps it, unless that is 0 or none: it is mostly the factor of the
+    scores, and only the module's own factor says something about the module. One that holds -inf
+    is a mask, which no module learns.
+
+    Args:
+        module: a copy that may be changed.
+        seed: of the values.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in module.named_parameters():
+        if not parameter.is_floating_point() or is_factor(parameter):
+            continue
+        if parameter.numel() > 1 and bool(parameter.isneginf().any()):
+            continue
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+        if parameter.ndim > 1:
+            # Linear weights (out, in): about 1 in, about 1 out
+            noise *= max(1, *parameter.shape[-2:]) ** -0.5
+        else:
+            one = name.rsplit(".", 1)[-1] in ("weight", "gamma", "a_2", "scale", "g", "alpha")
+            noise = noise * 0.3 + one
+        parameter.data.copy_(noise)
+
+
+def is_factor(parameter: Tensor) -> bool:
+    """Say whether a parameter is one number other than 0."""
+    return parameter.numel() == 1 and bool(parameter.isfinite().all() and (parameter != 0).all())

@@ -31,16 +31,16 @@ def is_mentioned(path: str, module: nn.Module) -> bool:
         for value in list(held.values()):
             if isinstance(value, type) and value.__module__ == file:
                 kin = issubclass(value, kind) or issubclass(kind, value)
-                if any(_reads(code, name, kin) for code in _codes_of(value)):
+                if any(_reads(code, name, kin) for code in codes_of(value)):
                     return True
                 continue
             function = isinstance(value, FunctionType) and value.__module__ == file
             if function and _reads(value.__code__, name, True):
                 return True
-    return any(_reads(code, name, True) for one in kind.__mro__ for code in _codes_of(one))
+    return any(_reads(code, name, True) for one in kind.__mro__ for code in codes_of(one))
 
 
-def _codes_of(kind: type) -> Iterator[CodeType]:
+def codes_of(kind: type) -> Iterator[CodeType]:
     """Yield the code of a class that does more than to build it."""
     if kind.__module__.startswith("torch."):
         return

@@ -25,7 +25,7 @@ from attention_clinic.engine.calls import (
     takes,
     unknown_names,
 )
-from attention_clinic.engine.copies import held_in, rebind, remember
+from attention_clinic.engine.copies import held_in, is_factor, randomise, rebind, remember
 from attention_clinic.engine.crossing import Sides, crossed_call, sides_of
 from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.listed import register_listed, register_plain
@@ -89,33 +89,6 @@ def copied(where: str, module: nn.Module) -> nn.Module:
     return patient.requires_grad_(False)
 
 
-def randomise(module: nn.Module, seed: int = 0) -> None:
-    """Give every parameter random values, so that no zero, one or equal start hides a mistake.
-
-    A parameter of one number keeps it, unless that is 0 or none: it is mostly the factor of the
-    scores, and only the module's own factor says something about the module. One that holds -inf
-    is a mask, which no module learns.
-
-    Args:
-        module: a copy that may be changed.
-        seed: of the values.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in module.named_parameters():
-        if not parameter.is_floating_point() or _is_factor(parameter):
-            continue
-        if parameter.numel() > 1 and bool(parameter.isneginf().any()):
-            continue
-        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
-        if parameter.ndim > 1:
-            # Linear weights (out, in): about 1 in, about 1 out
-            noise *= max(1, *parameter.shape[-2:]) ** -0.5
-        else:
-            one = name.rsplit(".", 1)[-1] in ("weight", "gamma", "a_2", "scale", "g", "alpha")
-            noise = noise * 0.3 + one
-        parameter.data.copy_(noise)
-
-
 def _is_rounded(t: Tensor) -> bool:
     """Say whether a tensor was computed in single precision, as cosines are, and masks are not."""
     if t.dtype not in (torch.float32, torch.float64) or t.numel() < 2:
@@ -124,11 +97,6 @@ def _is_rounded(t: Tensor) -> bool:
         return False
     some = 1024 * t.flatten()[:4096]
     return bool((some[some.isfinite()] != some[some.isfinite()].round()).any())
-
-
-def _is_factor(parameter: Tensor) -> bool:
-    """Say whether a parameter is one number other than 0."""
-    return parameter.numel() == 1 and bool(parameter.isfinite().all() and (parameter != 0).all())
 
 
 class Patient:
@@ -168,6 +136,7 @@ class Patient:
         self.grown = 1.0  # what random tokens are multiplied by
         self.in_order = False  # whether what forward gets is laid out in memory as its axes are
         self.given: set[str] = set()  # the arguments of forward that got a value
+        self.flags: tuple[str, ...] = ()  # the arguments of forward that get True
         self.zeros: set[str] = set()  # those that got zeros
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
         self.time_first = call is None and says_time_first(module)
@@ -183,8 +152,8 @@ class Patient:
             self.module.requires_grad_(False)
             self.module.register_forward_pre_hook(self._note, with_kwargs=True)
             named = list(self.module.named_parameters())
-            self.factors = tuple(name for name, p in named if _is_factor(p))
-            kept = [p for _, p in named if _is_factor(p)] + [
+            self.factors = tuple(name for name, p in named if is_factor(p))
+            kept = [p for _, p in named if is_factor(p)] + [
                 b for b in self.module.buffers() if b.is_floating_point() and b.numel() == 1
             ]
             # and tables of angles
@@ -204,7 +173,17 @@ class Patient:
     def anew(self, own_weights: bool = False) -> Patient:
         """Return another copy of the module, which is called in the same way."""
         made = Patient(self.where, self.original, self.call, own_weights)
-        kept = ("tables", "opening", "layout", "sides", "time_first", "wide", "rough", "in_order")
+        kept = (
+            "tables",
+            "opening",
+            "layout",
+            "sides",
+            "time_first",
+            "wide",
+            "rough",
+            "in_order",
+            "flags",
+        )
         vars(made).update({name: getattr(self, name) for name in kept})
         if self.dtype == torch.float32:
             made.single()
@@ -249,11 +228,14 @@ class Patient:
 
     def _note(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple | None:
         """Write down which arguments of forward get a value, and lay them in order if need be."""
-        given = dict(zip(inspect.signature(module.forward).parameters, args, strict=False)) | kwargs
+        names = inspect.signature(module.forward).parameters
+        given = dict(zip(names, args, strict=False)) | kwargs
+        told = {name: True for name in self.flags if name not in given}
+        given, kwargs = given | told, kwargs | told
         self.given |= {name for name, value in given.items() if value is not None}
         self.zeros |= {n for n, value in given.items() if "mask" not in n and _is_zero(value)}
         if not self.in_order:
-            return None
+            return (args, kwargs) if told else None
         return tuple(map(_laid, args)), {name: _laid(value) for name, value in kwargs.items()}
 
     @property
@@ -272,9 +254,12 @@ class Patient:
         try:
             return self._call(x, mask, context)
         except RuntimeError as error:  # a view of what its caller turned over
-            if self.in_order or "view size is not compatible" not in str(error):
+            if self.flags:  # it takes none beside what it gets
+                self.flags = ()
+            elif self.in_order or "view size is not compatible" not in str(error):
                 raise
-            self.in_order = True
+            else:
+                self.in_order = True
         return self._call(x, mask, context)
 
     def _call(self, x: Tensor, mask: Tensor | None, context: Tensor | None) -> object:

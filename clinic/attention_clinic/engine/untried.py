@@ -11,6 +11,12 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from attention_clinic.engine.copies import origin_of
+from attention_clinic.engine.unheard import (
+    calls_dropout,
+    causal_flags,
+    held_masks,
+    keyword_masks,
+)
 
 CACHE = re.compile(r"cache(?!_pos)|past(?!_(len|seq))")
 DROPOUT = re.compile(r"drop|p_attn")
@@ -45,10 +51,22 @@ def untried_of(
         said.append(f"a cache ({arguments(caches)}): {cache}")
     if others:
         said.append(arguments(others))
+    flags = [name for name in causal_flags(module) if name not in given]
+    if flags:
+        said.append(f"a causal mask ({arguments(flags)}, which was False): causal=True tries it")
+    for name in [n for n in keyword_masks(module) if n not in given] if mask else ():
+        said.append(
+            f"a mask (the keyword {name}): mask=..., call=lambda module, x, mask: "
+            f"module(x, {name}=mask) tries one"
+        )
+    for name in held_masks(module):
+        said.append(f"a mask (the attribute {name}, which is None)")
     shares = sorted(set(dropouts(module)) if isinstance(module, nn.Module) else ())
     if shares:
         numbers = " and ".join(f"{share:g}" for share in shares)
         said.append(f"dropout (p = {numbers}), which rests in eval mode")
+    elif isinstance(module, nn.Module) and calls_dropout(module):
+        said.append("dropout (a function that drops), which rests in eval mode")
     return said
 
 

@@ -68,7 +68,9 @@ def idle_mask(subject: Subject) -> str:
         return ""
     given = set(subject.patient.given)
     try:
-        return _tried(subject, name)
+        found = _tried(subject, name)
+        vars(subject)["idle"] = bool(found)
+        return found
     finally:
         subject.patient.given = given  # what these calls tried is no examination of a mask
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, LOADING
-from attention_clinic.engine.copies import in_type
+from attention_clinic.engine.copies import in_type, randomise
 from attention_clinic.engine.decoding import vocabulary
 from attention_clinic.engine.forms import State, simplest
 from attention_clinic.engine.loaded import (
@@ -27,7 +27,7 @@ from attention_clinic.engine.loaded import (
     ran,
 )
 from attention_clinic.engine.modes import Precision
-from attention_clinic.engine.patient import copied, place, possible_widths, randomise, undisturbed
+from attention_clinic.engine.patient import copied, place, possible_widths, undisturbed
 from attention_clinic.engine.report import Report, explain
 
 SIDES = re.compile(r"(image|img|input)_size")

@@ -19,6 +19,7 @@ from attention_clinic.engine.calls import further_calls, out_of_sight
 from attention_clinic.engine.forms import State
 from attention_clinic.engine.modes import is_of_types, of_shapes
 from attention_clinic.engine.patient import Patient, check_positive, possible_widths
+from attention_clinic.engine.unheard import flags_for
 from attention_clinic.engine.weighing import Weighed
 from attention_clinic.engine.weights import growth_for, sources_of
 from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
@@ -69,15 +70,14 @@ class Subject:
         """Copy the module anew."""
         for name in FOUND:
             self.__dict__.pop(name, None)
-        self.own_weights = own_weights
-        self.readers: dict[int, Any] = {}  # of the weights, by the width of the output
+        self.own_weights, self.readers = own_weights, {}  # of the weights, by the output's width
         self.weighed: dict[tuple[int, int], Weighed] = {}  # by how many tokens ask, are asked
         before: Patient | None = self.__dict__.get("patient")
-        self.patient = (
-            Patient("diagnose", self.original, self.call, own_weights)
-            if before is None
-            else before.anew(own_weights)  # what was found out of its call is kept
-        )
+        if before is None:
+            self.patient = Patient("diagnose", self.original, self.call, own_weights)
+            self.patient.flags = flags_for(self.original, self.options.causal, self.mask)
+        else:
+            self.patient = before.anew(own_weights)  # what was found out of its call is kept
         self.patient.tables, self.patient.opening = self.options.tables, self.options.opening
         self.patient.layout, self.patient.grown = self.options.layout, growth_for(self.weights)
         if not self.patient.is_module and self.weights is None:

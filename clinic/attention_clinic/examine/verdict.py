@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from torch import nn
 
 from attention_clinic.bugs import BUGS, VARIANTS, Built
+from attention_clinic.engine.modes import NoDropout
+from attention_clinic.engine.patient import same
 from attention_clinic.engine.readings import Reader
 from attention_clinic.engine.report import (
     WHETHER_SHOWN,
@@ -16,6 +19,7 @@ from attention_clinic.engine.report import (
     explain,
     without_numbers,
 )
+from attention_clinic.engine.unheard import may_hide, reads_training, told
 from attention_clinic.examine.adding import leave_windows
 from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.idle_mask import idle_mask
@@ -28,6 +32,7 @@ from attention_clinic.examine.subject import Subject
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 REACHED = "queries, keys and values of each head reach the output"
 WITH_ONE_TOKEN = "with one token they do not. Try more: size=(2, 5)"
+IN_TRAINING = "what it does in training only: there it gives another output, its dropout aside"
 SEES = {
     "window": "every token sees its window, no more",
     "no-self": "every token sees all others, not itself",
@@ -40,7 +45,7 @@ def what(subject: Subject, match: Match) -> str:
     bare = isinstance(subject.original, WithLayers)
     everything = subject.original.examined if bare else EVERYTHING
     words = [everything, f"{subject.h} head{'s' * (subject.h > 1)} of {subject.e} wide tokens"]
-    every = "without a mask" if subject.patient.takes_mask else "every token sees all tokens"
+    every = "without a mask" if _may_hide(subject) else "every token sees all tokens"
     if subject.crossed:
         asked = subject.patient.sides.asked if subject.patient.sides and not subject.call else ()
         name = f" ({', '.join(asked)})" if asked else ""
@@ -54,6 +59,7 @@ def what(subject: Subject, match: Match) -> str:
     bias = subject.bias(subject.b, subject.n)
     hides = bias is not None and not bool(bias.isfinite().triu(1).any())
     words.append("causal" if match.causal or hides else every)
+    words += [told(subject.patient.flags)] * bool(subject.patient.flags)
     if subject.options.cache is not None:
         words.append("in two calls, with a cache")
     if subject.patient.time_first:
@@ -72,6 +78,17 @@ def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
     said = list(subject.patient.untried(mask=True, cache="cache=... tries one"))
     if {"dropout-eval", "dropout-unused"} & set(subject.extra):
         said = [words for words in said if not words.startswith("dropout")]
+    if vars(subject).get("idle"):  # many were tried, and change nothing
+        said = [words for words in said if not words.startswith("a mask (the argument")]
+    if subject.options.causal and subject.mask is None and not subject.patient.flags:
+        n, open_ = subject.n, "mask=... tries one"
+        past = f"mask=torch.ones({n}, {n}).tril().bool() hands a causal one over"
+        said = [
+            words.replace(open_, past) if words.startswith("a mask (the argument") else words
+            for words in said
+        ]
+    if while_training(subject):
+        said.append(IN_TRAINING)
     if blocks_nothing:
         said.append("a mask that blocks something: the one given leaves everything as it is")
     if subject.options.opening is not None:
@@ -83,6 +100,31 @@ def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
     if subject.square:
         said.append("a context of another length than the tokens, which it does not take")
     return tuple(said)
+
+
+def _may_hide(subject: Subject) -> bool:
+    """Say whether tokens may be hidden in a call that was not made."""
+    patient = subject.patient
+    return patient.takes_mask or may_hide(patient.module) or while_training(subject)
+
+
+def while_training(subject: Subject) -> bool:
+    """Say whether the module gives something else in training, its dropout aside."""
+    patient = subject.patient
+    if "training" not in vars(subject):
+        vars(subject)["training"] = False
+        own = patient.is_module and subject.mode is None and subject.options.cache is None
+        if own and reads_training(patient.module):
+            x = patient.tokens(subject.b, subject.n, subject.e)
+            y, made = subject.open_run(x), []
+            patient.module.train()
+            try:
+                with NoDropout(), suppress(Exception):
+                    made = [subject.open_run(x) for _ in range(2)]
+            finally:
+                patient.module.eval()
+            vars(subject)["training"] = bool(made) and same(*made) and not same(made[0], y)
+    return vars(subject)["training"]
 
 
 def unused_in_training(subject: Subject) -> str | None:

@@ -30,6 +30,7 @@ from attention_clinic.engine.patient import (
 )
 from attention_clinic.engine.refusal import refused
 from attention_clinic.engine.report import Report, explain, likelier
+from attention_clinic.engine.unheard import flags_for, told
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.around import Around, Question, check_masked, opened
 from attention_clinic.examine.asking import OTHER_RESULT, asked
@@ -128,6 +129,7 @@ def diagnose_block(
         check_masked(block, mask, context_mask)
     with undisturbed(), budget(steps), answered("diagnose_block", block):
         patient = Patient("diagnose_block", block, call)
+        patient.flags = flags_for(block, causal, mask)
         sides = patient.sides
         by_itself = said is None and call is None and sides is not None and sides.needed(block)
         said = Context() if by_itself else said
@@ -153,6 +155,8 @@ def diagnose_block(
                 report = examined_layer(patient, x, around, num_heads, meant, causal)
             report = unless_one_token(report, x.shape[1])
             report = noticed_of_block(report, other, x, around)
+            if other.flags:
+                report = replace(report, checked=(*report.checked, told(other.flags)))
             report = with_fill(report, replace(asked, patient=other), is_half(block))
             given = [x, *(() if around.context is None else (around.context,))]
             return learned(report, other, lambda: other.run(x, context=around.context), given)
