@@ -109,9 +109,9 @@ class Walk:
 
     def report(self) -> ModelReport:
         """Examine all parts."""
-        for kind, found in (("patches", patches_of), ("positions", tables_of)):
-            more = [self.recording, {site.levels[0] for site in self.sites}]
-            for path, report in found(self.model, *more[: 2 * (kind == "patches")]):
+        patches = patches_of(self.model, self.recording, {site.levels[0] for site in self.sites})
+        for kind, found in (("patches", patches), ("positions", tables_of(self.model))):
+            for path, report in found:
                 self.rows.append(Row(kind, (path,), report))
                 self.covered.add(path)
         self.blocks()
@@ -384,10 +384,8 @@ class Walk:
         """Yield what was not examined."""
         if self.run.given is None and not self.is_alone:
             why = f" ({self.run.refused})" if self.run.refused else ""
-            yield (
-                f"the model as a whole, which did not run on inputs made for it{why}: "
-                "diagnose_model(model, inputs=...) takes yours"
-            )
+            whole = f"the model as a whole, which did not run on inputs made for it{why}"
+            yield f"{whole}: diagnose_model(model, inputs=...) takes yours"
         masked = next(
             (row for row in self.rows if any("mask" in words for words in row.report.untried)), None
         )
