@@ -8,7 +8,14 @@ from copy import deepcopy
 
 import pytest
 import torch
-from patients.attention import Loops, Views, ViewsMerge, ViewsNoOut, ViewsScaledByEmbed
+from patients.attention import (
+    Loops,
+    Views,
+    ViewsMerge,
+    ViewsNoOut,
+    ViewsScaledByEmbed,
+    ViewsScaledTwice,
+)
 from patients.blocks import BesselInside, BesselOutside, EpsOnly, PreNorm
 from patients.followed import Disentangled
 from patients.masks import Causal
@@ -233,6 +240,12 @@ def test_a_random_start_of_a_factor_is_never_quoted() -> None:
     (remark,) = diagnose(LearnedSoftplus(24, 4), 4).remarks
     assert remark.detail.startswith("it multiplies by 0.6931; raw: right at any value")
     assert "tau as it is" in str(diagnose(TemperatureOfEachHead(24, 4), 4))
+
+
+def test_weights_that_are_scaled_beside_the_scores_are_told_so() -> None:
+    (explanation,) = diagnose(ViewsScaledTwice(24, 4), 4).explanations
+    assert explanation.detail == "it multiplies the weights by 0.5, though the scores are scaled"
+    assert "scale the scores alone, inside" in explanation.fix
 
 
 @pytest.mark.parametrize("make", [LearnedBesideOne, LearnedSoftplus, TemperatureOfEachHead])

@@ -107,9 +107,18 @@ def spoiled(how: str) -> nn.Module:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("not a number", "its own numbers in tokeys.weight, NaN or infinity: random ones stood"),
-        ("infinite", "its own numbers in tovalues.weight, NaN or infinity: random ones stood"),
-        ("zero", "its own numbers in toqueries.weight, zero, and frozen: random ones stood"),
+        (
+            "not a number",
+            "its own numbers in tokeys.weight, which are NaN or infinity: random ones stood",
+        ),
+        (
+            "infinite",
+            "its own numbers in tovalues.weight, which are NaN or infinity: random ones stood",
+        ),
+        (
+            "zero",
+            "its own numbers in toqueries.weight, which are zero, and frozen: random ones stood",
+        ),
     ],
 )
 def test_own_weights_that_let_nothing_show_are_said(how: str, words: str) -> None:

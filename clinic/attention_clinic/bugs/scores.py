@@ -178,8 +178,8 @@ SCALE.wrong("scale-unused", applies=lambda state: bool(_prepared(state)))(scale_
 # This mistake moves the factor: a form of the scale may return one for the weights too.
 bug(
     "scale-after-softmax",
-    "scales the weights after the softmax, not the scores before it: rows do not sum to 1",
-    "divide inside: softmax(scores / head_dim ** 0.5).",
+    "scales the weights after the softmax: rows do not sum to 1",
+    "scale the scores alone, inside: softmax(scores / head_dim ** 0.5).",
     "03",
     "FrancescoSaverioZuppichini/ViT#2",
     "FrancescoSaverioZuppichini/ViT#5",
@@ -187,7 +187,7 @@ bug(
 )
 
 
-@SCALE.wrong("scale-after-softmax")
+@SCALE.wrong("scale-after-softmax", "the scores before it are not scaled")
 def scale_after_softmax(scores: Tensor, s: Setting) -> tuple[Tensor, float]:
     return scores, s.head_dim**-0.5
 

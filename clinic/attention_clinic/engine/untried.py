@@ -97,9 +97,9 @@ def odd_weights(module: nn.Module) -> list[str]:
             odd.append(name)
         elif p.ndim > 1 and not (origin_of(p) is p or origin_of(p).requires_grad or p.any()):
             zero.append(name)
-    found = ((odd, "NaN or infinity"), (zero, "zero, and frozen"))
+    found = ((odd, "are NaN or infinity"), (zero, "are zero, and frozen"))
     return [
-        f"its own numbers in {listed(names)}, {words}: random ones stood in their place"
+        f"its own numbers in {listed(names)}, which {words}: random ones stood in their place"
         for names, words in found
         if names
     ]

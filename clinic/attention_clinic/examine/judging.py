@@ -96,7 +96,9 @@ def _scale(account: Account, found: Scored, split: Setting, known: State) -> Sai
     if not math.isclose(found.factor, usual, rel_tol=1e-6):
         said.append(("scale-other", f"it multiplies by {found.factor:.4g}"))
     if not math.isclose(found.after, 1.0, rel_tol=1e-6):
-        said.append(("scale-after-softmax", f"it multiplies the weights by {found.after:.4g}"))
+        twice = "" if said else ", though the scores are scaled"
+        words = f"it multiplies the weights by {found.after:.4g}{twice}"
+        said.append(("scale-after-softmax", words))
     return said
 
 

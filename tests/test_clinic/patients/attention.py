@@ -149,6 +149,14 @@ class LoopsScaledByLength(Loops):
 
 
 @attention("scale-after-softmax")
+class ViewsScaledTwice(Views):
+    """The scores are scaled, as they should be, and the weights are, too."""
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores, mask) / 2
+
+
+@attention("scale-after-softmax")
 class ViewsScaledAfter(Views):
     def factor(self, e):
         return 1.0
