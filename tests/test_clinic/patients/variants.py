@@ -127,6 +127,19 @@ class Alibi(Biased):
         return -slopes(self.h)[:, None, None] * distances(n).abs()
 
 
+@variant("alibi", sizes=((30, 5), (24, 6)))
+class AlibiOfAnyHeads(Biased):
+    """The same rule where heads are no power of two: the last slope is 1 / 256."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.start = 2 ** (-8 / h)
+
+    def bias(self, n):
+        slopes = self.start ** torch.arange(1, self.h + 1, dtype=torch.float64)
+        return -slopes[:, None, None] * distances(n).abs()
+
+
 @variant("alibi", causal=True)
 @variant("alibi")
 class AlibiOfThePast(Views):
