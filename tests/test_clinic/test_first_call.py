@@ -326,3 +326,17 @@ def test_a_width_that_a_module_holds_as_a_number_is_tried() -> None:
             return x + sinusoidal_positions(x.shape[1], self.embedding_dim).to(x)
 
     assert diagnose_positions(Made(40)).healthy
+
+
+class NamesItsMask(Core):
+    """Its mask has no default, and may be None."""
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None) -> Tensor:
+        return self.rows(x if attn_mask is None else x * attn_mask)
+
+
+def test_a_mask_that_must_be_named_and_got_none_was_not_tried() -> None:
+    report = diagnose(NamesItsMask())
+    assert report.healthy
+    assert "without a mask" in report.checked[0]
+    assert "a mask (the argument attn_mask): mask=... tries one" in report.untried

@@ -40,7 +40,7 @@ def untried_of(
     names = [
         name
         for name, parameter in parameters.items()
-        if parameter.default is None and name not in given and name not in caches
+        if _is_free(name, parameter) and name not in given and name not in caches
     ]
     masks = [name for name in names if mask and "mask" in name.lower()]
     others = [name for name in names if name not in masks]
@@ -68,6 +68,13 @@ def untried_of(
     elif isinstance(module, nn.Module) and calls_dropout(module):
         said.append("dropout (a function that drops), which rests in eval mode")
     return said
+
+
+def _is_free(name: str, parameter: inspect.Parameter) -> bool:
+    """Say whether an argument may be None: by its default, or as a mask that must be named."""
+    kinds = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    needed = parameter.default is parameter.empty and parameter.kind not in kinds
+    return parameter.default is None or (needed and "mask" in name.lower())
 
 
 def dropouts(module: nn.Module) -> Iterator[float]:
