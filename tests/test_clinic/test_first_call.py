@@ -340,3 +340,26 @@ def test_a_mask_that_must_be_named_and_got_none_was_not_tried() -> None:
     assert report.healthy
     assert "without a mask" in report.checked[0]
     assert "a mask (the argument attn_mask): mask=... tries one" in report.untried
+
+
+class Several(Core):
+    """Returns its tokens behind something else: a count, or the weights of one head."""
+
+    def __init__(self, kind: str, over: int = -1):
+        super().__init__(over=over)
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        b, n, _ = x.shape
+        y = self.rows(x)
+        if self.kind == "dict":
+            return {"steps": torch.tensor(3), "last_hidden_state": y}
+        return torch.zeros((b, n, n) if self.kind == "one" else (b, 4, n, n)), y
+
+
+@pytest.mark.parametrize("kind", ["one", "all", "dict"])
+@pytest.mark.parametrize(("over", "ids"), [(-1, ()), (-2, ("softmax-query",))])
+def test_of_several_results_the_tokens_are_examined(kind: str, over: int, ids: tuple) -> None:
+    report = diagnose(Several(kind, over))
+    assert report.healthy == (not ids)
+    assert report.ids == ids

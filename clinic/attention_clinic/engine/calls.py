@@ -246,3 +246,21 @@ def first_tensor(result: object) -> Tensor:
             if isinstance(value, Tensor):
                 return value.detach()
     raise TypeError(f"it returned {type(result).__name__}, not a tensor")
+
+
+def tensor_for(result: object, x: Tensor) -> Tensor:
+    """Return the tensor of what a call returned that holds its tokens: mostly the first.
+
+    Another one is it where the first is no row of tokens, such as weights or a number, and just
+    one other has the shape of the tokens that came in.
+
+    Args:
+        result: what the call returned.
+        x: tokens (b, n, e) that it got.
+    """
+    first = first_tensor(result)
+    if isinstance(result, Tensor) or (first.ndim == 3 and first.shape[1:] != (x.shape[1],) * 2):
+        return first
+    values = result.values() if isinstance(result, dict) else result
+    rows = [value for value in values if isinstance(value, Tensor) and value.shape == x.shape]
+    return rows[0].detach() if len(rows) == 1 else first

@@ -23,6 +23,7 @@ from attention_clinic.engine.calls import (
     says_time_first,
     standard_call,
     takes,
+    tensor_for,
     unknown_names,
 )
 from attention_clinic.engine.copies import held_in, is_factor, randomise, rebind, remember
@@ -224,7 +225,7 @@ class Patient:
             self.rough = precision.single
         else:
             result = self._called(x, mask, context)
-        return first_tensor(result).cpu().to(x.dtype)
+        return tensor_for(result, x).cpu().to(x.dtype)
 
     def _note(self, module: nn.Module, args: tuple, kwargs: dict) -> tuple | None:
         """Write down which arguments of forward get a value, and lay them in order if need be."""
