@@ -363,3 +363,25 @@ def test_of_several_results_the_tokens_are_examined(kind: str, over: int, ids: t
     report = diagnose(Several(kind, over))
     assert report.healthy == (not ids)
     assert report.ids == ids
+
+
+class AtLeast(Core):
+    """Refuses short texts, and takes all others."""
+
+    def __init__(self, least: int, over: int = -1):
+        super().__init__(over=over)
+        self.least = least
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if tokens.shape[1] < self.least:
+            raise ValueError(f"{self.least} tokens are the least")
+        return self.rows(tokens)
+
+
+@pytest.mark.parametrize("least", [14, 18, 33])
+@pytest.mark.parametrize(("over", "ids"), [(-1, ()), (-2, ("softmax-query",))])
+def test_who_needs_many_tokens_gets_more_of_them_and_no_image(least, over, ids) -> None:
+    report = diagnose(AtLeast(least, over), 4)
+    assert report.healthy == (not ids)
+    assert report.ids == ids
+    assert not any("images" in words for words in report.checked)

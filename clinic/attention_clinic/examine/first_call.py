@@ -26,6 +26,7 @@ from attention_clinic.examine.windows import is_in_quarters
 
 WIDTHS = 4  # widths of a token that are tried with each layout
 SAMPLES = 3
+LONGER = (10, 20, 40, 70)  # tokens, for modules that need some, and take any number above
 
 Way = tuple[Layout | None, tuple[int, int] | None, int]  # layout, size, width
 
@@ -98,6 +99,12 @@ def ways_of(module: nn.Module, embed_dim: int | None) -> Iterator[Way]:
                 more = _in_windows(patient, (b, 4 * n, width))
                 yield None, (b, 4 * n if more else n), width
                 break
+    for n in LONGER if len(needed_names(module)) == 1 and not _reads_images(module) else ():
+        b = SAMPLES
+        for width in found:
+            if all(_runs(patient, (b, n + more, width)) for more in (0, 1, 3)):
+                yield None, (b, n), width
+                break
     free = next(openings()) if any("mask" in name for name in needed_names(module)) else None
     for opening, layout in product(dict.fromkeys((None, free)), layouts(patient.module)):
         patient.opening, patient.layout = opening, layout
@@ -109,6 +116,10 @@ def ways_of(module: nn.Module, embed_dim: int | None) -> Iterator[Way]:
                 more = layout.grids and _in_windows(patient, (SAMPLES, 4 * rows * columns, width))
                 yield wider if more else layout, None, width
                 break
+
+
+def _reads_images(module: nn.Module) -> bool:
+    return any(isinstance(part, nn.Conv2d) for part in module.modules())
 
 
 def _runs(patient: Patient, shape: tuple[int, int, int]) -> bool:
