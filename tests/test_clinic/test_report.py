@@ -104,7 +104,7 @@ def test_a_mask_that_was_not_tried_is_said_to_be_untried() -> None:
     assert "  Not tried: a mask (the argument attn_mask)" in str(report)
     tried = diagnose(TakesMask(24, 4), 4, mask=padding_mask(torch.tensor([2, 5]), 5))
     assert tried.untried == ()
-    assert "with the mask, which blocks 3 of 10 places" in tried.checked
+    assert "with the mask, which blocks 3 of 10 places, in which True" in str(tried.checked)
     assert any("every token sees all tokens" in line for line in diagnose(Plain(24, 4), 4).checked)
     class_of_its_own = diagnose(MultiHeadAttention(24, 4), 4)
     assert class_of_its_own.untried == (
@@ -374,3 +374,31 @@ def test_layers_that_nothing_registers_are_said() -> None:
     report = diagnose(deepcopy(Bound(24, 4)), 4)
     assert not report.healthy
     assert any(said.startswith(words) and "original" in said for said in report.failing)
+
+
+def test_the_convention_of_a_mask_is_said() -> None:
+    later = torch.ones(5, 5).triu(1)
+    past = 1 - later
+
+    def last(module, mask, **more):
+        return diagnose(module, 4, mask=mask, **more).checked[-1]
+
+    assert last(TakesMask(24, 4), past.bool()).endswith("in which True means may attend")
+    added = torch.zeros(5, 5).masked_fill(later.bool(), -torch.inf)
+
+    class Adds(Views):
+        def weigh(self, scores, mask):
+            return (scores if mask is None else scores + mask).softmax(dim=-1)
+
+    assert last(Adds(24, 4), added).endswith("in which 0 means may attend: it is added")
+    torchs = nn.MultiheadAttention(24, 4, batch_first=True)
+    assert "means may attend; handed on as ~mask" in last(torchs, past.bool())
+    report = diagnose(torchs, 4, mask=later.bool(), true_means="block")
+    assert report.healthy and "blocks 10 of 25 places, in which True means blocked" in str(report)
+
+
+def test_a_fix_speaks_of_true_as_its_caller_does() -> None:
+    later = torch.ones(5, 5).triu(1).bool()
+    (found,) = diagnose(TakesMask(24, 4), 4, mask=later, true_means="block").explanations
+    assert found.ids == ("mask-inverted",) and "may attend" not in found.fix
+    assert 'here True = blocked, as true_means="block" says, so mask where it is True' in found.fix

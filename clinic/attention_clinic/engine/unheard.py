@@ -21,6 +21,8 @@ SHARES = (0.01, 0.95)  # that a dropout may have, and hardly an eps
 
 def causal_flags(module: nn.Module | Callable[..., Any]) -> list[str]:
     """Return the arguments of forward that make it causal, and do not unless they are asked to."""
+    if type(module).__module__.startswith("torch."):  # they want a mask beside it
+        return []
     return [n for n, p in _parameters(module).items() if FLAG.search(n) and p.default is False]
 
 
@@ -28,8 +30,7 @@ def flags_for(
     module: nn.Module | Callable[..., Any], causal: bool | None, mask: Tensor | None
 ) -> tuple[str, ...]:
     """Return the arguments of forward that get True because its caller wants it to be causal."""
-    torchs = type(module).__module__.startswith("torch.")  # they want a mask beside it
-    wanted = bool(causal) and mask is None and isinstance(module, nn.Module) and not torchs
+    wanted = bool(causal) and mask is None and isinstance(module, nn.Module)
     return tuple(causal_flags(module)) if wanted else ()
 
 

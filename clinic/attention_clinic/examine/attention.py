@@ -49,6 +49,7 @@ from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.tempered import without_temperatures
 from attention_clinic.examine.vanishing import vanishing
 from attention_clinic.examine.verdict import (
+    as_meant,
     built_in,
     explanations_of,
     remarks_of,
@@ -372,6 +373,7 @@ def found_in(subject: Subject) -> Report:
         subject.extra.append("rotary-no-effect")
     said = noticed(subject, matches)
     explanations = explanations_of(matches, subject.extra, "; ".join(said))
+    explanations = [as_meant(subject, one) for one in explanations]
     remarks = remarks_of(subject, matches, remarked)
     only_scale = [explanation.ids for explanation in explanations] == [("scale-missing",)]
     if only_scale and "relative-bias" in subject.bias_names:

@@ -20,7 +20,7 @@ from attention_clinic.examine.observed import seen_in
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import PRIMES, Lost, Seen, run_of
 from attention_clinic.examine.unprojected import idle_outputs
-from attention_clinic.examine.verdict import untried, without_output
+from attention_clinic.examine.verdict import as_meant, untried, without_output
 
 EVIDENCE = "each step of the run was followed, and no other differs"
 WIDEST = 64  # numbers of a head
@@ -185,7 +185,7 @@ def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
     found = ()
     if seen.ids:
         made = explain([BUGS[id] for id in dict.fromkeys(seen.ids)], detail=seen.detail)
-        found = (replace(made, evidence=EVIDENCE),)
+        found = (replace(as_meant(subject, made), evidence=EVIDENCE),)
     return Report(
         subject.patient.name,
         not found,

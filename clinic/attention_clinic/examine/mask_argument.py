@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.calls import mask_argument
@@ -21,6 +22,14 @@ def closed(y: Tensor) -> bool:
     """Say whether a mask seems to block every place: there is only NaN, or all tokens are alike."""
     alike = y.ndim == 3 and y.shape[1] > 1 and same(y[:, :1].expand_as(y), y)
     return alike or bool(y.isnan().all())
+
+
+def is_turned(
+    module: nn.Module | Callable[..., Any], call: Callable[..., Any] | None, mask: Tensor | None
+) -> bool:
+    """Say whether a mask is turned over on its way, as nn.MultiheadAttention takes it."""
+    own = isinstance(module, nn.MultiheadAttention) and call is None
+    return own and mask is not None and mask.dtype == torch.bool
 
 
 def names_what_it_blocks(module: nn.Module | Callable[..., Any]) -> bool:

@@ -10,7 +10,7 @@ import torch
 from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.masks import RULE, USE, same_rule
 from attention_clinic.engine.readings import Reader
-from attention_clinic.examine.mask_argument import names_what_it_blocks
+from attention_clinic.examine.mask_argument import adds, names_what_it_blocks
 from attention_clinic.examine.matching import Match, Search
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.subject import Subject
@@ -53,6 +53,23 @@ def with_mask(subject: Subject, matches: list[tuple[Reader, Match]]) -> Masked:
     return told_apart(subject, matches, found)
 
 
+def meaning(subject: Subject, blocks: bool) -> str:
+    """Say what the numbers of a mask are taken to mean, and how it is handed on.
+
+    Args:
+        subject: the module.
+        blocks: whether True means blocked.
+    """
+    mask = subject.mask
+    assert mask is not None
+    if adds(mask):
+        return "in which 0 means may attend: it is added"
+    one = "True" if mask.dtype == torch.bool else "1"
+    words = f"in which {one} means {'blocked' if blocks else 'may attend'}"
+    turned = subject.turned and not blocks
+    return words + "; handed on as ~mask, since True blocks in nn.MultiheadAttention" * turned
+
+
 def told_apart(subject: Subject, open: list[tuple[Reader, Match]], found: Masked) -> Masked:
     """Keep, of several explanations, those whose mask is what a run with it shows.
 
@@ -89,8 +106,7 @@ def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) 
         return Masked(matches, blocks_nothing=True)
     places = probes[0].mask
     words = f"with the mask, which blocks {int((~places).sum())} of {places.numel()} places"
-    if blocks:
-        words += ", in which True means blocked"
+    words += f", {meaning(subject, blocks)}"
     for total in range(3):
         found = []
         for reader, match in matches:

@@ -89,6 +89,12 @@ class Options:
                 "diagnose: causal must be True, False or None, got "
                 f"{type(self.causal).__name__}. Pass a mask as mask=."
             )
+        for name, weight in (self.weights or {}).items():
+            if not isinstance(weight, Tensor):
+                raise ValueError(
+                    f"diagnose: weights must be tensors by name, got {name}={weight!r}. "
+                    "Leave out what is missing."
+                )
         if self.true_means not in (None, "attend", "block"):
             raise ValueError(
                 f'diagnose: true_means must be "attend" or "block", got '

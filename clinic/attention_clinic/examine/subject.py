@@ -26,7 +26,7 @@ from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
 from attention_clinic.examine.built_anew import widths_built
 from attention_clinic.examine.declared import known_of
 from attention_clinic.examine.made import Made
-from attention_clinic.examine.mask_argument import adds, allowed, closed
+from attention_clinic.examine.mask_argument import adds, allowed, closed, is_turned
 from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
 from attention_clinic.examine.options import Options
@@ -56,6 +56,7 @@ class Subject:
         self.call, self.weights, self.size = options.call, options.weights, options.size
         self.context, self.crossed = options.context, options.context is not None
         self.square = False  # True for a module that takes no context of another length
+        self.turned = is_turned(module, options.call, options.mask)
         self.true_means, self.further = options.true_means, out_of_sight(module)
         self.mode: Callable[[], AbstractContextManager[Any]] | None = None  # a repair to run it in
         self.extra: list[str] = []  # ids found by the way the module behaves
@@ -85,12 +86,6 @@ class Subject:
                 "diagnose: a function must come with its weights, or take q, k and v, got none. "
                 'Pass weights={"q": wq, "k": wk, "v": wv, "out": wo}.'
             )
-        for name, weight in (self.weights or {}).items():
-            if not isinstance(weight, Tensor):
-                raise ValueError(
-                    f"diagnose: weights must be tensors by name, got {name}={weight!r}. "
-                    "Leave out what is missing."
-                )
         if self.weights is not None:
             self.weights = {name: w.detach().cpu() for name, w in self.weights.items()}
             if any(weight.dtype == torch.float64 for weight in self.weights.values()):
@@ -150,6 +145,8 @@ class Subject:
         """Call the copy, with the repair that it needs, and with the context of this number."""
         if self.options.cache is not None:
             return self.in_two_calls(x, self.options.cache())
+        if mask is not None and self.turned and self.true_means == "block":
+            mask = ~mask  # it is turned over once more: True blocks there
         with self.repaired():
             return self.patient.run(x, mask, self.context_of(number))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 
 from torch import nn
 
@@ -33,6 +34,10 @@ EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 REACHED = "queries, keys and values of each head reach the output"
 WITH_ONE_TOKEN = "with one token they do not. Try more: size=(2, 5)"
 IN_TRAINING = "what it does in training only: there it gives another output, its dropout aside"
+BLOCKED = (
+    'agree on what True means; here True = blocked, as true_means="block" says, so mask where it '
+    "is True."
+)
 SEES = {
     "window": "every token sees its window, no more",
     "no-self": "every token sees all others, not itself",
@@ -177,6 +182,15 @@ def explanations_of(
         detail = "; ".join(filter(None, said))
         found.append(explain([BUGS[id] for id in ids], match.difference, detail))
     return sorted(found, key=lambda explanation: len(explanation.ids))
+
+
+def as_meant(subject: Subject, found: Explanation) -> Explanation:
+    """Return an explanation whose fix speaks of True as its caller does."""
+    if "mask-inverted" not in found.ids or subject.true_means != "block":
+        return found
+    right, said = BUGS["mask-inverted"].fix, BLOCKED
+    fix = found.fix.replace(right, said)
+    return replace(found, fix=fix.replace(right[0].upper() + right[1:], said[0].upper() + said[1:]))
 
 
 def variants_of(matches: Iterable[tuple[Reader, Match]]) -> tuple[Variant, ...]:
