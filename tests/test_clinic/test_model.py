@@ -448,6 +448,30 @@ def test_a_table_of_sines() -> None:
     assert not diagnose_model(Tabled(1 / 10)).rows[0].report.healthy
 
 
+class Placed(nn.Module):
+    """Adds a table to its tokens, whatever the table holds."""
+
+    def __init__(self, held: Tensor):
+        super().__init__()
+        self.pos_encoding, self.block = held, TimmBlock(24, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.block(x + self.pos_encoding[: x.shape[1]])
+
+
+def test_a_table_with_the_name_of_places_is_looked_at_whatever_it_holds() -> None:
+    angle = torch.arange(12)[:, None] * 10_000 ** -(torch.arange(0, 24, 2) / 24)
+    half = torch.zeros(12, 24)
+    half[:, ::2] = angle.sin()
+    for held in (half, torch.cat([angle.sin(), angle.sin()], dim=1)):
+        report = diagnose_model(Placed(held))
+        assert table(report)[0] == ("positions", "pos_encoding", "sick: sincos-cosine")
+    for held in (torch.zeros(12, 24), torch.rand(12, 24)):
+        report = diagnose_model(Placed(held))
+        assert report.healthy
+        assert "other parts: pos_encoding" in report.untried
+
+
 # -------------------------------------------------------------------------- how it is called
 
 

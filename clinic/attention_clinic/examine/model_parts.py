@@ -20,6 +20,9 @@ from attention_clinic.examine.embedding import diagnose_embedding
 from attention_clinic.examine.loss import diagnose_loss
 from attention_clinic.examine.positions import diagnose_positions
 
+PLACES = re.compile(  # what a table of sines is called
+    r"_?(pe|(\w+_)?pos(ition)?(al|s)?(_?(enc(oding)?|emb(ed(ding)?)?)s?)?|sinusoid\w*)(_?table)?"
+)
 LABELS = ("labels", "targets", "target", "label", "lm_labels", "y", "tgt_labels")
 
 
@@ -102,7 +105,21 @@ def _patched(
 
 
 def tables_of(model: nn.Module) -> Iterator[tuple[str, Report]]:
-    """Yield the tables of sines and cosines that a model holds, with what was found."""
+    """Yield the tables of sines and cosines that a model holds, with what was found.
+
+    A table that is none by its numbers and one by its name is yielded where a mistake is found.
+    """
+    for name, table in _tables(model):
+        if _waves(name, table):
+            yield name, diagnose_positions(table)
+        elif _says_places(name, table) and bool(table.any()):
+            report = diagnose_positions(table)
+            if report.explanations:
+                yield name, report
+
+
+def _tables(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tables that a model holds and does not learn, with their names."""
     seen: set[int] = set()
     fixed = [(n, p) for n, p in model.named_parameters() if not p.requires_grad]
     named = [(n, t) for path, part in model.named_modules() for n, t in _own(path, part)]
@@ -111,8 +128,8 @@ def tables_of(model: nn.Module) -> Iterator[tuple[str, Report]]:
             continue
         seen.add(id(table))
         flat = table.squeeze()
-        if flat.ndim == 2 and _waves(name, flat):
-            yield name, diagnose_positions(flat)
+        if flat.ndim == 2:
+            yield name, flat
 
 
 def _own(path: str, part: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -132,6 +149,13 @@ def _waves(name: str, table: Tensor) -> bool:
     mixed = 0 < int((table[0] > 0.5).sum()) < e
     varied = table[1].unique().numel() > 3
     return bool(ends.all()) and mixed and moves and varied and bool(table.abs().max() < 1 + 1e-6)
+
+
+def _says_places(name: str, table: Tensor) -> bool:
+    """Say whether a table has the name of places, and numbers that sines may be."""
+    if not PLACES.fullmatch(name.rpartition(".")[2].lower()) or min(table.shape) < 4:
+        return False
+    return bool(table.isfinite().all()) and bool(table.abs().max() < 1 + 1e-6)
 
 
 def loss_of(model: nn.Module, recording: Recording) -> tuple[str, Report] | None:
@@ -230,7 +254,7 @@ def _head(model: nn.Module, recording: Recording) -> tuple[nn.Module | None, int
 
 
 def untold(model: nn.Module, covered: set[str], recording: Recording) -> list[str]:
-    """Return the parts with parameters that nothing examined, in the order of the model.
+    """Return the parts with parameters, and the tables, that nothing examined, in this order.
 
     Args:
         model: the copy.
@@ -243,4 +267,7 @@ def untold(model: nn.Module, covered: set[str], recording: Recording) -> list[st
         under = any(path == c or path.startswith(f"{c}.") or not c for c in covered)
         if own and not under:
             left.append(path or "the model's own parameters")
-    return left
+    tables = [name for name, table in _tables(model) if _says_places(name, table)]
+    under = tuple(f"{c}." for c in covered if c)
+    left += [n for n in tables if n not in covered and not n.startswith(under)]
+    return list(dict.fromkeys(left))
