@@ -354,8 +354,7 @@ def found_in(subject: Subject) -> Report:
         return seen_in_steps(subject, lambda: with_other_heads(subject, unexplained(subject)))
     if not matches:
         return Report(name, False)
-    right = [pair for pair in matches if not pair[1].ids]
-    blind = shown(subject, right)
+    blind = shown(subject, [pair for pair in matches if not pair[1].ids])
     if blind is not None:
         return blind
     checked = [what(subject, matches[0][1])]
