@@ -100,8 +100,8 @@ def odd_weights(module: nn.Module) -> list[str]:
     for name, p in module.named_parameters():
         if isinstance(p, UninitializedParameter) or not p.is_floating_point():
             continue
-        if bool((p.isnan() | p.isposinf()).any()):
-            odd.append(name)
+        if not bool(p.isfinite().all()):
+            odd += [name] * bool((p.isnan() | p.isposinf()).any())
         elif p.ndim > 1 and not (origin_of(p) is p or origin_of(p).requires_grad or p.any()):
             zero.append(name)
     found = ((odd, "are NaN or infinity"), (zero, "are zero, and frozen"))
