@@ -509,6 +509,30 @@ def test_images_are_small_where_no_side_is_said() -> None:
     assert max(sides) == 64
 
 
+class SizedByItsPlaces(nn.Module):
+    """Images of 20 x 20: nothing but the number of learned places says so."""
+
+    def __init__(self, tokens: int):
+        super().__init__()
+        self.cut = nn.Conv2d(3, 24, 5, 5)
+        self.classes = nn.Parameter(torch.zeros(1, tokens - 16, 24))
+        self.places = nn.Parameter(torch.randn(1, tokens, 24))
+        self.block = TimmBlock(24, 4)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        x = self.cut(pixels).flatten(2).mT
+        x = torch.cat([self.classes.expand(len(x), -1, -1), x], dim=1)
+        return self.block(x + self.places)
+
+
+@pytest.mark.parametrize("tokens", [17, 18])
+def test_images_are_as_large_as_learned_places_say(tokens: int) -> None:
+    report = diagnose_model(SizedByItsPlaces(tokens))
+    assert report.healthy
+    assert ("block", "block", "healthy") in table(report)
+    assert not any("did not run" in words for words in report.untried)
+
+
 def test_what_is_refused() -> None:
     assert "got the class TimmViT" in error_of(lambda: diagnose_model(TimmViT))
     assert "got int" in error_of(lambda: diagnose_model(3))

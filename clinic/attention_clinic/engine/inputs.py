@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import torch
@@ -122,4 +124,14 @@ def _sides(model: nn.Module) -> Iterator[int]:
             value = value[-1] if isinstance(value, tuple | list) and value else value
             if isinstance(value, int) and 4 <= value <= 1024:
                 said.append(value)
-    yield from dict.fromkeys((*said, *USUAL_SIDES))
+    yield from dict.fromkeys((*said, *_sides_of_places(model), *USUAL_SIDES))
+
+
+def _sides_of_places(model: nn.Module) -> Iterator[int]:
+    """Yield the sides of square images whose patches are as many as learned places, (1, n, e)."""
+    cuts = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == m.stride]
+    places = [p for _, p in model.named_parameters() if p.ndim == 3 and p.shape[0] == 1]
+    for cut, table, classes in product(cuts[:1], places, (0, 1, 2)):
+        root = math.isqrt(max(0, table.shape[1] - classes))
+        if root > 1 and root**2 == table.shape[1] - classes:
+            yield root * cut.stride[0]
