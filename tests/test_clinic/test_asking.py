@@ -105,10 +105,14 @@ class Volume(Rows):
         return self.weigh(x.flatten(2).mT).mT.reshape(x.shape)
 
 
+def test_of_a_dictionary_what_is_shaped_as_the_tokens_is_read() -> None:
+    torch.manual_seed(0)
+    assert diagnose(Named()).healthy
+
+
 @pytest.mark.parametrize(
     ("kind", "line"),
     [
-        (Named, "call=lambda module, x: module(x)['states']"),
         (Record, "call=lambda module, x: module(x).tokens"),
         (Listed, "call=lambda module, x: module([x, x])"),
         (Batch, "call=lambda module, x: module({'tokens': x})"),

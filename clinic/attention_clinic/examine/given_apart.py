@@ -13,7 +13,7 @@ from attention_clinic.engine.budget import reserved
 from attention_clinic.engine.operands import role_of
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.report import Report
-from attention_clinic.engine.untried import listed
+from attention_clinic.engine.untried import arguments
 from attention_clinic.examine.bare import WithLayers
 from attention_clinic.examine.options import Context
 from attention_clinic.examine.subject import Subject
@@ -51,7 +51,7 @@ def given_apart(subject: Subject, report: Report, examined: Callable[[Subject], 
             said = f"another context than the tokens ({', '.join(sides.asked)}): context=True"
             said = f"{said} tries one"
             if kept and sides.guessed and not kept[1]:
-                said = f"{listed(list(sides.asked))} with anything else than the tokens"
+                said = f"{arguments(list(sides.asked))} with anything else than the tokens"
             return replace(report, untried=(*report.untried, said))
     if not report.healthy:
         return report
