@@ -50,7 +50,7 @@ def fill_of(run: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor) -> st
 def halved(module: nn.Module) -> Iterator[None]:
     """Let a copy be in half precision for a while."""
     kept = [(p, p.data) for p in module.parameters()]
-    buffers = [(part, dict(part._buffers)) for part in module.modules()]
+    buffers = [(part, dict(part.named_buffers(recurse=False))) for part in module.modules()]
     try:
         module.half()
         yield
@@ -58,7 +58,8 @@ def halved(module: nn.Module) -> Iterator[None]:
         for parameter, data in kept:
             parameter.data = data
         for part, held in buffers:
-            part._buffers.update(held)
+            for name, buffer in held.items():
+                setattr(part, name, buffer)
 
 
 def is_half(module: nn.Module | Callable) -> bool:
