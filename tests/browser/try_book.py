@@ -48,6 +48,13 @@ WRONG = {
     "hides something": '<pre style="overflow: hidden">' + 200 * "x" + "</pre>",
     "higher than a page": '<img alt="a" src="figures/a.png" width="9" height="1100">',
 }
+# A formula as MathJax writes it: the drawing, and words for screen readers, which nobody sees.
+FORMULA = (
+    "<style>mjx-assistive-mml {{ position: absolute !important; display: block !important; }}"
+    '</style><p><span style="display: inline-flex; overflow: hidden; width: 50px">'
+    '<mjx-container style="position: relative"><svg width="{width}" height="9"></svg>'
+    '<mjx-assistive-mml style="width: 90px">x</mjx-assistive-mml></mjx-container></span></p>'
+)
 LINES = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="300" height="200" viewBox="0 0 300 200">'
     '<path d="M0 0 L300 200" stroke="black"/></svg>'
@@ -130,6 +137,12 @@ def test_what_is_wrong_on_a_page_is_seen(words: str, write: Callable[[str], list
     write("<p>Words.</p>")
     with pytest.raises(ValueError, match=words):
         write("<p>Words.</p>" + WRONG[words])
+
+
+def test_of_a_formula_only_the_drawing_must_fit(write: Callable[[str], list[str]]) -> None:
+    write(FORMULA.format(width=50))
+    with pytest.raises(ValueError, match="hides something"):
+        write(FORMULA.format(width=90))
 
 
 def test_letters_without_a_font_are_named(

@@ -17,7 +17,10 @@ ADVICE = (
 # In a tab as wide as paper: what sticks out at the right, hides something, is higher than a page.
 CUT = """() => {
   const article = document.querySelector(".bd-article"), found = [];
-  const edge = article.getBoundingClientRect().right + 1;
+  const edge = article.getBoundingClientRect().right + 1, seen = document.createElement("style");
+  // What MathJax writes for screen readers is as wide as their fonts say, and nobody sees it.
+  seen.textContent = "mjx-assistive-mml { display: none !important; }";
+  document.body.append(seen);
   for (const node of article.querySelectorAll("*:not(svg *, mjx-container *, script, style)")) {
     const box = node.getBoundingClientRect(), look = getComputedStyle(node);
     const say = (what) => found.push(`${what}: ${node.outerHTML.slice(0, 120)}`);
@@ -27,6 +30,7 @@ CUT = """() => {
     if (hides && node.scrollWidth > node.clientWidth + 6) say("hides something at its right");
     if (node.tagName === "IMG" && box.height > innerHeight) say("higher than a page");
   }
+  seen.remove();
   return found;
 }"""
 
