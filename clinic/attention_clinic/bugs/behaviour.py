@@ -190,9 +190,8 @@ def unused_dropout(module: nn.Module) -> str | None:
 
 def _usual(function: Callable) -> dict[str, object]:
     """Return the defaults of a function's arguments."""
-    code, values = function.__code__, function.__defaults__ or ()
-    named = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
-    return {**dict(zip(named, values, strict=True)), **(function.__kwdefaults__ or {})}
+    taken = inspect.signature(function, follow_wrapped=False).parameters
+    return {name: one.default for name, one in taken.items() if one.default is not one.empty}
 
 
 def _names_read(code: object) -> set[str]:

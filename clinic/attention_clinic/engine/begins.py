@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.modes import Mode, Visits
 from attention_clinic.engine.patient import NO_SOURCE
+from attention_clinic.engine.tape import tensors_in
 
 CLEARS = {"nan_to_num", "nan_to_num_", "where", "masked_fill", "masked_fill_", "nansum", "nanmean"}
 
@@ -33,11 +34,11 @@ class Begins(Mode):
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "").strip("_")
-        handed = [*_tensors((args, kwargs))]
+        handed = [*tensors_in((args, kwargs))]
         before = any(map(_has_nan, handed))  # now: it may be changed in its place
         why = "" if before else _why(name, handed, args)
         result = func(*args, **kwargs)
-        after = any(map(_has_nan, _tensors(result)))
+        after = any(map(_has_nan, tensors_in(result)))
         if before and not after and name in CLEARS:
             self.said.clear()
         elif after and not before and "empty" not in name:
@@ -93,8 +94,8 @@ def _first_infinite(module: object, run: Callable[[], Tensor]) -> str:
 
     def listen(name: str) -> Callable[..., None]:
         def hear(part: nn.Module, given: object, result: object) -> None:
-            ended = all(t.isfinite().all() for t in _tensors(given))
-            if ended and any(not t.isfinite().all() for t in _tensors(result)):
+            ended = all(t.isfinite().all() for t in tensors_in(given))
+            if ended and any(not t.isfinite().all() for t in tensors_in(result)):
                 found.append(name)
 
         return hear
@@ -106,15 +107,6 @@ def _first_infinite(module: object, run: Callable[[], Tensor]) -> str:
         for handle in handles:
             handle.remove()
     return found[0] if found else ""
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors in what a function gets or returns."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(one)
 
 
 def _has_nan(t: Tensor) -> bool:

@@ -32,7 +32,7 @@ def functions_of(module: nn.Module | Callable[..., Any]) -> Iterator[FunctionTyp
             continue
         known[one] = None
         yield one
-        for code in codes_of(one.__code__):
+        for code in codes_in(one.__code__):
             named = [one.__globals__.get(name) for name in code.co_names]
             for value in named:
                 if isinstance(value, FunctionType) and _is_own(value):
@@ -55,12 +55,12 @@ def _is_own(value: type | FunctionType) -> bool:
     return str(value.__module__).split(".")[0] not in ("torch", "builtins")
 
 
-def codes_of(code: CodeType) -> Iterator[CodeType]:
+def codes_in(code: CodeType) -> Iterator[CodeType]:
     """Yield the code of a function and of those inside it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from codes_of(inner)
+            yield from codes_in(inner)
 
 
 def is_number(value: Any) -> bool:
@@ -72,7 +72,7 @@ def written(module: nn.Module | Callable[..., Any]) -> set[float]:
     """Return the numbers that the code of a module writes: constants, and defaults."""
     found: set[float] = set()
     for function in functions_of(module):
-        consts = [one for code in codes_of(function.__code__) for one in code.co_consts]
+        consts = [one for code in codes_in(function.__code__) for one in code.co_consts]
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         found |= {float(value) for value in (*consts, *defaults) if is_number(value)}
     return found
@@ -84,7 +84,7 @@ def read_outside(module: nn.Module) -> Iterator[tuple[str, float]]:
     They are global, or held by an object, a class or a dictionary that is.
     """
     for function in functions_of(module):
-        for code in codes_of(function.__code__):
+        for code in codes_in(function.__code__):
             held: Any = None
             for one in dis.get_instructions(code):
                 if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):

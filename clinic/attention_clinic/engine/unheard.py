@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.constants import codes_in
 from attention_clinic.engine.mentions import codes_of
 
 FLAG = re.compile(r"(^|_)causal$")
@@ -109,8 +110,4 @@ def _codes(part: nn.Module) -> Iterator[CodeType]:
 
 @lru_cache(512)
 def _all_codes(kind: type) -> tuple[CodeType, ...]:
-    waiting, found = list(codes_of(kind)), []
-    while waiting:
-        found.append(waiting.pop())
-        waiting += [inner for inner in found[-1].co_consts if isinstance(inner, CodeType)]
-    return tuple(found)
+    return tuple(inner for code in codes_of(kind) for inner in codes_in(code))

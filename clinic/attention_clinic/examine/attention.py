@@ -38,7 +38,7 @@ from attention_clinic.examine.foreign import with_foreign
 from attention_clinic.examine.given_apart import given_apart
 from attention_clinic.examine.in_steps import seen_in_steps
 from attention_clinic.examine.laid import by_layout, kernels_of
-from attention_clinic.examine.learning import learned
+from attention_clinic.examine.learning import learned_with
 from attention_clinic.examine.masked import with_mask
 from attention_clinic.examine.noticed import ignores, noticed
 from attention_clinic.examine.options import Context, Options
@@ -300,9 +300,7 @@ def examined(subject: Subject) -> Report:
     except Spent as spent:
         seen = observed(subject) if subject.options.most else None
         if seen is not None:
-            return as_followed(
-                subject, seen, subject.patient.tokens(subject.b, subject.n, subject.e)
-            )
+            return as_followed(subject, seen)
         said = unexplained(subject, stopped=spent.steps)
         return seen_in_steps(subject, lambda: with_other_heads(subject, said))
 
@@ -345,7 +343,7 @@ def found_in(subject: Subject) -> Report:
             return report
         matches = search(subject)
     except Followed as followed:
-        return as_followed(subject, followed.seen, x)
+        return as_followed(subject, followed.seen)
     except Unreadable:
         said = "no weights that could be the projections of queries, keys and values"
         report = Report(name, False, checked=(said,), untried=untried(subject))
@@ -392,9 +390,7 @@ def found_in(subject: Subject) -> Report:
     )
     if subject.options.cache is not None:
         return report
-    given = [t for t in (x, subject.context_of(0)) if t is not None]
-    own = not isinstance(subject.original, WithLayers)
-    return learned(report, subject.patient, lambda: subject.open_run(x), given, own)
+    return learned_with(subject, report, not isinstance(subject.original, WithLayers))
 
 
 EXAMINERS["attention"] = diagnose

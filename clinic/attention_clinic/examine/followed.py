@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.kindred import kindred
-from attention_clinic.examine.learning import learned
+from attention_clinic.examine.learning import learned_with
 from attention_clinic.examine.mask_argument import allowed, names_what_it_blocks
 from attention_clinic.examine.mask_law import law_of_mask
 from attention_clinic.examine.noticed import noticed
@@ -198,7 +197,7 @@ def report_of(subject: Subject, seen: Seen, untried: tuple[str, ...]) -> Report:
     )
 
 
-def as_followed(subject: Subject, seen: Seen, x: Tensor) -> Report:
+def as_followed(subject: Subject, seen: Seen) -> Report:
     """Return the report on a module whose run was followed step by step."""
     left = idle_outputs(subject) if seen.alone else []
     if left:
@@ -208,5 +207,4 @@ def as_followed(subject: Subject, seen: Seen, x: Tensor) -> Report:
     detail = "; ".join(filter(None, (seen.detail, *said)))
     ids = (*seen.ids, *subject.extra)
     report = report_of(subject, replace(seen, ids=ids, detail=detail), untried(subject))
-    given = [t for t in (x, subject.context_of(0)) if t is not None]
-    return learned(report, subject.patient, lambda: subject.open_run(x), given)
+    return learned_with(subject, report)

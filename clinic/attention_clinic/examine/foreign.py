@@ -12,9 +12,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from attention_clinic.engine.report import Report
 from attention_clinic.examine.cuts import Cut
 from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.unlearned import listed
 
 IDLE = {"part-unused", "parameter-unused"}  # what another's layer may stand for
-MOST = 3  # that a report lists
 
 
 def with_foreign(report: Report, subject: Subject) -> Report:
@@ -32,8 +32,7 @@ def with_foreign(report: Report, subject: Subject) -> Report:
     called = _called(subject.patient.module, lambda: subject.open_run(x))
     if not called:
         return report
-    listed = ", ".join(called[:MOST]) + f" and {len(called) - MOST} more" * (len(called) > MOST)
-    words = f"it holds the layers that it calls: not {listed}"
+    words = f"it holds the layers that it calls: not {listed(called)}"
     words += ", as a function that a copy keeps calls those of the original" if idle else ""
     return replace(report, healthy=False, failing=(*report.failing, words))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from attention_clinic.bugs import BUGS
 from attention_clinic.engine.report import Report, explain
-from attention_clinic.examine.learning import learned
+from attention_clinic.examine.learning import learned_with
 from attention_clinic.examine.noticed import noticed
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.subject import Subject
@@ -40,9 +40,7 @@ def seen_in_steps(subject: Subject, otherwise: Callable[[], Report]) -> Report:
         remarks=without_output(subject) * alone,
         untried=untried(subject),
     )
-    x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    given = [t for t in (x, subject.context_of(0)) if t is not None]
-    return learned(report, subject.patient, lambda: subject.open_run(x), given)
+    return learned_with(subject, report)
 
 
 def _seen_in_calls(subject: Subject, otherwise: Callable[[], Report]) -> Report:

@@ -20,6 +20,7 @@ from attention_clinic.engine.report import Report
 from attention_clinic.engine.severed import Severed
 from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.cuts import Cut
+from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.unlearned import (
     Learned,
     and_more,
@@ -313,3 +314,16 @@ def learned(
     asked = trained & held | set(found.unused)
     report = told(report, patient, found, asked, parameters)
     return never_dropping(with_great_eps(report, patient), patient, run)
+
+
+def learned_with(subject: Subject, report: Report, parameters: bool = True) -> Report:
+    """Return a report that says of an attention what does not learn in it.
+
+    Args:
+        subject: the module.
+        report: on it.
+        parameters: as in `learned`.
+    """
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    given = [t for t in (x, subject.context_of(0)) if t is not None]
+    return learned(report, subject.patient, lambda: subject.open_run(x), given, parameters)

@@ -10,7 +10,8 @@ from dataclasses import replace
 from torch import nn
 
 from attention_clinic.bugs import BUGS
-from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.engine.report import Report, explain
+from attention_clinic.examine.unlearned import without
 
 DROPPED = "mask-dropped"
 OFF = "{}=False turns it off: right where that is meant"
@@ -31,12 +32,7 @@ def unless_switched_off(
     for name, other in _turned_on(module) if isinstance(module, nn.Module) else ():
         if any(DROPPED in one.ids for one in again(other).explanations):
             continue
-        left: dict[tuple[str, ...], Explanation] = {}
-        for one in report.explanations:
-            ids = tuple(id for id in one.ids if id != DROPPED)
-            made = explain([BUGS[id] for id in ids], one.difference) if ids else one
-            left.setdefault(ids, replace(made, detail=one.detail, evidence=one.evidence))
-        found = () if () in left else tuple(left.values())
+        found = without(report.explanations, {DROPPED})
         remark = explain([BUGS[DROPPED]], detail=OFF.format(name))
         remarks = (*(one for one in report.remarks if one.ids != (DROPPED,)), remark)
         return replace(report, healthy=not found, explanations=found, remarks=remarks)

@@ -18,11 +18,12 @@ from attention_clinic.engine.budget import Spent
 from attention_clinic.engine.copies import origin_of
 from attention_clinic.engine.modes import moved
 from attention_clinic.engine.patient import same
-from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.weighing import HIDDEN, WholeScores
-from attention_clinic.examine.learning import learned
+from attention_clinic.examine.learning import learned_with
 from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.unlearned import without
 
 SCALES = {"scale-other", "scale-missing", "scale-embed"}
 FREE = (
@@ -66,9 +67,7 @@ def without_temperatures(
 
 def _learned(subject: Subject, report: Report) -> Report:
     """Return a report that says whether the temperatures of a module learn, too."""
-    x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    given = [t for t in (x, subject.context_of(0)) if t is not None]
-    found = learned(report, subject.patient, lambda: subject.open_run(x), given)
+    found = learned_with(subject, report)
     remarks = tuple({remark.ids: remark for remark in found.remarks}.values())
     return replace(found, remarks=remarks, checked=tuple(dict.fromkeys(found.checked)))
 
@@ -83,24 +82,17 @@ def _remarked(report: Report, names: list[str], unsaid: bool) -> Report:
     """
     if not {id for one in report.explanations for id in one.ids} & SCALES:
         return report
-    left: dict[tuple[str, ...], Explanation] = {}
-    remarks: dict[tuple[str, ...], Explanation] = {}
-    for one in report.explanations:
-        ids, scales = (tuple(id for id in one.ids if (id in SCALES) is of) for of in (False, True))
-        said = [words for words in one.detail.split("; ") if not (unsaid and _counts(words))]
-        detail = "; ".join(filter(None, said))
-        rest = explain([BUGS[id] for id in ids], one.difference) if ids else one
-        left.setdefault(ids, replace(rest, detail=detail, evidence=one.evidence))
-        if scales:
-            words = "; ".join(filter(None, (detail, f"{', '.join(names)}: {FREE}")))
-            remarks.setdefault(scales, explain([BUGS[id] for id in scales], detail=words))
-    found = () if () in left else tuple(left.values())
-    return replace(
-        report,
-        healthy=not found,
-        explanations=found,
-        remarks=(*report.remarks, *list(remarks.values())[:1]),
-    )
+    said = [
+        replace(
+            one, detail="; ".join(w for w in one.detail.split("; ") if not (unsaid and _counts(w)))
+        )
+        for one in report.explanations
+    ]
+    first = next(one for one in said if SCALES & set(one.ids))
+    words = "; ".join(filter(None, (first.detail, f"{', '.join(names)}: {FREE}")))
+    remark = explain([BUGS[id] for id in first.ids if id in SCALES], detail=words)
+    found = without(said, SCALES)
+    return replace(report, healthy=not found, explanations=found, remarks=(*report.remarks, remark))
 
 
 def _counts(words: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
@@ -166,6 +166,25 @@ def _stands_out(report: Report, patient: Patient, path: str, names: list[str], r
 def _is_list(path: str, module: nn.Module) -> bool:
     """Say whether a part holds parameters, and nobody can call it."""
     return isinstance(module.get_submodule(path), nn.ParameterList | nn.ParameterDict)
+
+
+def without(
+    explanations: Sequence[Explanation], dropped: Collection[str]
+) -> tuple[Explanation, ...]:
+    """Return what explanations are without some ids, () where one of them names nothing else.
+
+    Args:
+        explanations: of a report.
+        dropped: ids that are no mistakes there.
+    """
+    left: dict[tuple[str, ...], Explanation] = {}
+    for one in explanations:
+        ids = tuple(id for id in one.ids if id not in dropped)
+        if not ids:
+            return ()
+        made = explain([BUGS[id] for id in ids], one.difference)
+        left.setdefault(ids, replace(made, detail=one.detail, evidence=one.evidence))
+    return tuple(left.values())
 
 
 def listed(names: Sequence[str]) -> str:

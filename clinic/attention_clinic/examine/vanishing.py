@@ -17,6 +17,7 @@ from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.verdict import unexplained, unseen
 
 SMALL = 0.01  # a matrix that makes a number so small of numbers around 1
+PRODUCTS = ("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "einsum", "tensordot")
 BEHIND = "so nothing behind it could be tried"
 
 
@@ -95,6 +96,3 @@ class Zeros(Mode):
             read = [t for t in tensors_in([args, kwargs]) if t.ndim > 1]
             self.shapes |= {t.shape for t in read if not bool(t.any())}
         return func(*args, **kwargs)
-
-
-PRODUCTS = ("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "einsum", "tensordot")

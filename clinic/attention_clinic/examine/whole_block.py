@@ -117,6 +117,8 @@ def diagnose_block(
     if num_heads is None:
         with undisturbed():
             num_heads = heads_of("diagnose_block", block, call)
+    wanted = {"norm_first": norm_first, "activation": activation, "norm_eps": norm_eps}
+    wanted |= {"causal": causal, "like": like, "effort": effort}
     meant = Meant(norm_first, activation, norm_eps, None if like is None else MODELS[like])
     said, steps = Context.of("diagnose_block", context), steps_of("diagnose_block", effort)
     masks = {"mask": mask, "context_mask": context_mask}
@@ -192,9 +194,7 @@ def diagnose_block(
             plain = call is None and (said is None or by_itself) and (size, mask) == (None, None)
             laid = call_of_images(block) if handed is None and plain else None
             if laid is not None:
-                given = {"norm_first": norm_first, "activation": activation, "norm_eps": norm_eps}
-                given |= {"causal": causal, "like": like, "effort": effort}
-                report = diagnose_block(block, num_heads, call=laid[0], size=laid[1], **given)
+                report = diagnose_block(block, num_heads, call=laid[0], size=laid[1], **wanted)
                 return replace(report, checked=(*report.checked, laid[2]))
             if handed is None and not by_itself:
                 raise (asked(error, "diagnose_block", block) if plain else error) from (
@@ -202,11 +202,9 @@ def diagnose_block(
                 )
             return examined(Patient("diagnose_block", block), None) if handed is None else handed
         if mask is not None and not report.healthy:
-            given = {"norm_first": norm_first, "activation": activation, "norm_eps": norm_eps}
-            given |= {"causal": causal, "size": size, "mask": mask, "context": context}
-            given |= {"context_mask": context_mask, "like": like, "effort": effort}
+            given = {"call": call, "size": size, "context": context, **masks, **wanted}
             report = unless_switched_off(
-                report, block, lambda one: diagnose_block(one, num_heads, call=call, **given)
+                report, block, lambda one: diagnose_block(one, num_heads, **given)
             )
         if call is not None or report.healthy:
             return ended(report)
