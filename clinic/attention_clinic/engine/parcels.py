@@ -1,4 +1,4 @@
-"""Tokens of a sample in parcels, as windows of an image are, that are handed over as samples."""
+"""Tokens that a part of a block gets in another order: in parcels, or before the samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Parcels:
-    """Which token lies where in which parcel.
+    """Which token of a sample lies where in which parcel, as windows of an image that are samples.
 
     Args:
         index: (w, m), tokens of a sample by parcel.
@@ -27,6 +27,18 @@ class Parcels:
         b = len(t) // len(self.index)
         order = self.index.flatten().argsort()
         return t.reshape(b, -1, t.shape[-1])[:, order]
+
+
+class TokensFirst:
+    """Tokens first, samples second, (n, b, e)."""
+
+    def cut(self, t: Tensor) -> Tensor:
+        """Return tokens (b, n, e) as (n, b, e)."""
+        return t.transpose(0, 1)
+
+    def joined(self, t: Tensor) -> Tensor:
+        """Return tokens (n, b, e) as (b, n, e)."""
+        return t.transpose(0, 1)
 
 
 def parcels_of(t: Tensor, tokens: Tensor) -> Parcels | None:

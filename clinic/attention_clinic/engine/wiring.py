@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.copies import in_type
 from attention_clinic.engine.modes import Aside, Called, Visits
-from attention_clinic.engine.parcels import Parcels
+from attention_clinic.engine.parcels import Parcels, TokensFirst
 from attention_clinic.engine.recording import SOFTMAXES
 
 NORMS = (F.layer_norm, F.rms_norm, F.group_norm)
@@ -273,7 +273,7 @@ class Whole:
         context: Tensor | None,
         entries: dict[Place, dict[Slot, bool]],
         end: Place,
-        parcels: Parcels | None = None,
+        parcels: Parcels | TokensFirst | None = None,
     ) -> Tensor:
         """Return what a call inside returns when others get these tokens.
 
@@ -282,7 +282,7 @@ class Whole:
             context: those of the context, or None.
             entries: the arguments that are exchanged: True for the context, False for x.
             end: the call whose result is returned.
-            parcels: in which these calls get the tokens, and return them, or None.
+            parcels: the order in which these calls get the tokens, and return them, or None.
         """
         counts: Counter[str] = Counter()
         ended: Counter[str] = Counter()

@@ -17,6 +17,7 @@ from attention_clinic.examine.factors import kinds_of_factors
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.joins import JOINS, words
 from attention_clinic.examine.leaves import (
+    Unclear,
     equal_tensors,
     hold_in_common,
     idle_parts,
@@ -34,7 +35,7 @@ from attention_clinic.examine.streams import (
     equal,
     with_own_norm,
 )
-from attention_clinic.examine.units import Unclear, Unit
+from attention_clinic.examine.units import Unit
 
 Places = list[tuple[bool, bool, bool]]
 PRE, POST, INSIDE = (True, False, False), (False, False, True), (False, True, False)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attention_clinic.engine.parcels import Parcels
+from attention_clinic.engine.parcels import Parcels, TokensFirst
 from attention_clinic.engine.patient import rebind
 from attention_clinic.engine.wiring import Place, Slot, Whole
 
@@ -23,7 +23,7 @@ class Cut(nn.Module):
         paths: the modules that belong to the part.
         entries: the arguments that are exchanged, by the calls that get them.
         end: the call that returns what the part returns.
-        parcels: in which the part gets its tokens, or None.
+        parcels: the order in which the part gets its tokens, or None.
         after: what bends what that returns, or None.
     """
 
@@ -33,7 +33,7 @@ class Cut(nn.Module):
         paths: list[str],
         entries: dict[Place, dict[Slot, bool]],
         end: Place,
-        parcels: Parcels | None = None,
+        parcels: Parcels | TokensFirst | None = None,
         after: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from torch import Tensor, nn
 
-from attention_clinic.examine.units import Unclear
+from attention_clinic.examine.leaves import Unclear
 
 
 def kinds_of_factors(

@@ -15,6 +15,10 @@ KINDS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm1d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
+class Unclear(Exception):
+    """What ran is not understood."""
+
+
 def leaves(step: Step, x: Tensor) -> list[Step]:
     """Return the calls that are parts, or layers of parts that nobody wrote as a module."""
     found: list[Step] = []
@@ -212,6 +216,15 @@ def some_part_rests(block: nn.Module, root: Step) -> bool:
 def equal_tensors(first: Tensor, second: Tensor) -> bool:
     """Say whether two tensors are the same, shape and numbers."""
     return first.shape == second.shape and torch.equal(first, second)
+
+
+def factors_of(sum_: Tensor, terms: list[Tensor]) -> Tensor | None:
+    """Return how much of each term is in a sum, without signs; None where it is no sum of them."""
+    held = [t.flatten() for t in terms if t.shape == sum_.shape]
+    columns, wanted = torch.stack(held, dim=1), sum_.flatten()[:, None]
+    factors = torch.linalg.lstsq(columns, wanted).solution
+    apart = (columns @ factors - wanted).abs().max()
+    return None if apart > 1e-6 * (1 + wanted.abs().max()) else factors[:, 0].abs()
 
 
 def is_one(group: list[Step], shape: torch.Size) -> bool:

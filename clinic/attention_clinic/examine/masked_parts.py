@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.patient import same
 from attention_clinic.examine.around import Around, Question, called, open_mask
+from attention_clinic.examine.leaves import Unclear
 from attention_clinic.examine.part_kinds import Kind
-from attention_clinic.examine.units import Unclear, Unit
+from attention_clinic.examine.units import Unit
 
 DROPPED = "mask-dropped"
 

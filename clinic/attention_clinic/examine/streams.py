@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from attention_clinic.examine.leaves import equal_tensors, is_norm
-from attention_clinic.examine.units import Unclear, Unit
+from attention_clinic.examine.leaves import Unclear, equal_tensors, is_norm
+from attention_clinic.examine.units import Unit
 
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
 START, CONTEXT, ONE = "x", "context", "1"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.parcels import Parcels, parcels_of
+from attention_clinic.engine.parcels import Parcels, TokensFirst, parcels_of
 from attention_clinic.engine.wiring import Place, Slot, Step, Whole
 from attention_clinic.examine.cuts import KINDS, Cut
 from attention_clinic.examine.laid_norms import Imaged, InOneRow, Turned
 from attention_clinic.examine.leaves import (
+    Unclear,
     bends,
     equal_tensors,
+    factors_of,
     held,
     is_norm,
     is_one,
@@ -47,7 +49,7 @@ class Unit:
         steps: the calls that make it, of a feed-forward.
         adds: whether its module adds what it reads to that, too.
         beside: whether it gets other tokens that no part returned, such as a sum of two.
-        parcels: in which its module gets the tokens, such as windows of an image, or None.
+        parcels: the order in which its module gets the tokens, such as windows, or None.
     """
 
     kind: str
@@ -63,7 +65,7 @@ class Unit:
     steps: list[Step] = field(default_factory=list)
     adds: bool = False
     beside: bool = False
-    parcels: Parcels | None = None
+    parcels: Parcels | TokensFirst | None = None
 
     def turn(self) -> None:
         """Take what is asked for what asks, where the context was handed over as that."""
@@ -86,10 +88,6 @@ class Unit:
         made = kind(*given, self.after)
         made.cut_grid = next((step.grid for step in self.steps if step.place in self.entries), None)
         return made
-
-
-class Unclear(Exception):
-    """What ran is not understood."""
 
 
 def units_of(root: Step, block: nn.Module, x: Tensor, context: Tensor | None) -> list[Unit]:
@@ -189,7 +187,7 @@ class _Grouping:
             return False
         known, made = list(self.known), self._of_one(group[0], since).out
         self.known = known
-        factors = _factors_of(unit.read, [made, *known])
+        factors = factors_of(unit.read, [made, *known])
         return factors is not None and bool(factors[0] > 1e-3 and factors[1:].max() > 1e-3)
 
     def _inside(self, norm: Unit, step: Step, group: list[Step]) -> bool:
@@ -198,7 +196,7 @@ class _Grouping:
             return bool(group)
         made = [*self.known, *(one.result for one in group if one.result is not None)]
         wide = any(one.mixes for one in group) and norm.read.shape == self.shape
-        return wide and _factors_of(norm.read, made) is None
+        return wide and factors_of(norm.read, made) is None
 
     def _take_in(self, unit: Unit, step: Step, group: list[Step]) -> None:
         """Add layers before an attention to it, which make all that it gets of the same tokens."""
@@ -287,7 +285,9 @@ class _Grouping:
         if is_norm(step):
             return self._norm(step, given[0])
         if step.result.shape != self.shape:
-            return self._in_parcels(step, given[0]) if step.mixes and alone else None
+            if not step.mixes or not alone:
+                return None
+            return self._tokens_first(step) or self._in_parcels(step, given[0])
         count = len(matrices([step]))
         whole = isinstance(step.module, nn.MultiheadAttention) or count > 1 or held(step) > 2
         whole |= alone
@@ -313,6 +313,17 @@ class _Grouping:
         if given.shape != self.shape and not self._is_context(given):
             return None
         return Unit("norm", step.path, given, step.result, run=again)
+
+    def _tokens_first(self, step: Step) -> Unit | None:
+        """Return the attention that gets known tokens, and a context, as (n, b, e)."""
+        order = TokensFirst()
+        given = {slot: order.joined(t) for slot, t in step.given.items() if t.ndim == 3}
+        if step.result is None or not all(self._is_known(t) for t in given.values()):
+            return None
+        laid = replace(step, given=given, result=order.joined(step.result))
+        if laid.result.shape != self.shape:
+            return None
+        return replace(self._whole(laid, "mix"), parcels=order)
 
     def _in_parcels(self, step: Step, given: Tensor) -> Unit | None:
         """Return the attention that gets known tokens in parcels; where they go the sums show."""
@@ -387,12 +398,3 @@ class _Grouping:
                 raise Unclear
         paths = list(dict.fromkeys(step.path for step in layered))
         return Unit(kind, last.path, read, last.result, asked, paths, entries, last.place)
-
-
-def _factors_of(sum_: Tensor, terms: list[Tensor]) -> Tensor | None:
-    """Return how much of each term is in a sum, without signs; None where it is no sum of them."""
-    held = [t.flatten() for t in terms if t.shape == sum_.shape]
-    columns, wanted = torch.stack(held, dim=1), sum_.flatten()[:, None]
-    factors = torch.linalg.lstsq(columns, wanted).solution
-    apart = (columns @ factors - wanted).abs().max()
-    return None if apart > 1e-6 * (1 + wanted.abs().max()) else factors[:, 0].abs()

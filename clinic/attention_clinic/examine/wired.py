@@ -19,6 +19,7 @@ from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.calls import standard_call, takes
 from attention_clinic.engine.finite import first_broken, mended
 from attention_clinic.engine.modes import Called, Listen, NoDropout, Widened
+from attention_clinic.engine.parcels import Parcels
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.wiring import Place, Step, Whole, Wires
 from attention_clinic.examine.around import Around, Question, called
@@ -27,12 +28,18 @@ from attention_clinic.examine.cuts import Cut
 from attention_clinic.examine.fed import chained
 from attention_clinic.examine.fitted import fitted
 from attention_clinic.examine.joins import Joins
-from attention_clinic.examine.leaves import has_convolution, maps, matrices, some_part_rests
+from attention_clinic.examine.leaves import (
+    Unclear,
+    has_convolution,
+    maps,
+    matrices,
+    some_part_rests,
+)
 from attention_clinic.examine.masked_parts import Masks
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.sides import sides_taken, usual
 from attention_clinic.examine.streams import Half, stream_of
-from attention_clinic.examine.units import Unclear, Unit, units_of
+from attention_clinic.examine.units import Unit, units_of
 
 # `diagnose` enters itself: it hands blocks on to this, so that this cannot import it
 EXAMINERS: dict[str, Callable[..., Report]] = {}
@@ -234,7 +241,7 @@ class Wired:
             part = unit.cut(whole, usual(unit) if sides else None, mask is not None)
         given |= {} if mask is None else {"mask": mask}
         fixed = asked is None and (mask is not None or not self._free(part))
-        if unit.parcels is not None or fixed or self.x.shape[1] not in USUAL:
+        if isinstance(unit.parcels, Parcels) or fixed or self.x.shape[1] not in USUAL:
             given["size"] = tuple(self.x.shape[:2])
         try:
             with reserved(SHARE[self.single]):

@@ -42,6 +42,7 @@ from patients import (  # noqa: F401, each adds its patients
     single_layers,
     strangers,
     structure,
+    tokens_first,
     turned,
     unshifted,
     variants,
