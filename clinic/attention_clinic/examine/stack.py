@@ -13,9 +13,11 @@ from attention_clinic.bugs import BUGS
 from attention_clinic.bugs.blocks import Meant
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.patient import Patient
+from attention_clinic.engine.recording import Recording
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.around import Around
 from attention_clinic.examine.one_block import examined_layer
+from attention_clinic.examine.stack_layers import Heard, Kind, Layers, together
 
 SMALL = 0.25  # of the numbers of a layer: less may be shared on purpose
 
@@ -84,7 +86,7 @@ class Stack:
         """Return what is found, None where the parts are no layers: heads run side by side."""
         name = self.patient.name
         copies = layers_of(self.patient.module)
-        calls: list[tuple[int, Tensor, Tensor]] = []
+        calls: list[Heard] = []
 
         def listen(layer: Any, args: Any, kwargs: Any, result: Any) -> None:
             given = next(v for v in (*args, *kwargs.values()) if isinstance(v, Tensor))
@@ -93,7 +95,8 @@ class Stack:
         handles = [
             layer.register_forward_hook(listen, with_kwargs=True) for layer in dict.fromkeys(copies)
         ]
-        y = self.patient.run(self.x, context=self.around.context)
+        with Recording(self.patient.module) as recording:
+            y = self.patient.run(self.x, context=self.around.context)
         for handle in handles:
             handle.remove()
         if self.are_heads(calls, y):
@@ -114,18 +117,10 @@ class Stack:
             failing.append("the stack returns what its last layer returned, normalised or not")
         if not calls:
             failing.append("the layers are called")
-        patient = Patient("diagnose_block", copies[0])
-        if calls and self.turns(inputs[0]):
-            patient.time_first = patient.was_time_first = True
-        elif calls and self.around.context is None:
-            patient = Patient("diagnose_block", copies[0], lambda m, x: m(x))
-            try:
-                patient.run(self.x)
-            except Exception:
-                patient.call = None
-        x = self.x.to(patient.dtype)
-        inner = examined_layer(patient, x, self.around, self.h, self.meant, self.causal)
+        found = self.examined(copies, calls, recording)
+        inner = together(found)
         count = f"{len(calls)} calls of {len(dict.fromkeys(map(id, copies)))} layers"
+        count += f" of {len(found)} kinds" * (len(found) > 1)
         checked = (count, *inner.checked)
         explanations = [explain([BUGS[id] for id in ids])] if ids else []
         if inner.explanations and ids:
@@ -139,15 +134,28 @@ class Stack:
         healthy = not ids and not failing and inner.healthy
         return Report(
             name, healthy, tuple(explanations), (*failing, *inner.failing), checked,
-            self.patient.untried(mask=False), variants=inner.variants, tolerance=inner.tolerance,
+            (*self.patient.untried(mask=False), *inner.untried), variants=inner.variants,
+            stopped=inner.stopped, tolerance=inner.tolerance,
         )  # fmt: skip
+
+    def examined(
+        self, copies: list[nn.Module], calls: list[Heard], recording: Recording
+    ) -> list[tuple[Kind, Report]]:
+        """Return what is said of each kind of layers."""
+        turned = bool(calls) and self.turns(calls[0][1])
+        bare = self.around == Around()  # else the layers are to get what stands around them
+        layers = Layers(
+            self.patient, self.x, self.around.context, recording if bare else None, calls, turned
+        )
+        given = self.around, self.h, self.meant, self.causal
+        return [(one, examined_layer(one.patient, one.x, *given)) for one in layers.kinds(copies)]
 
     def turns(self, given: Tensor) -> bool:
         """Say whether the layers are handed places first, samples second."""
         b, n = self.x.shape[:2]
         return b != n and given.shape[:2] == (n, b)
 
-    def are_heads(self, calls: list[tuple[int, Tensor, Tensor]], y: Tensor) -> bool:
+    def are_heads(self, calls: list[Heard], y: Tensor) -> bool:
         """Say whether all read the same, and the last alone is not what is returned."""
         if len(calls) < 2 or any(not torch.equal(given, calls[0][1]) for _, given, _ in calls):
             return False

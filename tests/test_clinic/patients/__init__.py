@@ -40,6 +40,7 @@ from patients import (  # noqa: F401, each adds its patients
     relatives,
     shells,
     single_layers,
+    stacks,
     strangers,
     structure,
     tokens_first,

@@ -69,8 +69,12 @@ class CutIntoWindows(PreNorm):
     def attend(self, x: Tensor) -> Tensor:
         image = x.unflatten(1, (HIGH, WIDE)).roll((-self.step, -self.step), (1, 2))
         windows = rearrange(image, "b (y p) (x q) e -> (b y x) (p q) e", p=SIDE, q=SIDE)
-        made = self.attention(windows, self.apart if self.step else None)
-        return self.together(made).roll((self.step, self.step), (1, 2)).flatten(1, 2)
+        return (
+            self.together(self.masked(windows)).roll((self.step, self.step), (1, 2)).flatten(1, 2)
+        )
+
+    def masked(self, windows: Tensor) -> Tensor:
+        return self.attention(windows, self.apart if self.step else None)
 
     def together(self, made: Tensor) -> Tensor:
         sizes = {"y": HIGH // SIDE, "x": WIDE // SIDE, "p": SIDE}
