@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 import transformers
 from patients.attention import ViewsScaledByEmbed
+from patients.stacks import StackOfOneMask, StackOfWindows
 from patients.unknown import Sigmoid
+from patients.windowed_blocks import IMAGE
 from torch import Tensor, nn
 
 from attention_clinic import ModelReport, diagnose, diagnose_block, diagnose_model
@@ -651,3 +653,14 @@ def test_over_thousands_of_places_an_attention_is_examined_on_few(
     assert [row.kind for row in report.rows] == ["attention"]
     assert "the rest of the model, which gets 1600 tokens" in str(report)
     assert sum(longest) < 20 * 1600
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_mask_that_a_model_hands_to_windows_must_fit_how_they_are_cut(wrong: bool) -> None:
+    report = diagnose_model(
+        (StackOfOneMask if wrong else StackOfWindows)(24, 4), torch.randn(*IMAGE, 24)
+    )
+    assert report.healthy != wrong and not report.ids
+    blocks = [row for row in report.rows if "block" in row.kind]
+    assert [row.report.healthy for row in blocks] == [not wrong, True]
+    assert {v.id for v in blocks[1].report.variants} == {"window", "relative-bias"}

@@ -69,13 +69,17 @@ class Replay:
         return tuple(self.tokens(self.call.given[self.asked[0]]).shape[1:])
 
     @property
+    def tied(self) -> bool:
+        """Whether it gets something beside its tokens that may say how many there are."""
+        beside = [v for name, v in self.call.given.items() if name not in self.asks]
+        return any(isinstance(v, Tensor | tuple | list) for v in (*beside, *self.call.rest))
+
+    @property
     def sizes(self) -> tuple[tuple[int, int] | None, ...]:
         """Numbers of samples and tokens to call it with: small ones, where nothing beside the
         tokens says how many there are; None lets the tool choose."""
         b, n, _ = self.shape
-        beside = [v for name, v in self.call.given.items() if name not in self.asks]
-        tied = any(isinstance(v, Tensor | tuple | list) for v in (*beside, *self.call.rest))
-        if tied or self.form not in ("b n e", "n b e"):
+        if self.tied or self.form not in ("b n e", "n b e"):
             return ((b, n),)
         return (None, (FEW if n != FEW else FEW + 1, n))
 

@@ -27,10 +27,20 @@ from attention_clinic.engine.untried import odd_weights
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.attention import diagnose
 from attention_clinic.examine.model_parts import loss_of, patches_of, tables_of, untold
-from attention_clinic.examine.model_rows import equal, first_of, has_shell, merged, said
+from attention_clinic.examine.model_rows import (
+    alike,
+    equal,
+    first_of,
+    has_shell,
+    merged,
+    moved,
+    outer,
+    said,
+    without_heads,
+)
 from attention_clinic.examine.model_run import Inputs, Run
 from attention_clinic.examine.model_stacks import stacks_of
-from attention_clinic.examine.standin import adds_rightly, with_stand_ins
+from attention_clinic.examine.standin import may_be_left_out, with_stand_ins
 from attention_clinic.examine.whole_block import diagnose_block
 
 SHOWN = 6  # parts that nothing examined, by name
@@ -162,7 +172,8 @@ class Walk:
         for path, sites in by_block.items():
             print_ = self.fingerprint(path, sites)
             for first, places, others, other in groups:
-                if self.alike(first, others, path, sites) and equal(print_, other):
+                kin = alike(self.parts[first], others, self.parts[path], sites)
+                if kin and equal(print_, other):
                     places.append(path)
                     break
             else:
@@ -171,18 +182,13 @@ class Walk:
             self.covered |= set(places)
             if sites[0].block is None:
                 site = sites[0]
-                levels = [[self.outer(p, site, level) for p in places] for level in site.levels]
+                levels = [
+                    [outer(p, site.levels[0], level) for p in places] for level in site.levels
+                ]
                 order = reversed(range(len(levels)))
                 self.rows.append(self.attention_row(levels, site, order))
             else:
                 self.rows += self.block_rows(path, places, sites)
-
-    def alike(self, first: str, sites: list[Site], path: str, others: list[Site]) -> bool:
-        """Say whether two parts are of one kind and have parameters of the same names and sizes."""
-        one, other = self.parts[first], self.parts[path]
-        heads = [site.num_heads for site in sites] == [site.num_heads for site in others]
-        shapes = [[(n, p.shape) for n, p in part.named_parameters()] for part in (one, other)]
-        return heads and shapes[0] == shapes[1]
 
     def replay(self, path: str, sites: list[Site]) -> Replay | None:
         """Return how to call a part as the model did, None where it did not."""
@@ -214,13 +220,13 @@ class Walk:
 
         Each attention is examined by itself, and the block with plain ones in their places.
         """
-        heads = self.heads(sites[0])
+        heads = self.num_heads or sites[0].num_heads
         if heads is None:
-            yield Row("block", tuple(places), self.no_heads(path))
+            yield Row("block", tuple(places), without_heads(self.parts[path]))
             return
         inner: list[Row] = []
         for site in sites:
-            levels = [[self.moved(level, path, other) for other in places] for level in site.levels]
+            levels = [[moved(level, path, other) for other in places] for level in site.levels]
             inner.append(self.attention_row(levels, site, range(len(levels))))
         reports = [row.report for row in inner]
         found = None
@@ -241,10 +247,6 @@ class Walk:
         if found is not None:
             yield Row("rest of block", tuple(places), found)
 
-    def moved(self, level: str, path: str, other: str) -> str:
-        """Return the path in another block of what stands in one block."""
-        return f"{other}{level[len(path) :]}".lstrip(".")
-
     def attention_row(self, levels: list[list[str]], site: Site, order: Iterable[int]) -> Row:
         """Return the row of an attention.
 
@@ -254,14 +256,14 @@ class Walk:
             order: in which the levels are tried, until one is explained.
         """
         kind = "attention"
-        heads = self.heads(site)
+        heads = self.num_heads or site.num_heads
         if heads is None:
-            return Row(kind, tuple(levels[0]), self.no_heads(levels[0][0]))
+            return Row(kind, tuple(levels[0]), without_heads(self.parts[levels[0][0]]))
         best: tuple[Report, int] | None = None
         for number in order:
             path = site.levels[number]
             replay = self.replay(path, [site])
-            report = self.examined(diagnose, path, replay, heads)
+            report = self.examined(diagnose, path, replay, heads, self.is_window(site, replay))
             if replay is not None and replay.context is not None:
                 kind = "cross-attention"
             if report is None:
@@ -275,16 +277,17 @@ class Walk:
             best = Report(name, False, failing=("it can be called: no way was found",)), 0
         return Row(kind, tuple(levels[best[1]]), best[0])
 
-    def outer(self, place: str, site: Site, level: str) -> str:
-        """Return the path of a level around another attention that is alike."""
-        up = site.levels[0].count(".") - level.count(".") if level else len(place.split("."))
-        names = place.split(".")
-        return ".".join(names[: len(names) - up])
-
     def examined(
-        self, tool: Callable[..., Report], path: str, replay: Replay | None, heads: int
+        self,
+        tool: Callable[..., Report],
+        path: str,
+        replay: Replay | None,
+        heads: int,
+        free: bool = False,
     ) -> Report | None:
-        """Examine a part as the model called it, and then as its own signature suggests."""
+        """Examine a part as the model called it, and then as its own signature suggests.
+
+        What is right only without what the model hands it is not, but where that is `free`."""
         part, best = self.parts[path], None
         if path and next(part.parameters(), None) is None and operands_of(part) is not None:
             return None  # what makes its queries, keys and values stands around it
@@ -314,7 +317,13 @@ class Walk:
             plain = tool(part, heads, **options)
         except ValueError:
             return best
-        return plain if best is None or plain.healthy or plain.explanations else best
+        named = plain.explanations and "mask-not-causal" not in plain.ids
+        return plain if best is None or named or (free and plain.healthy) else best
+
+    def is_window(self, site: Site, replay: Replay | None) -> bool:
+        """Say whether an attention gets windows of its block: that tells what their mask does."""
+        block = site.block is not None and self.replay(site.block, [site])
+        return bool(block and replay) and replay.shape[1] != block.shape[1]
 
     def around(
         self, path: str, sites: list[Site], heads: int, inner: list[Report]
@@ -322,9 +331,9 @@ class Walk:
         """Examine a block with plain attentions in the places of its own; None where none fit."""
         replay = self.replay(path, sites)
         replays = {}
-        for site in sites:
+        for site in sites if replay is not None else ():
             own = self.replay(site.levels[0], [site])
-            if own is not None and adds_rightly(self.parts[site.levels[0]], own):
+            if own is not None and may_be_left_out(self.parts[site.levels[0]], own, replay):
                 replays[site.levels[0][len(path) :].lstrip(".")] = own
         if replay is None or len(replays) < len(sites) or "" in replays:
             return None
@@ -353,15 +362,6 @@ class Walk:
                 return found
             best = best or found
         return best
-
-    def heads(self, site: Site) -> int | None:
-        """Return the number of heads of an attention."""
-        return self.num_heads or site.num_heads
-
-    def no_heads(self, path: str) -> Report:
-        """Return what is said of a part whose number of heads nobody says."""
-        said = "its number of heads is known: say diagnose_model(model, num_heads=8)"
-        return Report(type(self.parts[path]).__name__, False, failing=(said,))
 
     # -------------------------------------------------------------------------------- the whole
 

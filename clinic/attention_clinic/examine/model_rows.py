@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.report import Report
+from attention_clinic.engine.sites import Site
 
 
 def first_of(
@@ -42,6 +43,19 @@ def merged(block: Report, attentions: list[Report]) -> Report:
     )
 
 
+def alike(one: nn.Module, sites: list[Site], other: nn.Module, others: list[Site]) -> bool:
+    """Say whether two parts are of one kind and have parameters of the same names and sizes."""
+    heads = [site.num_heads for site in sites] == [site.num_heads for site in others]
+    shapes = [[(n, p.shape) for n, p in part.named_parameters()] for part in (one, other)]
+    return heads and shapes[0] == shapes[1]
+
+
+def without_heads(part: nn.Module) -> Report:
+    """Return what is said of a part whose number of heads nobody says."""
+    said = "its number of heads is known: say diagnose_model(model, num_heads=8)"
+    return Report(type(part).__name__, False, failing=(said,))
+
+
 def equal(first: Tensor | None, second: Tensor | None) -> bool:
     return first is not None and second is not None and same(first, second)
 
@@ -50,3 +64,21 @@ def said(report: Report) -> Report:
     """Return a report without what is said of arguments that the model itself fills."""
     kept = tuple(w for w in report.untried if "mask" in w or "comes from outside" in w)
     return replace(report, untried=kept)
+
+
+def moved(level: str, path: str, other: str) -> str:
+    """Return the path in another block of what stands in one block."""
+    return f"{other}{level[len(path) :]}".lstrip(".")
+
+
+def outer(place: str, first: str, level: str) -> str:
+    """Return the path of a level around an attention, where that of another is known.
+
+    Args:
+        place: the path of the attention.
+        first: that of the other one.
+        level: what stands around the other one.
+    """
+    names = place.split(".")
+    up = first.count(".") - level.count(".") if level else len(names)
+    return ".".join(names[: len(names) - up])

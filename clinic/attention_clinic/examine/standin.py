@@ -61,13 +61,19 @@ class StandIn(nn.Module):
         return type(result)((*rest[:place], y, *rest[place + 1 :]))
 
 
-def adds_rightly(part: nn.Module, replay: Replay) -> bool:
-    """Say whether an attention adds what it is handed as a residual, if it is handed one.
+def may_be_left_out(part: nn.Module, replay: Replay, block: Replay) -> bool:
+    """Say whether a plain attention does all that a block needs of its own.
+
+    What a block hands to its windows, such as a mask, must fit how it cuts them; a residual that
+    the attention is handed must be added.
 
     Args:
         part: the attention.
         replay: how it is called.
+        block: how the block is called.
     """
+    if replay.tied and replay.shape[1] != block.shape[1]:
+        return False
     if not replay.added:
         return True
     patient = Patient("diagnose_model", part, replay)
