@@ -172,6 +172,12 @@ def _others(unbiased: bool) -> Iterator[tuple[str, Callable[[Tensor, float], Ten
     yield "no mean is subtracted", lambda x, eps: x / (var(x).sqrt() + eps)
     yield "it multiplies by the root", lambda x, eps: (x - _mean(x)) * (var(x) + eps).sqrt()
     yield "it divides by nothing", lambda x, eps: x - _mean(x)
+    yield "it divides by the mean", lambda x, eps: (x - _mean(x)) / (_mean(x) + eps)
+    for root in (lambda x, eps: (var(x).sqrt() + eps).sqrt(), lambda x, eps: var(x) ** 0.25 + eps):
+        yield (
+            "it divides by the root of the deviation",
+            lambda x, eps, root=root: (x - _mean(x)) / root(x, eps),
+        )
     yield (
         "it divides by the length",
         lambda x, eps: (

@@ -31,6 +31,7 @@ from attention_clinic.engine.weights import (
 from attention_clinic.examine.biases import bias_of
 from attention_clinic.examine.declared import known_of
 from attention_clinic.examine.held import feed_of, scales_of
+from attention_clinic.examine.leaves import RMS
 from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
 from attention_clinic.examine.norm_kinds import weight_first
@@ -240,7 +241,7 @@ class Block:
                 own = [p.expand(self.e) for p in weight_first(part, own, self.e)]
                 bias = own[1] if len(own) == 2 else None
                 found[part] = (own[0], bias, eps)
-                kinds.append("rms" if "rms" in kind else "")
+                kinds.append("rms" if RMS.search(kind) else "")
         self.norm_kind = "rms" if kinds and all(kinds) else ""
         called: list[nn.Module] = []
         handles = [

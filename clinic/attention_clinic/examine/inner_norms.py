@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.examine.laid_norms import OfSum
 from attention_clinic.examine.norm_kinds import FORMULAS
 from attention_clinic.examine.part_kinds import norm_kind
 
@@ -22,12 +23,14 @@ def inner_norms(
         run: calls it.
         limit: the largest difference that counts as equal.
     """
-    heard: dict[nn.Module, int] = {}
+    heard: dict[nn.Module, tuple[int, int]] = {}  # the width, and how many tensors it adds up
 
     def listen(part: nn.Module, given: tuple, result: object) -> None:
-        both = isinstance(result, Tensor) and bool(given) and isinstance(given[0], Tensor)
-        if both and given[0].shape == result.shape and given[0].ndim > 1:
-            heard[part] = given[0].shape[-1]
+        terms = [t for t in given if isinstance(t, Tensor)]
+        if not isinstance(result, Tensor) or result.ndim < 2:
+            return
+        if terms and all(t.shape == result.shape for t in terms):
+            heard[part] = result.shape[-1], len(terms)
 
     named = {part: name for name, part in module.named_modules() if _own_norm(part)}
     if not named:
@@ -40,12 +43,12 @@ def inner_norms(
             handle.remove()
     ids: list[str] = []
     said: list[str] = []
-    for part, width in heard.items():
+    for part, (width, terms) in heard.items():
         weight = next(part.parameters())
         x = torch.randn(5, 7, width, generator=torch.Generator().manual_seed(width)).to(weight)
         try:
-            kind = norm_kind(part, x, limit)
-        except (RuntimeError, ValueError, IndexError):  # it takes another layout
+            kind = norm_kind(part if terms == 1 else OfSum(part, terms), x, limit)
+        except (RuntimeError, ValueError, IndexError, TypeError):  # it takes another layout
             continue
         if kind is not None and kind.ids and set(kind.ids) <= FORMULAS:
             ids += kind.ids

@@ -11,6 +11,7 @@ from attention_clinic.engine.weights import Silent
 from attention_clinic.engine.wiring import Step
 
 NORM = re.compile(r"norm|rms|(^|[ ._])ln(\d|[ ._]|$)")
+RMS = re.compile(r"(?<!no)rms")  # and no end of "norms"
 KINDS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.InstanceNorm1d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

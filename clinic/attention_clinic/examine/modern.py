@@ -14,6 +14,7 @@ from attention_clinic.bugs import QueryNorms, Scale, Turning
 from attention_clinic.bugs.turns import is_mistaken
 from attention_clinic.engine.arguments import BASE, ROTARY, Tables, needed, tensors
 from attention_clinic.engine.constants import is_number, written
+from attention_clinic.examine.leaves import RMS
 
 USUAL = (10_000.0, 500_000.0, 1_000_000.0, 100.0)
 BASE_NAMES = re.compile(r"(rope_|rotary_)?(theta|base|theta_base|base_freq|freq_base)(_base)?")
@@ -180,7 +181,7 @@ def query_norms(module: nn.Module) -> QueryNorms | None:
     scales = {name: _scale(part) for name, part in found.items()}
     part = found["q"]
     kind = type(part).__name__.lower()
-    kind = "rms" if "rms" in kind else "layer" if isinstance(part, nn.LayerNorm) else ""
+    kind = "rms" if RMS.search(kind) else "layer" if isinstance(part, nn.LayerNorm) else ""
     eps = [getattr(part, name, None) for name in ("eps", "variance_epsilon", "epsilon")]
     known = tuple(float(value) for value in eps if isinstance(value, float))
     return QueryNorms(scales["q"], scales["k"], kind, known)

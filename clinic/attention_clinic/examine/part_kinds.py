@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -17,11 +18,13 @@ from attention_clinic.bugs.wirings import FEED_FORMS, NORM_FORMS
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
+from attention_clinic.examine.leaves import RMS
 
 EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 1e-4, 1e-10, 0.0)
 TWICE = "the feed-forward bends twice in a row, with no layer between"
 BATCH = (nn.BatchNorm1d, nn.BatchNorm2d)
 ROUGH = 1e-7  # a limit above it does not tell where eps is added, but to short tokens
+LAYER_NORM = re.compile("layer_?norm", re.IGNORECASE)
 LENGTHS = (1.0, 0.1, 0.01, 1.5, 0.003, 0.5, 0.03)
 
 
@@ -63,13 +66,14 @@ def norm_kind(
     if y.shape != x.shape or not y.isfinite().all():
         return None
     module = run if isinstance(run, nn.Module) else None
-    said = [] if module is None else eps_held(module)
-    inner = getattr(run, "run", None)  # of a norm that gets channels first
-    if isinstance(inner, BATCH) and inner.running_mean is not None:
+    inner = getattr(run, "run", run)  # of a norm that gets channels first, or a sum
+    said = eps_held(inner) if isinstance(inner, nn.Module) else []
+    laid = inner is not run
+    if laid and isinstance(inner, BATCH) and inner.running_mean is not None:
         return Kind(variants=("batch-norm",))
-    if isinstance(inner, nn.GroupNorm):
+    if laid and isinstance(inner, nn.GroupNorm):
         return Kind()  # as it is meant for images
-    rms = "rms" in type(run).__name__.lower()
+    rms = bool(RMS.search(type(inner).__name__.lower()))
     factors = [p.detach() for p in module.parameters()] if module is not None else None
     for form in NORM_FORMS:
         if form.called_rms not in (None, rms):
@@ -80,10 +84,11 @@ def norm_kind(
                 continue
             if factors is None or _held(weight, factors):
                 return Kind(form.ids, form.detail, form.variants, number=eps)
-            if "rms-norm" in form.variants and _held(weight - 1, factors):
+            if not form.ids and _held(weight - 1, factors):
                 return Kind(variants=(*form.variants, "norm-plus-one"), number=eps)
     found = _over_others(run, x, turned) or _times_too_large(run, x, factors, limit)
-    return found or _bias_below(y, x, factors, limit)
+    found = found or _bias_below(y, x, factors, limit)
+    return found or _other_root(y, x, factors, limit, type(inner).__name__)
 
 
 def eps_held(module: nn.Module) -> list[float]:
@@ -125,6 +130,24 @@ def _bias_below(y: Tensor, x: Tensor, factors: list[Tensor] | None, limit: float
         made = weight * (x - x.mean(dim=-1, keepdim=True)) / root
         if bool(((made - y).abs() <= limit * (1 + y.abs())).all()):
             return Kind(("norm-formula",), "its bias is added to what it divides by")
+    return None
+
+
+def _other_root(
+    y: Tensor, x: Tensor, factors: list[Tensor] | None, limit: float, called: str
+) -> Kind | None:
+    """Return what is called a LayerNorm and divides by something of its own, None for another."""
+    own = [p.flatten() for p in factors or () if p.numel() in (1, x.shape[-1])]
+    if not LAYER_NORM.search(called) or not own or len(own) != len(factors or ()) or len(own) > 2:
+        return None
+    centred = x - x.mean(dim=-1, keepdim=True)
+    for weight, bias in ((own[0], own[1:]), (own[-1], own[:-1])):
+        made = weight * centred
+        rest = y - bias[0] if bias else y
+        times = (rest * made).sum(-1, keepdim=True) / made.square().sum(-1, keepdim=True)
+        if bool(((times * made - rest).abs() <= limit * (1 + rest.abs())).all()):
+            said = "what it divides by is not the root of the variance"
+            return Kind(("norm-formula",), said)
     return None
 
 

@@ -28,6 +28,7 @@ from attention_clinic.examine.cuts import Cut
 from attention_clinic.examine.fed import chained
 from attention_clinic.examine.fitted import fitted
 from attention_clinic.examine.joins import Joins
+from attention_clinic.examine.laid_norms import take_sum
 from attention_clinic.examine.leaves import (
     Unclear,
     has_convolution,
@@ -142,6 +143,8 @@ class Wired:
             with Listen() as listen, NoDropout(), Called(block) as heard_all, mends, wires:
                 whole.run(block, self.x.clone(), self.context)
             whole.straight = heard_all.straight
+            for step in () if wires.root is None else wires.root.all():
+                take_sum(step)
             place = None if wires.root is None else first_broken(wires.root)
             if place is None or len(self.broken) == BROKEN:
                 return wires.root, [name for name in ACTIVATIONS if name in listen.heard]

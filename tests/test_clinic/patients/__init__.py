@@ -18,6 +18,7 @@ from patients import (  # noqa: F401, each adds its patients
     embedding,
     followed,
     further,
+    hand_norms,
     healthy,
     kindred,
     learning,
