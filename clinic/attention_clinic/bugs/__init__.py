@@ -28,7 +28,14 @@ from attention_clinic.bugs.softmax import MIX, SOFTMAX
 from attention_clinic.bugs.joining import MERGE
 from attention_clinic.bugs.gates import BENDS, GATE, Opener
 from attention_clinic.bugs.followed import FOLLOWED
-from attention_clinic.bugs.behaviour import Built, Made, globals_read, unused_dropout
+from attention_clinic.bugs.behaviour import (
+    Built,
+    Made,
+    dropout_kept,
+    dropout_taken,
+    globals_read,
+    unused_dropout,
+)
 from attention_clinic.bugs.patches import EMBEDDING
 from attention_clinic.bugs.positions import POSITIONS
 from attention_clinic.bugs.blocks import BLOCK
@@ -73,6 +80,8 @@ __all__ = [
     "Scale",
     "Setting",
     "Turning",
+    "dropout_kept",
+    "dropout_taken",
     "globals_read",
     "unused_dropout",
 ]

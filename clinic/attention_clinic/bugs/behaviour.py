@@ -171,10 +171,23 @@ def unused_dropout(module: nn.Module) -> str | None:
     for name, part in module.named_modules():
         if isinstance(part, nn.Dropout) and part.p > 0:
             return f"{name or 'it'} has p above 0"
+    kept, taken = dropout_kept(module), dropout_taken(module)
+    if kept is not None:
+        return f"self.{kept} is above 0"
+    return None if taken is None else f"__init__ takes {taken} and never reads it"
+
+
+def dropout_kept(module: nn.Module) -> str | None:
+    """Return the attribute that holds the share of a dropout, None when there is none."""
     for name, value in vars(module).items():
         drops = re.search(r"drop|p_attn", name) and not NO_DROPOUT.search(name)
         if drops and isinstance(value, float) and 0 < value < 1:
-            return f"self.{name} is above 0"
+            return name
+    return None
+
+
+def dropout_taken(module: nn.Module) -> str | None:
+    """Return the share of a dropout that a constructor takes and never reads, None for none."""
     code = getattr(type(module).__init__, "__code__", None)
     if code is None or type(module).__module__.startswith("torch."):
         return None
@@ -184,7 +197,7 @@ def unused_dropout(module: nn.Module) -> str | None:
         if "drop" not in name or NO_DROPOUT.search(name):
             continue
         if not isinstance(usual.get(name, 0.0), bool | None) and name not in _names_read(code):
-            return f"__init__ takes {name} and never reads it"
+            return name
     return None
 
 

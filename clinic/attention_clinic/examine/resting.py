@@ -24,6 +24,7 @@ from attention_clinic.engine.modes import (
 )
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.tape import tensors_in
+from attention_clinic.examine.leaves import is_matrix
 
 OF_WEIGHTS = re.compile("att|weight|score|prob|soft")
 SELDOM = 200  # runs: two samples stay whole in all of them, with a share of 0.05, never
@@ -193,28 +194,47 @@ class Dropping(Visits):
 
     Attributes:
         met: the parts that were called.
-        shares: what the fused kernel, or a function, was told to drop.
+        shares: what the fused kernel, or a function, was told to drop, and the parts it ran in.
     """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
         self.met: set[nn.Module] = set()
-        self.shares: set[float] = set()
-        self.inside = False
+        self.shares: list[tuple[float, list[nn.Module]]] = []
+        self.running: list[nn.Module] = []
 
     def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
         self.met.add(part)
-        self.inside = isinstance(part, nn.Dropout)
+        self.running.append(part)
 
     def leaves(self, path: str, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-        self.inside = False
+        self.running.pop()
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is F.scaled_dot_product_attention:
-            self.shares.add(fused.given(args, kwargs).get("dropout_p"))
-        elif func is F.dropout and not self.inside:
-            self.shares.add(kwargs.get("p", args[1] if len(args) > 1 else 0.5))
+            self.shares.append((fused.given(args, kwargs).get("dropout_p"), [*self.running]))
+        elif func is F.dropout and not any(_drops(part) for part in self.running[-1:]):
+            share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+            self.shares.append((share, [*self.running]))
         return func(*args, **kwargs)
+
+    def elsewhere(self, share: float, holder: nn.Module, of_weights: bool) -> bool:
+        """Say whether the kernel, or a function, drops as much in the place of a dropout.
+
+        What a whole attention inside of the holder drops, with layers of its own, are its weights.
+
+        Args:
+            share: of the dropout.
+            holder: the part that has it.
+            of_weights: whether it is to drop weights, by its name.
+        """
+
+        def apart(running: list[nn.Module]) -> bool:
+            inner = running[running.index(holder) + 1 :] if holder in running else []
+            return any(sum(is_matrix(p) for p in part.parameters()) > 1 for part in inner)
+
+        found = [running for dropped, running in self.shares if dropped == share]
+        return any(of_weights or not apart(running) for running in found)
 
 
 def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
@@ -245,14 +265,16 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
     finally:
         module.train(before)
     holders = {path: module.get_submodule(path.rpartition(".")[0]) for path in idle}
-    uncalled = {
-        path: part.p in heard.shares
-        or any(part in heard.met for part in holders[path].modules() if _drops(part))
-        for path, part in idle.items()
-        if part not in heard.met and holders[path] in heard.met
-        if part.p not in heard.shares or not OF_WEIGHTS.search(path.rpartition(".")[2].lower())
-    }
-    return uncalled | wasted
+    for path, part in idle.items():
+        if part in heard.met or holders[path] not in heard.met:
+            continue
+        of_weights = bool(OF_WEIGHTS.search(path.rpartition(".")[2].lower()))
+        replaced = heard.elsewhere(part.p, holders[path], of_weights)
+        if replaced and of_weights:
+            continue
+        others = (one for one in holders[path].modules() if _drops(one))
+        wasted[path] = replaced or any(one in heard.met for one in others)
+    return wasted
 
 
 PRODUCT = re.compile("matmul|mm$|einsum")

@@ -11,6 +11,7 @@ from attention_clinic.bugs import BUGS, unused_dropout
 from attention_clinic.engine.mentions import gathered, has_options, is_mentioned
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.report import Explanation, Report, explain
+from attention_clinic.examine.dry_parts import dry_parts
 from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.resting import drops_scores, drops_with_gradients, idle_dropouts
 
@@ -107,7 +108,7 @@ def with_great_eps(report: Report, patient: Patient) -> Report:
 
 
 def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) -> Report:
-    """Say which dropout is built and never called, or is called on the scores.
+    """Say which dropout is built and never called, taken and never read, or called on the scores.
 
     Only where the report gives reasons at all.
     """
@@ -120,16 +121,18 @@ def never_dropping(report: Report, patient: Patient, run: Callable[[], object]) 
         words = "it drops wherever gradients are wanted, and does not ask self.training"
         untried = tuple(words for words in report.untried if not words.startswith("dropout"))
         return replace(and_more(report, [("dropout-eval", words)]), untried=untried)
-    idle = idle_dropouts(patient.module, run)
-    if dropping or not idle or not asked:
+    if not asked or dropping - {"dropout-eval"}:
         return report
-    words = f"nothing drops by {listed(list(idle))}"
-    if all(idle.values()):
-        words += ": right where another dropout is meant to do its work"
-        return replace(
-            report, remarks=(*report.remarks, explain([BUGS["dropout-unused"]], detail=words))
-        )
-    return and_more(report, [("dropout-unused", words)])
+    idle, dry = idle_dropouts(patient.module, run), dry_parts(patient.module, run)
+    never = [f"nothing drops by {listed(list(idle))}"] * (bool(idle) and not all(idle.values()))
+    never += [f"{path} takes {name}, and nothing reads it" for path, name in dry.items()][:NAMED]
+    if never:
+        return and_more(report, [("dropout-unused", "; ".join(never))])
+    if idle and not dropping:
+        words = f"nothing drops by {listed(list(idle))}: right where another dropout is meant to do"
+        remark = explain([BUGS["dropout-unused"]], detail=f"{words} its work")
+        return replace(report, remarks=(*report.remarks, remark))
+    return report
 
 
 def and_more(report: Report, more: list[tuple[str, str]]) -> Report:

@@ -15,6 +15,7 @@ from patients import (  # noqa: F401, each adds its patients
     crossing,
     declared,
     decoders,
+    dropouts,
     embedding,
     followed,
     further,
