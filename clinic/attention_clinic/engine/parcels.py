@@ -29,6 +29,7 @@ class Parcels:
         return t.reshape(b, -1, t.shape[-1])[:, order]
 
 
+@dataclass(frozen=True)
 class TokensFirst:
     """Tokens first, samples second, (n, b, e)."""
 
@@ -39,6 +40,22 @@ class TokensFirst:
     def joined(self, t: Tensor) -> Tensor:
         """Return tokens (n, b, e) as (b, n, e)."""
         return t.transpose(0, 1)
+
+
+@dataclass(frozen=True)
+class ChannelsFirst:
+    """The numbers of a token before the tokens, (b, e, n)."""
+
+    def cut(self, t: Tensor) -> Tensor:
+        """Return tokens (b, n, e) as (b, e, n)."""
+        return t.mT
+
+    def joined(self, t: Tensor) -> Tensor:
+        """Return tokens (b, e, n) as (b, n, e)."""
+        return t.mT
+
+
+Order = Parcels | TokensFirst | ChannelsFirst
 
 
 def parcels_of(t: Tensor, tokens: Tensor) -> Parcels | None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.copies import in_type
 from attention_clinic.engine.modes import Aside, Called, Visits
-from attention_clinic.engine.parcels import Parcels, TokensFirst
+from attention_clinic.engine.parcels import ChannelsFirst, Order, TokensFirst
 from attention_clinic.engine.recording import SOFTMAXES
 
 NORMS = (F.layer_norm, F.rms_norm, F.group_norm)
@@ -70,6 +70,8 @@ class Step:
         image: rows and columns, where tokens lie as an image in what it got.
         grid: the same, where the numbers of a token come last.
         flat: whether it gets the tokens of all samples in one row, (b n, e).
+        order: the order in which it gets them, None for (b, n, e); `given` is laid so already.
+        gives: the order in which it returns them.
     """
 
     place: Place
@@ -84,6 +86,8 @@ class Step:
     image: tuple[int, int] | None = None
     grid: tuple[int, int] | None = None
     flat: bool = False
+    order: Order | None = None
+    gives: Order | None = None
 
     @property
     def path(self) -> str:
@@ -103,18 +107,21 @@ class Step:
 
 
 class Wires(Visits):
-    """Listens to a block while it runs in this context: `root` is the call of the block.
+    """Listens to a block while it runs in this context.
 
     Args:
         block: the copy that will run.
         x: tokens that it gets, in rows or as an image.
+        context: those of the context, or None.
     """
 
-    def __init__(self, block: nn.Module, x: Tensor) -> None:
+    def __init__(self, block: nn.Module, x: Tensor, context: Tensor | None = None) -> None:
         super().__init__(block)
         self.b, self.n, self.e = x.shape
-        self.root: Step | None = None
-        self.running: list[Step] = []
+        self.x, self.context = x, context
+        self.turned = False  # whether the block itself gets (n, b, e)
+        self.all = Step(("", 0), block, {0: x.clone()})  # all that is called
+        self.running = [self.all]
         self.counts: Counter[str] = Counter()
 
     def rows(self, part: nn.Module | None, t: Tensor) -> Tensor:
@@ -125,15 +132,37 @@ class Wires(Visits):
             return t.unflatten(0, (self.b, self.n))
         if is_image_of_rows(t, self.n, self.e) and not self._is_image(part, t):
             return t.flatten(1, 2)
-        return t.flatten(2).mT if self._is_image(part, t) else t
+        return t.flatten(2).mT if self._is_image(part, t) else self.ordered(t)
+
+    def order(self, part: nn.Module | None, t: Any) -> Order | None:
+        """Return the order in which tokens lie, None for (b, n, e), or (n, b, e) of all of them."""
+        if not isinstance(t, Tensor) or t.ndim != 3 or isinstance(part, nn.Conv1d):
+            return None
+        lengths = {one.shape[1] for one in (self.x, self.context) if one is not None}
+        b, n = t.shape[:2] if self.turned else (t.shape[1], t.shape[0])
+        if b == self.b and n in lengths - {b}:
+            return TokensFirst()
+        if t.shape[:2] == (self.b, self.e) and t.shape[2] in lengths - {self.e}:
+            return ChannelsFirst()
+        return None
+
+    def ordered(self, t: Tensor) -> Tensor:
+        """Return tokens as the block has them, (b, n, e), whatever order they lie in."""
+        order = self.order(None, t)
+        return t if order is None else order.joined(t)
 
     def _is_flat(self, t: Tensor) -> bool:
         """Say whether the tokens of all samples lie in one row."""
         return t.ndim == 2 and len(t) == self.b * self.n
 
     def unrolled(self, t: Tensor) -> Tensor:
-        """Return a copy, (b, n, f) where the tokens of all samples lay in one row."""
-        return (t.unflatten(0, (self.b, self.n)) if self._is_flat(t) else t).clone()
+        """Return a copy, (b, n, f) where tokens lay in one row, or in another order."""
+        t = t.unflatten(0, (self.b, self.n)) if self._is_flat(t) else self.ordered(t)
+        return t.clone()
+
+    def copied(self, t: Tensor) -> Tensor:
+        """Return a copy, as the block has its tokens."""
+        return self.ordered(t).clone()
 
     def _is_image(self, part: nn.Module | None, t: Tensor) -> bool:
         if t.ndim != 4 or t[0, 0].numel() != self.n:
@@ -143,6 +172,10 @@ class Wires(Visits):
     def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
         """Begin a step below the one that runs."""
         slots = {**dict(enumerate(args)), **kwargs}
+        if path == "" and len(self.running) == 1:
+            turned = self.x.transpose(0, 1)
+            self.turned = any(isinstance(t, Tensor) and t.shape == turned.shape != self.x.shape
+                              and torch.equal(t, turned) for t in slots.values())  # fmt: skip
         given = {
             slot: self.rows(part, value.detach()).clone()
             for slot, value in slots.items()
@@ -155,12 +188,19 @@ class Wires(Visits):
         step.grid = next(map(tuple, grids), None)
         step.flat = any(self._is_flat(v) for v in slots.values() if isinstance(v, Tensor))
         step.image = next((tuple(v.shape[2:]) for v in images), None)
+        orders = [self.order(part, v) for slot, v in slots.items() if slot in given and v.ndim == 3]
+        step.order = orders[0] if orders and orders.count(orders[0]) == len(orders) else None
         self.counts[path] += 1
-        if self.running:
-            self.running[-1].inner.append(step)
-        else:
-            self.root = step
+        self.running[-1].inner.append(step)
         self.running.append(step)
+
+    def root(self, result: Any) -> Step:
+        """Return the call of the block, or of its layers where nobody calls the block itself."""
+        called = [step for step in self.all.inner if step.module is not None]
+        if called and all(step.path == "" for step in called):
+            return called[-1]
+        self.all.result = self.ordered(first_tensor(result)).clone()
+        return self.all
 
     def leaves(self, path: str, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         """Write down what the step that runs has made."""
@@ -173,19 +213,19 @@ class Wires(Visits):
         }
         try:
             step.result = self.rows(part, first_tensor(result)).clone()
+            step.gives = self.order(part, first_tensor(result))
         except TypeError:
             step.result = None
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not self.running:
-            return func(*args, **kwargs)
         step = self.running[-1]
         name = getattr(func, "__name__", "")
         if (func in NORMS or name.rstrip("_") in BENDS) and args:
             rest = args[1:]
             path = f"{step.path} {name}".strip()
-            rows = self.unrolled if func is not F.group_norm else torch.clone
-            heard = Step((path, self.counts[path]), None, {0: rows(args[0].detach())})
+            rows = self.unrolled if func is not F.group_norm else self.copied
+            order = self.order(None, args[0])
+            heard = Step((path, self.counts[path]), None, {0: rows(args[0].detach())}, order=order)
             heard.again = lambda t: func(t.clone(), *rest, **kwargs)
             self.counts[path] += 1
             step.inner.append(heard)
@@ -273,7 +313,7 @@ class Whole:
         context: Tensor | None,
         entries: dict[Place, dict[Slot, bool]],
         end: Place,
-        parcels: Parcels | TokensFirst | None = None,
+        parcels: Order | None = None,
     ) -> Tensor:
         """Return what a call inside returns when others get these tokens.
 
@@ -334,8 +374,7 @@ class Whole:
                 made = made.flatten(1, 2)
             made = made.flatten(2).mT if made.ndim == 4 else made
             made = made.unflatten(0, x.shape[:2]) if made.ndim == 2 else made
-            if parcels is not None:
-                return parcels.joined(made)
+            made = made if parcels is None else parcels.joined(made)
             return made.transpose(0, 1) if self.turned else made
         finally:
             before_it.end()

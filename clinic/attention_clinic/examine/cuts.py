@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attention_clinic.engine.parcels import Parcels, TokensFirst
+from attention_clinic.engine.parcels import Order
 from attention_clinic.engine.patient import rebind
 from attention_clinic.engine.wiring import Place, Slot, Whole
 
@@ -33,7 +33,7 @@ class Cut(nn.Module):
         paths: list[str],
         entries: dict[Place, dict[Slot, bool]],
         end: Place,
-        parcels: Parcels | TokensFirst | None = None,
+        parcels: Order | None = None,
         after: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()

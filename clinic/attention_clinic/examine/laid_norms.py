@@ -7,19 +7,20 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.engine.parcels import Order
 from attention_clinic.engine.wiring import Step
 from attention_clinic.examine.leaves import NORM
 
 
-class Turned(nn.Module):
-    """A norm, or what bends, that gets its tokens turned over, (b, e, n)."""
+class InOrder(nn.Module):
+    """A norm, or what bends, that gets its tokens in another order, such as (b, e, n)."""
 
-    def __init__(self, run: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, run: Callable[[Tensor], Tensor], order: Order) -> None:
         super().__init__()
-        self.run = run
+        self.run, self.order = run, order
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.run(x.mT).mT
+        return self.order.joined(self.run(self.order.cut(x)))
 
 
 class InOneRow(nn.Module):

@@ -102,7 +102,7 @@ def _opened(step: Step, x: Tensor) -> bool:
     """Say whether a call is to be looked into: it is more, or less, than one part."""
     e = x.shape[-1]
     if step.result is None or step.result.ndim != 3 or step.result.shape[-1] != e:
-        return _convolves(step, x)
+        return False
     below = [one for inner in step.inner for one in inner.all()]
     normed = [one for one in below if is_norm(one) and _width(one) in (e, None)]
     if not matrices([step]):  # between two transposes, of a Sequential
@@ -124,14 +124,6 @@ def _opened(step: Step, x: Tensor) -> bool:
             return False  # queries, keys and values go through layers, and then into another
         return len(rest) != 1
     return not step.mixes and not matrices([step]) and any(matrices([i]) for i in step.inner)
-
-
-def _convolves(step: Step, x: Tensor) -> bool:
-    """Say whether convolutions are what gets and returns tokens channels first, (b, e, n)."""
-    b, n, e = x.shape
-    shapes = {None if t is None else t.shape for t in (*step.given.values(), step.result)}
-    convolutions = [one for one in step.all() if isinstance(one.module, CONVOLUTIONS)]
-    return shapes == {(b, e, n)} and not step.mixes and matrices([step]) == matrices(convolutions)
 
 
 def _stays_inside(norm: Step, step: Step, below: list[Step]) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.parcels import Parcels, TokensFirst, parcels_of
+from attention_clinic.engine.parcels import Order, parcels_of
 from attention_clinic.engine.wiring import Place, Slot, Step, Whole
 from attention_clinic.examine.cuts import KINDS, Cut
-from attention_clinic.examine.laid_norms import Imaged, InOneRow, Turned
+from attention_clinic.examine.laid_norms import Imaged, InOneRow, InOrder
 from attention_clinic.examine.leaves import (
     Unclear,
     bends,
@@ -65,7 +65,7 @@ class Unit:
     steps: list[Step] = field(default_factory=list)
     adds: bool = False
     beside: bool = False
-    parcels: Parcels | TokensFirst | None = None
+    parcels: Order | None = None
 
     def turn(self) -> None:
         """Take what is asked for what asks, where the context was handed over as that."""
@@ -227,13 +227,13 @@ class _Grouping:
     def _bends(self, step: Step, last: Unit) -> bool:
         """Say whether a call bends what a part returned, and add it to that."""
         given = next(iter(step.given.values()), None)
-        run, made, (b, n, e) = step.again or step.module, step.result, self.shape
+        run, made = step.again or step.module, step.result
         if last.kind not in ("feed", "mix") or last.after is not None or given is None:
             return False
         if made is None or made.shape != given.shape or not bends(step):
             return False
-        if given.shape == (b, e, n) != self.shape and run is not None:
-            given, made, run = given.mT, made.mT, Turned(run)  # behind convolutions
+        if step.order is not None and run is not None:
+            run = InOrder(run, step.order)
         if not equal_tensors(given, last.out) or equal_tensors(made, given):
             return False
         last.after, last.out = run, made
@@ -276,8 +276,7 @@ class _Grouping:
         if step.weighs or step.result is None or step.result.ndim != 3:
             return None
         beside = is_norm(step) and self._is_context(step.result)
-        turned = is_norm(step) and step.result.mT.shape == self.shape
-        if step.result.shape[-1] != self.e and not beside and not turned:
+        if step.result.shape[-1] != self.e and not beside:
             return None
         given = [t for t in step.given.values() if t.ndim == 3]
         if not given:
@@ -287,7 +286,7 @@ class _Grouping:
         if step.result.shape != self.shape:
             if not step.mixes or not alone:
                 return None
-            return self._tokens_first(step) or self._in_parcels(step, given[0])
+            return self._in_parcels(step, given[0])
         count = len(matrices([step]))
         whole = isinstance(step.module, nn.MultiheadAttention) or count > 1 or held(step) > 2
         whole |= alone
@@ -307,23 +306,11 @@ class _Grouping:
             return Unit("norm", step.path, given, step.result, run=run)
         if step.flat and again is not None:
             return Unit("norm", step.path, given, step.result, run=InOneRow(again))
-        if given.shape != self.shape and given.mT.shape == self.shape and again is not None:
-            run = Turned(again)  # it gets (b, e, n)
-            return Unit("norm", step.path, given.mT, step.result.mT, run=run)
+        if step.order is not None and again is not None:
+            again = InOrder(again, step.order)
         if given.shape != self.shape and not self._is_context(given):
             return None
         return Unit("norm", step.path, given, step.result, run=again)
-
-    def _tokens_first(self, step: Step) -> Unit | None:
-        """Return the attention that gets known tokens, and a context, as (n, b, e)."""
-        order = TokensFirst()
-        given = {slot: order.joined(t) for slot, t in step.given.items() if t.ndim == 3}
-        if step.result is None or not all(self._is_known(t) for t in given.values()):
-            return None
-        laid = replace(step, given=given, result=order.joined(step.result))
-        if laid.result.shape != self.shape:
-            return None
-        return replace(self._whole(laid, "mix"), parcels=order)
 
     def _in_parcels(self, step: Step, given: Tensor) -> Unit | None:
         """Return the attention that gets known tokens in parcels; where they go the sums show."""
@@ -364,7 +351,7 @@ class _Grouping:
                 adds = equal_tensors(first, read) or equal_tensors(second, read)
                 out = rest if adds else out
         place = step.place
-        said = {"adds": adds, "beside": bool(unknown)}
+        said = {"adds": adds, "beside": bool(unknown), "parcels": order_of([step], step)}
         return Unit(kind, step.path, read, out, asked, [step.path], entries, place, **said)
 
     def _ended(self, group: list[Step]) -> Unit | None:
@@ -397,4 +384,14 @@ class _Grouping:
             else:
                 raise Unclear
         paths = list(dict.fromkeys(step.path for step in layered))
-        return Unit(kind, last.path, read, last.result, asked, paths, entries, last.place)
+        order = order_of(entering, last)
+        given = read, last.result, asked, paths, entries, last.place
+        return Unit(kind, last.path, *given, parcels=order)
+
+
+def order_of(entering: list[Step], last: Step) -> Order | None:
+    """Return the order in which all layers of a part get their tokens, and return them."""
+    orders = [*(step.order for step in entering), last.gives]
+    if any(order != orders[0] for order in orders):
+        raise Unclear
+    return orders[0]

@@ -90,7 +90,7 @@ class Wired:
         block = self.patient.module
         whole = Whole(block, self._runner(), self.context)
         root, heard = self._ran(whole)
-        if root is None or root.result is None or not root.result.isfinite().all():
+        if root.result is None or not root.result.isfinite().all():
             return None
         x, context = self.x, self.context
         if self._turned(root):
@@ -135,19 +135,19 @@ class Wired:
             told.append(replace(kind, detail=words))
         return tuple(told)
 
-    def _ran(self, whole: Whole) -> tuple[Step | None, list[str]]:
+    def _ran(self, whole: Whole) -> tuple[Step, list[str]]:
         """Return the run of the block, and the activations that were heard in it."""
         block = whole.block
         while True:
-            wires, mends = Wires(block, self.x), mended(block, self.broken)
+            wires, mends = Wires(block, self.x, self.context), mended(block, self.broken)
             with Listen() as listen, NoDropout(), Called(block) as heard_all, mends, wires:
-                whole.run(block, self.x.clone(), self.context)
-            whole.straight = heard_all.straight
-            for step in () if wires.root is None else wires.root.all():
+                y = whole.run(block, self.x.clone(), self.context)
+            whole.straight, root = heard_all.straight, wires.root(y)
+            for step in root.all():
                 take_sum(step)
-            place = None if wires.root is None else first_broken(wires.root)
+            place = first_broken(root)
             if place is None or len(self.broken) == BROKEN:
-                return wires.root, [name for name in ACTIVATIONS if name in listen.heard]
+                return root, [name for name in ACTIVATIONS if name in listen.heard]
             self.broken.append(place)
 
     def _tell_apart(self, units: list[Unit], whole: Whole) -> None:

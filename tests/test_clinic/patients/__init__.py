@@ -22,6 +22,7 @@ from patients import (  # noqa: F401, each adds its patients
     hand_norms,
     healthy,
     kindred,
+    laid_otherwise,
     learning,
     loading,
     losses,

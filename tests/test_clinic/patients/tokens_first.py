@@ -81,3 +81,52 @@ class TurnsWhatNeedsNoTurn(PreNorm):
         turned = read.transpose(0, 1)
         x = read + self.attention(turned, turned, turned)[0].transpose(0, 1)
         return x + self.ffn(self.ln_2(x))
+
+
+class AllTurned(PreNorm):
+    """Norms, attention and sums of (n, b, e), between two turns."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = nn.MultiheadAttention(e, h)
+
+    def attended(self, x, memory):
+        future = torch.ones(len(x), len(memory)).triu(1).bool()
+        return self.attention(x, memory, memory, attn_mask=future)[0]
+
+
+@block("norm-shared", "residual-from-norm", causal=True, sizes=TWO)
+class NormsTurned(AllTurned):
+    """shivanandmn/Knowledge-Tracing-SAINT: the feed-forward gets (b, n, e) again."""
+
+    def forward(self, x):
+        x = self.ln_1(x.permute(1, 0, 2))
+        x = self.ln_1((x + self.attended(x, x)).permute(1, 0, 2))
+        return x + self.ffn(x)
+
+
+@block(causal=True, sizes=TWO)
+class TurnsAround(AllTurned):
+    """The feed-forward gets (n, b, e), too."""
+
+    def forward(self, x):
+        x = x.permute(1, 0, 2)
+        read = self.ln_1(x)
+        x = x + self.attended(read, read)
+        return (x + self.ffn(self.ln_2(x))).permute(1, 0, 2)
+
+
+@block("norm-shared", "part-shared", context=True, sizes=ONE)
+class TurnsFirst(nn.Module):
+    """HarperLi680/knowledge-tracing: one attention for both places, one norm for all three."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.attention, self.norm = nn.MultiheadAttention(e, h), nn.LayerNorm(e)
+        self.ffn = nn.Sequential(nn.Linear(e, 2 * e), nn.ReLU(), nn.Linear(2 * e, e))
+
+    def forward(self, x, memory):
+        x, memory = x.transpose(0, 1), memory.transpose(0, 1)
+        x = self.norm(x + self.attention(x, x, x)[0])
+        x = self.norm(x + self.attention(x, memory, memory)[0]).transpose(0, 1)
+        return self.norm(x + self.ffn(x))
