@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attention_clinic.engine.calls import first_tensor
+from attention_clinic.engine.calls import first_tensor, tensor_for
 from attention_clinic.engine.copies import in_type
 from attention_clinic.engine.modes import Aside, Called, Visits
 from attention_clinic.engine.parcels import ChannelsFirst, Order, TokensFirst
@@ -197,10 +197,12 @@ class Wires(Visits):
     def root(self, result: Any) -> Step:
         """Return the call of the block, or of its layers where nobody calls the block itself."""
         called = [step for step in self.all.inner if step.module is not None]
-        if called and all(step.path == "" for step in called):
-            return called[-1]
-        self.all.result = self.ordered(first_tensor(result)).clone()
-        return self.all
+        whole = bool(called) and all(step.path == "" for step in called)
+        root = called[-1] if whole else self.all
+        made = self.rows(root.module, tensor_for(result, self.x)).clone()
+        if not whole or made.ndim == 3:
+            root.result = made  # of several, the one that counts
+        return root
 
     def leaves(self, path: str, part: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         """Write down what the step that runs has made."""

@@ -60,6 +60,8 @@ class Connections:
         odd: connections that are neither, in words.
         norms: the names of what norms returned.
         called: the paths of all that was called.
+        beside: the paths of what makes other results of the block.
+        untried: what is left out.
         deaf: whether what every attention returned is thrown away.
     """
 
@@ -71,12 +73,15 @@ class Connections:
         self.odd: list[str] = []
         self.norms: set[str] = set()
         self.called: set[str] = set()
+        self.beside: set[str] = set()
+        self.untried: list[str] = []
         self.deaf = False
         self.fed = ""  # the part that reads what it returned itself
 
     def name(self, stream: Stream, way: tuple[Half, ...], unused: list[Unit]) -> None:
         """Name what is wrong between the parts."""
         self.norms = {*stream.norms}
+        self.untried += ["what it adds to its tokens first, by their places"] * stream.placed
         way = tuple(with_own_norm(half) for half in way)
         way = self._without_last_norm(way)
         self.deaf = all(half.join == "dropped" for half in way if half.unit.kind == "mix")
@@ -284,7 +289,8 @@ class Connections:
 
     def _resting(self, way: tuple[Half, ...]) -> list[str]:
         """Return the parts of several layers that were never called."""
-        return idle_parts(self.patient.module, {path for half in way for path in half.unit.paths})
+        own = {path for half in way for path in half.unit.paths}
+        return idle_parts(self.patient.module, own | self.beside)
 
     def _order(
         self, way: tuple[Half, ...], kinds: list[str], scaled: bool

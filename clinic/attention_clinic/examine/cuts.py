@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.parcels import Order
@@ -41,6 +42,7 @@ class Cut(nn.Module):
         self.bent = (after,)  # for the same reason
         self.entries, self.end, self.parcels = entries, end, parcels
         self.cut_grid: tuple[int, int] | None = None  # rows and columns of the tokens
+        self.bare_width = 0
         self._register()
 
     @property
@@ -58,6 +60,12 @@ class Cut(nn.Module):
             name = f"{name}_{number}" if taken else name
             self.add_module(name, self.whole.block.get_submodule(path))
 
+    def project_by_ones(self, width: int) -> None:
+        """Hold projections that change nothing, where the part has no weight at all."""
+        self.bare_width = width
+        for name in ("query", "key", "value"):
+            self.register_buffer(f"{name}_weight", torch.eye(width))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Cut:
         block = copy.deepcopy(self.whole.block, memo)
         for part in block.modules():
@@ -66,6 +74,8 @@ class Cut(nn.Module):
         after = copy.deepcopy(self.bent[0], memo)
         made = type(self)(whole, self.paths, self.entries, self.end, self.parcels, after)
         made.cut_grid = self.cut_grid
+        if self.bare_width:
+            made.project_by_ones(self.bare_width)
         made.train(self.training)
         return made
 

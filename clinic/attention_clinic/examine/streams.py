@@ -34,6 +34,17 @@ class Sums:
             self.atoms[CONTEXT] = context
         self.by_factor: dict[str, Tensor] = {}
 
+    def start_from(self, t: Tensor) -> bool:
+        """Take tokens with something added by their places for what enters, and say whether so."""
+        x = self.atoms[START]
+        if t.shape != x.shape or len(t) < 2:
+            return False
+        apart, wanted = ((one[1:] - one[:1]).flatten() for one in (x, t))
+        added = t - x * (apart @ wanted / (apart @ apart))
+        alike = self._near(added, added[:1].expand_as(added))
+        self.atoms[START] = t if alike else x
+        return alike
+
     def add(self, name: str, out: Tensor) -> None:
         """Enter what a part returned."""
         for other, t in self.atoms.items():
@@ -173,6 +184,7 @@ class Stream:
         conditioned: the norms whose results are multiplied and shifted before they are read.
         changes: what was changed in its place, by the name of what it is then.
         keys: what attentions ask, where that is not what they read themselves.
+        placed: whether something is added to the tokens first, by their places.
     """
 
     parts: list[tuple[str, Unit]]
@@ -183,6 +195,7 @@ class Stream:
     conditioned: set[str] = field(default_factory=set)
     changes: dict[str, Sum] = field(default_factory=dict)
     keys: dict[str, Sum] = field(default_factory=dict)
+    placed: bool = False
 
     def ways(self) -> list[tuple[Half, ...]]:
         """Return how the parts may follow each other, the likeliest first."""
@@ -262,9 +275,12 @@ def stream_of(
     parts: list[tuple[str, Unit]] = []
     changes: dict[str, Sum] = {}
     keys: dict[str, Sum] = {}
+    placed = False
     for number, unit in enumerate(units):
         name = f"{number} {unit.name}"
         reads[name] = sums.of(unit.read)
+        if number == 0 and reads[name] is None and sums.start_from(unit.read):
+            reads[name], placed = sums.of(unit.read), True
         asked = None if unit.asked is None else sums.of(unit.asked)
         if unit.asked is not None and not _of_context(asked, reads):
             if asked is None:
@@ -298,7 +314,7 @@ def stream_of(
     found = {name: read for name, read in reads.items() if name in going and read is not None}
     if found.keys() != going:
         raise Unclear
-    stream = Stream(parts, kept, found, ends, changes=changes, keys=keys)
+    stream = Stream(parts, kept, found, ends, changes=changes, keys=keys, placed=placed)
     _condition(stream)
     _scale(stream)
     return stream, unused

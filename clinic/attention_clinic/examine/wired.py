@@ -23,6 +23,7 @@ from attention_clinic.engine.parcels import Parcels
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.wiring import Place, Step, Whole, Wires
 from attention_clinic.examine.around import Around, Question, called
+from attention_clinic.examine.bare_parts import lent_projections, without_lent
 from attention_clinic.examine.connections import Connections
 from attention_clinic.examine.cuts import Cut
 from attention_clinic.examine.fed import chained
@@ -37,6 +38,7 @@ from attention_clinic.examine.leaves import (
     some_part_rests,
 )
 from attention_clinic.examine.masked_parts import Masks
+from attention_clinic.examine.other_results import calls_of_others, other_results, without
 from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.sides import sides_taken, usual
 from attention_clinic.examine.streams import Half, stream_of
@@ -98,15 +100,20 @@ class Wired:
             x, context = (t if t is None else t.transpose(0, 1) for t in (x, context))
         if root.result.shape != x.shape:
             return None
-        units = units_of(root, block, x, context)
+        others = calls_of_others(whole, lambda: whole.run(block, self.x, self.context), root, x)
+        units = units_of(without(root, others), block, x, context)
         self._tell_apart(units, whole)
         stream, unused = stream_of(units, x, context, root.result, self.patient.tolerance)
+        if others and unused:
+            raise Unclear  # who reads it is not known: it may be another stream
         rests = some_part_rests(block, root)
         joins = Joins(stream, rests)
         way = None if joins.unused or rests else next(iter(stream.ways()), None)
         way = joins.way() if way is None else way
         if way is None:
             return None
+        self.wiring.untried += other_results(others)
+        self.wiring.beside = {step.path for step in others}
         self.wiring.called = {step.path for step in root.all()}
         self.wiring.name(stream, way, unused)
         going = [half for half in way if half.join != "dropped"]
@@ -243,6 +250,7 @@ class Wired:
         if sides or mask is not None:
             part = unit.cut(whole, usual(unit) if sides else None, mask is not None)
         given |= {} if mask is None else {"mask": mask}
+        bare = lent_projections(part, self.x.shape[2])
         fixed = asked is None and (mask is not None or not self._free(part))
         if isinstance(unit.parcels, Parcels) or fixed or self.x.shape[1] not in USUAL:
             given["size"] = tuple(self.x.shape[:2])
@@ -257,6 +265,7 @@ class Wired:
         if weighs and _uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
             raise Unclear  # queries and keys do not reach its result: nothing is shown
         kinds = list(kinds_of_attention(report))
+        kinds = [without_lent(kind, unit.name) for kind in kinds] if bare else kinds
         if self.masks is not None:
             kinds = [self.masks.named(unit, one) for one in kinds]
             self.said += [said for said in report.checked if said.startswith("with the mask")]
@@ -339,7 +348,7 @@ class Wired:
             tuple(sorted(explanations.values(), key=lambda one: len(one.ids))),
             tuple(failing),
             checked=("; ".join(words),),
-            untried=self.patient.untried(mask=True),
+            untried=(*self.wiring.untried, *self.patient.untried(mask=True)),
             variants=tuple(VARIANTS[id] for id in dict.fromkeys(variants)),
             stopped=max((said.stopped for said in self.unknown.values()), default=0),
             tolerance=self.patient.tolerance,

@@ -48,6 +48,7 @@ from patients import (  # noqa: F401, each adds its patients
     structure,
     tokens_first,
     turned,
+    two_results,
     unshifted,
     variants,
     windowed,
