@@ -34,6 +34,7 @@ from attention_clinic.examine.streams import (
     Sum,
     equal,
     with_own_norm,
+    without_first_norm,
 )
 from attention_clinic.examine.units import Unit
 
@@ -83,7 +84,7 @@ class Connections:
         self.norms = {*stream.norms}
         self.untried += ["what it adds to its tokens first, by their places"] * stream.placed
         way = tuple(with_own_norm(half) for half in way)
-        way = self._without_last_norm(way)
+        way = self._without_last_norm(without_first_norm(way))
         self.deaf = all(half.join == "dropped" for half in way if half.unit.kind == "mix")
         kinds = [self._kind(half.unit) for half in way]
         places = [half.places for half in way]

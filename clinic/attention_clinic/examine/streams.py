@@ -14,6 +14,7 @@ from attention_clinic.examine.units import Unit
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
 START, CONTEXT, ONE = "x", "context", "1"
 AROUND, BARE = (True, True, False), (False, False, False)  # norms before, inside, behind
+BEHIND = (False, False, True)
 EXACT = 1e-8  # of sums, relative
 
 
@@ -366,6 +367,20 @@ def _scale(stream: Stream) -> None:
         for name, factor in stream.factors.items():
             if name in sum_:
                 sum_[name] = sum_[name] / factor
+
+
+def without_first_norm(way: tuple[Half, ...]) -> tuple[Half, ...]:
+    """Return a way without the norm of all that enters, where norms stand behind the parts.
+
+    What that norm returned is the stream: nothing else reads what entered.
+    """
+    first, *rest = way
+    behind = rest and all(half.places == BEHIND and half.join == "keep" for half in rest)
+    if not behind or first.join != "from-norm" or first.places != (True, False, True):
+        return way
+    if len({id(norm.run) for half in way for norm in half.norms}) <= len(way):
+        return way  # it stands in another place, too
+    return (replace(first, before=(), join="keep"), *rest)
 
 
 def with_own_norm(half: Half) -> Half:

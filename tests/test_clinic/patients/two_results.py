@@ -138,3 +138,25 @@ class ProjectsNothingAcross(nn.Module):
         x = self.norms[0](x + self.own(x, x))
         x = self.norms[1](x + self.cross(x, memory))
         return self.norms[2](x + self.ffn(x))
+
+
+class NormOfAll(PostNorm):
+    """A norm of what enters, and two more behind the parts."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.first = nn.LayerNorm(e)
+
+
+@block(sizes=TWO)
+class NormedAtFirst(NormOfAll):
+    def forward(self, x):
+        return super().forward(self.first(x))
+
+
+@block("norm-shared", "residual-from-norm", sizes=ONE)
+class NormedByTheSameNorm(NormOfAll):
+    """Its first norm is that of the attention."""
+
+    def forward(self, x):
+        return super().forward(self.norms[0](x))
