@@ -6,7 +6,7 @@ import pytest
 import torch
 from patients.attention import Views, ViewsMerge
 from patients.blocks import PreNorm
-from patients.unknown import Sigmoid
+from patients.unknown import Sines
 
 from attention_clinic import diagnose, diagnose_block
 from attention_clinic.engine.budget import (
@@ -49,7 +49,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_search_stops_and_says_so(counted: list[float]) -> None:
-    module = Sigmoid(24, 4)
+    module = Sines(24, 4)
     report = diagnose(module, 4, effort=LITTLE)
     assert report.kind == "unexplained" and report.stopped == LITTLE * STEPS
     said = " ".join(str(report).split())
@@ -62,7 +62,7 @@ def test_a_search_stops_and_says_so(counted: list[float]) -> None:
 
 
 def test_a_search_that_comes_to_its_end_did_not_stop() -> None:
-    report = diagnose(Sigmoid(24, 4), 4)
+    report = diagnose(Sines(24, 4), 4)
     assert report.stopped == 0 and "No known mistake, alone or with a second" in str(report)
     assert diagnose(Views(24, 4), 4, effort=LITTLE).healthy
     assert diagnose(ViewsMerge(24, 4), 4, effort=0.1).ids == ("merge-no-transpose",)

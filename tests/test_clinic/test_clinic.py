@@ -29,7 +29,7 @@ from patients.masks import ViewsMaskMultiply
 from patients.modern import Llama
 from patients.needed import BlockedAfterHeads, Needs
 from patients.pairs import Pair1, Pair3
-from patients.unknown import Noisy, Rotary, Sigmoid
+from patients.unknown import Noisy, Rotary, Sines
 from torch import Tensor, nn
 
 from attention_clinic import (
@@ -250,7 +250,7 @@ def test_names_break_ties() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (Sigmoid, "rows sum to 1"),
+        (Sines, "rows sum to 1"),
         (Rotary, "order does not matter"),
         (Noisy, "two calls in eval mode"),
     ],
@@ -260,7 +260,7 @@ def test_properties_that_fail_are_said(make: type, words: str) -> None:
 
 
 def test_properties_about_samples_and_the_future() -> None:
-    class Mixes(Sigmoid):
+    class Mixes(Sines):
         def forward(self, x, mask=None):
             return super().forward(x) + x.mean(dim=0)
 
@@ -268,7 +268,7 @@ def test_properties_about_samples_and_the_future() -> None:
     assert any("samples stay apart" in line for line in failing)
     assert any("the past does not see the future" in line for line in failing)
     mask = padding_mask(torch.tensor([3, 5]), 5)
-    failing = diagnose(Sigmoid(24, 4), 4, mask=mask).failing
+    failing = diagnose(Sines(24, 4), 4, mask=mask).failing
     assert any("padding does not leak" in line for line in failing)
 
 
@@ -325,7 +325,7 @@ class Counted(TorchDispatchMode):
 
 @pytest.mark.parametrize(("e", "h"), [(64, 8), (768, 12)])
 @pytest.mark.parametrize(
-    ("make", "most"), [(Views, 2_650), (LoopsMerge, 15_000), (Sigmoid, 95_000), (Pair3, 60_000)]
+    ("make", "most"), [(Views, 2_650), (LoopsMerge, 15_000), (Sines, 95_000), (Pair3, 60_000)]
 )
 def test_it_takes_few_steps(make: type, most: int, e: int, h: int) -> None:
     with Counted() as counted:
@@ -398,7 +398,7 @@ def test_a_wrong_number_of_heads_is_told_the_right_one() -> None:
         report = diagnose(make(24, h), told)
         assert not report.healthy and not report.explanations
         assert report.failing[0] == f"num_heads is {told}: with num_heads={h} it is right"
-    assert "num_heads" not in str(diagnose(Sigmoid(24, 4), 4))
+    assert "num_heads" not in str(diagnose(Sines(24, 4), 4))
 
 
 def test_a_sick_module_is_told_its_own_number_of_heads() -> None:

@@ -119,13 +119,13 @@ class Mixed(Packed):
         return super().forward(x, context + x.mean(dim=1, keepdim=True))
 
 
-class Sigmoid(Apart):
+class Sines(Apart):
     def forward(self, query, key, value):
         q, k, v = self.projected(query, key, value)
-        return self.fc((q @ k.mT / self.root()).sigmoid() @ v)
+        return self.fc((q @ k.mT / self.root()).sin() @ v)
 
 
-@pytest.mark.parametrize("make", [Mixed, Sigmoid])
+@pytest.mark.parametrize("make", [Mixed, Sines])
 def test_cross_attentions_that_no_bug_explains_get_no_name(make: type) -> None:
     report = diagnose(make(24, 4), 4, context=True)
     assert not report.healthy and not report.explanations

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import transformers
 from patients.attention import ViewsScaledByEmbed
 from patients.stacks import StackOfOneMask, StackOfWindows
-from patients.unknown import Sigmoid
+from patients.unknown import Sines
 from patients.windowed_blocks import IMAGE
 from torch import Tensor, nn
 
@@ -266,7 +266,7 @@ def test_a_layer_that_differs_by_a_number_only_is_no_other_layer() -> None:
 
 def test_what_no_mistake_explains_is_unexplained_and_has_its_path() -> None:
     model = TimmViT(depth=2)
-    model.blocks[1].attn = Sigmoid(24, 4)
+    model.blocks[1].attn = Sines(24, 4)
     report = diagnose_model(model)
     assert not report and not report.ids
     assert ("attention", "blocks.1.attn", "unexplained") in table(report)
@@ -280,7 +280,7 @@ def test_no_plain_attention_over_thousands_of_tokens_is_put_in_the_place_of_anot
         def __init__(self):
             super().__init__()
             self.cut, self.block = nn.Conv2d(3, 24, 1), TimmBlock(24, 4)
-            self.block.attn = Sigmoid(24, 4)
+            self.block.attn = Sines(24, 4)
 
         def forward(self, x: Tensor) -> Tensor:
             return self.block(self.cut(x).flatten(2).mT)

@@ -157,6 +157,20 @@ def test_outcomes() -> None:
     assert outcome(one, before, replace(before, variants=("cosine",))) == WRONG
 
 
+def test_only_what_a_layer_returns_is_bent() -> None:
+    text = SOURCE.replace(
+        "return self.proj((F.softmax(scores, dim=-1)",
+        "scores = self.dropout_of(scores + self.causal_mask(x))\n"
+        "        return self.proj((F.softmax(scores, dim=-1)",
+    )
+    bent = {
+        one.before for one in mistakes(text, BUILD) if one.kind == "what a layer returns is bent"
+    }
+    assert {one.split("(")[0] for one in bent} == {
+        f"self.{n}" for n in ("query", "key", "value", "proj")
+    }
+
+
 def test_the_table_says_what_went_wrong(right: tuple[Case, Path]) -> None:
     case, _ = right
     one = Planted("some kind", ("scale-missing",), 7, "a  long\nline", "another", "")

@@ -25,6 +25,7 @@ from attention_clinic.bugs.relatives import LINEAR, TALK_AFTER, TALK_BEFORE, Mix
 from attention_clinic.bugs.biases import BIAS
 from attention_clinic.bugs.masks import RULE, USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
+from attention_clinic.bugs.differences import DIFFERENCE, NORMED
 from attention_clinic.bugs.joining import MERGE
 from attention_clinic.bugs.gates import BENDS, GATE, Opener
 from attention_clinic.bugs.followed import FOLLOWED
@@ -50,8 +51,8 @@ from attention_clinic.engine.forms import BUGS, VARIANTS
 ATTENTION = (
     *(SIDES, BEND, TOKENS, ASK, EARLY, SPLIT, QUERY_NORM, TURN, SHARE),
     *(PLACES, LINEAR, SCORES, DISTANCES, SCALE),
-    *(CAP, TALK_BEFORE, BIAS, RULE, USE, SOFTMAX, TALK_AFTER, MIX),
-    *(DISTANT_VALUES, MERGE, GATE),
+    *(CAP, TALK_BEFORE, BIAS, RULE, USE, SOFTMAX, TALK_AFTER, DIFFERENCE, MIX),
+    *(DISTANT_VALUES, NORMED, MERGE, GATE),
 )
 
 __all__ = [

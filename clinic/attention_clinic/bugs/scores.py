@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
+from attention_clinic.bugs.bending import nearness
+from attention_clinic.bugs.differences import halved
 from attention_clinic.bugs.projections import Setting
 from attention_clinic.engine.forms import Form, Stage, State, bug, observed, variant
 
@@ -18,10 +21,18 @@ ROUNDED = 1e-5  # the relative difference of a factor that single precision make
 
 
 def _scored(form: Form, state: State) -> State:
-    return {"raw": form.run(state["q"], state["k"])}
+    made, s = form.run(state["q"], state["k"]), state["setting"]
+    raw, sized = made if isinstance(made, tuple) else (made, False)
+    heads = raw.shape[2] / state["q"].shape[2]  # two of half the width for each
+    return {"raw": raw, "sized": sized, "scaling": replace(s, head_dim=int(s.head_dim / heads))}
 
 
-SCORES = Stage("scores", _scored)
+def _found(state: State) -> Iterator[Form]:
+    yield from nearness(state)
+    yield from halved(state)
+
+
+SCORES = Stage("scores", _scored, found=_found)
 
 
 @SCORES.right
@@ -62,8 +73,10 @@ def scores_of_sums(q: Tensor, k: Tensor) -> Tensor:
 # ------------------------------------------------------------- scale: scores (r, b, h, i, j)
 
 
-def _scaled(form: Form, state: State) -> State:
-    made = form.run(state["raw"], state["setting"])
+def _scaled(form: Form, state: State) -> State | None:
+    if _sized(state) and form.ids:
+        return None
+    made = form.run(state["raw"], state.get("scaling", state["setting"]))
     scores, factor = made if isinstance(made, tuple) else (made, 1.0)
     meant = form.ids in ((), ("scale-embed",))  # a root of a width, of one head or of all
     return {"scores": scores, "factor": factor, "scaled": meant}
@@ -100,6 +113,11 @@ def _cosine(state: State) -> bool:
     return bool(state.get("cosine"))
 
 
+def _sized(state: State) -> bool:
+    """Say whether the scores are as large as they shall be."""
+    return bool(state.get("sized"))
+
+
 SCALE = Stage("scale", _scaled, found=_set)
 
 
@@ -109,7 +127,8 @@ def scale(scores: Tensor, s: Setting) -> Tensor:
 
 
 # the cosine of two vectors does not grow with their width: what is divided so is too small
-SCALE.forms.append(Form(scale, applies=lambda state: not _cosine(state)))
+SCALE.forms.append(Form(scale, applies=lambda state: not _cosine(state) and not _sized(state)))
+SCALE.forms.append(Form(lambda scores, s: scores, applies=_sized))
 
 
 bug(

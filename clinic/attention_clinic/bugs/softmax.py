@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from einops import rearrange
 from torch import Tensor
 
+from attention_clinic.bugs.bending import bendings
 from attention_clinic.bugs.lengths import tops
 from attention_clinic.bugs.relatives import sinks
 from attention_clinic.engine.forms import Form, Stage, State, bug, observed
@@ -38,6 +39,7 @@ def _weighed(form: Form, state: State) -> State | None:
 def _found(state: State) -> Iterator[Form]:
     yield from sinks(state)
     yield from tops(state)
+    yield from bendings(state)
 
 
 SOFTMAX = Stage("softmax", _weighed, found=_found)

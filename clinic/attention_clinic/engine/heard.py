@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.modes import Mode, Scores
 
 EPS = (1e-6, 1e-5, 1e-8, 0.0)
+MANY = 256  # heads
 FAR, FURTHER = 1e6, 1e7  # tokens so long that a cap is reached
 
 
@@ -33,6 +34,11 @@ class Heard(Mode):
         self.compared: set[tuple[int, int]] = set()  # the sides of products that tokens made
         self.multiplied: set[str] = set()  # what is positive before the last of these
         self.behind: set[str] = set()  # activation functions behind it
+        self.pointed: set[tuple[str, tuple[int, int]]] = set()  # what bends numbers, and how many
+        self.squares: list[Tensor] = []  # of numbers
+        self.apart = False  # whether lengths or distances are taken
+        self.weights: list[tuple[Any, ...]] = []  # shapes of two that are subtracted
+        self.afterwards: list[float | Tensor] = []  # by what weights are multiplied
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
@@ -50,6 +56,8 @@ class Heard(Mode):
         self.bends |= name in ("tanh", "tanh_")
         self.positive |= {name.rstrip("_")} & {"elu", "relu", "softplus"}
         self.opens |= {name.rstrip("_")} & {"sigmoid", "silu"}
+        if name.rstrip("_") in ("sigmoid", "relu") and args and args[0].ndim > 2:
+            self.pointed.add((name.rstrip("_"), tuple(args[0].shape[-2:])))
         bent = {name.rstrip("_")} & {"gelu", "relu"}
         self.behind |= bent
         self.bent |= bent if not self.weighed else set()
@@ -63,12 +71,34 @@ class Heard(Mode):
         elif name == "softmax" and args:
             self.weighed.append(args[0].shape)
         result = func(*args, **kwargs)
+        self._square(name, args, result)
+        if self.weighed and len(args) > 1:
+            self._after(name.strip("_"), args)
         product = name.endswith(("matmul", "bmm", "einsum")) and isinstance(result, Tensor)
         if product and result.ndim > 2 and not any(isinstance(t, nn.Parameter) for t in args):
             self.compared.add(tuple(result.shape[-2:]))
             self.multiplied |= self.positive
             self.behind = set()
         return result
+
+    def _square(self, name: str, args: tuple[Any, ...], result: Any) -> None:
+        """Notice squares, and whether they are summed."""
+        twice = len(args) > 1 and args[-1] is args[-2]
+        if name in ("pow", "square", "__pow__") or (twice and name in ("mul", "__mul__")):
+            self.squares.append(result)
+        self.apart |= name == "cdist" or (twice and name == "einsum")
+        self.apart |= name in ("sum", "mean") and any(args[0] is t for t in self.squares)
+
+    def _after(self, name: str, args: tuple[Any, ...]) -> None:
+        """Notice what is done to weights: by what they are multiplied, and differences of them."""
+        shapes = [getattr(t, "shape", None) for t in args[:2]]
+        if name == "sub" and None not in shapes and len(shapes[0]) > 2:
+            self.weights.append(tuple(shapes[0][-2:]))
+        for few, many in (args[:2], args[1::-1]) if name in ("mul", "rmul") else ():
+            held = isinstance(few, float) or (isinstance(few, Tensor) and few.ndim < 5)
+            if held and isinstance(many, Tensor) and many.ndim > 2:
+                one = few.detach() if isinstance(few, Tensor) else few
+                self.afterwards += [one] * (isinstance(one, float) or one.numel() < MANY)
 
 
 def heard(run: Callable[[Tensor], Tensor], x: Tensor) -> Heard:

@@ -15,6 +15,7 @@ from attention_clinic.bugs import BENDS, Caps, Mixer, Opener, Places, QueryNorms
 from attention_clinic.engine.constants import is_number, read_outside
 from attention_clinic.engine.heard import Heard, heard, reached
 from attention_clinic.engine.weights import apart_from_gates, sources_of
+from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.modern import configs, holders, named, query_norms
 
 FACTORS = ("attention_multiplier", "softmax_scale")
@@ -27,6 +28,7 @@ GATES = re.compile(r"gate|gating|(^|[._])(w_?|linear_?|to_?)?g(_proj|ate)?[._]")
 UNSCALED = ("relative_attention_num_buckets",)  # T5 and its relatives
 UNSCALED_MODELS = {"gpt_neo"}
 DISTANCES = re.compile(r"rel|dist|pos|emb|^e$|^e_?r$")  # names of vectors for distances
+SHIFTS = re.compile(r"bias|shift|offset|^b$")  # names of what is added to all scores
 FEW = 4  # layers over places
 HOTTEST = math.log(100.0)
 
@@ -180,6 +182,18 @@ def sinks(module: nn.Module, num_heads: int) -> Iterator[Tensor]:
             yield parameter.flatten()
 
 
+def shifts(module: nn.Module, num_heads: int) -> Iterator[float | Tensor]:
+    """Yield the numbers of a module, one or one for each head, that may be added to all scores."""
+    for part in module.modules():
+        for name, held in {**named(part), **part._parameters, **part._buffers}.items():
+            if not SHIFTS.search(name.lower()):
+                continue
+            if is_number(held):
+                yield float(held)
+            elif isinstance(held, Tensor) and held.numel() in (1, num_heads):
+                yield held.detach().reshape(-1, 1, 1)
+
+
 def places(
     module: nn.Module, n: int, weighed: list[Any], rows: int, keys: int | None
 ) -> Iterator[Places]:
@@ -265,6 +279,12 @@ def known_of(
             :FEW
         ],
         "tops": tuple(sounds.tops),
+        "apart": sounds.apart,
+        **_of_differences(module, sounds, pairs, num_heads, whole.shape[2] // num_heads),
+        "pointwise": ()
+        if sounds.weighed
+        else tuple(sorted({name for name, sides in sounds.pointed if sides in pairs})),
+        "shifts": tuple(shifts(module, num_heads))[:FEW],
         "by_channels": keys is None
         and any(s[-1] == s[-2] and (alike or s[-1] != n) for s in sounds.weighed if len(s) > 2),
         "bent": tuple(sorted(sounds.bent)),
@@ -275,6 +295,36 @@ def known_of(
         "bare_scores": not (sounds.weighed or sounds.multiplied)
         and bool({*pairs, (1, n)} & sounds.compared),  # one token alone may ask
         "temperatures": tuple(temperatures(module, num_heads)) if norms is not None else (),
+    }
+
+
+def _of_differences(
+    module: nn.Module, sounds: Heard, pairs: set[tuple[int, int | None]], h: int, d: int
+) -> dict[str, Any]:
+    """Return what is known of weights that are subtracted: times what, and what norms come then.
+
+    Args:
+        module: the copy.
+        sounds: what it was heard to do.
+        pairs: numbers of those who ask, and of those who are asked.
+        h, d: heads, and the width of one.
+    """
+    if not pairs & {*sounds.weights}:
+        return {}
+    numbers = [
+        t if isinstance(t, float) else t.reshape(-1, 1, 1)
+        for t in sounds.afterwards
+        if isinstance(t, float) or t.numel() in (1, h)
+    ]
+    norms = (
+        part
+        for path, part in module.named_modules()
+        if looks_like_a_norm(path, part) and {p.numel() for p in part.parameters()} <= {d}
+    )
+    return {
+        "subtracted": tuple(numbers),
+        "afterwards": tuple(numbers),
+        "norms_of_mixed": tuple(norms)[:FEW],
     }
 
 

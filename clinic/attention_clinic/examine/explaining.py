@@ -87,7 +87,7 @@ class Explaining:
             read = [(reader, readings) for reader in grouped if (readings := reader.readings())]
             named = [(reader, rs) for reader, rs in read if any(r.rank == 0 for r in rs)]
             found += named or read
-        if not plain:
+        if not plain or self.subject.known.get("subtracted"):  # two queries may be packed in one
             wide = wide_value_readers(sources, e, h, out_dim, needs_out, c)
             found += [(reader, readings) for reader in wide if (readings := reader.readings())]
         return found

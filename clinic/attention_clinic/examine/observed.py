@@ -15,6 +15,7 @@ from attention_clinic.bugs import FOLLOWED
 from attention_clinic.engine.products import Event
 from attention_clinic.examine.biases import names_of, window_of
 from attention_clinic.examine.ended import ALONE, OUT_BENT, ended, unsunk
+from attention_clinic.examine.factored import norms_of, scaled
 from attention_clinic.examine.score_law import Law, kind_of_places, law_of, unshifted
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import (
@@ -59,7 +60,7 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     if law is None:
         raise Lost
     wrong = _wrongly(asked, answered)
-    hidden = wrong is not None and bool(_norms(asked, answered))  # a factor beside their weights
+    hidden = wrong is not None and bool(norms_of(asked, answered))  # a factor beside their weights
     if norms is not None and norms.sure and not hidden:
         raise Lost  # as above
     names += _turns(subject, asked, answered) if wrong is None else []
@@ -75,7 +76,7 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     names += _latent(run, asked, answered, values)
     end, words = ended(subject, run, mixed, values, weights)
     names += end
-    ids, detail = _scaled(subject, law, asked, answered) if not hidden else ((), "")
+    ids, detail = scaled(subject, run, law, asked, answered) if not hidden else ((), "")
     if wrong is not None:
         ids, detail = (*wrong[0], *ids), "; ".join(filter(None, (wrong[1], detail)))
     bare = "" if needs_context(subject.original) else bare_sides(run, asked, answered, values)
@@ -216,22 +217,12 @@ def _grouped(answered: Side, values: Side) -> list[str]:
     return ["multi-query" if count == 1 else "grouped-queries"]
 
 
-def _norms(asked: Side, answered: Side) -> set[str]:
-    """Return the norms of queries and keys, which must be the same."""
-    both = [{o.norm for row in side.origins for o in row} for side in (asked, answered)]
-    if "length" in both[0] | both[1] <= {"length", "rms"}:
-        return {"length"}  # without an eps they are one, with weights
-    if both[0] != both[1] or len(both[0]) > 1:
-        raise Lost
-    return both[0] - {""}
-
-
 def _of_law(subject: Subject, law: Law, seen: Tensor, asked: Side, answered: Side) -> list[str]:
     """Return the names of what is added to scores."""
     layout = subject.patient.layout
     grid = layout.grid(seen.shape[1]) if layout is not None and layout.grids else None
     names = []
-    norms = _norms(asked, answered)
+    norms = norms_of(asked, answered)
     names += ["cosine"] if norms == {"length"} else ["qk-norm"] * bool(norms)
     names += ["content-bias"] * (asked.offset is not None)
     # what is the same for all keys changes no weight
@@ -374,27 +365,3 @@ def _latent(run: Run, *sides: Side) -> list[str]:
     if inner[1] or inner[2]:
         raise Lost
     return queries
-
-
-def _scaled(subject: Subject, law: Law, asked: Side, answered: Side) -> tuple[tuple[str, ...], str]:
-    """Return the mistake of the factor of the scores, () where it is right."""
-    scale = law.scale * asked.factor * answered.factor
-    norms = _norms(asked, answered)
-    d = asked.heads.shape[-1]
-    if norms == {"length"}:  # a temperature, which is free; a cosine does not grow with its width
-        if bool((scale - d**-0.5).abs().max() < 1e-6):
-            raise Lost
-        return (), ""
-    first = float(scale[0])
-    if bool((scale - first).abs().max() > 1e-6 * abs(first)):
-        raise Lost
-    met = sum(t is not None for t in (law.asked, law.answered)) * (asked.offset is None)
-    if any(math.isclose(first, (d * n) ** -0.5, rel_tol=1e-5) for n in (1, 1 + met)):  # DeBERTa
-        return (), ""
-    right = (*subject.known["factors"], *(1.0,) * subject.known["unscaled"])
-    if any(math.isclose(first, factor, rel_tol=1e-5) for factor in right):
-        raise Lost
-    for id, factor in (("scale-missing", 1.0), ("scale-embed", subject.e**-0.5)):
-        if math.isclose(first, factor, rel_tol=1e-5):
-            return (id,), ""
-    return ("scale-other",), f"it multiplies by {first:.4g}"

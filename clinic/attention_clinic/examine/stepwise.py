@@ -214,7 +214,7 @@ def _begun(
 
 def _scales(state: State, raw: Tensor, factors: list[float], seen: Seen) -> Iterator[Form]:
     """Yield the forms of the scale that give scores which the module made."""
-    setting, named, sized = state["setting"], [], []
+    setting, named, sized = state["scaling"], [], []
     for form in all_scales(state):
         if form.applies(state):
             made = form.run(raw, setting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
@@ -14,6 +15,7 @@ from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.unlearned import without
 
 DROPPED = "mask-dropped"
+OPTIONS = re.compile(r"mask|causal|decoder|autoregress|look_?ahead")  # names of what turns one on
 OFF = "{}=False turns it off: right where that is meant"
 
 
@@ -42,9 +44,18 @@ def unless_switched_off(
 def _turned_on(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the options of a module about masks that are off, and a copy where each is on."""
     for path, part in module.named_modules():
-        taken = inspect.signature(type(part).__init__).parameters
-        for name, value in vars(part).items():
-            if value is False and name in taken and "mask" in name.lower():
+        for option in inspect.signature(type(part).__init__).parameters:
+            for name in _held(part, option) if OPTIONS.search(option.lower()) else ():
                 other = deepcopy(module)
                 setattr(other.get_submodule(path), name, True)
-                yield name, other
+                yield option, other
+
+
+def _held(part: nn.Module, option: str) -> list[str]:
+    """Return the attributes that are off and hold an option of the constructor."""
+    try:
+        source = inspect.getsource(type(part).__init__)
+    except (OSError, TypeError):
+        source = ""
+    named = [option, *re.findall(rf"\.(\w+) *= *(?:bool\()?{option}\b", source)]
+    return [name for name in dict.fromkeys(named) if vars(part).get(name) is False]

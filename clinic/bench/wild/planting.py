@@ -25,6 +25,8 @@ SHARED = ("projection-shared", "value-from-key", "part-shared", "norm-shared", "
 IDLE = ("part-unused", "parameter-unused", "out-unused", "projection-unused", "norm-missing")
 ROOT = re.compile(r"sqrt|scale|\*\* ?-?0?\.5|d_?k\b|head_dim|dim_head|d_head|temper")
 NORM = re.compile(r"norm|(^|_)ln|rms", re.IGNORECASE)
+LAYER = re.compile(r"(^|_|[tT]o|[wW])[qkvQKV]+(\d|_|$)|quer|key|val|proj|(^|_)out")
+NO_LAYER = re.compile(r"mask|drop|norm|(^|_)ln|rms", re.IGNORECASE)
 SIBLINGS = (
     *(("query", "key"), ("value", "key"), ("key", "value"), ("q", "k"), ("v", "k"), ("k", "v")),
     *(("1", "2"), ("2", "1")),
@@ -348,7 +350,7 @@ def straight(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
 
 @kind("what a layer returns is bent", "projection-bent", "out-bent", "activation-last")
 def bent(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
-    if re.search(r"q|k|v|proj|out", _own(node)) and not NORM.search(_own(node)):
+    if LAYER.search(_own(node)) and not NO_LAYER.search(_own(node)):
         yield f"({get(node)}).relu()"
 
 

@@ -10,6 +10,7 @@ from patients import (  # noqa: F401, each adds its patients
     attention,
     blocks,
     caching,
+    compared,
     connections,
     convolved,
     crossing,

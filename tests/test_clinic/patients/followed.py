@@ -317,16 +317,22 @@ class Recurrent(Views):
         self.r_net = nn.Linear(e, e, bias=False)
         self.u, self.v_bias = (nn.Parameter(torch.zeros(h, e // h)) for _ in range(2))
 
-    def forward(self, x):
-        q, k, v = self.heads(x)
+    def coded(self, x):
         n, e = x.shape[1:]
         angles = angles_of(torch.arange(n - 1, -n, -1), e + e % 2).to(x)
         sines = torch.cat([angles.sin(), angles.cos()], dim=-1)[:, :e]
-        r = rearrange(self.r_net(sines), "m (h d) -> h m d", h=self.h)
+        return rearrange(self.r_net(sines), "m (h d) -> h m d", h=self.h)
+
+    def scale(self, q):
+        return q.shape[-1] ** -0.5
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        n = x.shape[1]
         asked = (q + self.u[:, None]) @ k.mT
-        placed = (q + self.v_bias[:, None]) @ r.mT
+        placed = (q + self.v_bias[:, None]) @ self.coded(x).mT
         placed = placed.gather(3, (n - 1 - distances(n)).expand(*q.shape[:2], n, n))
-        weights = ((asked + placed) / q.shape[-1] ** 0.5).softmax(dim=-1)
+        weights = ((asked + placed) * self.scale(q)).softmax(dim=-1)
         return self.proj(self.join(weights @ v))
 
 

@@ -173,6 +173,18 @@ class ViewsMaskTurnedOff(Views):
         return super().weigh(scores, mask if self.use_mask else None)
 
 
+@attention("mask-dropped", mask=triangle, remark=True, sizes=SOME)
+class ViewsOfEncoder(Views):
+    """So it does by another name, which is kept under yet another."""
+
+    def __init__(self, e, h, is_decoder=False):
+        super().__init__(e, h)
+        self.hides = is_decoder
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores, mask if self.hides else None)
+
+
 @attention("mask-dropped", mask=triangle, sizes=SOME)
 class ViewsMaskTurnedOn(ViewsMaskTurnedOff):
     """And nothing asks."""

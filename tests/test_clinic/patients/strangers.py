@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from patients.attention import Loops, LoopsUnscaled, Views, ViewsUnscaled
 from patients.bank import SIZES, attention
 from patients.masks import padding
-from patients.unknown import Rotary, Sigmoid, unknown
+from patients.unknown import Rotary, Sines, unknown
 
 # ------------------------------------- nothing to see: what was compared could not have differed
 
@@ -28,7 +28,7 @@ class RotaryZeroed(Rotary):
 
 
 @unknown
-class SigmoidZeroed(Sigmoid):
+class SinesZeroed(Sines):
     """No softmax and no scale; zeros behind, and a triangle that nobody uses."""
 
     def __init__(self, e, h):

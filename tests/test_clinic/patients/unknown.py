@@ -23,9 +23,9 @@ UNKNOWN: list[Callable] = []
 
 
 @unknown
-class Sigmoid(Views):
+class Sines(Views):
     def weigh(self, scores, mask):
-        return scores.sigmoid()
+        return scores.sin()
 
 
 @unknown
