@@ -80,6 +80,12 @@ variant(
     "16",
 )
 variant(
+    "value-norm",
+    "normalises the values of each head, too",
+    "Gemma 3n",
+    "13",
+)
+variant(
     "agent-attention",
     "lets a few vectors ask all keys, and the queries ask these: two softmaxes one after the other",
     "Agent Attention",
@@ -109,6 +115,6 @@ FOLLOWED = frozenset(  # what no form of the search makes
         *("latent-attention", "latent-queries", "rotary-axes", "decomposed-positions"),
         *("content-bias", "relative-queries", "query-beside", "memory-keys", "slot-attention"),
         *("values-added", "context-and-self", "agent-attention", "rotary-scaled"),
-        "sub-norm",
+        *("sub-norm", "value-norm"),
     }
 )

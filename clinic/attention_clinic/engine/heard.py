@@ -36,7 +36,9 @@ class Heard(Mode):
         self.behind: set[str] = set()  # activation functions behind it
         self.pointed: set[tuple[str, tuple[int, int]]] = set()  # what bends numbers, and how many
         self.squares: list[Tensor] = []  # of numbers
-        self.apart = False  # whether lengths or distances are taken
+        self.lengths: set[int] = set()  # how many sums of squares there are
+        self.roots: set[int] = set()  # of how many numbers roots are taken, as norms do
+        self.distances = False
         self.weights: list[tuple[Any, ...]] = []  # shapes of two that are subtracted
         self.afterwards: list[float | Tensor] = []  # by what weights are multiplied
 
@@ -82,12 +84,22 @@ class Heard(Mode):
         return result
 
     def _square(self, name: str, args: tuple[Any, ...], result: Any) -> None:
-        """Notice squares, and whether they are summed."""
+        """Notice squares, whether they are summed, and roots of the sums."""
         twice = len(args) > 1 and args[-1] is args[-2]
+        self.distances |= name == "cdist"
         if name in ("pow", "square", "__pow__") or (twice and name in ("mul", "__mul__")):
             self.squares.append(result)
-        self.apart |= name == "cdist" or (twice and name == "einsum")
-        self.apart |= name in ("sum", "mean") and any(args[0] is t for t in self.squares)
+        elif (name == "sum" and any(args[0] is t for t in self.squares)) or (
+            twice and name == "einsum"
+        ):
+            self.lengths.add(result.numel())
+        if name in ("sqrt", "rsqrt") and args:
+            self.roots.add(args[0].numel())
+
+    @property
+    def apart(self) -> bool:
+        """Whether lengths are taken, or distances, and not for a norm."""
+        return self.distances or bool(self.lengths - self.roots)
 
     def _after(self, name: str, args: tuple[Any, ...]) -> None:
         """Notice what is done to weights: by what they are multiplied, and differences of them."""

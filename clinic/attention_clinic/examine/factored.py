@@ -62,6 +62,14 @@ def scaled(
     return ("scale-other",), f"it multiplies by {first:.4g}"
 
 
+def grown(subject: Subject, values: Side) -> tuple[str, str]:
+    """Return the mistake of values that are multiplied as scores are: so are the weights then."""
+    d, e = values.heads.shape[-1], subject.e
+    if any(math.isclose(values.factor, size**-0.5, rel_tol=1e-5) for size in (d, e)):
+        return "scale-after-softmax", f"values are multiplied by {values.factor:.4g}"
+    raise Lost
+
+
 def _of_codes(run: Run, law: Law, asked: Side, answered: Side) -> tuple[tuple[str, ...], str]:
     """Return the mistake of the factor of the products with codes, () where it is that of keys.
 

@@ -15,7 +15,7 @@ from attention_clinic.bugs import FOLLOWED
 from attention_clinic.engine.products import Event
 from attention_clinic.examine.biases import names_of, window_of
 from attention_clinic.examine.ended import ALONE, OUT_BENT, ended, unsunk
-from attention_clinic.examine.factored import norms_of, scaled
+from attention_clinic.examine.factored import grown, norms_of, scaled
 from attention_clinic.examine.score_law import Law, kind_of_places, law_of, unshifted
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import (
@@ -74,9 +74,13 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     names += _grouped(answered, values)
     _apart(run, asked, answered, values)
     names += _latent(run, asked, answered, values)
+    names += ["value-norm"] * any(o.norm for row in values.origins for o in row)
     end, words = ended(subject, run, mixed, values, weights)
     names += end
     ids, detail = scaled(subject, run, law, asked, answered) if not hidden else ((), "")
+    if not math.isclose(values.factor, 1, rel_tol=1e-6):
+        more = grown(subject, values)
+        ids, detail = (*ids, more[0]), "; ".join(filter(None, (detail, more[1])))
     if wrong is not None:
         ids, detail = (*wrong[0], *ids), "; ".join(filter(None, (wrong[1], detail)))
     bare = "" if needs_context(subject.original) else bare_sides(run, asked, answered, values)

@@ -10,6 +10,7 @@ from einops import rearrange
 from torch import nn
 
 from patients.attention import Loops, Views, ViewsScaledByEmbed
+from patients.bank import attention
 from patients.followed import WIDE, Recurrent
 from patients.masks import triangle
 from patients.variants import variant
@@ -198,3 +199,24 @@ class DifferentialOfLayers(nn.Module):
         second = (other_q @ other_k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
         mixed = (first - self.lam[:, None, None] * second) @ v
         return self.w_o(rearrange(mixed, "b h n d -> b n (h d)"))
+
+
+# ------------------------------------------------------------------------ what values go through
+
+
+@variant("value-norm", sizes=WIDE)
+class NormedValues(Views):
+    """As keys are elsewhere."""
+
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return q, k, F.rms_norm(v, v.shape[-1:])
+
+
+@attention("scale-after-softmax", sizes=WIDE)
+class ScaledValues(Views):
+    """And the scores, which is enough."""
+
+    def heads(self, x):
+        q, k, v = super().heads(x)
+        return q, k, v * v.shape[-1] ** -0.5
