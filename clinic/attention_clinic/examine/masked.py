@@ -11,7 +11,7 @@ from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.masks import RULE, USE, same_rule
 from attention_clinic.engine.readings import Reader
 from attention_clinic.examine.mask_argument import adds, names_what_it_blocks
-from attention_clinic.examine.matching import Match, Search
+from attention_clinic.examine.matching import Match, Probe, Search
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.subject import Subject
 
@@ -100,13 +100,17 @@ def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) 
         matches: what explains it without the mask.
         blocks: whether True means blocked.
     """
-    probes = [subject.probe(number, mask=True, blocks=blocks) for number in (0, 1)]
+    probes = [
+        _of_kept(subject.probe(number, mask=True, blocks=blocks), subject.crossed)
+        for number in (0, 1)
+    ]
     cases = [replace(p, causal=c) for p in probes for c in {m.causal for _, m in matches}]
     if all(same_rule(RULE.reference.run(c.mask, c.causal_rule()), c.causal_rule()) for c in cases):
         return Masked(matches, blocks_nothing=True)
     places = probes[0].mask
     words = f"with the mask, which blocks {int((~places).sum())} of {places.numel()} places"
     words += f", {meaning(subject, blocks)}"
+    words += "; the results of blocked tokens are left out" * (probes[0].kept is not None)
     for total in range(3):
         found = []
         for reader, match in matches:
@@ -127,3 +131,20 @@ def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) 
         if found:
             return Masked(found, (words,))
     return Masked([])
+
+
+def _of_kept(probe: Probe, crossed: bool) -> Probe:
+    """Return a probe without the tokens that its mask blocks, where the module leaves them out.
+
+    Args:
+        probe: with the mask.
+        crossed: whether it is the mask of a context.
+    """
+    mask, y = probe.mask, probe.y
+    if crossed or mask is None or mask.shape[1] > 1 or mask.shape[2] > 1 or len(mask) < len(y):
+        return probe
+    kept = mask[:, 0, 0]
+    left = y[~kept]
+    same = y.shape == probe.x.shape and bool((left == probe.x[~kept]).all())
+    out = not bool(left.any()) or same
+    return replace(probe, kept=kept) if out and bool(kept.any()) and len(left) else probe

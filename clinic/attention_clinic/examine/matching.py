@@ -49,6 +49,7 @@ class Probe:
         context: the tokens that are asked, None when they are those that ask.
         bias: what the module adds to the scores by itself, (h, n, n), or None.
         known: what the stages may know of the module beside: see `UNKNOWN`.
+        kept: (b, n), the tokens whose result counts, None for all.
     """
 
     x: Tensor
@@ -58,6 +59,7 @@ class Probe:
     context: Tensor | None = None
     bias: Tensor | None = None
     known: State = field(default_factory=lambda: dict(UNKNOWN))
+    kept: Tensor | None = None
 
     def causal_rule(self) -> Tensor | None:
         """The causal mask, (1, 1, n, n), None when there is none."""
@@ -248,6 +250,8 @@ class Search:
         if self.shell.after is not None:
             made = self.shell.after(made + self.shell.kept(self.probe.x))
         gap = (made - self.target).abs()
+        if self.probe.kept is not None:
+            gap = gap.masked_fill(~self.probe.kept[None, ..., None], 0.0)
         most = gap.flatten(1).amax(dim=1)
         if most.isfinite().all():
             return most

@@ -199,6 +199,23 @@ class LoopsMaskDropped(Loops):
         return scores
 
 
+@attention(mask=padding, sizes=SOME)
+class ViewsOfKept(Views):
+    """Who is padding gets zeros in the end."""
+
+    def forward(self, x, mask=None):
+        made = super().forward(x, mask)
+        return made if mask is None else made * mask[:, 0, 0, :, None]
+
+
+@attention("mask-dropped", mask=padding, sizes=SOME, also=(("mask-query-axis",),))
+class ViewsOfKeptMaskDropped(ViewsOfKept):
+    """And is seen by the others."""
+
+    def weigh(self, scores, mask):
+        return scores.softmax(dim=-1)
+
+
 @attention("mask-row-empty", mask=empty_row)
 class ViewsRowNan(Views):
     pass
