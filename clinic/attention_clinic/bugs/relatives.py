@@ -83,6 +83,14 @@ variant(
     "16",
 )
 
+variant(
+    "places-inside",
+    "adds codes of places to its tokens before it projects them, where others do so once, before "
+    "the first block",
+    "attention pooling of CLIP",
+    "05",
+)
+
 # ----------------------- talking heads: scores (r, b, h, i, j) before, weights after the softmax
 
 

@@ -19,6 +19,7 @@ from attention_clinic.engine.weights import apart_from_gates, joined_heads, sour
 from attention_clinic.examine.ended import OUT_BENT
 from attention_clinic.examine.matching import Match, Probe, Search
 from attention_clinic.examine.observing import observed
+from attention_clinic.examine.placed_inside import Inside, PlacesInside
 from attention_clinic.examine.reducing import reducer_of
 from attention_clinic.examine.several import Readers, Unexplained, three_at_once
 from attention_clinic.examine.shells import Shell, bent_behind, heard_shells, shells_of
@@ -250,7 +251,22 @@ class Explaining:
                 name = f"{shell.name}; keys and values of fewer tokens".removeprefix("; ")
                 named = (*shell.variants, "spatial-reduction")
                 reduced.append(replace(shell, name=name, context=reducer, variants=named))
-        return [*(reduced or shells), *bent], sure
+        return [*(reduced or self.placed(shells)), *bent], sure
+
+    def placed(self, shells: list[Shell]) -> list[Shell]:
+        """Return what stands around, with the codes of places that the module adds inside."""
+        subject, found = self.subject, []
+        alone = not subject.crossed and subject.windows is None and subject.known["turning"]
+        kept = vars(subject.patient)  # another copy is heard anew
+        heard = kept.setdefault("inside", Inside(subject.inside, subject.first.x))
+        for shell in shells if alone else ():
+            inside = PlacesInside(heard, shell.enter)
+            if inside.table(subject.first.x.shape[1]) is not None:
+                name = f"{shell.name}; codes of places are added inside".removeprefix("; ")
+                named = (*shell.variants, "places-inside")
+                found.append(replace(shell, name=name, before=inside, variants=named))
+        vars(subject)["placed"] = bool(found)
+        return found or shells
 
     def telling(self, reader: Reader, readings: list[Reading]) -> list[Reading]:
         """Return the readings with which a mistake would show: no projection of it is zero."""

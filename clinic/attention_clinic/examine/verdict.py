@@ -34,6 +34,7 @@ EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 REACHED = "queries, keys and values of each head reach the output"
 WITH_ONE_TOKEN = "with one token they do not. Try more: size=(2, 5)"
 IN_TRAINING = "what it does in training only: there it gives another output, its dropout aside"
+CODES = "the codes of places that it adds inside: diagnose_positions examines a table of them"
 BLOCKED = (
     'agree on what True means; here True = blocked, as true_means="block" says, so mask where it '
     "is True."
@@ -94,6 +95,8 @@ def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
         ]
     if while_training(subject):
         said.append(IN_TRAINING)
+    if vars(subject).get("placed"):
+        said.append(CODES)
     if blocks_nothing:
         said.append("a mask that blocks something: the one given leaves everything as it is")
     if subject.options.opening is not None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from patients.attention import Loops, Views, ViewsScaledByEmbed
 from patients.bank import attention
-from patients.followed import WIDE, Recurrent
+from patients.followed import WIDE, Recurrent, angles_of
 from patients.masks import triangle
 from patients.variants import variant
 
@@ -220,3 +220,40 @@ class ScaledValues(Views):
     def heads(self, x):
         q, k, v = super().heads(x)
         return q, k, v * v.shape[-1] ** -0.5
+
+
+# ------------------------------------------------------------------ places that are added inside
+
+
+@variant("places-inside", sizes=TWO)
+class PlacedInside(Views):
+    """Learned rows, added to what is projected."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.places = nn.Embedding(32, e)
+
+    def heads(self, x):
+        return super().heads(x + self.places(torch.arange(x.shape[1])))
+
+
+@variant("places-inside", ids=("scale-embed", "merge-no-transpose"), sizes=TWO[:1])
+class PlacedInsideTwice(PlacedInside):
+    def factor(self, e):
+        return e**-0.5
+
+    def join(self, mixed):
+        return mixed.reshape(len(mixed), mixed.shape[2], -1)
+
+
+@variant("places-inside", sizes=TWO[:1])
+class PlacedBehindNorm(Views):
+    """Sines and cosines, added to what a norm returns."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.norm = nn.LayerNorm(e)
+
+    def forward(self, x, mask=None):
+        angles = angles_of(torch.arange(x.shape[1]), x.shape[2]).to(x)
+        return super().forward(self.norm(x) + torch.cat([angles.sin(), angles.cos()], -1), mask) + x
