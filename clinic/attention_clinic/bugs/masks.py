@@ -34,7 +34,7 @@ def _ruled(form: Form, state: State) -> State | None:
         return None
     if form.ids and same_rule(allow, state["right"]):
         return None
-    return {"allow": allow}
+    return {"allow": allow, "of_pairs": form.run is rule_of_pairs}
 
 
 def _other_samples(state: State) -> Iterator[Form]:
@@ -57,9 +57,6 @@ def _other_samples(state: State) -> Iterator[Form]:
 RULE = Stage("rule", _ruled, found=_other_samples)
 
 
-# A rule gets the mask that was given and the causal mask; either may be None.
-
-
 def both(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
     """Join two masks of which either may be missing."""
     if mask is None or causal is None:
@@ -70,6 +67,22 @@ def both(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
 @RULE.right
 def rule(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
     return both(mask, causal)
+
+
+def _of_tokens(state: State) -> bool:
+    """Say whether the mask hides tokens, the same for all of them, and not all."""
+    mask = state["mask"]
+    if mask is None or mask.shape[1:3] != (1, 1) or mask.shape[3] != state["scores"].shape[3]:
+        return False
+    return not bool(mask.all())
+
+
+def rule_of_pairs(mask: Tensor, causal: Tensor | None) -> Tensor | None:
+    """Hide what is hidden from itself, too: what becomes of its rows, nobody reads."""
+    return both(mask & mask.mT, causal)
+
+
+RULE.forms.append(Form(rule_of_pairs, applies=_of_tokens))
 
 
 bug(
@@ -344,7 +357,10 @@ def _keeps_a_mask(state: State) -> bool:
 
 
 @USE.wrong(
-    "mask-row-empty", "it gives NaN: softmax over nothing but -inf", _has_empty_row, _on_purpose
+    "mask-row-empty",
+    "it gives NaN: softmax over nothing but -inf",
+    _has_empty_row,
+    lambda state: state["right_has_empty"] or state["of_pairs"],
 )
 def use_row_nan(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
     return softmax(scores.masked_fill(~allow, -torch.inf))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attention_clinic.bugs import BUGS
 from attention_clinic.engine.modes import NoDropout
+from attention_clinic.engine.patient import same
 from attention_clinic.engine.report import Explanation, explain
 from attention_clinic.engine.weights import role
 from attention_clinic.examine.account import account_of
@@ -21,6 +22,7 @@ from attention_clinic.examine.told import told
 from attention_clinic.examine.unnormed import needs_context
 from attention_clinic.examine.written import Run, runs
 
+BY_MASK = "what the mask does, which hides no score"
 EVIDENCE = "seen in a run that was written down number by number"
 
 
@@ -104,6 +106,8 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
         said, plain = found[0], found[1].plain
     if needs_context(subject.original):
         said = [one for one in said if one[0] != "norm-missing"]
+    if masked and "mask-dropped" in dict(said) and _uses_mask(subject, b, n):
+        said, gaps = [one for one in said if one[0] != "mask-dropped"], (*gaps, BY_MASK)
     turning = subject.known["turning"]
     kinds = {before(run, t)[1] for t in (account.q, account.k)}
     if turning is not None and turning.declared and "other" in kinds:
@@ -117,6 +121,12 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
         left = output_left(run, ends.joined.shape[-1])
         said += [("out-unused" if left else "out-missing", "")] * bool(left or options.out_proj)
     return Observed(said, plain and ends.alone, gaps, ends.ended)
+
+
+def _uses_mask(subject: Subject, b: int, n: int) -> bool:
+    """Say whether a module gives another result with its mask, whatever its scores go through."""
+    x = subject.patient.tokens(b, n, subject.e)
+    return not same(subject.open_run(x), subject.run(x, subject.mask))
 
 
 def _meanings(subject: Subject, b: int, n: int, j: int) -> list[Tensor]:

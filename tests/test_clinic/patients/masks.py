@@ -216,6 +216,37 @@ class ViewsOfKeptMaskDropped(ViewsOfKept):
         return scores.softmax(dim=-1)
 
 
+class ViewsOfPairs(Views):
+    """Padding sees nothing, either."""
+
+    low = -1e9
+
+    def weigh(self, scores, mask):
+        pairs = True if mask is None else mask & mask.mT
+        return torch.where(torch.as_tensor(pairs), scores, self.low).softmax(dim=-1)
+
+
+attention(mask=padding, sizes=SOME)(ViewsOfPairs)
+
+
+@attention("mask-row-empty", mask=padding, sizes=SOME)
+class ViewsOfPairsNan(ViewsOfPairs):
+    """And its rows are no numbers."""
+
+    low = -torch.inf
+
+
+@attention("mask-multiply", mask=padding, sizes=SOME, also=(("mask-tiny",),))
+class ViewsOfKeysZeroed(Views):
+    """Keys of padding become 0, and their scores with them."""
+
+    def forward(self, x, mask=None):
+        q, k, v = self.heads(x)
+        k = k if mask is None else k * mask.mT
+        weights = (q @ k.mT * self.factor(x.shape[-1])).softmax(dim=-1)
+        return self.proj(self.join(weights @ v))
+
+
 @attention("mask-row-empty", mask=empty_row)
 class ViewsRowNan(Views):
     pass
