@@ -7,7 +7,7 @@ from torch import nn
 from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.report import Report
 from attention_clinic.examine.explaining import Explaining
-from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.whole_block import diagnose_block
 
 FIRST = 0.15  # of the steps, for what need not be a block
@@ -52,5 +52,5 @@ def _explained(subject: Subject) -> bool:
     try:
         with reserved(FIRST):
             return bool(Explaining(subject).explained(most=0))
-    except Spent:
+    except (Spent, Unreadable):  # convolutions are read later
         return False

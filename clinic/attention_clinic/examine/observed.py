@@ -7,6 +7,7 @@ said; what comes out must be what the module returns.
 from __future__ import annotations
 
 import math
+import re
 
 import torch
 from torch import Tensor
@@ -35,6 +36,7 @@ from attention_clinic.examine.wrong_turns import Wrong, wrong_turn
 BLOCKED = -1e4
 UNSHIFTED = "relative-unshifted"
 PLACED = {"axes": "decomposed-positions", "key": UNSHIFTED}  # a law of the queries, and its name
+RELATIVE = re.compile(r"(^|[._])(rel(?!u)|dist|e_?r$)", re.IGNORECASE)
 HARD = {"relative-keys", "relative-values", "attention-sink", "alibi", "relative-bias"}
 
 
@@ -249,7 +251,8 @@ def _of_law(subject: Subject, law: Law, seen: Tensor, asked: Side, answered: Sid
             names.append(_of_bias(subject, law.added, seen, answered.kept))
         elif kind_of_places(law.added[..., None], seen, grid) is None:
             raise Lost
-    if UNSHIFTED in names and "content-bias" not in names:
+    told = (name for name, _ in subject.patient.module.named_parameters())
+    if UNSHIFTED in names and "content-bias" not in names and not any(map(RELATIVE.search, told)):
         raise Lost  # nothing says that a distance was meant
     return names
 

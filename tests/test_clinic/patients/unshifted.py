@@ -52,6 +52,20 @@ class LearnedUnshifted(Views):
         return self.proj(self.join(weights @ v))
 
 
+@attention("relative-unshifted", sizes=WIDE)
+class NamedUnshifted(Views):
+    """Only its name says that rows are distances."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.Er = nn.Parameter(torch.randn(32, e // h))
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        scores = (q @ k.mT + q @ self.Er[: x.shape[1]].mT) * q.shape[-1] ** -0.5
+        return self.proj(self.join(scores.softmax(dim=-1) @ v))
+
+
 @attention("relative-shift", sizes=WIDE)
 class HalfShifted(Recurrent):
     """A column is padded, and the second half of twice as many rows is taken."""
