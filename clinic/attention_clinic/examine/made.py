@@ -21,6 +21,7 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 KINDS = (*CONVOLUTIONS, nn.BatchNorm1d, nn.BatchNorm2d, nn.Linear, nn.Identity, nn.Dropout)
 RESHAPES = {"Rearrange", "Flatten", "Unflatten"}
 CONVOLVES = re.compile(r"_?(dw|pw|depth_?wise|point_?wise)?_?(conv\d*(_?d|dw)?|dw)$")
+CONVOLVED = re.compile(r"(?:(?<=\.)|^)(dw|pw|depth_?wise|point_?wise)?_?conv\d*(_?d)?_?(?=[a-z])")
 ROLES = (("q", "kv"), ("q", "k", "v"), ("qkv",))
 
 
@@ -213,6 +214,8 @@ def _measured(parts: list[Part], x: Tensor) -> Made | None:
 def _said(path: str, part: nn.Module) -> str:
     """Return what the name of a part says that it makes, a convolution's without that word."""
     said = role(f"{path}.weight") if path else ""
+    if not said and any(isinstance(m, CONVOLUTIONS) for m in part.modules()):
+        said = role(f"{CONVOLVED.sub('', path)}.weight")
     if not said and isinstance(part, CONVOLUTIONS):
         said = role(f"{CONVOLVES.sub('', path)}.weight")
     return said

@@ -257,3 +257,33 @@ class PlacedBehindNorm(Views):
     def forward(self, x, mask=None):
         angles = angles_of(torch.arange(x.shape[1]), x.shape[2]).to(x)
         return super().forward(self.norm(x) + torch.cat([angles.sin(), angles.cos()], -1), mask) + x
+
+
+# ------------------------------------------------------------------- layers that are convolutions
+
+
+class ByConvolutions(nn.Module):
+    """Each looks at the tokens beside; so the names say."""
+
+    names, factor = ("q_conv", "k_conv", "v_conv"), 0.5
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        for name in self.names:
+            self.add_module(name, nn.Conv1d(e, e, 3, padding=1))
+        self.out = nn.Linear(e, e)
+
+    def forward(self, x):
+        made = (self.get_submodule(name)(x.mT) for name in self.names)
+        q, k, v = (rearrange(t, "b (h d) n -> b h n d", h=self.h) for t in made)
+        weights = (q @ k.mT / q.shape[-1] ** self.factor).softmax(dim=-1)
+        return self.out(rearrange(weights @ v, "b h n d -> b n (h d)"))
+
+
+variant("conv-projection", sizes=TWO)(ByConvolutions)
+
+
+@variant("conv-projection", ids=("scale-missing",), sizes=TWO)
+class ByConvolutionsUnscaled(ByConvolutions):
+    names, factor = ("conv_q", "conv_k", "conv_v"), 0.0
