@@ -67,7 +67,11 @@ class Part:
             x = x.unflatten(1, self.grids[x.shape[1]])
         elif self.form == "b c n":
             x = x.mT
-        made = self.part(x.contiguous())
+        made = x.contiguous()
+        for step in self.part if self.behind else (self.part,):
+            if isinstance(step, nn.Linear) and made.ndim == 4 and self.form == "b c h w":
+                made = made.flatten(2).mT  # what convolutions made is laid out as tokens
+            made = step(made)
         if made.ndim == 4:
             return made.flatten(1, 2) if self.form == "b h w c" else made.flatten(2).mT
         return made.mT if self.form == "b c n" else made

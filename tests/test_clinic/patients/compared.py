@@ -287,3 +287,37 @@ variant("conv-projection", sizes=TWO)(ByConvolutions)
 @variant("conv-projection", ids=("scale-missing",), sizes=TWO)
 class ByConvolutionsUnscaled(ByConvolutions):
     names, factor = ("conv_q", "conv_k", "conv_v"), 0.0
+
+
+class ByImages(nn.Module):
+    """CvT: a convolution over the image, a norm of batches, then a layer of tokens."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        for name in ("q", "k", "v"):
+            steps = nn.Conv2d(e, e, 3, padding=1, groups=e, bias=False), nn.BatchNorm2d(e)
+            self.add_module(f"conv_proj_{name}", nn.Sequential(*steps))
+        self.proj_q, self.proj_k, self.proj_v, self.proj = (nn.Linear(e, e) for _ in range(4))
+
+    def forward(self, x, h, w):
+        image = rearrange(x, "b (h w) e -> b e h w", h=h, w=w)
+        made = []
+        for name in ("q", "k", "v"):
+            tokens = self.get_submodule(f"conv_proj_{name}")(image).flatten(2).mT
+            made.append(self.get_submodule(f"proj_{name}")(tokens))
+        q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=self.h) for t in made)
+        mixed = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1) @ v
+        return self.proj(self.join(mixed).reshape(x.shape))
+
+    def join(self, mixed):
+        return mixed.transpose(1, 2)
+
+
+variant("conv-projection", sizes=TWO)(ByImages)
+
+
+@variant("conv-projection", ids=("merge-no-transpose",), sizes=TWO[:1])
+class ByImagesMixed(ByImages):
+    def join(self, mixed):
+        return mixed
