@@ -185,9 +185,20 @@ def shifted(mask: Tensor | None, causal: Tensor | None, diagonal: int) -> Tensor
     return moved if given else both(mask, moved)
 
 
-@RULE.wrong("mask-off-by-one", "a token does not see itself")
+def is_strict(state: State) -> bool:
+    """Say whether the module sees to it that a token with none before it gets nothing.
+
+    Then it is meant so: who draws the mask wrong has no thought for an empty row.
+    """
+    return bool(state.get("strict")) and state["mask"] is None and state["causal"] is not None
+
+
+@RULE.wrong("mask-off-by-one", "a token does not see itself", lambda state: not is_strict(state))
 def rule_before_the_diagonal(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
     return shifted(mask, causal, -1)
+
+
+RULE.variant("no-self", is_strict)(rule_before_the_diagonal)
 
 
 @RULE.wrong("mask-off-by-one", "a token sees the one after it")

@@ -41,6 +41,7 @@ class Heard(Mode):
         self.distances = False
         self.weights: list[tuple[Any, ...]] = []  # shapes of two that are subtracted
         self.afterwards: list[float | Tensor] = []  # by what weights are multiplied
+        self.strict = False  # whether weights of earlier tokens alone mix, and none for the first
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
@@ -77,6 +78,9 @@ class Heard(Mode):
         if self.weighed and len(args) > 1:
             self._after(name.strip("_"), args)
         product = name.endswith(("matmul", "bmm", "einsum")) and isinstance(result, Tensor)
+        if product and self.weighed:
+            given = args[1:] if name == "einsum" else args
+            self.strict |= any(isinstance(t, Tensor) and _of_earlier(t) for t in given)
         if product and result.ndim > 2 and not any(isinstance(t, nn.Parameter) for t in args):
             self.compared.add(tuple(result.shape[-2:]))
             self.multiplied |= self.positive
@@ -123,6 +127,15 @@ def heard(run: Callable[[Tensor], Tensor], x: Tensor) -> Heard:
     with Heard() as found:
         run(x)
     return found
+
+
+def _of_earlier(weights: Tensor) -> bool:
+    """Say whether each token has weights for all before it, and for no other."""
+    n = weights.shape[-1]
+    if weights.ndim < 3 or weights.shape[-2] != n or n < 3:
+        return False
+    earlier = torch.ones(n, n, dtype=torch.bool).tril(-1)
+    return bool(((weights > 0) == earlier).all() and (weights[..., ~earlier] == 0).all())
 
 
 def reached(run: Callable[[Tensor], Tensor], x: Tensor) -> float | None:

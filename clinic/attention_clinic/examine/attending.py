@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.masks import RULE, both, has_empty, same_rule
+from attention_clinic.engine.forms import State
 from attention_clinic.examine.account import Account
 from attention_clinic.examine.biases import window_of
 from attention_clinic.examine.scoring import FAR, Scored, Unknown
@@ -15,20 +16,17 @@ from attention_clinic.examine.scoring import FAR, Scored, Unknown
 Said = list[tuple[str, str]]  # ids, each with its detail
 
 
-def attending(
-    account: Account, found: Scored, causal: bool | None, masks: Sequence[Tensor]
-) -> Said:
+def attending(account: Account, found: Scored, causal: bool | None, known: State) -> Said:
     """Return what is wrong with a mask.
 
     Args:
         account: of the steps.
         found: what the scores go through.
         causal: True when the attention must be causal, False when it must not, None for either.
-        masks: what the mask may mean that was handed over; () where none was.
-
-    Shape:
-        masks  (1 or b, 1 or h, 1 or i, j) each
+        known: what is known of the module beside, such as "masks", (1 or b, 1 or h, 1 or i, j)
+            each: what the mask may mean that was handed over.
     """
+    masks: Sequence[Tensor] = known.get("masks", ())
     if found.allow is None and found.lost:
         raise Unknown  # what is not understood may hide some
     if masks:
@@ -55,7 +53,8 @@ def attending(
     ]
     for wanted, said in rules:
         if torch.equal(rule, wanted):
-            return [*said, *_fill(found)]
+            meant = bool(known.get("strict")) and torch.equal(rule, every.tril(-1))
+            return [*(() if meant else said), *_fill(found)]
     soft = any(added and value > FAR for value, added in found.fills)  # a bias, perhaps
     if soft or not window_of(allow[0]) or (causal is True and bool(rule.triu(1).any())):
         raise Unknown

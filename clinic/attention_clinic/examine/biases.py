@@ -69,12 +69,16 @@ def bias_of(
         found.append(added)
     first, second = found
     seen = first.isfinite()
-    if not torch.equal(seen, second.isfinite()) or not seen.any(dim=-1).all():
+    strict = _is_past(seen, -1)  # the first token sees nothing then
+    if not torch.equal(seen, second.isfinite()) or not (strict or seen.any(dim=-1).all()):
         return None
     # one number for each head may be anything: a softmax does not see it
     first, second = (t - t.masked_fill(~seen, -torch.inf).flatten(1).amax(1).view(-1, 1, 1)
                      for t in (first, second))  # fmt: skip
     alike = bool((first - second)[seen].abs().max() <= ALIKE)
+    added = first.masked_fill(~seen, 0.0) if strict else first
+    # from the second token on, the tokens before it are to it what all so far are to the first
+    first, seen = (t[:, 1:, :-1] if strict else t for t in (first, seen))
 
     def fixed() -> bool:
         return _is_fixed(patient, b, n, e)
@@ -83,13 +87,18 @@ def bias_of(
     if names is None and alike:  # a small network may make the bias of the places
         tables = made_tables(patient, [(b, n, e, seed) for seed in (31, 32)], num_heads)
         names = names_of(first, seen, patient.module, tables, fixed) if tables else None
-    if names is None and alike and bool(seen.all()):
+    if names is None and alike and (strict or bool(seen.all()) or _is_past(seen, 0)):
         grid = patient.layout.grid(n) if patient.layout and patient.layout.grids else None
-        names = _held(patient, (b, n, e), num_heads, first, grid)
+        names = _held(patient, (b, n, e), num_heads, first, grid, strict)
     if not names and turns and window_of(seen):
         # the scores of tokens that are turned depend on their places, too: what is left is who sees
-        names, first = ("window",), torch.zeros_like(first).masked_fill(~seen, -torch.inf)
-    return Bias(first.to(patient.dtype), names) if names else None
+        names, added = ("window",), torch.zeros_like(first).masked_fill(~seen, -torch.inf)
+    return Bias(added.to(patient.dtype), names) if names else None
+
+
+def _is_past(seen: Tensor, diagonal: int) -> bool:
+    """Say whether tokens see those before them, and themselves where the diagonal is 0."""
+    return bool((seen == torch.ones_like(seen[0]).tril(diagonal)).all())
 
 
 def _is_fixed(patient: Patient, b: int, n: int, e: int) -> bool:
@@ -109,17 +118,20 @@ def _held(
     num_heads: int,
     added: Tensor,
     grid: tuple[int, int] | None,
+    strict: bool,
 ) -> tuple[str, ...] | None:
     """Return the name of a bias by its form, and by the parameters that hold it, or None."""
-    flat = added - added.diagonal(dim1=1, dim2=2)[..., None]
-    slopes = slopes_of(flat, grid)
-    tensors = [*patient.module.parameters(), *patient.module.buffers()]
-    if slopes is not None and are_held(slopes, [t for t in tensors if t.is_floating_point()]):
-        return ("alibi",)
+    if bool(added.isfinite().all()):
+        flat = added - added.diagonal(dim1=1, dim2=2)[..., None]
+        slopes = slopes_of(flat, grid)
+        tensors = [*patient.module.parameters(), *patient.module.buffers()]
+        if slopes is not None and are_held(slopes, [t for t in tensors if t.is_floating_point()]):
+            return ("alibi",)
 
     def observe() -> Tensor | None:
         heard = heard_on(patient, shape, 31)
-        return None if heard is None else by_head(heard, *shape[:2], num_heads)
+        found = None if heard is None else by_head(heard, *shape[:2], num_heads)
+        return found[:, 1:, :-1] if found is not None and strict else found
 
     kind = kind_of(observe, patient.module, added, grid)
     return (kind,) if kind else None

@@ -287,6 +287,7 @@ def known_of(
         "shifts": tuple(shifts(module, num_heads))[:FEW],
         "by_channels": keys is None
         and any(s[-1] == s[-2] and (alike or s[-1] != n) for s in sounds.weighed if len(s) > 2),
+        "strict": sounds.strict,
         "bent": tuple(sorted(sounds.bent)),
         "bent_behind": tuple(sorted(sounds.later if sounds.weighed else sounds.behind)),
         "is_linear": ()

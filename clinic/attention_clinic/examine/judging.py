@@ -43,7 +43,7 @@ def questions(
     return {
         "over what the softmax is taken": partial(_axes, found),
         "by what the scores are multiplied": partial(_scale, account, found, split, known),
-        "who may attend": partial(attending, account, found, causal, known.get("masks", ())),
+        "who may attend": partial(attending, account, found, causal, known),
         "what is added to the scores": partial(_bias, found),
         "what queries are multiplied with beside": partial(related, account, found),
     }

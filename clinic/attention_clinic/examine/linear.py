@@ -135,7 +135,7 @@ def _divided(run: Run, found: Linear, ended: Tensor, back: list[Walk]) -> None:
     """Raise `Unknown` where rows of weights do not sum to one number, and should.
 
     That is so where queries, or keys, depend on other tokens in another way than by a softmax of
-    the keys over all tokens.
+    the keys over all tokens. Weights below zero may sum to nothing: nobody can divide by that.
     """
     q, k = (run.values[t] for t in (found.q, found.k))
     made, last = run.values[found.mixed], run.values[ended]
@@ -152,4 +152,7 @@ def _divided(run: Run, found: Linear, ended: Tensor, back: list[Walk]) -> None:
         return
     rows = times * (q * k.sum(1, keepdim=True)).sum(-1)
     if bool((rows - rows.mean()).abs().max() > EPS * rows.mean().abs()):
+        raise Unknown
+    weights = rows.mean().sign() * times[..., None] * (q @ k.mT)
+    if bool(weights.min() < -CLOSE * weights.max()):
         raise Unknown

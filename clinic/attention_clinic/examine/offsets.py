@@ -33,17 +33,26 @@ def kind_of(
         grid: rows and columns of the places, None where nothing says them.
     """
     added = anchored(added)
-    held = holders(observe, module, added)
-    if not held:
+    held, left = holders(observe, module, added)
+    if left is None:
         return None
-    n = added.shape[-1]
-    if any(by_offset(added, places) for places in layouts(n, grid)):
-        return "relative-bias"
-    if not all(_square(p, n) for p in held):
+    n, nothing = added.shape[-1], bool(left.abs().max() <= ALIKE)
+    told = nothing or _falls(added)  # of a softplus, or exp, the sign is not learned
+    for places in layouts(n, grid) if told else ():
+        if by_offset(added, places) and (nothing or by_offset(left, places)):
+            return "relative-bias"
+    if not nothing or not all(_square(p, n) for p in held):
         return None
     doubled = _with(held, lambda: _anchored(observe()), 2.0)
     linear = doubled is not None and bool((doubled - 2 * added).abs().max() <= ALIKE)
     return "position-bias" if linear else None
+
+
+def _falls(added: Tensor) -> bool:
+    """Say whether a bias (h, n, n) is less for tokens that are far, in each head."""
+    far, near = torch.tril_indices(added.shape[-1], added.shape[-1], -1)
+    away, numbers = (far - near).to(added), added[:, far, near]
+    return bool(((numbers - numbers.mean(1, keepdim=True)) * away).sum(1).max() <= 0)
 
 
 def _square(parameter: Tensor, n: int) -> bool:
@@ -56,12 +65,17 @@ def _anchored(added: Tensor | None) -> Tensor | None:
 
 
 def anchored(added: Tensor) -> Tensor:
-    """Return a bias that is 0 for the first pair of places: a softmax sees no more of it."""
-    return added - added[..., :1, :1]
+    """Return a bias that is 0 for the first pair of places, where a softmax sees no more of it.
+
+    What is hidden, -inf, is 0, too.
+    """
+    return (added - added[..., :1, :1]).masked_fill(added.isinf(), 0.0)
 
 
-def holders(observe: Callable[[], Tensor | None], module: nn.Module, added: Tensor) -> list[Tensor]:
-    """Return the parameters without which the bias is another, if it is none without all of them.
+def holders(
+    observe: Callable[[], Tensor | None], module: nn.Module, added: Tensor
+) -> tuple[list[Tensor], Tensor | None]:
+    """Return the parameters without which the bias is another, and what it is without all of them.
 
     Args:
         observe: makes the bias anew.
@@ -76,9 +90,7 @@ def holders(observe: Callable[[], Tensor | None], module: nn.Module, added: Tens
             continue
         if bool((anchored(left) - added).abs().max() > ALIKE):
             found.append(parameter)
-    left = _with(found, observe, 0.0) if found else None
-    nothing = left is not None and bool(anchored(left).abs().max() <= ALIKE)
-    return found if nothing else []
+    return found, _anchored(_with(found, observe, 0.0)) if found else None
 
 
 def _with(

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from patients.attention import Views, ViewsScaledByEmbed
+from patients.attention import Loops, Views, ViewsScaledByEmbed
 from patients.bank import attention
 from patients.unknown import unknown
 from patients.variants import VARIANT_SIZES, Biased, slopes, variant
@@ -362,6 +362,65 @@ variant("no-self")(NotOneself)
 @variant("no-self", ids=("scale-embed",))
 class NotOneselfScaledByEmbed(NotOneself):
     factor = ViewsScaledByEmbed.factor
+
+
+class EarlierAlone(Views):
+    """A token sees those before it alone, and the first one none."""
+
+    fill = -torch.inf
+
+    def weigh(self, scores, mask):
+        earlier = torch.ones_like(scores[0, 0]).tril(-1).bool()
+        weights = scores.masked_fill(~earlier, self.fill).softmax(dim=-1)
+        return weights.masked_fill(~earlier, 0.0)
+
+
+variant("no-self", causal=True)(EarlierAlone)
+
+
+@variant("no-self", ids=("scale-embed",))
+class EarlierAloneScaledByEmbed(EarlierAlone):
+    factor, fill = ViewsScaledByEmbed.factor, -1e9
+
+
+@variant("no-self", causal=True)
+class NothingBefore(Loops):
+    """Puts zeros in the place of the first token's weights."""
+
+    def normalise(self, all_scores, allow):
+        place = torch.arange(all_scores[0].shape[1])
+        hidden = place[None, :] >= place[:, None]
+        weights = [s.masked_fill(hidden, -1e32).softmax(dim=-1) for s in all_scores]
+        return [torch.cat([torch.zeros_like(w[:, :1]), w[:, 1:]], dim=1) for w in weights]
+
+
+class Forgetful(Views):
+    """What is far counts less, by a law that each head learns: AKT's, with a logarithm."""
+
+    past = 0
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.gamma = nn.Parameter(torch.full((h,), 0.1))
+
+    def weigh(self, scores, mask):
+        place = torch.arange(scores.shape[-1])
+        away = place[:, None] - place
+        loss = F.softplus(self.gamma)[:, None, None] * away.clamp(min=0).to(scores).log1p()
+        weights = (scores - loss).masked_fill(away < self.past, -1e9).softmax(dim=-1)
+        return weights * (away >= self.past)
+
+
+variant("relative-bias", causal=True)(Forgetful)
+variant("no-self", "relative-bias")(type("ForgetfulOfEarlier", (Forgetful,), {"past": 1}))
+
+
+@variant("no-self", "alibi")
+class EarlierBySlopes(EarlierAlone):
+    def weigh(self, scores, mask):
+        place, h = torch.arange(scores.shape[-1]), scores.shape[1]
+        slopes = 2.0 ** (-8 * torch.arange(1, h + 1) / h)
+        return super().weigh(scores - slopes[:, None, None] * (place[:, None] - place).abs(), mask)
 
 
 class Reattended(Views):
