@@ -147,7 +147,10 @@ class Visits(Mode):
 
 
 class NoDropout(Mode):
-    """Turn every dropout into nothing, wherever it is called.
+    """Turn every dropout into nothing, wherever it is called, or drawn as ones and zeros.
+
+    What is rarely drawn drops, and never is; what is mostly drawn keeps, by its share, as those who
+    drop so divide by that.
 
     Attributes:
         calls: how often one was called that drops something.
@@ -167,6 +170,13 @@ class NoDropout(Mode):
         elif "dropout" in name:
             self._count(kwargs.get("p", args[1] if len(args) > 1 else 0.5))
             return args[0] if args else kwargs["input"]
+        elif name in ("bernoulli", "bernoulli_"):
+            drawn = args[0] if args else kwargs["input"]
+            said = kwargs.get("p", args[1] if len(args) > 1 else None)
+            share = drawn.clone() if said is None else torch.zeros_like(drawn) + said
+            self._count(float(torch.minimum(share, 1 - share).max()) if share.numel() else 0.0)
+            kept = share.masked_fill(share <= 0.5, 0.0)
+            return drawn.copy_(kept) if name == "bernoulli_" else kept
         return func(*args, **kwargs)
 
     def _count(self, share: float) -> None:

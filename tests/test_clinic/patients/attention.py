@@ -479,6 +479,13 @@ class FusedDropoutEval(Views):
 
 
 @attention("dropout-eval")
+class ViewsDrawsWhatIsKept(Views):
+    def weigh(self, scores, mask):
+        kept = torch.empty_like(scores).bernoulli_(0.9)
+        return scores.softmax(dim=-1) * kept / 0.9
+
+
+@attention("dropout-eval")
 class LoopsDropoutBuiltInForward(Loops):
     def normalise(self, all_scores, allow):
         return [nn.Dropout(0.5)(w) for w in super().normalise(all_scores, allow)]

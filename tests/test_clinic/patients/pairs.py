@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from patients.attention import (
     Loops,
     LoopsMerge,
@@ -75,6 +77,13 @@ class Pair7(ViewsNoOut, ViewsScaledByEmbed):
 @pair("value-from-key", "scale-missing")
 class Pair8(LoopsValueFromKey, LoopsUnscaled):
     pass
+
+
+@pair("scale-embed", "dropout-eval")
+class DropsKeysByDraws(ViewsScaledByEmbed):
+    def weigh(self, scores, mask):
+        drawn = torch.bernoulli(torch.full_like(scores, 0.2))
+        return super().weigh(scores + drawn * -1e12, mask)
 
 
 @pair("scale-embed", "dropout-eval")
