@@ -11,6 +11,8 @@ from attention_clinic.examine.learning import learned_with
 from attention_clinic.examine.noticed import noticed
 from attention_clinic.examine.observing import observed
 from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.summed import summed_apart
+from attention_clinic.examine.unlearned import IN_CALLS
 from attention_clinic.examine.verdict import untried, without_output
 
 ALONE = {"dropout-eval"}  # shown by the calls alone, whatever else is done
@@ -46,11 +48,16 @@ def seen_in_steps(subject: Subject, otherwise: Callable[[], Report]) -> Report:
 def _seen_in_calls(subject: Subject, otherwise: Callable[[], Report]) -> Report:
     """Report what two calls show, or something else where they show nothing."""
     extra = [id for id in subject.extra if id in ALONE]
+    equation = summed_apart(subject)
+    extra += ["sum-apart"] * bool(equation)
     if not extra:
-        return otherwise()
-    found = replace(
-        explain([BUGS[id] for id in extra]), evidence="seen in calls; no more is understood"
+        report = otherwise()
+        explained = report.healthy or report.explanations
+        return report if explained else learned_with(subject, report)
+    made = explain(
+        [BUGS[id] for id in extra], detail=f"the weights, in {equation}" * bool(equation)
     )
+    found = replace(made, evidence=IN_CALLS)
     return Report(
         subject.patient.name, False, (found,), checked=("two calls",), untried=untried(subject)
     )

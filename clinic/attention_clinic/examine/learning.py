@@ -26,6 +26,7 @@ from attention_clinic.examine.unlearned import (
     and_more,
     both,
     listed,
+    lost_alone,
     never_dropping,
     told,
     with_great_eps,
@@ -74,8 +75,8 @@ class Gradients(Mode):
         first = self._once(SEEDS[0])
         if not first.cut:
             return first
-        again = self._once(SEEDS[1]).cut
-        return replace(first, cut=tuple(name for name in first.cut if name in again))
+        again = self._once(SEEDS[1])
+        return both(first, replace(first, cut=again.cut, lost=again.lost))
 
     def _once(self, seed: int) -> Learned:
         """Compare along one direction."""
@@ -120,7 +121,9 @@ class Gradients(Mode):
         read = frozenset(name for name, number in unused.items() if number in self.read)
         silent = ("" in cut and found[0] is None) or any(name in cut for name in lost)
         silent = silent or (bool(cut) and self.severed.cuts and bool(y.isfinite().all()))
-        return Learned(tuple(cut), tuple(unused), own, read, silent)
+        never = [n for n, grad in zip(self.held, reached[1:], strict=True) if grad is None]
+        never = tuple(name for name in never if name in lost and name in cut)
+        return Learned(tuple(cut), tuple(unused), own, read, silent, never)
 
     def _is_told_wrongly(
         self, told: Tensor | None, measure: Callable[[], float | None], floor: float
@@ -280,7 +283,7 @@ def learned(
         parameters: whether what stands unused is to be said: it may be used by others.
     """
     asked = report.healthy or report.explanations
-    if not patient.is_module or isinstance(patient.module, Cut) or not asked:
+    if not patient.is_module or isinstance(patient.module, Cut):
         return report
     trained = {n for n, p in patient.original.named_parameters() if p.requires_grad}
     held = {n for n, p in patient.module.named_parameters() if p.is_floating_point()}
@@ -307,6 +310,8 @@ def learned(
         found = again if found is None else both(found, again)
         if not found.cut and not found.unused:
             break
+    if not asked:
+        return lost_alone(report, found)
     used = sorted(frozen.difference(found.unused))
     if used and trained and report.healthy:
         words = f"gradients; frozen, so that nothing there learns: {listed(used)}"

@@ -16,6 +16,7 @@ from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.resting import drops_scores, drops_with_gradients, idle_dropouts
 
 GREAT = 0.05  # an eps that no model has; dropouts begin there
+IN_CALLS = "seen in calls; no more is understood"
 NAMED = 3  # parameters that a report lists
 OF_NUMBERS = {  # no layer stands unused because of these
     *("norm-bessel", "norm-formula", "norm-eps", "rms-mean", "rms-eps", "activation-other"),
@@ -39,6 +40,7 @@ class Learned:
         own: whether the graph holds functions with a backward of their own.
         read: those of the unused that the run read.
         silent: whether something of the cut gets no gradient at all, or the cut was heard.
+        lost: parameters of the cut that get no gradient of anything that is returned.
     """
 
     cut: tuple[str, ...] = ()
@@ -46,6 +48,7 @@ class Learned:
     own: bool = False
     read: frozenset[str] = frozenset()
     silent: bool = False
+    lost: tuple[str, ...] = ()
 
 
 def both(first: Learned, second: Learned) -> Learned:
@@ -53,7 +56,8 @@ def both(first: Learned, second: Learned) -> Learned:
     cut = tuple(name for name in first.cut if name in second.cut)
     unused = tuple(name for name in first.unused if name in second.unused)
     own, silent = first.own or second.own, first.silent and second.silent
-    return Learned(cut, unused, own, first.read | second.read, silent)
+    lost = tuple(name for name in first.lost if name in second.lost)
+    return Learned(cut, unused, own, first.read | second.read, silent, lost)
 
 
 def told(
@@ -91,6 +95,17 @@ def told(
         else:
             more.append((id, words))
     return and_more(report, more)
+
+
+def lost_alone(report: Report, found: Learned | None) -> Report:
+    """Say of a module that nothing explains what moves its output and gets no gradient at all.
+
+    Whatever the module is, nothing there learns. What gets some may be cut on purpose elsewhere.
+    """
+    if found is None or found.own or not found.lost:
+        return report
+    made = explain([BUGS["graph-cut"]], detail=f"no gradient reaches {listed(found.lost)}")
+    return replace(report, explanations=(replace(made, evidence=IN_CALLS),))
 
 
 def with_great_eps(report: Report, patient: Patient) -> Report:

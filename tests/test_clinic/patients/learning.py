@@ -10,6 +10,7 @@ from patients.bank import attention
 from patients.blocks import PreNorm, block
 from patients.embedding import ByConvolution, embedding
 from patients.positions import Adds, adds
+from patients.unknown import NearlyRight, unknown
 
 ONE = ((24, 4),)
 
@@ -43,6 +44,26 @@ class CopiesOfWhatItMade(Loops):
 
     def projected(self, x):
         return tuple(t.detach().clone() for t in super().projected(x))
+
+
+@attention("graph-cut", sizes=ONE)
+class PlacesOfData(NearlyRight):
+    """Places that never learn, before what has no name."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.places = nn.Embedding(20, e)
+
+    def forward(self, x):
+        return super().forward(x + self.places.weight.data[: x.shape[1]])
+
+
+@unknown
+class AimsAside(NearlyRight):
+    """What is cut is a share of numbers that learn."""
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores - 0.1 * scores.detach().square(), mask)
 
 
 @attention("scale-missing", "graph-cut", sizes=ONE)

@@ -33,6 +33,33 @@ class ComparedApart(Loops):
         return torch.einsum("bid,bje->bij", q, k) / self.width**0.5
 
 
+@attention("sum-apart", sizes=((12, 1),), size=(2, 8))
+class ChannelsApart(nn.Module):
+    """Channels are compared over all places, and what is found weighs nothing."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.query, self.key, self.out = (nn.Linear(e, e) for _ in range(3))
+        self.norm = nn.LayerNorm(e)
+
+    def forward(self, x):
+        q, k = self.norm(self.query(x)), self.key(x).tanh()
+        weights = torch.einsum("n s c, n s m -> n c m", q, k).softmax(dim=2)
+        return self.out(torch.einsum("n s c, n c m -> n s c", x, weights))
+
+
+@attention("sum-apart", sizes=SIZES[:2])
+class BentAndMixedApart(Loops):
+    """What is done to the scores has no name."""
+
+    def forward(self, x):
+        q, k, v = (torch.stack(self.cut(t)) for t in self.projected(x))
+        scores = q @ k.mT / self.width**0.5
+        weights = (scores + 0.1 * scores.square()).softmax(dim=-1)
+        mixed = torch.einsum("hbij,hbkd->hbid", weights, v.sin())
+        return self.unifyheads(self.concatenate(list(mixed)))
+
+
 @attention("softmax-axes")
 class OverAllPairs(Views):
     def weigh(self, scores, mask):
