@@ -92,19 +92,13 @@ def turned(
     return torch.cat([t * wide.cos() + across * wide.sin(), rest], dim=-1)
 
 
-def places(state: State) -> Tensor:
-    """Return the places of the tokens, (n, 1)."""
-    n = state["q"].shape[-2]
-    return torch.arange(n, dtype=torch.float64)[:, None]
+def places(t: Tensor) -> Tensor:
+    """Return the places of the tokens of queries or keys, (n, 1)."""
+    return torch.arange(t.shape[-2], dtype=torch.float64)[:, None]
 
 
 def _possible(state: State) -> bool:
-    """Say whether the module turns something, and has not done so already.
-
-    A context is another text, whose places say nothing about those of the tokens that ask.
-    """
-    if state["q"].shape[-2] != state["k"].shape[-2]:
-        return False
+    """Say whether the module turns something, and has not done so already."""
     turning = state.get("turning")
     return turning is not None and turning.sees and not state.get("early", False)
 
@@ -129,24 +123,28 @@ bug(
 
 
 def _early(state: State) -> Iterator[Form]:
-    base = state["turning"].bases[0]
+    turning, most = state["turning"], min(state[name].shape[-1] for name in "qk")
+    base = turning.bases[0]
     if state["setting"].num_heads < 2 or any(state[name].shape[-1] % 2 for name in "qk"):
         return
-    options = ((HALVES, PAIRS), (1, -1), ("qk", "qkv"), (0, -1))
-    for layout, sign, which, first in product(*options):
+    some = [width for width in turning.widths if width < most and width % 2 == 0]
+    options = ((None, *some), (HALVES, PAIRS), (1, -1), ("qk", "qkv"), (0, -1))
+    for part, layout, sign, which, first in product(*options):
 
-        def run(state: State, way: tuple = (layout, sign, which, first)) -> State:
-            layout, sign, which, first = way
+        def run(state: State, way: tuple = (part, layout, sign, which, first)) -> State:
+            part, layout, sign, which, first = way
             made = {}
             for name in which:
-                width = state[name].shape[-1]
+                width = part or state[name].shape[-1]
                 angles = sign * frequencies(width, base) * base ** (-2 * first / width)
-                made[name] = turned(state[name], places(state) * angles, layout)
+                made[name] = turned(state[name], places(state[name]) * angles, layout)
             return made
 
         ids = ("rotary-before-split",) + ("rotary-frequencies",) * (first != 0)
         ids += ("rotary-values",) * (which == "qkv")
-        yield Form(run, ids, "pairs are counted from -1" if first else "")
+        said = ["pairs are counted from -1"] * (first != 0)
+        said += [f"{part} numbers of all heads together are turned"] * (part is not None)
+        yield Form(run, ids, "; ".join(said))
 
 
 # ------------------------------------ turn: q (r, b, h, n, d), k and v (r, b, g, n, d)
@@ -259,7 +257,7 @@ bug(
 def _turn(form: Form, state: State) -> State:
     made = {}
     if form.run is not None:
-        made = dict(zip("qkv", form.run(state, places(state)), strict=True))
+        made = dict(zip("qkv", form.run(state, places(state["q"])), strict=True))
     return made if state.get("after") is None else {**made, **state["after"]({**state, **made})}
 
 
@@ -269,8 +267,8 @@ def _turns(state: State) -> Iterator[Form]:
     d = state["q"].shape[-1]
     if turning is not None and turning.declared and not turning.sees and d % 2 == 0:
         yield from _by_head(state)
-    if turning is None or not _possible(state):
-        return
+    if turning is None or not _possible(state) or state["q"].shape[-2] != state["k"].shape[-2]:
+        return  # a context is another text, whose places say nothing about those of who asks
     widths = [w for w in (*turning.widths, d) if w <= d and w % 2 == 0]
     bases = turning.bases[: None if state.get("total", 0) == 0 else 1]
     layouts = (HALVES, PAIRS)

@@ -230,8 +230,10 @@ class Connections:
         if sorted(kinds) == sorted(right):
             self.found.append(("parts-order", runs))
             return
-        if kinds == ["cross", "feed"] and not rest:
-            return  # it only asks a context: Perceiver, Flamingo
+        feeds = [kind == "feed" for kind in kinds]
+        fed = "cross" in kinds and feeds == [False, True] * (len(kinds) // 2)
+        if fed and not rest and (len(kinds) == 2 or not (again or strange)):
+            return  # it asks a context alone, or before its own tokens: Perceiver, Flamingo
         for place in range(1, len(kinds)):  # once more, directly behind itself
             if names[place] == names[place - 1] and kinds[:place] + kinds[place + 1 :] == right:
                 said = f"{names[place]} runs twice in a row, "

@@ -153,6 +153,9 @@ def _widths(module: nn.Module) -> Iterator[int]:
         for name in WIDTH_NAMES:
             if isinstance(held.get(name), int) and held[name] > 0:
                 yield held[name]
+    for name, value in tensors(module):  # one frequency for each pair
+        if value.squeeze().ndim == 1 and _base_of(name, value) is not None:
+            yield 2 * len(value.unique())
 
 
 def query_norms(module: nn.Module) -> QueryNorms | None:

@@ -331,13 +331,18 @@ class Subject:
 
     @cached_property
     def sees_order(self) -> bool:
-        """Whether the last token's output depends on the order of those before it."""
-        if self.n < 3:  # nothing to exchange before the last token
-            return True
+        """Whether the last token's output depends on the order of those before it, or asked."""
         x = self.patient.tokens(self.b, self.n, self.e, seed=31)
-        order = torch.arange(self.n)
-        order[: self.n - 1] = order[: self.n - 1].roll(1)
-        y, other = self.open_run(x), self.open_run(x[:, order])
+        if self.crossed and (self.mask, self.options.cache) == (None, None) and self.j > 1:
+            asked = self.context_of(0)
+            with self.repaired():
+                y, other = (self.patient.run(x, None, t) for t in (asked, asked.roll(1, 1)))
+        elif self.n < 3:  # nothing to exchange before the last token
+            return True
+        else:
+            order = torch.arange(self.n)
+            order[: self.n - 1] = order[: self.n - 1].roll(1)
+            y, other = self.open_run(x), self.open_run(x[:, order])
         change = (y[:, -1] - other[:, -1]).abs().max()
         return bool(change > 1e-6 * (1 + y.abs().max()))
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from patients.attention import Views
 from patients.bank import SIZES, attention
 from utils.attention import MultiHeadAttention
 from utils.masking import padding_mask
@@ -179,6 +180,50 @@ class WithResidual(nn.Module):
 class PackedIgnores(Packed):
     def sides(self, x, context):
         return x, x, x
+
+
+class Rotary(nn.Module):
+    """Turns the first numbers, neighbours together, along the axis before the last."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.register_buffer("freqs", 10_000.0 ** -(torch.arange(0, width, 2) / width).double())
+
+    def forward(self, t):
+        wide = 2 * len(self.freqs)
+        angles = torch.arange(t.shape[-2]).to(t)[:, None] * self.freqs.to(t)
+        turned = torch.view_as_complex(t[..., :wide].unflatten(-1, (-1, 2)).contiguous())
+        turned = torch.view_as_real(turned * torch.polar(torch.ones_like(angles), angles))
+        return torch.cat([turned.flatten(-2), t[..., wide:]], dim=-1)
+
+
+@attention("rotary-before-split", context=True, sizes=((24, 4), (64, 8)))
+class PackedTurnedInPart(Packed):
+    """Half of all numbers are turned before they are split: the last heads are not."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.rotary_emb = Rotary(e // 2)
+
+    def forward(self, x, context):
+        q, (k, v) = self.to_q(x), self.to_kv(context).chunk(2, -1)
+        q, k, v = (self.split(t) for t in (self.rotary_emb(q), self.rotary_emb(k), v))
+        weights = self.weigh(q @ k.mT * self.scale(self.to_q.out_features), None)
+        return self.to_out(rearrange(weights @ v, "b h n d -> b n (h d)"))
+
+
+@attention("rotary-before-split", sizes=((24, 4), (64, 8)))
+class ViewsTurnedByOneHead(Views):
+    """The angles of one head are enough for the first one only."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.rotary = Rotary(e // h)
+
+    def heads(self, x):
+        q, k, v = (t.transpose(1, 2).flatten(2) for t in super().heads(x))
+        split = (rearrange(t, "b n (h d) -> b h n d", h=self.h) for t in map(self.rotary, (q, k)))
+        return *split, rearrange(v, "b n (h d) -> b h n d", h=self.h)
 
 
 @attention("cross-ignored", context=True, sizes=CROSSED)

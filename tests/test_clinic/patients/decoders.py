@@ -71,6 +71,29 @@ class PostDecoder(nn.Module):
         return self.norms[2](x + self.feed(x))
 
 
+@decoder()
+class AsksFirst(PreDecoder):
+    """Perceiver's order: context, feed-forward, own tokens, another feed-forward."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ln_4, self.more = nn.LayerNorm(e), PreNorm(e, h).ffn
+
+    def forward(self, x, context):
+        x = x + self.cross(self.ln_2(x), context)
+        x = x + self.more(self.ln_4(x))
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_3(x))
+
+
+@decoder("parts-order")
+class FeedsFirst(PreDecoder):
+    def forward(self, x, context):
+        x = x + self.cross(self.ln_2(x), context)
+        x = x + self.ffn(self.ln_3(x))
+        return x + self.attention(self.ln_1(x))
+
+
 def _decoder_course(e, h):
     return DecoderBlock(e, h, 2 * e)
 
