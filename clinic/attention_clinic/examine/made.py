@@ -262,6 +262,19 @@ def _given_on(
     return found
 
 
+def _unnamed(module: nn.Module) -> dict[str, Part]:
+    """Return a convolution that may make queries, keys and values by its size, {} for none.
+
+    What it makes is three times as wide as what another one reads, the output layer.
+    """
+    held = [(path, m) for path, m in module.named_modules() if isinstance(m, CONVOLUTIONS)]
+    for path, part in held:
+        reads = (m.in_channels for _, m in held if m is not part and part.groups == 1)
+        if any(part.out_channels == 3 * width for width in reads):
+            return {"qkv": Part(path, part)}
+    return {}
+
+
 def _parts(module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor) -> list[Part] | None:
     """Return the parts that are called after queries, keys and values and convolve."""
     named: dict[str, Part] = {}
@@ -272,6 +285,7 @@ def _parts(module: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor) -> lis
         ):
             continue
         named[said] = named[said].followed_by(path, part) if said in named else Part(path, part)
+    named = named or _unnamed(module)
     if tuple(named) not in ROLES:
         return None
     for path, said in _given_on(module, run, x, named).items():

@@ -206,6 +206,23 @@ class ChannelsByAnyName(ChannelsOfImage):
         return self.near(t)
 
 
+@variant("cross-covariance", "conv-projection", sizes=((24, 3),), size=(2, 16), call=as_image)
+class ChannelsOfNoName(nn.Module):
+    """No name says what the convolutions make, and no temperature is learned."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h = h
+        self.near = nn.Conv2d(3 * e, 3 * e, 3, padding=1, groups=3 * e, bias=False)
+        self.wide, self.last = (nn.Conv2d(e, c, 1, bias=False) for c in (3 * e, e))
+
+    def forward(self, x):
+        made = self.near(self.wide(x)).reshape(len(x), 3, self.h, -1, x.shape[2] * x.shape[3])
+        q, k, v = made.unbind(1)
+        weights = (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT).softmax(dim=-1)
+        return self.last((weights @ v).reshape(x.shape))
+
+
 class Laid(nn.Module):
     """A layer without weights, which may be called after what it returns."""
 
