@@ -23,7 +23,8 @@ from attention_clinic.bugs.distances import DISTANCES, DISTANT_VALUES
 from attention_clinic.bugs.caps import CAP, Caps
 from attention_clinic.bugs.relatives import LINEAR, TALK_AFTER, TALK_BEFORE, Mixer
 from attention_clinic.bugs.biases import BIAS
-from attention_clinic.bugs.masks import RULE, USE
+from attention_clinic.bugs.masks import RULE
+from attention_clinic.bugs.hiding import USE
 from attention_clinic.bugs.softmax import MIX, SOFTMAX
 from attention_clinic.bugs.differences import DIFFERENCE, NORMED
 from attention_clinic.bugs.joining import MERGE

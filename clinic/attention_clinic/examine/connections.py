@@ -255,9 +255,7 @@ class Connections:
                 ("cross-ignored", "it has one attention, and nothing reads the context")
             )
             return
-        whole = all(
-            half.places != BARE and half.join == "keep" for half in way
-        )  # no bare attention
+        whole = all(half.places != BARE and half.join == "keep" for half in way)  # none is bare
         if kinds == right[:-1] and whole and not rest and not again:  # it may be meant so, or not
             self.odd.append(f"{runs}, and holds no feed-forward")
             resting = [name for name in self._resting_norms(way)

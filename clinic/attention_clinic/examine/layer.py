@@ -13,7 +13,8 @@ from attention_clinic.bugs.blocks import Parts
 from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.decoder import LAYER, PLACES, RIGHT, Attending
 from attention_clinic.bugs.feeds import ACTIVATIONS
-from attention_clinic.bugs.masks import RULE, USE, has_empty
+from attention_clinic.bugs.hiding import USE
+from attention_clinic.bugs.masks import RULE, has_empty
 from attention_clinic.bugs.orders import AROUND, INSIDE, SIDE_BY_SIDE
 from attention_clinic.engine.arguments import Tables
 from attention_clinic.engine.crossing import Sides

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from attention_clinic.bugs.caps import CAP
-from attention_clinic.bugs.masks import RULE, USE, same_rule
+from attention_clinic.bugs.hiding import USE
+from attention_clinic.bugs.masks import RULE, same_rule
 from attention_clinic.engine.readings import Reader
 from attention_clinic.examine.mask_argument import adds, names_what_it_blocks
 from attention_clinic.examine.matching import Match, Probe, Search
