@@ -61,6 +61,37 @@ def test_the_module_stays_as_it_was() -> None:
     assert torch.equal(module.heads[0].key.weight, before) and module.heads[0].training
 
 
+class Nested(nn.Module):
+    """Lists of the layers of each head, in lists with names of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heads = [[nn.Linear(24, 6) for _ in range(3)] for _ in range(4)]
+        self._output = nn.Linear(24, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = []
+        for layers in self._heads:
+            q, k, v = (layer(x) for layer in layers)
+            made.append((q @ k.mT / k.shape[-1] ** 0.5).softmax(-1) @ v)
+        return self._output(torch.cat(made, dim=-1))
+
+
+class KnowsOthers(Listed):
+    """Hides who holds it from PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.ModuleList)
+        self._holder = [nn.Linear(24, 24)]
+
+
+def test_layers_are_found_in_lists_of_lists_and_behind_names_of_ones_own() -> None:
+    report = diagnose(Nested(), 4)
+    assert report.ids == ("param-plain-tensor",), report
+    assert "self._heads" in report.explanations[0].detail
+    assert diagnose(KnowsOthers(), 4).healthy
+
+
 class PlainHead(nn.Module):
     """Matrices that want gradients, and are no parameters."""
 

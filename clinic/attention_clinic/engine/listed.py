@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from torch import Tensor, nn
+
+HOLDERS = (dict, list, tuple)
+OWN = frozenset(vars(nn.Module()))  # what every module keeps for itself
 
 
 def register_listed(module: nn.Module) -> tuple[str, ...]:
@@ -17,16 +22,26 @@ def register_listed(module: nn.Module) -> tuple[str, ...]:
     found = []
     for name, part in list(module.named_modules()):
         for key, value in list(vars(part).items()):
-            held = value.values() if isinstance(value, dict) else value
-            if key.startswith("_") or not isinstance(value, dict | list | tuple):
+            if key in OWN or not isinstance(value, HOLDERS):
                 continue
-            layers = [one for one in held if isinstance(one, nn.Module) and id(one) not in known]
+            layers = [one for one in _modules(value) if id(one) not in known]
+            if key.startswith("_") and len(layers) < 2:
+                continue  # who holds another's layer on purpose hides it so
             parts = [inner for layer in layers for inner in layer.modules()]
             plain = any(_learns(one) for inner in parts for one in vars(inner).values())
             if plain or any(True for layer in layers for _ in layer.parameters()):
                 part.add_module(f"{key}_registered", nn.ModuleList(layers))
                 found.append(f"{name}.{key}".lstrip("."))
     return tuple(found)
+
+
+def _modules(value: object) -> Iterator[nn.Module]:
+    """Yield the modules in a list, a tuple or a dictionary, or in those in it."""
+    if isinstance(value, nn.Module):
+        yield value
+    elif isinstance(value, HOLDERS):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _modules(one)
 
 
 def register_plain(module: nn.Module) -> tuple[str, ...]:
@@ -38,7 +53,7 @@ def register_plain(module: nn.Module) -> tuple[str, ...]:
     found = []
     for path, part in list(module.named_modules()):
         for key, value in list(vars(part).items()):
-            if key.startswith("_"):
+            if key in OWN:
                 continue
             if _learns(value):
                 del vars(part)[key]
