@@ -36,6 +36,7 @@ from attention_clinic.examine.first_call import (
 from attention_clinic.examine.followed import Followed, as_followed, observed
 from attention_clinic.examine.foreign import with_foreign
 from attention_clinic.examine.given_apart import given_apart
+from attention_clinic.examine.held_fast import held_fast
 from attention_clinic.examine.in_steps import seen_in_steps
 from attention_clinic.examine.laid import by_layout, kernels_of
 from attention_clinic.examine.learning import learned_with
@@ -311,7 +312,7 @@ def found_in(subject: Subject) -> Report:
     with Built() as built:  # the call that found the width was the first: nothing is lazy now
         y = subject.open_run(x)
     if built.kinds:
-        return built_in(subject, built)
+        return held_fast(subject, built_in(subject, built), found_in)
     blind = vanishing(subject, y)
     if blind is not None:
         return blind

@@ -14,6 +14,7 @@ from attention_clinic.examine.cuts import Cut
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.unlearned import listed
 
+BUILT = "layers-in-forward"  # nobody holds these
 IDLE = {"part-unused", "parameter-unused"}  # what another's layer may stand for
 
 
@@ -26,7 +27,7 @@ def with_foreign(report: Report, subject: Subject) -> Report:
     """
     idle = any(IDLE & set(one.ids) for one in (*report.explanations, *report.remarks))
     cut = not subject.patient.is_module or isinstance(subject.original, Cut)
-    if cut or (not idle and (report.healthy or report.explanations)):
+    if cut or BUILT in report.ids or (not idle and (report.healthy or report.explanations)):
         return report
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
     called = _called(subject.patient.module, lambda: subject.open_run(x))

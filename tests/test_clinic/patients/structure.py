@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import nn
+from torch.nn import LayerNorm
 
 from patients.attention import Loops, LoopsScaledByEmbed, LoopsSoftmaxQuery, Views, ViewsMerge
 from patients.bank import SIZES, attention
@@ -178,8 +179,28 @@ class AllBuiltInForward(nn.Module):
 
     def forward(self, x):
         pack = nn.Linear(self.length, 3 * self.length)
-        q, k, v = (t.unflatten(-1, (self.count, -1)).mT for t in pack(x).chunk(3, dim=-1))
-        return (q @ k.mT).softmax(-1).matmul(v).mT.flatten(2)
+        packed = pack(x).unflatten(-1, (3, self.count, -1))
+        q, k, v = packed.permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        return weights.matmul(v).transpose(1, 2).flatten(2)
+
+
+@attention("layers-in-forward", "scale-missing", sizes=TWO)
+class BuiltInsteadOfCalled(OutBuiltInForward):
+    def factor(self, e):
+        return 1
+
+
+@attention("layers-in-forward", "merge-no-transpose", sizes=TWO)
+class NormBuiltBehindAMerge(Views):
+    """It gets the class by its own name."""
+
+    def join(self, mixed):
+        b, h, n, d = mixed.shape
+        return mixed.reshape(b, n, h * d)
+
+    def forward(self, x, mask=None):
+        return LayerNorm(x.shape[-1]).to(x)(super().forward(x, mask) + x)
 
 
 @attention("layers-in-forward", sizes=TWO)
