@@ -15,7 +15,7 @@ from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.factors import kinds_of_factors
 from attention_clinic.examine.held import feed_of
-from attention_clinic.examine.joins import JOINS, words
+from attention_clinic.examine.joins import JOINS, once_normed, without_last_norm, words
 from attention_clinic.examine.leaves import (
     Unclear,
     equal_tensors,
@@ -40,7 +40,6 @@ from attention_clinic.examine.units import Unit
 
 Places = list[tuple[bool, bool, bool]]
 PRE, POST, INSIDE = (True, False, False), (False, False, True), (False, True, False)
-LAST = (True, False, True)  # of the last part of several layers, with a norm behind all
 ORDERS = {PRE: "pre-norm", POST: "post-norm", INSIDE: "norms of the parts",
           AROUND: "norms before and behind the parts", BARE: "no norms"}  # fmt: skip
 
@@ -84,7 +83,8 @@ class Connections:
         self.norms = {*stream.norms}
         self.untried += ["what it adds to its tokens first, by their places"] * stream.placed
         way = tuple(with_own_norm(half) for half in way)
-        way = self._without_last_norm(without_first_norm(way))
+        way = without_last_norm(without_first_norm(way))
+        way = tuple(map(self._once_normed, way))
         self.deaf = all(half.join == "dropped" for half in way if half.unit.kind == "mix")
         kinds = [self._kind(half.unit) for half in way]
         places = [half.places for half in way]
@@ -130,12 +130,11 @@ class Connections:
             else:
                 self.odd.append(said)
 
-    def _without_last_norm(self, way: tuple[Half, ...]) -> tuple[Half, ...]:
-        """Leave out the norm behind several layers with their norms in front."""
-        last = way[-1]
-        if len(way) < 4 or any(half.places != PRE for half in way[:-1]):
-            return way
-        return (*way[:-1], replace(last, behind=None)) if last.places == LAST else way
+    def _once_normed(self, half: Half) -> Half:
+        """Name what norms the result of a norm, and leave it out."""
+        made, said = once_normed(half, self.norms, WORDS[self._kind(half.unit)])
+        self.found += [("norm-doubled", said)] * bool(said)
+        return made
 
     def _joined(self, half: Half, part: str) -> None:
         """Name what the result of a part is added to."""
@@ -155,9 +154,7 @@ class Connections:
             return
         once_more = f"behind the {part}, {words(half.again)} is added once more"
         sure = half.between or half.behind is None or half.unit.adds
-        beside = half.start and half.again.keys() == {
-            START
-        }  # parts side by side, one stream too many
+        beside = half.start and [*half.again] == [START]  # side by side, one stream too many
         if (equal(half.again, half.now) or beside) and sure:
             self.found.append(("residual-again", once_more))
         else:  # norm(2 x + part(x)) may be DeepNorm, whose factor is 2 for eight layers

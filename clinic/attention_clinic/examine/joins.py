@@ -22,6 +22,7 @@ from attention_clinic.examine.units import Unit
 
 MOST = 20_000  # states of one search
 AGAIN, ELSEWHERE, OTHER, DROPPED, DOUBLED, START_READ, LEFT = 3, 5, 5, 7, 2, 2, 2
+BEFORE, BOTH = (True, False, False), (True, False, True)  # where norms stand: behind a sum, too
 
 JOINS = {
     "missing": ("residual-missing", "around the {}"),
@@ -178,6 +179,31 @@ class Joins:
                     else:
                         later = (*made.later, norm)
                         yield replace(twice, later=later), behind, paid + AGAIN
+
+
+def without_last_norm(way: tuple[Half, ...]) -> tuple[Half, ...]:
+    """Leave out the norm behind several layers with their norms in front."""
+    last = way[-1]
+    if len(way) < 4 or any(half.places != BEFORE for half in way[:-1]):
+        return way
+    return (*way[:-1], replace(last, behind=None)) if last.places == BOTH else way
+
+
+def once_normed(half: Half, norms: set[str], part: str) -> tuple[Half, str]:
+    """Leave out the norm before a part that has one behind and reads what a norm returned.
+
+    Args:
+        half: the part.
+        norms: the names of what norms returned.
+        part: what it is.
+
+    Returns:
+        The part, and what is said of that norm, "" where none is left out.
+    """
+    now = half.now or {}
+    if half.places != BOTH or len(now) != 1 or not now.keys() <= norms:
+        return half, ""
+    return replace(half, before=()), f"before the {part}: {half.before[0].name} norms {words(now)}"
 
 
 def _number(name: str) -> int:

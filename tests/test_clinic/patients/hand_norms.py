@@ -108,3 +108,38 @@ class NormsSumsOfStraightParts(NormsSums):
     def forward(self, x):
         x = self.first(x, self.attention(x))
         return self.second(x, self.down(self.up(x)))
+
+
+class BeginsWithANorm(nn.Sequential):
+    def __init__(self, e):
+        super().__init__(nn.LayerNorm(e), nn.Linear(e, 2 * e), nn.GELU(), nn.Linear(2 * e, e))
+
+
+@block("norm-doubled", sizes=TWO)
+class NormsWhatANormReturned(PostNorm):
+    """A feed-forward of another model, which begins with a norm of its own."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        del self.w_1, self.w_2
+        self.mlp = BeginsWithANorm(e)
+
+    def feed(self, x):
+        return self.mlp(x)
+
+
+@block("norm-doubled", "norm-shared", sizes=ONE)
+class SharesNormsAndDoublesThem(nn.Module):
+    """Two layers between which two norms are shared."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(e), nn.LayerNorm(e)
+        made = [nn.ModuleList([Views(e, h), BeginsWithANorm(e)]) for _ in range(2)]
+        self.layers = nn.ModuleList(made)
+
+    def forward(self, x):
+        for attention, feed in self.layers:
+            x = self.first(x + attention(x))
+            x = self.second(x + feed(x))
+        return x
