@@ -127,11 +127,22 @@ def _opened(step: Step, x: Tensor) -> bool:
 
 
 def _stays_inside(norm: Step, step: Step, below: list[Step]) -> bool:
-    """Say whether a norm is of queries or keys: it reads what a layer made, and leaves nothing."""
+    """Say whether a norm is of queries or keys, or of the tokens of which keys are made.
+
+    It reads what a layer made, or what is not as long as the tokens, and leaves nothing.
+    """
     ends = [step.result, *(term for one in (step, *below) for sum_ in one.sums for term in sum_)]
     if norm.result is None or any(t is not None and equal_tensors(norm.result, t) for t in ends):
         return False
-    return step.mixes and any(reads_of(norm, one) for one in below)
+    return step.mixes and (_of_fewer(norm, step) or any(reads_of(norm, one) for one in below))
+
+
+def _of_fewer(norm: Step, step: Step) -> bool:
+    """Say whether a norm gets another number of tokens than a call, and not from outside."""
+    t = next(iter(norm.given.values()), None)
+    if t is None or t.ndim != 3 or step.result is None or t.shape[1] == step.result.shape[1]:
+        return False
+    return not any(equal_tensors(t, given) for given in step.given.values())
 
 
 def reads_of(step: Step, layer: Step) -> bool:
@@ -143,6 +154,24 @@ def reads_of(step: Step, layer: Step) -> bool:
     if made.shape[:-1] != given.shape[:-1] or made.shape[-1] % width:
         return False
     return any(torch.equal(given, piece) for piece in made.split(width, dim=-1))
+
+
+def with_between(layers: list[Step], since: list[Step]) -> list[Step]:
+    """Return the layers of a part, and all that reads what these made, in the order of the calls.
+
+    Args:
+        layers: of the part.
+        since: all calls behind the last part.
+    """
+    found = list(layers)
+    for step in since:
+        given = next(iter(step.given.values()), None)
+        if step.module is None or given is None or any(step is one for one in found):
+            continue
+        made = (one.result for one in found if one.result is not None)
+        rows = (t.flatten(2).mT if t.ndim == 4 else t for t in made)
+        found += [step] * any(equal_tensors(given, t) for t in rows)
+    return [step for step in since if any(step is one for one in found)]
 
 
 def _width(step: Step) -> int | None:

@@ -24,6 +24,7 @@ from attention_clinic.examine.leaves import (
     matrices,
     reads_of,
     tokens_of,
+    with_between,
 )
 
 Entries = dict[Place, dict[Slot, bool]]
@@ -159,7 +160,7 @@ class _Grouping:
             if not step.mixes and step.result.ndim != 3 and not step.given:
                 continue
             group.append(step)
-            unit = self._ended(group)
+            unit = self._ended(group, since)
             if unit is not None:
                 unit.steps, since = since, []
                 found.append(unit)
@@ -354,15 +355,14 @@ class _Grouping:
         said = {"adds": adds, "beside": bool(unknown), "parcels": order_of([step], step)}
         return Unit(kind, step.path, read, out, asked, [step.path], entries, place, **said)
 
-    def _ended(self, group: list[Step]) -> Unit | None:
+    def _ended(self, group: list[Step], since: list[Step]) -> Unit | None:
         """Return the part that the layers make, None as long as more of them belong to it."""
         last = group[-1]
         layered = [step for step in group if not step.weighs]
         layers = [step for step in layered if step.given]  # a table of places gets no tokens
         if last.weighs or not layers or last.result is None:
             return None
-        first = tokens_of(layers[0])
-        entering = [s for s in layers if self._is_known(tokens_of(s))]
+        first, entering = tokens_of(layers[0]), [s for s in layers if self._is_known(tokens_of(s))]
         if layers[0] not in entering and len(layers) == 1:
             entering = [layers[0]]  # it reads a sum: the first one of a part
         same = [s for s in layers if equal_tensors(tokens_of(s), first)]
@@ -383,7 +383,7 @@ class _Grouping:
                 entries[step.place] = {slot: True}
             else:
                 raise Unclear
-        paths = list(dict.fromkeys(step.path for step in layered))
+        paths = list(dict.fromkeys(step.path for step in with_between(layered, since)))
         order = order_of(entering, last)
         given = read, last.result, asked, paths, entries, last.place
         return Unit(kind, last.path, *given, parcels=order)

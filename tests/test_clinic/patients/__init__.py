@@ -41,6 +41,7 @@ from patients import (  # noqa: F401, each adds its patients
     partly,
     planted,
     positions,
+    reduced_blocks,
     relatives,
     shells,
     single_layers,

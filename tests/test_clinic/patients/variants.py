@@ -279,6 +279,27 @@ class Pooled(Reduced):
         return self.proj(mixed.transpose(1, 2).reshape(b, n, e))
 
 
+class OfImages(nn.LayerNorm):
+    """A norm of the channels of an image."""
+
+    def forward(self, image):
+        return super().forward(image.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+@variant("spatial-reduction", call=on_a_grid, size=(2, 24), sizes=VARIANT_SIZES[:1])
+class ReducedForTorch(nn.Module):
+    """SegFormer, as a tutorial has it: the norm gets the image, torch's attention the rest."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.reducer = nn.Sequential(nn.Conv2d(e, e, 2, stride=2), OfImages(e))
+        self.att = nn.MultiheadAttention(e, h, batch_first=True)
+
+    def forward(self, x, H, W):
+        fewer = self.reducer(x.mT.unflatten(2, (H, W))).flatten(2).mT
+        return self.att(query=x, key=fewer, value=fewer)[0]
+
+
 # ------------------------------------------------------ factors and gates of what is returned
 
 
