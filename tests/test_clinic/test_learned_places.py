@@ -123,3 +123,29 @@ class OfImagesKept(OfImages):
 def test_places_that_tell_a_token_nothing_are_no_healthy_ones(make):
     report = diagnose_embedding(make(), 8, 2)
     assert not report.healthy and not report.ids
+
+
+def _sines(n: int, e: int, base: float = 1e4) -> torch.Tensor:
+    angle = torch.outer(torch.arange(n), base ** (-torch.arange(0, e, 2) / e))
+    return torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1)
+
+
+@pytest.mark.parametrize(("base", "ids"), [(1e4, ()), (500.0, ("sincos-base",))])
+def test_rows_that_nobody_filled_are_said_beside_what_the_others_are(base: float, ids) -> None:
+    table = _sines(30, 16, base)
+    table[-2:] = 0.0
+    report = diagnose_positions(table)
+    assert not report.healthy and report.ids == ids
+    assert report.failing == ("each place has a code: from row 28 on, all is 0",)
+    assert all("but for what is 0" in one.evidence for one in report.explanations)
+
+
+@pytest.mark.parametrize(("base", "ids"), [(1e4, ()), (500.0, ("sincos-base",))])
+def test_cosines_written_over_sines_are_said_beside_what_they_are(base: float, ids) -> None:
+    table = _sines(30, 16, base)
+    for lying in ((slice(0, 16, 2), slice(1, 16, 2)), (slice(8), slice(8, 16))):
+        lone = torch.zeros_like(table)
+        lone[:, lying[0]] = table[:, 1::2]
+        report = diagnose_positions(lone)
+        assert not report.healthy and report.ids == ids
+        assert len(report.failing) == 1 and "each pair has a sine" in report.failing[0]

@@ -26,6 +26,28 @@ variant("sincos-start", "counts the places from 1 or 2, not from 0", "Fairseq, B
 for _first in (1, 2):
     START.variant("sincos-start")(_first)
 
+
+def of_their_number(places: Tensor) -> Tensor:
+    """Divide the places by the last one: they go round once, however large the image is."""
+    return places / (places.flatten()[-1] + 1e-6) * 2 * torch.pi
+
+
+def of_their_middles(places: Tensor) -> Tensor:
+    return (places - 0.5) / (places.flatten()[-1] + 1e-6) * 2 * torch.pi
+
+
+def _of_image(state: State) -> bool:
+    """Say whether the table is that of the rows, or of the columns, of an image."""
+    return bool(state.get("image"))
+
+
+# as DETR normalises them, and others
+START.variant("sincos-start", applies=_of_image)((1, (of_their_number,) * 2))
+START.forms += [
+    Form((start, (law,) * 2), applies=_of_image)
+    for start, law in ((0, of_their_number), (1, of_their_middles))
+]
+
 bug(
     "sincos-place",
     "turns by something else than the number of the place: no step has the same effect anywhere",

@@ -9,47 +9,10 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.counted import START, as_it_is, growing
+from attention_clinic.bugs.table_bases import BASE
 from attention_clinic.bugs.table_rows import LENGTHS, PADDING
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
-from attention_clinic.engine.waves import exponents_of, rule_of, speeds
-
-# ------------------------------------------------- base: that of the paper is 10000
-
-
-def _other_base(state: State) -> Iterator[Form]:
-    """Find the base that the second place's second angle was made with, if it was."""
-    given, e = state["given"], state["given"].shape[1]
-    yield Form(state["base"])
-    if e < 4:
-        return
-    # a power of the right base is a wrong exponent, which has forms of its own
-    known = [state["base"] ** power for power in (1.0, 2.0, 0.5, 0.0)]
-    row, place = (1, 1) if not state["start"] else (0, state["start"])
-    # where the sine of pair 1 stands: in halves and interleaved, the cosines behind or before
-    for column in dict.fromkeys((1, 2, 3, min(e // 2 + 1, e - 1))):
-        angle = given[row, column].clamp(-1, 1).asin().item() / place
-        if not 0 < angle < 1:
-            continue
-        base = angle ** (-e / 2)
-        if any(math.isclose(base, other, rel_tol=1e-4) for other in known):
-            continue
-        known.append(base)
-        for used in dict.fromkeys((float(f"{base:.3g}"), base)):
-            if math.isclose(base, used, rel_tol=1e-4):
-                yield Form(used, ("sincos-base",), f"its base is {used:.6g}")
-
-
-BASE = Stage("base", lambda form, state: {"used": form.run}, found=_other_base)
-
-bug(
-    "sincos-base",
-    "takes another base than 10000 for the lengths of the waves",
-    "angle = place / 10000 ** (2 i / embed_dim), or say base=... if it is meant.",
-    "09",
-    "zju3dv/LoFTR#41",
-    "maxjcohen/transformer#62",
-    "GrumpyZhou/image-matching-toolbox#36",
-)
+from attention_clinic.engine.waves import PAIRS_READ, exponents_of, rule_of, speeds
 
 # ------------- angles: exponents of the base for the sines (e + 1) // 2 and the cosines e // 2
 
@@ -79,7 +42,6 @@ KNOWN = (
     *((1, 0, 1, 0), (2, 0, 2, 1), (1, 0, 1, 0.5), (1, 0, 1, 1)),
     *((2, 0, 2, 0), (0.5, 0, 0.5, 0), (0, 0, 0, 0)),
 )
-PAIRS_READ = 6  # whose waves are read: the fastest ones
 WIDEST = 128  # of a table all of whose waves are read
 
 
@@ -108,6 +70,7 @@ def _measured(state: State) -> Iterator[Form]:
             rule_of([wave[column] for column in where], base, e)
             for wave, where in zip(waves, lying, strict=True)
         )
+        first = second if state.get("lone") else first
         if first is None:
             continue
         rule = (*first, *(second or first))
@@ -378,6 +341,23 @@ def same_row(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
 
 
 POSITIONS = (START, BASE, ANGLES, TABLE, PADDING, LENGTHS)
+
+# ------------------------- what is left of a table whose cosines stand in the places of its sines
+
+LONE = Stage("table", _made)
+
+
+@LONE.right
+def cosines_alone(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
+    return interleaved(state["cosines_again"], torch.zeros_like(cosines), state)
+
+
+@LONE.variant("sincos-halves", applies=_even)
+def cosines_alone_first(sines: Tensor, cosines: Tensor, state: State) -> Tensor:
+    return torch.cat([state["cosines_again"], torch.zeros_like(cosines)], dim=1)
+
+
+LONE_COSINES = (START, BASE, ANGLES, LONE)
 
 # ------------------------------------------- found by calling the function with an odd width
 

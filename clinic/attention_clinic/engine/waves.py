@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+PAIRS_READ = 6  # whose waves are read: the fastest ones
+STEPS = (2.0, 1.0, 0.5, 4.0)  # of the exponents from pair to pair: 1 is right
 MOST = 64  # places that are read; what is found must hold for all
 FEW = 24  # places that the search begins with
 FAST, SLOW = 3.0, 0.05  # angles between which a speed can be read: at one place, and over all
@@ -66,12 +68,31 @@ def rule_of(found: list[float | None], base: float, e: int) -> tuple[float, floa
     step = (high - low) / (second - first)
     start = low - step * first
     pairs = e // 2
-    steps = [0.5, 1.0, 2.0, 4.0, *([pairs / (pairs - 1)] if pairs > 1 else [])]
+    steps = [*STEPS, *([pairs / (pairs - 1)] if pairs > 1 else [])]
     if abs(step) < NEAR:
         return 0.0, round(2 * start) / 2 if abs(2 * start - round(2 * start)) < NEAR else start
     near = [s for s in steps if abs(s - step) < NEAR * s]
     half = round(2 * start) / 2
     return (near[0], half) if near and abs(start - half) < NEAR and abs(half) <= 2 else None
+
+
+def bases_of(found: list[float | None], e: int) -> Iterator[float]:
+    """Yield the round numbers whose powers the speeds of the pairs may be, by a wrong rule.
+
+    Args:
+        found: a speed for each pair, None where it could not be read.
+        e: the width.
+    """
+    read = [(pair, math.log(speed)) for pair, speed in enumerate(found) if speed is not None]
+    if len(read) < 3:
+        return
+    (first, high), (second, low) = read[:2]
+    slope = (high - low) / (second - first)
+    for step in STEPS:
+        power = slope * e / (2 * step)
+        used = float(f"{math.exp(power):.1g}") if 0.5 < power < 50 else 1.0
+        if used > 1 and math.isclose(math.exp(power), used, rel_tol=NEAR):
+            yield used
 
 
 def exponents_of(table: Tensor, places: Tensor, base: float) -> Iterator[Tensor]:

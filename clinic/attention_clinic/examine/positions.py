@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from math import isclose, isqrt
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, POSITIONS, VARIANTS
+from attention_clinic.bugs.positions import LONE_COSINES
 from attention_clinic.engine.doors import answered
 from attention_clinic.engine.forms import Found, State, replay, simplest
 from attention_clinic.engine.patient import Patient, undisturbed
@@ -81,7 +82,10 @@ def diagnose_positions(
     checked = ["sines and cosines, place by place"]
     checked += ["an odd width"] * (callable(positions) and not isinstance(positions, nn.Module))
     whole = bool(table.isfinite().all())
+    full, table = table, table[: len(table) - unfilled(table)] if whole else table
     found = explained(table, float(base)) if whole else {}
+    lone = whole and not found and lacks_columns(table)
+    found = explained(table, float(base), lone=True) if lone else found
     named = next(iter(found.values())).path.variants if found else ()
     if whole and isinstance(positions, nn.Module) and set(found) <= {("sincos-same",)}:
         with undisturbed(), torch.no_grad():
@@ -100,21 +104,42 @@ def diagnose_positions(
         bugs = [BUGS[id] for id in (*more, *ids)]
         if bugs:
             gap = way.difference if way else 0.0
-            explanations.append(explain(bugs, gap, way.path.detail if way else "", what="table"))
-    failing = () if whole else ("the table holds numbers: it has NaN or infinity",)
+            what = "table, but for what is 0," if lone or len(table) < len(full) else "table"
+            explanations.append(explain(bugs, gap, way.path.detail if way else "", what=what))
+    failing = [] if whole else ["the table holds numbers: it has NaN or infinity"]
+    short = len(table) < len(full)
+    failing += [f"each place has a code: from row {len(table)} on, all is 0"] * short
+    failing += [
+        "each pair has a sine: cosines stand in the columns of the sines, and theirs are 0"
+    ] * (lone and bool(found))
     report = Report(
         name,
-        () in found and not ids,
+        () in found and not ids and not failing,
         tuple(explanations),
-        failing,
+        tuple(failing),
         tuple(checked),
         variants=tuple(VARIANTS[id] for id in named),
         tolerance=limit_of(table),
     )
     if isinstance(positions, nn.Module):
         with undisturbed():
-            return _learned(report, positions, table)
+            return _learned(report, positions, full)
     return report
+
+
+def unfilled(table: Tensor) -> int:
+    """Return how many rows at the end of a table are 0: a few, behind more that are not."""
+    filled = int(table.any(dim=1).nonzero().max()) + 1 if table.any() else len(table)
+    return len(table) - filled if 2 * filled > len(table) and filled > 3 else 0
+
+
+def lacks_columns(table: Tensor) -> bool:
+    """Say whether one column of each pair is 0, and that of place 0 is no sine."""
+    e = table.shape[1]
+    if e % 2 or e < 8:
+        return False
+    lying = (table[:, 0::2], table[:, 1::2]), table.chunk(2, dim=1)
+    return any(bool((first[0] == 1).all()) and not second.any() for first, second in lying)
 
 
 def _learned(report: Report, module: nn.Module, table: Tensor) -> Report:
@@ -163,9 +188,17 @@ def limit_of(table: Tensor) -> float:
     return 1e-6 * max(10, len(table))
 
 
-def explained(table: Tensor, base: float) -> Ways:
-    """Return what gives a table, with as few mistakes as possible."""
-    limit = limit_of(table)
+def explained(table: Tensor, base: float, image: bool = False, lone: bool = False) -> Ways:
+    """Return what gives a table, with as few mistakes as possible.
+
+    Args:
+        table: of sines and cosines.
+        base: the number whose powers are the lengths of the waves.
+        image: whether it is that of the rows, or of the columns, of an image.
+        lone: whether its cosines stand where sines belong, and nothing where they belong.
+    """
+    limit, begin = limit_of(table), {"base": base, "image": image, "lone": lone}
+    stages = LONE_COSINES if lone else POSITIONS
 
     def difference(state: State) -> float | None:
         both = state["made"].isnan() & state["given"].isnan()
@@ -180,35 +213,44 @@ def explained(table: Tensor, base: float) -> Ways:
         return float(gap.max()) if float(gap.max()) <= limit else None
 
     def whole(way: Found) -> bool:
-        made = replay(POSITIONS, way.path.forms, {"given": table, "base": base})
+        made = replay(stages, way.path.forms, {"given": table, **begin})
         return made is not None and difference(made) is not None
 
-    ways = simplest(POSITIONS, {"given": table[:PLACES], "base": base}, difference, MISTAKES)
+    ways = simplest(stages, {"given": table[:PLACES], **begin}, difference, MISTAKES)
     return {ids: way for ids, way in ways.items() if len(table) <= PLACES or whole(way)}
 
 
 def sides_of(table: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return the tables of rows and of columns where the places are those of a square image.
+    """Return the tables of rows and of columns where the places are those of an image.
 
     One half of the numbers is that of the row then, the other that of the column; a class token
     may have a row of zeros before them.
     """
     n, e = table.shape
-    for blank in (0, 1):
-        side = isqrt(n - blank)
-        if side < 3 or side**2 != n - blank or e % 4 or (blank and table[0].any()):
+    for blank in (0, 1) if e % 4 == 0 else ():
+        if blank and table[0].any():
             continue
-        halves = table[blank:].unflatten(0, (side, side)).chunk(2, dim=2)
-        for rows, columns in (halves, halves[::-1]):
-            apart = (rows - rows[:, :1]).abs().max(), (columns - columns[:1]).abs().max()
-            if max(apart) <= limit_of(table):
-                return rows[:, 0], columns[0]
+        highs = [high for high in range(3, (n - blank) // 3 + 1) if (n - blank) % high == 0]
+        for high in sorted(highs, key=lambda high: abs(high - isqrt(n - blank))):
+            for halves in _halves(table[blank:].unflatten(0, (high, -1))):
+                for rows, columns in (halves, halves[::-1]):
+                    apart = (rows - rows[:, :1]).abs().max(), (columns - columns[:1]).abs().max()
+                    if max(apart) <= limit_of(table):
+                        return rows[:, 0], columns[0]
     return None
+
+
+def _halves(codes: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield what may be the numbers of one axis, and those of the other: halves, or in turn."""
+    yield codes.chunk(2, dim=2)
+    for sizes in ((-1, 2, 2), (2, 2, -1)):  # pairs in turn; sines of both before their cosines
+        first, second = codes.unflatten(2, sizes).unbind(3)
+        yield first.flatten(2), second.flatten(2)
 
 
 def both_explained(rows: Tensor, columns: Tensor, base: float) -> tuple[Ways, tuple[str, ...]]:
     """Return what gives the tables of rows and of columns alike, and the names of the variants."""
-    first, second = explained(rows, base), explained(columns, base)
+    first, second = (explained(side, base, image=True) for side in (rows, columns))
     found = {ids: way for ids, way in first.items() if ids in second}
     for ids, way in found.items():
         if way.path.variants != second[ids].path.variants:

@@ -158,7 +158,52 @@ def image_of_another_base(e):
     return of_image(codes, codes)
 
 
+def normalised(places: int, e: int, base=10000.0):
+    """DETR: counted from 1, and once around for the last one."""
+    place = torch.arange(1, places + 1) / (places + 1e-6) * 2 * math.pi
+    angle = torch.outer(place, base ** (-torch.arange(0, e, 2) / e))
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@tables(variants=("sincos-start", "sincos-2d"))
+def as_detr(e):
+    """Another number of rows than of columns."""
+    rows, columns = normalised(4, e // 2), normalised(6, e // 2)
+    return torch.cat([rows.repeat_interleave(6, dim=0), columns.repeat(4, 1)], dim=1)
+
+
+@tables("sincos-base", variants=("sincos-start", "sincos-2d"))
+def as_detr_of_another_base(e):
+    codes = normalised(8, e // 2, base=500.0)
+    return of_image(codes, codes, 8)
+
+
+@tables(variants=("sincos-start", "sincos-2d"))
+def as_loftr(e):
+    """Two numbers of the column, two of the row, and so on."""
+    codes = interleaved(6, e // 2)[1:].view(5, -1, 1, 2)
+    rows, columns = codes.repeat_interleave(5, dim=0), codes.repeat(5, 1, 1, 1)
+    return torch.cat([columns, rows], dim=2).flatten(1)
+
+
 # ------------------------------------------------------------------------------- wrong exponents
+
+
+@tables("sincos-base", "sincos-exponent")
+def another_base_of_an_index_that_counts_two(e):
+    angle = torch.outer(torch.arange(40), 1000 ** (-(2 * torch.arange(0, e, 2) + 2) / e))
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@tables("sincos-base", "sincos-exponent")
+def another_base_in_a_loop(e):
+    """The exponent is that of the odd columns, twice."""
+    table = torch.empty(30, e)
+    for place in range(30):
+        for column in range(e):
+            angle = place / 500 ** (2 * (column | 1) / e)
+            table[place, column] = math.cos(angle) if column % 2 else math.sin(angle)
+    return table
 
 
 @positions("sincos-exponent")
