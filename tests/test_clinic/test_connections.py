@@ -26,24 +26,11 @@ class DeepNorm(PostNorm):
         return self.norms[1](self.factor * x + self.feed(x))
 
 
-class DeeperNorm(DeepNorm):
-    factor = 2.5
-
-
 class LongSkip(PreNorm):
     """What enters is added at the end, too."""
 
     def forward(self, x):
         return x + super().forward(x)
-
-
-class LastNorm(PreNorm):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.ln_3 = nn.LayerNorm(e)
-
-    def forward(self, x):
-        return self.ln_3(super().forward(x))
 
 
 class NormedQueries(PreNorm):
@@ -89,28 +76,6 @@ class BendsFirst(PreNorm):
     def __init__(self, e, h):
         super().__init__(e, h)
         self.ffn.insert(0, nn.ReLU())
-
-
-class BendsTwice(PreNorm):
-    def bend(self):
-        return nn.Sequential(nn.ReLU(), nn.GELU())
-
-
-class BendsTwiceInside(PreNorm):
-    """The layers are parameters, so that their products are all that is seen."""
-
-    class Feed(nn.Module):
-        def __init__(self, e):
-            super().__init__()
-            self.up = nn.Parameter(torch.randn(e, 2 * e + 1) * e**-0.5)
-            self.down = nn.Parameter(torch.randn(2 * e + 1, e) * e**-0.5)
-
-        def forward(self, x):
-            return torch.einsum("bnf,fe->bne", F.gelu(F.relu(x @ self.up)), self.down)
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.ffn = self.Feed(e)
 
 
 class BothHalves(PreNorm):
@@ -159,14 +124,10 @@ def test_which_tokens_a_convolution_sees_is_said() -> None:
 
 
 SAID = {
-    BendsTwice: "the feed-forward bends twice in a row",
-    BendsTwiceInside: "the feed-forward bends twice in a row",
     BothHalves: "the feed-forward bends both halves of its gate",
     ConvolvedLate: "sees later tokens, and no earlier ones",
     DeepNorm: "behind the self-attention, x is added once more",
-    DeeperNorm: "2.5 times x is added, where x was expected",
     LongSkip: "behind the feed-forward, x is added once more",
-    LastNorm: "the feed-forward has norms before it and behind the sum",
     TwoStreams: "",
     TwoAttentions: "it runs self-attention, self-attention, feed-forward",
     BendsFirst: "the feed-forward bends what it reads",

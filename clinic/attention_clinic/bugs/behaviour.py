@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -162,14 +162,20 @@ bug(
 NO_DROPOUT = re.compile(r"drop_?(last|path|first|layer|token|patch|head|cls|mask|column|row)")
 
 
-def unused_dropout(module: nn.Module) -> str | None:
+def unused_dropout(module: nn.Module, called: Collection[nn.Module] | None = None) -> str | None:
     """Return where a dropout above 0 is declared, None when there is none.
 
     What the constructor takes and never reads counts as declared: not what drops something else
     than numbers, and not what is left out unless somebody asks for it, with None or a bool.
+
+    Args:
+        module: what declares it.
+        called: the parts that run; that a dropout rests in another part is not its own mistake.
     """
     for name, part in module.named_modules():
-        if isinstance(part, nn.Dropout) and part.p > 0:
+        holder = module.get_submodule(name.rpartition(".")[0])
+        runs = called is None or holder is module or holder in called
+        if isinstance(part, nn.Dropout) and part.p > 0 and runs:
             return f"{name or 'it'} has p above 0"
     kept, taken = dropout_kept(module), dropout_taken(module)
     if kept is not None:

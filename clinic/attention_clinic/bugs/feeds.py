@@ -112,6 +112,12 @@ variant(
     "13",
 )
 variant(
+    "experts",
+    "sends each token to some of several feed-forwards, and weighs their results by a router",
+    "Mixtral, Switch Transformer, DeepSeek",
+    "13",
+)
+variant(
     "quick-gelu",
     "bends by x * sigmoid(1.702 x), which is nearly GELU",
     "CLIP",

@@ -39,6 +39,36 @@ variant(
     "PatchTST, TST",
     "06",
 )
+variant(
+    "macaron",
+    "has a feed-forward on each side of its attention, mostly with half of each added",
+    "Macaron Net, Conformer",
+    "06",
+)
+variant(
+    "conv-part",
+    "has a convolution as a part of its own, beside attention and feed-forward",
+    "Conformer, CPVT, LocalViT",
+    "06",
+)
+variant(
+    "scaled-residual",
+    "multiplies the stream, or what its parts return, by a fixed number before they are added",
+    "DeepNet, MiniCPM, Granite",
+    "06",
+)
+variant(
+    "gated-residual",
+    "weighs the stream and what a part returned by a gate, where others add them",
+    "GTrXL",
+    "06",
+)
+variant(
+    "adapter",
+    "sends what a part returned through a small feed-forward with a residual of its own",
+    "adapters of Houlsby and others",
+    "06",
+)
 
 
 def _post_was_meant(state: State) -> bool:

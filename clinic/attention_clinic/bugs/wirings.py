@@ -84,6 +84,30 @@ bug(
     "sunjie97/detr-pytorch",
 )
 bug(
+    "stream-bent",
+    "bends the stream with an activation function: what was summed goes on without its numbers "
+    "below zero, or with little of them",
+    "an activation stands inside of the feed-forward alone: x = x + part(norm(x)), and nothing "
+    "around the sum.",
+    "06",
+    "found in none of the blocks that were read; written down for those to come",
+)
+bug(
+    "activation-twice",
+    "bends twice in a row in the feed-forward, with no layer between: the second activation bends "
+    "what the first one left",
+    "one activation between the layers is enough: down(activation(up(x))).",
+    "06",
+    "found in none of the blocks that were read; written down for those to come",
+)
+bug(
+    "half-step",
+    "adds half of one of the two feed-forwards around its attention, and the whole of the other",
+    "halve both: x = x + 0.5 * first(x), then attention, then x = x + 0.5 * second(x).",
+    "06",
+    "found in none of the blocks that were read; written down for those to come",
+)
+bug(
     "wiring-other",
     "connects its parts as no known block does: one reads something else than the stream",
     "keep one stream, x = x + part(norm(x)) or x = norm(x + part(x)), for each part in turn.",

@@ -19,7 +19,11 @@ from attention_clinic.engine.parcels import ChannelsFirst, Order, TokensFirst
 from attention_clinic.engine.recording import SOFTMAXES
 
 NORMS = (F.layer_norm, F.rms_norm, F.group_norm)
-BENDS = ("relu", "gelu", "silu", "tanh", "sigmoid", "elu", "leaky_relu", "selu", "mish")
+CALLS = (*NORMS, F.glu)
+BENDS = (
+    *("relu", "gelu", "silu", "tanh", "sigmoid", "elu", "leaky_relu", "selu", "mish", "relu6"),
+    *("hardswish", "hardtanh", "softplus", "celu", "threshold"),
+)
 TIMES = ("mul", "mul_", "__mul__", "__imul__", "__rmul__")
 ADDS = ("add", "add_", "__add__", "__iadd__", "__radd__")
 WEIGHS = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
@@ -222,7 +226,7 @@ class Wires(Visits):
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         step = self.running[-1]
         name = getattr(func, "__name__", "")
-        if (func in NORMS or name.rstrip("_") in BENDS) and args:
+        if (func in CALLS or name.rstrip("_") in BENDS) and args:
             rest = args[1:]
             path = f"{step.path} {name}".strip()
             rows = self.unrolled if func is not F.group_norm else self.copied

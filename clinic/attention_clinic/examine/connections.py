@@ -4,30 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor, nn
+import torch
 
-from attention_clinic.bugs.blocks import Meant
 from attention_clinic.bugs.decoder import RIGHT
-from attention_clinic.bugs.orders import WORDS
 from attention_clinic.engine.crossing import role
 from attention_clinic.engine.mentions import is_mentioned, reads_in_a_branch
-from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weights import sources_of
+from attention_clinic.examine.between import (
+    PARTS,
+    bends_between,
+    gates_between,
+    half_steps,
+    kinds_of_parts,
+)
 from attention_clinic.examine.factors import kinds_of_factors
 from attention_clinic.examine.held import feed_of
-from attention_clinic.examine.joins import JOINS, once_normed, without_last_norm, words
+from attention_clinic.examine.joins import JOINS, once_normed, words
 from attention_clinic.examine.leaves import (
     Unclear,
     equal_tensors,
     hold_in_common,
     idle_parts,
-    is_no_norm,
-    looks_like_a_norm,
 )
+from attention_clinic.examine.norm_places import INSIDE, POST, NormPlaces
 from attention_clinic.examine.streams import (
     AROUND,
     BARE,
     CONTEXT,
+    LAST,
+    PRE,
     START,
     Half,
     Stream,
@@ -36,71 +41,39 @@ from attention_clinic.examine.streams import (
     with_own_norm,
     without_first_norm,
 )
-from attention_clinic.examine.units import Unit
-
-Places = list[tuple[bool, bool, bool]]
-PRE, POST, INSIDE = (True, False, False), (False, False, True), (False, True, False)
-ORDERS = {PRE: "pre-norm", POST: "post-norm", INSIDE: "norms of the parts",
-          AROUND: "norms before and behind the parts", BARE: "no norms"}  # fmt: skip
+from attention_clinic.examine.unit import Unit
 
 
-class Connections:
-    """What is said of the wiring of a block.
-
-    Args:
-        patient: its copy.
-        x: tokens that it takes.
-        context: the context, or None.
-        meant: what it is meant to be.
-
-    Attributes:
-        found: mistakes, with what is said of each.
-        variants: what is otherwise on purpose.
-        said: what was seen.
-        odd: connections that are neither, in words.
-        norms: the names of what norms returned.
-        called: the paths of all that was called.
-        beside: the paths of what makes other results of the block.
-        untried: what is left out.
-        deaf: whether what every attention returned is thrown away.
-    """
-
-    def __init__(self, patient: Patient, x: Tensor, context: Tensor | None, meant: Meant) -> None:
-        self.patient, self.x, self.context, self.meant = patient, x, context, meant
-        self.found: list[tuple[str, str]] = []
-        self.variants: list[str] = []
-        self.said: list[str] = []
-        self.odd: list[str] = []
-        self.norms: set[str] = set()
-        self.called: set[str] = set()
-        self.beside: set[str] = set()
-        self.untried: list[str] = []
-        self.deaf = False
-        self.fed = ""  # the part that reads what it returned itself
+class Connections(NormPlaces):
+    """What is said of the wiring of a block."""
 
     def name(self, stream: Stream, way: tuple[Half, ...], unused: list[Unit]) -> None:
         """Name what is wrong between the parts."""
         self.norms = {*stream.norms}
         self.untried += ["what it adds to its tokens first, by their places"] * stream.placed
         way = tuple(with_own_norm(half) for half in way)
-        way = without_last_norm(without_first_norm(way))
-        way = tuple(map(self._once_normed, way))
+        way = without_first_norm(way)
+        way = tuple(map(self._once_normed, way, kinds_of_parts(way)))
+        whole, way = way, self._without_last_norm(way)
         self.deaf = all(half.join == "dropped" for half in way if half.unit.kind == "mix")
-        kinds = [self._kind(half.unit) for half in way]
+        kinds = kinds_of_parts(way)
+        self.convolutions = [half.unit for half, kind in zip(way, kinds, strict=True)
+                             if kind == "conv"]  # fmt: skip
         places = [half.places for half in way]
         parallel = sorted(kinds) == sorted(RIGHT[2]) and way[1].start and places == [PRE, PRE]
         if not parallel:  # there what runs first is free
-            self._parts(kinds, way)
+            usual = [half for half, kind in zip(way, kinds, strict=True) if kind != "conv"]
+            self._parts([kind for kind in kinds if kind != "conv"], tuple(usual), stream)
         for half, kind in zip(way, kinds, strict=True):
-            self._joined(half, WORDS[kind])
+            self._joined(half, PARTS[kind], stream)
             if not parallel:
-                self._reads(half, WORDS[kind], stream)
+                self._reads(half, PARTS[kind], stream)
         strange = [half.join == "other" for half in way] + [half.source is not None for half in way]
         if sum(strange) > 2:  # so much is unusual that it may be a block of another kind
             self.odd += [said for _, said in self.found]
             self.found.clear()
         scaled = len(stream.factors) == len(way)  # ReZero: its factors stand for the norms
-        order = self._order(way, kinds, scaled)
+        order = self.order(way, kinds, scaled)
         if self.fed:  # between its two runs nothing is added or normalised
             self.found[:] = [(id, said) for id, said in self.found
                              if id == "part-shared" or self.fed not in said]  # fmt: skip
@@ -111,12 +84,15 @@ class Connections:
         against = {PRE: (False,), POST: (True,), INSIDE: (True, False), AROUND: (False,)}
         if order is not None and wanted in against[order]:
             self.found.append(("norm-order", ""))
-        self._shared(way, stream)
+        self.name_shared(whole, stream)
+        self._between(stream, kinds)
         missing = any(id == "norm-missing" for id, _ in self.found)
         dropped = any(half.join == "dropped" for half in way)  # and with it what was made of it
         for norm in unused * (not missing and not dropped):
             self.found.append(("part-unused", f"what {norm.name} returns is thrown away"))
-        self.variants += kinds_of_factors(self.patient.module, stream.factors, stream.conditioned)
+        given = self.patient.module, stream.factors, stream.conditioned, len(way)
+        for said, more in zip((self.variants, self.odd), kinds_of_factors(*given), strict=True):
+            said += more
         if stream.conditioned:
             self.odd.append("a condition scales and shifts its norms; who makes it is not tried")
         for name, asked in stream.keys.items():
@@ -130,15 +106,25 @@ class Connections:
             else:
                 self.odd.append(said)
 
-    def _once_normed(self, half: Half) -> Half:
+    def _once_normed(self, half: Half, kind: str) -> Half:
         """Name what norms the result of a norm, and leave it out."""
-        made, said = once_normed(half, self.norms, WORDS[self._kind(half.unit)])
+        made, said = once_normed(half, self.norms, PARTS[kind])
         self.found += [("norm-doubled", said)] * bool(said)
         return made
 
-    def _joined(self, half: Half, part: str) -> None:
+    def _without_last_norm(self, way: tuple[Half, ...]) -> tuple[Half, ...]:
+        """Leave out the norm behind all parts, where these have their norms in front."""
+        last = way[-1]
+        if last.places != LAST or any(half.places != PRE for half in way[:-1]):
+            return way
+        if all(half.join == "from-norm" for half in way):
+            return way  # or a norm before all, and one behind each part
+        self.said.append("a norm behind all")
+        return (*way[:-1], replace(last, behind=None))
+
+    def _joined(self, half: Half, part: str, stream: Stream) -> None:
         """Name what the result of a part is added to."""
-        if half.unit.adds and half.join == "from-norm" and half.again is not None:
+        if half.join == "from-norm" and half.again is not None:
             half = replace(half, join="keep")  # the part adds what it reads, the block the stream
         if half.join in JOINS:
             id, said = JOINS[half.join]
@@ -153,7 +139,7 @@ class Connections:
         if half.again is None or half.now is None:
             return
         once_more = f"behind the {part}, {words(half.again)} is added once more"
-        sure = half.between or half.behind is None or half.unit.adds
+        sure = half.between or half.behind is None or half.unit.adds or _adds_twice(half, stream)
         beside = half.start and [*half.again] == [START]  # side by side, one stream too many
         if (equal(half.again, half.now) or beside) and sure:
             self.found.append(("residual-again", once_more))
@@ -198,27 +184,38 @@ class Connections:
         else:
             self.odd.append(said)
 
-    def _kind(self, unit: Unit) -> str:
-        if unit.kind == "feed":
-            return "feed"
-        return "self" if unit.asked is None else "cross"
+    def _between(self, stream: Stream, kinds: list[str]) -> None:
+        """Name what stands between the parts, and say which parts stand beside the usual ones."""
+        found, odd = bends_between(stream)
+        self.found += [*found, *gates_between(stream)]
+        self.odd += odd
+        for unit in dict.fromkeys(unit.name for unit in stream.coded):
+            self.said.append(f"a code of places is added to what {unit} reads")
+        self.variants += ["gated-residual"] * bool(stream.gates)
+        self.variants += ["conv-part"] * ("conv" in kinds) + ["adapter"] * bool(stream.adapters)
 
-    def _parts(self, kinds: list[str], way: tuple[Half, ...]) -> None:
+    def _parts(self, kinds: list[str], way: tuple[Half, ...], stream: Stream) -> None:
         """Compare the parts with those of a right block."""
         right = list(RIGHT[2] if self.context is None else RIGHT[3])
         names = [half.unit.name for half in way]
         again = [name for name in dict.fromkeys(names) if self._is_shared(name, way)]
+        self.again = again
         if kinds == right and not again:
             return
         strange = any(half.join == "other" or half.start or half.source for half in way)
+        if kinds == ["feed", *right] and not strange:
+            self.variants.append("macaron")
+            self.found += half_steps(stream, way)
+            self.found += [("part-shared", f"{name} runs in two places") for name in again]
+            return
         several = kinds == right * (len(kinds) // len(right)) and not again and not strange
         if several and not self._resting(way):
             self.said.append(f"{len(kinds) // len(right)} times in a row")
             return
-        runs = f"it runs {', '.join(WORDS[kind] for kind in kinds)}"
+        runs = f"it runs {', '.join(PARTS[kind] for kind in kinds)}"
         rest = self._resting(way)
         if kinds == right:
-            runs = [WORDS[kind] for kind, name in zip(kinds, names, strict=True)
+            runs = [PARTS[kind] for kind, name in zip(kinds, names, strict=True)
                     if name == again[0]]  # fmt: skip
             self.found.append(("part-shared", f"{again[0]} is the {' and the '.join(runs)}"))
             if len(rest) == 1:
@@ -227,17 +224,15 @@ class Connections:
         if sorted(kinds) == sorted(right):
             self.found.append(("parts-order", runs))
             return
-        feeds = [kind == "feed" for kind in kinds]
-        fed = "cross" in kinds and feeds == [False, True] * (len(kinds) // 2)
-        if fed and not rest and (len(kinds) == 2 or not (again or strange)):
-            return  # it asks a context alone, or before its own tokens: Perceiver, Flamingo
+        if kinds == ["cross", "feed"] and not rest:
+            return  # it only asks a context: Perceiver, Flamingo
         for place in range(1, len(kinds)):  # once more, directly behind itself
             if names[place] == names[place - 1] and kinds[:place] + kinds[place + 1 :] == right:
                 said = f"{names[place]} runs twice in a row, "
                 fed = equal_tensors(way[place].unit.read, way[place - 1].unit.out)
                 said += "on its own result" if fed else "and adds what it returns both times"
                 self.found.append(("part-shared", said))
-                self.fed = WORDS[kinds[place]] if fed else ""
+                self.fed = PARTS[kinds[place]] if fed else ""
                 return
         lost = [kind for kind in right if kind not in kinds]
         beside = [half.unit.name for half in way if half.unit.beside]
@@ -252,10 +247,12 @@ class Connections:
                 ("cross-ignored", "it has one attention, and nothing reads the context")
             )
             return
-        whole = all(half.places != BARE and half.join == "keep" for half in way)  # none is bare
+        whole = all(
+            half.places != BARE and half.join == "keep" for half in way
+        )  # no bare attention
         if kinds == right[:-1] and whole and not rest and not again:  # it may be meant so, or not
             self.odd.append(f"{runs}, and holds no feed-forward")
-            resting = [name for name in self._resting_norms(way)
+            resting = [name for name in self.resting_norms(way)
                        if not is_mentioned(name, self.patient.module)]  # fmt: skip
             self.found += [("part-unused", f"{name} is never called") for name in resting]
             return
@@ -290,108 +287,15 @@ class Connections:
         own = {path for half in way for path in half.unit.paths}
         return idle_parts(self.patient.module, own | self.beside)
 
-    def _order(
-        self, way: tuple[Half, ...], kinds: list[str], scaled: bool
-    ) -> tuple[bool, ...] | None:
-        """Return where the norms stand, after naming those that stand elsewhere."""
-        kept = [at for at, half in enumerate(way) if half.join != "dropped" or half.behind]
-        if kept:  # a norm whose result is thrown away, too, says nothing of the others
-            way, kinds = tuple(way[at] for at in kept), [kinds[at] for at in kept]
-        places = [half.places for half in way]
-        orders = list(dict.fromkeys(place for place in places if place != BARE))
-        for place, kind in zip(places, kinds, strict=True):
-            if place not in ORDERS:
-                sides = ("before it", "behind it, inside of the sum", "behind the sum")
-                at = " and ".join(
-                    side for side, is_there in zip(sides, place, strict=True) if is_there
-                )
-                self.odd.append(f"the {WORDS[kind]} has norms {at}")
-        if any(order not in ORDERS for order in orders):
-            return None
-        resting = self._resting_norms(way)
-        held = self.patient.module.named_modules()
-        chosen = [path for path, part in held if path in self.called and is_no_norm(path, part)]
-        if not orders:
-            if not scaled and not any(self._has_norms(half.unit) for half in way):
-                self.found.append(("norm-missing", "there is none at all"))
-            self.said.append(ORDERS[BARE])
-            return None
-        if AROUND in orders and {*orders} <= {AROUND, PRE, INSIDE} and resting:
-            orders, places = [AROUND], self._halved(places, kinds, resting[0])
-        if len(orders) > 1:
-            named = {PRE: "before", POST: "behind", INSIDE: "on what it returns of",
-                     AROUND: "around"}  # fmt: skip
-            said = ", ".join(
-                f"{named[place]} the {WORDS[kind]}"
-                for place, kind in zip(places, kinds, strict=True)
-                if place != BARE
-            )
-            if set(orders) in ({PRE, POST}, {PRE, INSIDE}, {POST, INSIDE}):
-                self.found.append(("norm-mixed", said))
-            else:
-                self.odd.append(f"norms stand {said}")
-        for half, place, kind in zip(way, places, kinds, strict=True):
-            if place == BARE and half.join != "dropped" and not self._has_norms(half.unit):
-                said = f"{'after' if orders[0] == POST else 'before'} the {WORDS[kind]}"
-                if chosen:  # ModernBERT's first layer, whose tokens were normalised before it
-                    self.said.append(f"no norm {said}: {chosen.pop(0)} is nn.Identity")
-                    continue
-                said += f"; {resting[0]} is never called" if resting else ""
-                self.found.append(("norm-missing", said))
-        if len(orders) == 1:
-            self.said.append(ORDERS[orders[0]])
-            right = all(half.join != "doubled" for half in way)
-            variants = {INSIDE: ["norm-of-part"], AROUND: ["sandwich-norm"]}
-            self.variants += variants.get(orders[0], []) * right
-        return orders[0] if len(orders) == 1 else None
-
-    def _halved(self, places: Places, kinds: list[str], resting: str) -> Places:
-        """Name the norms that a part lacks where others have both, and return whole places."""
-        for place, kind in zip(places, kinds, strict=True):
-            if place in (PRE, INSIDE):
-                side = "before" if place == INSIDE else "behind"
-                said = f"{side} the {WORDS[kind]}; {resting} is never called"
-                self.found.append(("norm-missing", said))
-        return [AROUND if place in (PRE, INSIDE) else place for place in places]
-
-    def _has_norms(self, unit: Unit) -> bool:
-        """Say whether norms as wide as the stream are called inside of a part."""
-        width = self.x.shape[-1]
-        return any(
-            path in self.called
-            and path not in self.norms
-            and any(path.startswith(f"{own}.") for own in unit.paths)
-            and looks_like_a_norm(path, part)
-            and any(p.numel() == width for p in part.parameters())
-            for path, part in self.patient.module.named_modules()
-        )
-
-    def _resting_norms(self, way: tuple[Half, ...]) -> list[str]:
-        """Return the norms that were never called."""
-        used = {norm.name for half in way for norm in half.norms}
-        return [
-            path
-            for path, part in self.patient.module.named_modules()
-            if path not in used | self.called and looks_like_a_norm(path, part)
-        ]
-
-    def _shared(self, way: tuple[Half, ...], stream: Stream) -> None:
-        """Name norms that stand in several places."""
-        seen: dict[str, set[int]] = {}
-        asked = [stream.norms[name] for name, read in stream.reads.items()
-                 if name in stream.norms and CONTEXT in read]  # fmt: skip
-        for norms in (*(half.norms for half in way), asked):
-            for norm in norms:
-                if isinstance(norm.run, nn.Module) and any(True for _ in norm.run.parameters()):
-                    seen.setdefault(norm.name, set()).add(id(norm))
-        shared = [name for name, calls in seen.items() if len(calls) > 1]
-        if shared:
-            resting = self._resting_norms(way)
-            said = f"{shared[0]} stands in {len(seen[shared[0]])} places"
-            said += f", {' and '.join(resting)} is never called" if resting else ""
-            self.found.append(("norm-shared", said))
-
 
 def _in_the_place(rest: str, again: list[str]) -> str:
     words = f"{rest} is never called"
     return words + (f"; {again[0]} runs in its place, a second time" if again else "")
+
+
+def _adds_twice(half: Half, stream: Stream) -> bool:
+    """Say whether a sum of the stream and a part's result was added to the stream once more."""
+    assert half.behind is not None
+    read, out = half.behind.read, half.unit.out
+    sums = [(a, b) for a, b, whole in stream.added if equal_tensors(whole, read)]
+    return any(torch.allclose((a - b).abs(), out.abs()) for a, b in sums if a.shape == out.shape)

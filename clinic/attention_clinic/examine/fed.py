@@ -8,16 +8,50 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.bugs.blocks import Meant
 from attention_clinic.engine.wiring import Step
-from attention_clinic.examine.leaves import CONVOLUTIONS, bends, equal_tensors, is_norm
-from attention_clinic.examine.part_kinds import TWICE, Kind, norm_kind
-from attention_clinic.examine.units import Unit
+from attention_clinic.examine.experts import kind_of_experts
+from attention_clinic.examine.leaves import (
+    CONVOLUTIONS,
+    bends,
+    called_as,
+    equal_tensors,
+    is_norm,
+    matrices,
+)
+from attention_clinic.examine.part_kinds import BATCH, Kind, feed_kind, norm_kind
+from attention_clinic.examine.unit import Unit
 
 LAYER, CONV, BEND, NORM, GATE = "layer", "convolution", "bend", "norm", "gate"
 SQUARE = "square"  # of what was bent (Primer)
 BOTH = "a gate of which both halves are bent"
 PAD = "padding"
+GLU = "gated linear unit"
 Chain = tuple[tuple[str, Step], ...]  # what made a tensor of what the feed-forward read, in order
+
+
+def kind_of_feed(
+    unit: Unit, part: nn.Module, x: Tensor, limit: float, heard: list[str], meant: Meant
+) -> Kind | None:
+    """Return what a feed-forward is, of experts too; None when that shows in another way, or none.
+
+    Args:
+        unit: the feed-forward.
+        part: the same as a module.
+        x: tokens to try it with.
+        limit: the largest difference that counts as equal.
+        heard: the activations that ran.
+        meant: what the block is meant to be.
+    """
+    if unit.experts:
+        return kind_of_experts(unit.experts, x, limit, heard, meant)
+    kind = feed_kind(part, x, limit, heard, meant, unit.adds)
+    return chained(unit, x, limit) if kind is None else kind
+
+
+def is_plain(unit: Unit) -> bool:
+    """Say whether a feed-forward has no experts, bends no result, and adds nothing itself."""
+    return not unit.experts and unit.after is None and not unit.adds
 
 
 def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
@@ -32,7 +66,8 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
     if row is None:
         return None
     both = any(kind == BOTH for kind, _ in row)
-    kinds = [GATE if kind == BOTH else kind for kind, _ in row]
+    kinds = [GATE if kind in (BOTH, GLU) else kind for kind, _ in row]
+    opened = any(kind == GLU for kind, _ in row)  # by a sigmoid
     layers = [place for place, kind in enumerate(kinds) if kind in (LAYER, CONV)]
     if len(layers) < 2:
         return None
@@ -41,13 +76,13 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
             return None
     first, last = layers[0], layers[-1]
     last = len(kinds) if kinds[-1] == GATE else last  # a gated unit without a layer behind it
-    bends = [_name(step) for kind, step in row if kind == BEND]
+    bends = [called_as(step) for kind, step in row if kind == BEND]
     said = f"{len(layers)} layers" + ", " * bool(bends) + " and ".join(dict.fromkeys(bends))
     said += ", squared" * (SQUARE in kinds)
     said += ", a gate" * (GATE in kinds) + ", with a norm inside" * (NORM in kinds)
     ids = ["activation-last"] * (BEND in kinds[last:])
     detail = odd = ""
-    if BEND not in kinds[first:last]:
+    if BEND not in kinds[first:last] and not opened:
         ids.append("activation-missing")
         detail = "it stands before both layers" if BEND in kinds[:first] else ""
     elif BEND in kinds[:first]:
@@ -55,7 +90,7 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
     elif (LAYER, LAYER) in pairwise(kinds) and GATE not in kinds:
         odd = "two layers of the feed-forward stand in a row, with nothing between"
     elif (BEND, BEND) in pairwise(kinds):
-        odd = TWICE
+        ids.append("activation-twice")
     elif both:
         odd = "the feed-forward bends both halves of its gate"
     if GATE in kinds and "activation-missing" in ids:
@@ -78,6 +113,9 @@ def _row(unit: Unit, limit: float) -> Chain | None:
             return None
         if len(given) == 2 and step.module is None:
             first, second = sorted(before, key=len)
+            if second and second[:-1] == first and second[-1][0] == BEND:
+                made.append((step.result, second))  # t * sigmoid(t) is an activation of its own
+                continue
             more = tuple(one for one in first if one not in second)
             kind = BOTH if _bent(first) and _bent(second) and first != second else GATE
             made.append((step.result, (*more, *second, (kind, step))))
@@ -91,30 +129,30 @@ def _row(unit: Unit, limit: float) -> Chain | None:
         if kind is None or len(given) > 1:
             return None
         made.append((now, before[0] if kind == PAD else (*before[0], (kind, step))))
-    return next((chain for t, chain in reversed(made) if _near(t, unit.out, limit)), None)
+    return next((chain for t, chain in reversed(made) if near(t, unit.out, limit)), None)
 
 
 def _bent(chain: Chain) -> bool:
     """Say whether what a layer made was bent, but for a sigmoid: that opens and shuts."""
-    return chain[-1:] != () and chain[-1][0] == BEND and _name(chain[-1][1]) != "sigmoid"
+    return chain[-1:] != () and chain[-1][0] == BEND and called_as(chain[-1][1]) != "sigmoid"
 
 
 def _behind(made: list[tuple[Tensor, Chain]], given: Tensor, limit: float) -> Chain | None:
     """Return what made a tensor, None where nothing of the feed-forward did."""
     for t, chain in reversed(made):
-        if _holds(t, given, limit):
+        if holds(t, given, limit):
             return chain
-        if chain and chain[-1][0] == BEND and _near(t.square(), given, limit):
+        if chain and chain[-1][0] == BEND and near(t.square(), given, limit):
             return (*chain, (SQUARE, chain[-1][1]))
     return None
 
 
-def _holds(made: Tensor, given: Tensor, limit: float) -> bool:
+def holds(made: Tensor, given: Tensor, limit: float) -> bool:
     """Say whether a tensor is what is given, or one half of it is."""
     halves = [half for axis in (1, -1) if made.shape[axis] % 2 == 0
               for half in made.chunk(2, dim=axis)]  # fmt: skip
-    near = (_near(one, given, limit) or _padded(one, given) for one in (made, *halves))
-    return any(near) or _times(made, given, limit)
+    alike = (near(one, given, limit) or _padded(one, given) for one in (made, *halves))
+    return any(alike) or _times(made, given, limit)
 
 
 def _times(made: Tensor, given: Tensor, limit: float) -> bool:
@@ -122,7 +160,7 @@ def _times(made: Tensor, given: Tensor, limit: float) -> bool:
     if made.shape != given.shape:
         return False
     factor = (made * given).sum() / made.square().sum()
-    return bool(factor > 0) and _near(made * factor, given, limit)
+    return bool(factor > 0) and near(made * factor, given, limit)
 
 
 def _padded(made: Tensor, given: Tensor) -> bool:
@@ -152,7 +190,7 @@ def _leaves(steps: list[Step]) -> Iterator[Step]:
             yield from _leaves(inner)
 
 
-def _near(first: Tensor, second: Tensor, limit: float) -> bool:
+def near(first: Tensor, second: Tensor, limit: float) -> bool:
     """Say whether two tensors are equal, where they stand turned over, too."""
     forms = [first, first.mT]
     if first.ndim == 4:  # an image, (b, c, h, w)
@@ -181,6 +219,8 @@ def _kind(step: Step) -> str | None:
         return LAYER
     if isinstance(step.module, nn.Conv1d | nn.Conv2d):
         return CONV if {*step.module.stride} == {1} else None
+    if isinstance(step.module, nn.GLU) or step.path.endswith(" glu"):
+        return GLU
     if isinstance(step.module, nn.modules.padding._ConstantPadNd):
         return PAD
     return BEND if bends(step) else None
@@ -193,12 +233,25 @@ def _first(step: Step) -> Tensor:
 def _is_right(step: Step, x: Tensor, limit: float) -> bool:
     run, given = step.again or step.module, _first(step)
     assert run is not None
+    if isinstance(run, BATCH):
+        return True
     width = given.shape[-1]
     wide = x.repeat(1, 1, -(-width // x.shape[-1]))[..., :width]
     kind = norm_kind(run, wide + torch.arange(width).to(x).sin(), limit)
     return kind is not None and not kind.ids
 
 
-def _name(step: Step) -> str:
-    named = type(step.module).__name__ if step.module is not None else step.path.split(" ")[-1]
-    return named.lower().rstrip("_")
+def of_one(unit: Unit, beside: bool) -> Kind | None:
+    """Return the feed-forward that is one linear layer, None for another.
+
+    Args:
+        unit: the feed-forward.
+        beside: whether it is a convolution beside a feed-forward.
+    """
+    if beside and len(matrices(unit.steps)) == 1 and unit.after is None:
+        return Kind(variants=("conv-feed",), words="a convolution")
+    if len(unit.steps) > 2 or not isinstance(unit.steps[0].module, nn.Linear) or unit.adds:
+        return None
+    if unit.after is None:
+        return Kind(("activation-missing",), f"it is one layer, {unit.name}", words="1 layer")
+    return Kind(words="1 layer", odd=f"the feed-forward is one layer, {unit.name}, which is bent")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.modes import Mode
 from attention_clinic.engine.wiring import BENDS
-from attention_clinic.examine.part_kinds import TWICE, Kind
+from attention_clinic.examine.part_kinds import Kind
 
 MOST = 2048  # numbers of a hidden token
 MORE = 2  # times as many tokens as a map has numbers for each of its results
@@ -55,11 +55,11 @@ def fitted(part: nn.Module, x: Tensor) -> Kind | None:
     more = torch.randn(samples, *x.shape[1:], generator=generator, dtype=x.dtype)
     with Bends() as bends:
         y = part(more.clone())
-    now, names, last, odd = more, [], False, ""
+    now, names, last, twice = more, [], False, False
     for name, given, result in bends.heard:
         if not _is_linear(now, given):
             return None
-        odd = TWICE if names and torch.equal(given, now) else odd
+        twice |= bool(names) and torch.equal(given, now)
         now, names = result, [*names, name]
         last = result.shape == y.shape and torch.equal(result, y)
     if not last and not _is_linear(now, y):
@@ -68,8 +68,9 @@ def fitted(part: nn.Module, x: Tensor) -> Kind | None:
         return None  # it bends what it reads
     ids = ("activation-last",) * last
     ids += ("activation-missing",) * (last and len(names) == 1)
-    words = f"{len(names) + (not last) - bool(odd)} layers, {' and '.join(dict.fromkeys(names))}"
-    return Kind(ids, "it stands behind both layers" * (len(ids) > 1), words=words, odd=odd)
+    ids += ("activation-twice",) * twice
+    words = f"{len(names) + (not last) - twice} layers, {' and '.join(dict.fromkeys(names))}"
+    return Kind(ids, "it stands behind both layers" * (len(ids) > 1), words=words)
 
 
 def _is_linear(first: Tensor, second: Tensor) -> bool:

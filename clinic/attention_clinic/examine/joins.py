@@ -18,11 +18,11 @@ from attention_clinic.examine.streams import (
     minus,
     plus,
 )
-from attention_clinic.examine.units import Unit
+from attention_clinic.examine.unit import Unit
 
 MOST = 20_000  # states of one search
 AGAIN, ELSEWHERE, OTHER, DROPPED, DOUBLED, START_READ, LEFT = 3, 5, 5, 7, 2, 2, 2
-BEFORE, BOTH = (True, False, False), (True, False, True)  # where norms stand: behind a sum, too
+BOTH = (True, False, True)  # norms before and behind
 
 JOINS = {
     "missing": ("residual-missing", "around the {}"),
@@ -179,14 +179,6 @@ class Joins:
                     else:
                         later = (*made.later, norm)
                         yield replace(twice, later=later), behind, paid + AGAIN
-
-
-def without_last_norm(way: tuple[Half, ...]) -> tuple[Half, ...]:
-    """Leave out the norm behind several layers with their norms in front."""
-    last = way[-1]
-    if len(way) < 4 or any(half.places != BEFORE for half in way[:-1]):
-        return way
-    return (*way[:-1], replace(last, behind=None)) if last.places == BOTH else way
 
 
 def once_normed(half: Half, norms: set[str], part: str) -> tuple[Half, str]:

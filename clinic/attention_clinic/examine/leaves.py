@@ -79,6 +79,12 @@ def has_convolution(steps: list[Step]) -> bool:
     return any(isinstance(one.module, CONVOLUTIONS) for step in steps for one in step.all())
 
 
+def looks_around(steps: list[Step]) -> bool:
+    """Say whether a convolution over neighbours is called in calls."""
+    called = (one.module for step in steps for one in step.all())
+    return any(isinstance(one, CONVOLUTIONS) and max(one.kernel_size) > 1 for one in called)
+
+
 def _same_as_given(step: Step) -> bool:
     return step.result is not None and any(
         given.shape == step.result.shape and torch.equal(given, step.result)
@@ -217,6 +223,12 @@ def bends(step: Step) -> bool:
     if made.shape != line.shape or not torch.allclose(made[order], other, rtol=1e-9, atol=1e-9):
         return False
     return not torch.allclose(made * line[-1], made[-1] * line, rtol=1e-6, atol=1e-6)
+
+
+def called_as(step: Step) -> str:
+    """Return the name of an activation."""
+    named = type(step.module).__name__ if step.module is not None else step.path.split(" ")[-1]
+    return named.lower().rstrip("_")
 
 
 def held(step: Step) -> int:

@@ -12,7 +12,7 @@ from attention_clinic.engine.patient import same
 from attention_clinic.examine.around import Around, Question, called, open_mask
 from attention_clinic.examine.leaves import Unclear
 from attention_clinic.examine.part_kinds import Kind
-from attention_clinic.examine.units import Unit
+from attention_clinic.examine.unit import Unit
 
 DROPPED = "mask-dropped"
 

@@ -21,7 +21,6 @@ from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.leaves import RMS
 
 EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3, 1e-4, 1e-10, 0.0)
-TWICE = "the feed-forward bends twice in a row, with no layer between"
 BATCH = (nn.BatchNorm1d, nn.BatchNorm2d)
 ROUGH = 1e-7  # a limit above it does not tell where eps is added, but to short tokens
 LAYER_NORM = re.compile("layer_?norm", re.IGNORECASE)

@@ -146,7 +146,7 @@ def never_drops(
     module.train()
     try:
         drawn = torch.get_rng_state()
-        with NoDropout() as quiet:
+        with NoDropout() as quiet, Dropping(module) as heard:
             run()
         if quiet.calls and quiet.most < LEAST_SHARE:
             return None
@@ -159,7 +159,8 @@ def never_drops(
         return None
     finally:
         module.eval()
-    if not alike:
+    declared = unused_dropout(holder or module, heard.met)
+    if not alike or declared is None:
         return None
     return None if drops_with_gradients(module, run, training=True) else declared
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import signature
 
 from attention_clinic.engine.wiring import Place, Slot
-from attention_clinic.examine.units import Unit
+from attention_clinic.examine.unit import Unit
 
 SIDES = {
     (True, True, False): ("cross-queries", "cross-values"),

@@ -15,6 +15,7 @@ from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.recording import Recording
 from attention_clinic.engine.report import Report, explain
+from attention_clinic.engine.wiring import Step, Wires
 from attention_clinic.examine.around import Around
 from attention_clinic.examine.one_block import examined_layer
 from attention_clinic.examine.stack_layers import Heard, Kind, Layers, together
@@ -65,6 +66,13 @@ def _is_block(module: nn.Module) -> bool:
     return len({p.shape for p in module.parameters() if p.ndim > 1}) > 1
 
 
+def _weighs_elsewhere(root: Step, layers: list[nn.Module]) -> bool:
+    """Say whether tokens are weighed by tokens, and in none of the layers: they are parts."""
+    steps = list(root.all())
+    inside = any(step.mixes and step.module is not None and step.module in layers for step in steps)
+    return any(step.weighs for step in steps) and not inside
+
+
 class Stack:
     """The examination of a stack."""
 
@@ -95,11 +103,12 @@ class Stack:
         handles = [
             layer.register_forward_hook(listen, with_kwargs=True) for layer in dict.fromkeys(copies)
         ]
-        with Recording(self.patient.module) as recording:
+        wires = Wires(self.patient.module, self.x)
+        with Recording(self.patient.module) as recording, wires:
             y = self.patient.run(self.x, context=self.around.context)
         for handle in handles:
             handle.remove()
-        if self.are_heads(calls, y):
+        if self.are_heads(calls, y) or _weighs_elsewhere(wires.all, copies):
             return None
         ids, failing = [], []
         if len({call[0] for call in calls}) < len(calls) or share(self.layers):

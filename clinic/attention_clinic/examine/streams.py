@@ -1,4 +1,4 @@
-"""The stream of a block as its run shows it: what each part read, and what became of its result."""
+"""The stream of a block: what each part read, and what became of its result."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from attention_clinic.examine.leaves import Unclear, equal_tensors, is_norm
-from attention_clinic.examine.units import Unit
+from attention_clinic.examine.leaves import equal_tensors, is_norm
+from attention_clinic.examine.unit import Unit
 
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
 START, CONTEXT, ONE = "x", "context", "1"
 AROUND, BARE = (True, True, False), (False, False, False)  # norms before, inside, behind
+PRE, LAST = (True, False, False), (True, False, True)  # the last part, with a norm behind all
 BEHIND = (False, False, True)
 EXACT = 1e-8  # of sums, relative
 
@@ -96,10 +97,10 @@ class Sums:
 
 def equal(first: Sum, second: Sum) -> bool:
     """Say whether two sums are the same."""
-    return first.keys() == second.keys() and all(_close(f, second[n]) for n, f in first.items())
+    return first.keys() == second.keys() and all(close(f, second[n]) for n, f in first.items())
 
 
-def _close(first: Tensor, second: Tensor) -> bool:
+def close(first: Tensor, second: Tensor) -> bool:
     return bool((first - second).abs().max() < 1e-4)
 
 
@@ -186,6 +187,12 @@ class Stream:
         changes: what was changed in its place, by the name of what it is then.
         keys: what attentions ask, where that is not what they read themselves.
         placed: whether something is added to the tokens first, by their places.
+        bent: activations that are no part of a part: each with what it bends, and whether that
+            goes on as the stream.
+        added: what was added to what, and the sum.
+        gates: what stands in the place of a sum.
+        coded: parts to whose tokens numbers are added that no token made.
+        adapters: parts that read what another part returned, and are added to that.
     """
 
     parts: list[tuple[str, Unit]]
@@ -197,6 +204,11 @@ class Stream:
     changes: dict[str, Sum] = field(default_factory=dict)
     keys: dict[str, Sum] = field(default_factory=dict)
     placed: bool = False
+    bent: list[tuple[Unit, Sum, bool]] = field(default_factory=list)
+    added: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    gates: list[Unit] = field(default_factory=list)
+    coded: list[Unit] = field(default_factory=list)
+    adapters: list[Unit] = field(default_factory=list)
 
     def ways(self) -> list[tuple[Half, ...]]:
         """Return how the parts may follow each other, the likeliest first."""
@@ -206,8 +218,11 @@ class Stream:
 
         def cost(way: tuple[Half, ...]) -> int:
             orders = {half.places for half in way}
+            ended = len(way) > 1 and way[-1].places == LAST and orders == {PRE, LAST}
+            orders -= {LAST} if ended else set()
             uneven = {AROUND, BARE} <= orders  # its second norm may be that of the bare part
-            return sum(half.cost for half in way) + 2 * max(uneven, len(orders - {BARE}) - 1)
+            cost = sum(half.cost for half in way) - 2 * ended
+            return cost + 2 * max(uneven, len(orders - {BARE}) - 1)
 
         return sorted(found, key=cost)
 
@@ -244,7 +259,7 @@ class Stream:
                 yield norms, True
             name = next(iter(read), "")
             alone = len(read) == 1 and name in self.norms
-            if not alone or len(norms) > 2 or not _close(read[name], torch.ones_like(read[name])):
+            if not alone or len(norms) > 2 or not close(read[name], torch.ones_like(read[name])):
                 return
             norms, read = (*norms, self.norms[name]), self.reads[name]
 
@@ -253,120 +268,6 @@ class Stream:
         for name, norm in self.norms.items():
             if equal(self.reads[name], now):
                 yield norm, {name: torch.ones(1, dtype=norm.read.dtype)}
-
-
-def stream_of(
-    units: list[Unit], x: Tensor, context: Tensor | None, y: Tensor, limit: float
-) -> tuple[Stream, list[Unit]]:
-    """Return the stream, and the norms whose result nothing uses.
-
-    Args:
-        units: the parts as they ran.
-        x: the tokens that the block got.
-        context: the context, or None.
-        y: what it returned.
-        limit: the largest difference that counts as equal.
-
-    Raises:
-        Unclear: some tensor is no sum of what the parts returned.
-    """
-    sums = Sums(x, context, limit)
-    reads: dict[str, Sum | None] = {}
-    norms: dict[str, Unit] = {}
-    parts: list[tuple[str, Unit]] = []
-    changes: dict[str, Sum] = {}
-    keys: dict[str, Sum] = {}
-    placed = False
-    for number, unit in enumerate(units):
-        name = f"{number} {unit.name}"
-        reads[name] = sums.of(unit.read)
-        if number == 0 and reads[name] is None and sums.start_from(unit.read):
-            reads[name], placed = sums.of(unit.read), True
-        asked = None if unit.asked is None else sums.of(unit.asked)
-        if unit.asked is not None and not _of_context(asked, reads):
-            if asked is None:
-                raise Unclear
-            if _of_context(reads[name], reads):
-                asked, reads[name] = reads[name], asked
-                unit.turn()
-            else:
-                keys[name] = asked
-                unit.alone()
-        if unit.kind == "mix" and unit.asked is None and _of_context(reads[name], reads):
-            raise Unclear  # the context asks itself: the tokens ask nothing
-        sums.add(name, unit.out)
-        if unit.kind == "norm":
-            if name not in sums.same:
-                norms[name] = unit
-        elif unit.kind == "change":
-            changes[name] = reads[name] or {}
-        elif unit.kind != "inner" and not any(_again(unit, other) for _, other in parts):
-            parts.append((name, unit))
-    ends = sums.of(y)
-    if ends is None:
-        raise Unclear
-    used = {name for read in (*reads.values(), ends) if read is not None for name in read}
-    asked = [unit.asked for _, unit in parts if unit.asked is not None]
-    asked = [sums.of(t) or {} for t in asked]
-    used |= {name for one in (*asked, *keys.values()) for name in one}
-    unused = [norms[name] for name in norms if name not in used]
-    kept = {name: norm for name, norm in norms.items() if name in used}
-    going = {*kept, *(name for name, _ in parts)}  # what norms read in vain shows no sum
-    found = {name: read for name, read in reads.items() if name in going and read is not None}
-    if found.keys() != going:
-        raise Unclear
-    stream = Stream(parts, kept, found, ends, changes=changes, keys=keys, placed=placed)
-    _condition(stream)
-    _scale(stream)
-    return stream, unused
-
-
-def _again(unit: Unit, other: Unit) -> bool:
-    """Say whether a part is called once more on the same tokens, such as to look at a shape."""
-    pairs = ((unit.read, other.read), (unit.asked, other.asked), (unit.out, other.out))
-    same = (a is b or (a is not None and b is not None and equal_tensors(a, b)) for a, b in pairs)
-    return unit.paths == other.paths and all(same)
-
-
-def _of_context(asked: Sum | None, reads: dict[str, Sum | None]) -> bool:
-    """Say whether what is asked is the context, or what norms made of it."""
-    while asked is not None and len(asked) == 1:
-        name, factor = next(iter(asked.items()))
-        if not _close(factor, torch.ones_like(factor)):
-            return False
-        if name == "context":
-            return True
-        asked = reads.get(name)
-    return False
-
-
-def _condition(stream: Stream) -> None:
-    """Take what scales and shifts the results of norms out of the sums, as DiT's conditions do."""
-    sums = [*stream.reads.values(), stream.ends]
-    for name in stream.norms:
-        ways = [(s[name], s[ONE]) for s in sums if name in s and ONE in s]
-        if not ways:
-            continue
-        factor, shift = ways[0]
-        for one in sums:
-            if name in one and ONE in one and _close(one[name], factor) and _close(one[ONE], shift):
-                one[name] = torch.ones(1, dtype=factor.dtype)
-                del one[ONE]
-        stream.conditioned.add(name)
-
-
-def _scale(stream: Stream) -> None:
-    """Take the factors of the parts out of the sums: what a part returned is multiplied by one."""
-    ones = {name for name, _ in stream.parts}
-    for sum_ in (*stream.reads.values(), stream.ends):
-        for name, factor in sum_.items():
-            one, two = torch.ones_like(factor), torch.full_like(factor, 2.0)
-            if name in ones and not _close(factor, one) and not _close(factor, two):
-                stream.factors.setdefault(name, factor)
-    for sum_ in (*stream.reads.values(), stream.ends):
-        for name, factor in stream.factors.items():
-            if name in sum_:
-                sum_[name] = sum_[name] / factor
 
 
 def without_first_norm(way: tuple[Half, ...]) -> tuple[Half, ...]:

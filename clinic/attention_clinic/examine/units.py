@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.parcels import Order, parcels_of
-from attention_clinic.engine.wiring import Place, Slot, Step, Whole
-from attention_clinic.examine.cuts import KINDS, Cut
+from attention_clinic.engine.wiring import Step
+from attention_clinic.examine.convolving import convolution
+from attention_clinic.examine.gated import gate_of
 from attention_clinic.examine.laid_norms import Imaged, InOneRow, InOrder
 from attention_clinic.examine.leaves import (
     Unclear,
@@ -26,69 +26,7 @@ from attention_clinic.examine.leaves import (
     tokens_of,
     with_between,
 )
-
-Entries = dict[Place, dict[Slot, bool]]
-
-
-@dataclass
-class Unit:
-    """One part of a block.
-
-    Args:
-        kind: "norm", "mix" for what weighs tokens by tokens, "feed", "change" for what a call
-            changed in its place, or "inner" for the heads of an attention whose output layer
-            stands outside of it.
-        name: its path, or that of its last layer.
-        read: what it got.
-        out: what it returned.
-        asked: the other tokens that it got, None where there are none.
-        paths: the modules that belong to it.
-        entries: the arguments that take tokens, True for those of the other ones.
-        end: the call whose result is its own.
-        run: calls a norm again.
-        after: what bends its result, or None.
-        steps: the calls that make it, of a feed-forward.
-        adds: whether its module adds what it reads to that, too.
-        beside: whether it gets other tokens that no part returned, such as a sum of two.
-        parcels: the order in which its module gets the tokens, such as windows, or None.
-    """
-
-    kind: str
-    name: str
-    read: Tensor
-    out: Tensor
-    asked: Tensor | None = None
-    paths: list[str] = field(default_factory=list)
-    entries: Entries = field(default_factory=dict)
-    end: Place = ("", 0)
-    run: Callable[[Tensor], Tensor] | None = None
-    after: Callable[[Tensor], Tensor] | None = None
-    steps: list[Step] = field(default_factory=list)
-    adds: bool = False
-    beside: bool = False
-    parcels: Order | None = None
-
-    def turn(self) -> None:
-        """Take what is asked for what asks, where the context was handed over as that."""
-        assert self.asked is not None
-        self.read, self.asked = self.asked, self.read
-        self.entries = {
-            place: {slot: not crossed for slot, crossed in slots.items()}
-            for place, slots in self.entries.items()
-        }
-
-    def alone(self) -> None:
-        """Let it ask its own tokens only, when it is examined by itself."""
-        self.asked = None
-        self.entries = {place: dict.fromkeys(slots, False) for place, slots in self.entries.items()}
-
-    def cut(self, whole: Whole, entries: Entries | None = None, masked: bool = False) -> Cut:
-        """Return it as a module of its own, which may take other sides, or a mask."""
-        kind = KINDS[self.asked is not None, masked]
-        given = whole, self.paths, entries or self.entries, self.end, self.parcels
-        made = kind(*given, self.after)
-        made.cut_grid = next((step.grid for step in self.steps if step.place in self.entries), None)
-        return made
+from attention_clinic.examine.unit import Entries, Unit
 
 
 def units_of(root: Step, block: nn.Module, x: Tensor, context: Tensor | None) -> list[Unit]:
@@ -103,7 +41,8 @@ def units_of(root: Step, block: nn.Module, x: Tensor, context: Tensor | None) ->
     Raises:
         Unclear: some call fits nowhere.
     """
-    return _Grouping(x, context, block).units(leaves(root, x))
+    added = [t for step in root.all() for one in step.sums for t in one[:2]]
+    return _Grouping(x, context, block).units(leaves(root, x), added)
 
 
 class _Grouping:
@@ -120,12 +59,20 @@ class _Grouping:
         self.block, self.e = block, x.shape[-1]
         self.shape = x.shape
 
-    def units(self, leaves: list[Step]) -> list[Unit]:
-        """Return the parts."""
+    def units(self, leaves: list[Step], added: list[Tensor]) -> list[Unit]:
+        """Return the parts, which know what was added to other tokens."""
         found: list[Unit] = []
+        beyond = 0  # calls that belong to a convolution
         group: list[Step] = []
         since: list[Step] = []  # all calls behind the last part
         for place, step in enumerate(leaves):
+            row = None if group else convolution(leaves[place:], self.shape, added)
+            if row is not None and place >= beyond:
+                found.append(row)
+                self.known.append(row.out)
+                beyond = place + len(row.steps)
+            if place < beyond:
+                continue
             unit = self._single(step, not group)
             if unit is not None and self._goes_on(unit, group, since):
                 found, group, since = [*found, self._of_one(group[0], since)], [], []
@@ -151,6 +98,7 @@ class _Grouping:
             if heads is not None:
                 found.insert(-1, heads)
                 continue
+            changes = changes or list(self._bent(step, group))
             found += changes
             self.known += [one.out for one in changes]
             if not step.weighs and not step.mixes and not matrices([step]):
@@ -219,6 +167,14 @@ class _Grouping:
             if self._is_known(step.given[slot]):
                 yield Unit("change", step.path, step.given[slot], after)
 
+    def _bent(self, step: Step, group: list[Step]) -> Iterator[Unit]:
+        """Yield an activation that stands between the parts."""
+        given, made = next(iter(step.given.values()), None), step.result
+        if given is None or made is None or not given.shape == made.shape == self.shape or group:
+            return
+        if not equal_tensors(given, made) and bends(step):
+            yield Unit("bend", step.path, given, made, steps=[step])
+
     def _reads_tokens(self, step: Step) -> bool:
         """Say whether a call gets as many tokens as the block, or its context."""
         sizes = [{*t.shape[:2]} for t in self.known[:2]]
@@ -284,6 +240,10 @@ class _Grouping:
             return None
         if is_norm(step):
             return self._norm(step, given[0])
+        gate = gate_of(step, self.shape)
+        if gate is not None:
+            stream, other = (step.given[slot] for slot in gate)
+            return Unit("gate", step.path, stream, step.result, other, [step.path])
         if step.result.shape != self.shape:
             if not step.mixes or not alone:
                 return None

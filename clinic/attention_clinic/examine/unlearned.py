@@ -77,7 +77,14 @@ def told(
         more.append(("graph-cut", f"no gradient, or not all of it, reaches {' and '.join(words)}"))
     unused = [name for name in found.unused if not _is_cut_too(name, found.cut)]
     unused = [name for name in unused if patient.module.get_parameter(name).numel()]
-    for path, names in gathered(unused, trained) if parameters else ():
+    groups = list(gathered(unused, trained)) if parameters else []
+    waiting = [path for path, _ in groups if _waits_for_tokens(path, patient.module)]
+    if waiting:
+        said = f"experts that got no token: {listed(waiting)}"
+        report = replace(report, untried=(*report.untried, said))
+    for path, names in groups:
+        if path in waiting:
+            continue
         read = any(name in found.read for name in names)
         layer = path not in names and not _is_list(path, patient.module)
         words = f"what {path} returns is thrown away" if read else f"{path} is never "
@@ -179,6 +186,16 @@ def _stands_out(report: Report, patient: Patient, path: str, names: list[str], r
     if UNUSED & set(report.ids) or read or len(wide) < 3:
         return False
     return not is_mentioned(path, patient.module)
+
+
+def _waits_for_tokens(path: str, module: nn.Module) -> bool:
+    """Say whether a part is one of several experts, of whom a router chooses for each token."""
+    around = path.rpartition(".")[0]
+    if not around or not isinstance(module.get_submodule(around), nn.ModuleList):
+        return False
+    experts, owner = module.get_submodule(around), around.rpartition(".")[0]
+    inner = module.get_submodule(owner).modules()
+    return any(isinstance(one, nn.Linear) and one.out_features == len(experts) for one in inner)
 
 
 def _is_list(path: str, module: nn.Module) -> bool:

@@ -26,8 +26,10 @@ from attention_clinic.examine.around import Around, Question, called
 from attention_clinic.examine.bare_parts import lent_projections, without_lent
 from attention_clinic.examine.connections import Connections
 from attention_clinic.examine.cuts import Cut
-from attention_clinic.examine.fed import chained
+from attention_clinic.examine.experts import experts_of
+from attention_clinic.examine.fed import is_plain, kind_of_feed, of_one
 from attention_clinic.examine.fitted import fitted
+from attention_clinic.examine.flow import stream_of
 from attention_clinic.examine.joins import Joins
 from attention_clinic.examine.laid_norms import take_sum
 from attention_clinic.examine.leaves import (
@@ -39,10 +41,11 @@ from attention_clinic.examine.leaves import (
 )
 from attention_clinic.examine.masked_parts import Masks
 from attention_clinic.examine.other_results import calls_of_others, other_results, without
-from attention_clinic.examine.part_kinds import Kind, feed_kind, kinds_of_attention, norm_kind
+from attention_clinic.examine.part_kinds import Kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.sides import sides_taken, usual
-from attention_clinic.examine.streams import Half, stream_of
-from attention_clinic.examine.units import Unit, units_of
+from attention_clinic.examine.streams import Half
+from attention_clinic.examine.unit import Unit
+from attention_clinic.examine.units import units_of
 
 # `diagnose` enters itself: it hands blocks on to this, so that this cannot import it
 EXAMINERS: dict[str, Callable[..., Report]] = {}
@@ -106,6 +109,7 @@ class Wired:
         stream, unused = stream_of(units, x, context, root.result, self.patient.tolerance)
         if others and unused:
             raise Unclear  # who reads it is not known: it may be another stream
+        stream.added = [one for step in root.all() for one in step.sums]
         rests = some_part_rests(block, root)
         joins = Joins(stream, rests)
         way = None if joins.unused or rests else next(iter(stream.ways()), None)
@@ -118,6 +122,7 @@ class Wired:
         self.wiring.name(stream, way, unused)
         going = [half for half in way if half.join != "dropped"]
         self.single = sum(half.unit.kind == "mix" for half in going) < 2
+        going += [Half(unit) for unit in stream.adapters]
         alternatives = [list(self._kinds(half, whole, heard)) for half in going]
         norms = {id(norm.run): norm for norm in stream.norms.values()}
         for norm in norms.values():
@@ -158,7 +163,10 @@ class Wired:
             self.broken.append(place)
 
     def _tell_apart(self, units: list[Unit], whole: Whole) -> None:
-        """Take what hands numbers from token to token for an attention, where none was heard."""
+        """Take experts for a feed-forward, and for an attention what mixes tokens if none does."""
+        for unit in units:
+            unit.experts = experts_of(unit) if unit.kind in ("mix", "feed") else []
+            unit.kind = "feed" if unit.experts else unit.kind
         if any(unit.kind == "mix" for unit in units) or whole.turned:
             return
         for unit in units:
@@ -220,16 +228,17 @@ class Wired:
         """Yield what a part may be."""
         diagnose = EXAMINERS["attention"]
         unit = half.unit
+        bent = unit.after if unit.kind == "mix" else None
+        unit.after = None if bent is not None else unit.after
         part = unit.cut(whole)
         if unit.kind == "feed":
-            x = self.patient.tokens(*self.x.shape, seed=31)
-            limit = self.patient.tolerance
+            x, limit = self.patient.tokens(*self.x.shape, seed=31), self.patient.tolerance
+            beside = any(unit is one for one in self.wiring.convolutions)
             with self._wide():
-                kind = feed_kind(part, x, limit, heard, self.meant, unit.adds)
-                kind = chained(unit, x, limit) if kind is None else kind
-            plain = kind is None and unit.after is None and not unit.adds and not whole.turned
-            kind = fitted(part, x) if plain else kind
-            kind = _of_one(unit) if kind is None else kind
+                kind = kind_of_feed(unit, part, x, limit, heard, self.meant)
+            if kind is None and not whole.turned and is_plain(unit):
+                kind = fitted(part, x)
+            kind = of_one(unit, beside) if kind is None else kind
             if kind is None:
                 self.unknown[unit.name] = UNSAID
                 yield Kind()
@@ -238,7 +247,7 @@ class Wired:
             self.odd += [kind.odd] * bool(kind.odd)
             if "conv-feed" in kind.variants:
                 self._convolved(part, x)
-            yield kind
+            yield replace(kind, variants=() if beside else kind.variants)
             return
         asked = unit.asked
         if asked is None:
@@ -285,7 +294,8 @@ class Wired:
         causal = any("causal" in said for said in report.checked)
         kind = "attention" if asked is None else "cross-attention"
         self.said.append(f"{kind} with {self.h} head{'s' * (self.h > 1)}{', causal' * causal}")
-        yield from (replace(one, ids=(*one.ids, *sides)) for one in kinds)
+        ids = (*sides, *("out-bent",) * (bent is not None))
+        yield from (replace(one, ids=(*one.ids, *ids)) for one in kinds)
 
     def _convolved(self, part: nn.Module, x: Tensor) -> None:
         """Say which tokens the convolutions of a feed-forward see, where that is one side."""
@@ -363,15 +373,6 @@ def _core_of(unit: Unit) -> Step | None:
         if whole and len(matrices([step])) > 1 and matrices([step]) < own:
             return step
     return None
-
-
-def _of_one(unit: Unit) -> Kind | None:
-    """Return the feed-forward that is one linear layer, None for another."""
-    if len(unit.steps) > 2 or not isinstance(unit.steps[0].module, nn.Linear) or unit.adds:
-        return None
-    if unit.after is None:
-        return Kind(("activation-missing",), f"it is one layer, {unit.name}", words="1 layer")
-    return Kind(words="1 layer", odd=f"the feed-forward is one layer, {unit.name}, which is bent")
 
 
 def _uniform(part: nn.Module, x: Tensor, given: dict) -> bool:

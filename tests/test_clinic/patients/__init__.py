@@ -8,6 +8,7 @@ from patients import (  # noqa: F401, each adds its patients
     arranged,
     asking,
     attention,
+    between,
     blocks,
     caching,
     compared,
