@@ -53,6 +53,44 @@ def test_a_plain_list_of_layers_is_named() -> None:
     assert set(diagnose(InDict(0.0), 4).ids) == {"scale-missing", "param-plain-tensor"}
 
 
+class Experts(nn.Module):
+    """Two of them, each with its share, in a list of any kind."""
+
+    def __init__(self, kind: type, drop: float) -> None:
+        super().__init__()
+        self.attention = Listed(nn.ModuleList)
+        self.ln1, self.ln2 = nn.LayerNorm(24), nn.LayerNorm(24)
+        self.experts = kind(
+            nn.Sequential(nn.Linear(24, 48), nn.GELU(), nn.Linear(48, 24), nn.Dropout(drop))
+            for _ in range(2)
+        )
+        self.router = nn.Linear(24, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.ln1(x))
+        z = self.ln2(x)
+        shares = self.router(z).softmax(-1)
+        return x + sum(shares[..., k : k + 1] * one(z) for k, one in enumerate(self.experts))
+
+
+def test_dropout_in_a_plain_list_goes_on_while_evaluating() -> None:
+    class Dropping(Head):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(super().forward(x), 0.1, self.training)
+
+    module = Listed(list)
+    module.heads = [Dropping(24, 6) for _ in range(4)]
+    report = diagnose(module, 4)
+    assert set(report.ids) == {"param-plain-tensor", "dropout-eval"}, report
+    assert "eval() does not reach self.heads" in str(report)
+    module.heads = nn.ModuleList(module.heads)
+    assert diagnose(module, 4).healthy
+    report = diagnose_block(Experts(list, 0.1), 4)
+    assert {"param-plain-tensor", "dropout-eval"} <= set(report.ids), report
+    for kind, drop in ((list, 0.0), (nn.ModuleList, 0.1)):
+        assert "dropout-eval" not in diagnose_block(Experts(kind, drop), 4).ids
+
+
 def test_the_module_stays_as_it_was() -> None:
     module = Listed(list)
     before = module.heads[0].key.weight.clone()

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.calls import mask_argument
 from attention_clinic.engine.constants import codes_in
 from attention_clinic.engine.mentions import codes_of
 
@@ -25,6 +26,11 @@ def causal_flags(module: nn.Module | Callable[..., Any]) -> list[str]:
     if type(module).__module__.startswith("torch."):  # they want a mask beside it
         return []
     return [n for n, p in _parameters(module).items() if FLAG.search(n) and p.default is False]
+
+
+def hides_if_asked(module: nn.Module | Callable[..., Any]) -> bool:
+    """Say whether who calls a module may hand it a mask, or ask it to hide later tokens."""
+    return mask_argument(module, handed=True) is not None or bool(causal_flags(module))
 
 
 def flags_for(

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.modes import Scores
 from attention_clinic.engine.patient import Patient
-from attention_clinic.examine.offsets import kind_of, relative_kind, slopes_of
+from attention_clinic.engine.unheard import hides_if_asked
+from attention_clinic.examine.offsets import kind_of, one_sided, relative_kind, slopes_of
 from attention_clinic.examine.windows import Windows, stacked
 
 BLOCKED = -1e4  # a score below this was masked
@@ -90,6 +91,8 @@ def bias_of(
     if names is None and alike and (strict or bool(seen.all()) or _is_past(seen, 0)):
         grid = patient.layout.grid(n) if patient.layout and patient.layout.grids else None
         names = _held(patient, (b, n, e), num_heads, first, grid, strict)
+    if names == ("relative-bias",) and bool(seen.all()) and not hides_if_asked(patient.module):
+        names = ("relative-index",) if one_sided(first) else names
     if not names and turns and window_of(seen):
         # the scores of tokens that are turned depend on their places, too: what is left is who sees
         names, added = ("window",), torch.zeros_like(first).masked_fill(~seen, -torch.inf)

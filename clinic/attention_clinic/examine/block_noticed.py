@@ -20,10 +20,11 @@ from attention_clinic.examine.around import CROSS, Around
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.idle_mask import idle, masks
 from attention_clinic.examine.inner_norms import inner_norms
-from attention_clinic.examine.plain import plain_tensors
+from attention_clinic.examine.plain import out_of_reach, plain_tensors
 from attention_clinic.examine.resting import never_drops
 from attention_clinic.examine.unlearned import and_more
 
+PLAIN = "param-plain-tensor"
 STANDIN = "attention_clinic.examine.standin"
 # where nothing is weighed, or where a window hides tokens, a mask that changes nothing says little
 SAYS_LITTLE = {
@@ -55,9 +56,11 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
     said += [] if dropout is None else [("dropout-unused", dropout)]
     ids, words = inner_norms(module, run, patient.tolerance)
     said += [(id, words) for id in ids if id not in report.ids]
-    if "param-plain-tensor" not in report.ids:
+    if PLAIN not in report.ids:
         plain = plain_tensors(patient, run)
-        said += [("param-plain-tensor", plain)] * bool(plain)
+        drops = out_of_reach(patient, run)
+        said += [(PLAIN, plain)] * bool(plain)
+        said += [("dropout-eval", drops)] * bool(drops)
     return and_more(report, said)
 
 
@@ -76,7 +79,7 @@ def _other_gate(report: Report, module: nn.Module, width: int) -> Report:
 def still_dropping(report: Report, patient: Patient, x: Tensor, around: Around) -> Report:
     """Return a report on an unexplained block that says that it drops in eval mode.
 
-    That is shown by its calls alone, whatever else it does.
+    That is shown by its calls alone, whatever else it does; layers in a plain list show themselves.
 
     Args:
         report: on the block.
@@ -84,11 +87,20 @@ def still_dropping(report: Report, patient: Patient, x: Tensor, around: Around) 
         x: tokens that it takes.
         around: what stands around them.
     """
-    if report.healthy or report.explanations or not _still_drops(patient.anew(), x, around):
+    if report.healthy or report.explanations:
         return report
-    found = explain([BUGS["dropout-eval"]], detail="two calls differ")
-    found = replace(found, evidence="seen in its calls, which do not differ without dropout")
-    return replace(report, explanations=(found,))
+    other = patient.anew()
+    run = lambda: other.run(x, context=around.context)  # noqa: E731
+    words = "two calls differ" if _still_drops(other, x, around) else out_of_reach(other, run)
+    evidence = "seen in its calls, which do not differ without dropout"
+    ids = ["dropout-eval"] * bool(words)
+    if other.listed:
+        words, ids = "; ".join(filter(None, (plain_tensors(other, run), words))), [*ids, PLAIN]
+        evidence = evidence if len(ids) > 1 else "seen in what it holds"
+    if not ids:
+        return report
+    found = explain([BUGS[id] for id in ids], detail=words)
+    return replace(report, explanations=(replace(found, evidence=evidence),))
 
 
 def _idle(report: Report, patient: Patient, x: Tensor, around: Around) -> Iterator[tuple[str, str]]:

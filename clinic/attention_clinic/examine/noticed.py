@@ -14,7 +14,7 @@ from attention_clinic.engine.tape import tensors_in
 from attention_clinic.examine.idle_mask import idle_mask, is_plain
 from attention_clinic.examine.inner_norms import inner_norms
 from attention_clinic.examine.matching import Match
-from attention_clinic.examine.plain import plain_tensors
+from attention_clinic.examine.plain import out_of_reach, plain_tensors
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.verdict import norm_thrown_away, unused_in_training
 
@@ -168,11 +168,13 @@ def thrown_fill(subject: Subject) -> str:
 
 
 def _plain(subject: Subject) -> str:
-    """Add that numbers which learn are no parameters, and say which."""
+    """Add that numbers which learn are no parameters, and what of them drops; say which."""
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    said = plain_tensors(subject.patient, lambda: subject.open_run(x))
-    subject.extra += ["param-plain-tensor"] * bool(said)
-    return said
+    run = lambda: subject.open_run(x)  # noqa: E731
+    said = plain_tensors(subject.patient, run)
+    drops = out_of_reach(subject.patient, run)
+    subject.extra += ["param-plain-tensor"] * bool(said) + ["dropout-eval"] * bool(drops)
+    return "; ".join(filter(None, (said, drops)))
 
 
 def ignores(subject: Subject, y: Tensor) -> bool:

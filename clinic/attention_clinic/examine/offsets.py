@@ -191,6 +191,22 @@ def relative_kind(added: Tensor, seen: Tensor, room: int, fixed: Callable[[], bo
     return "position-bias" if each and room >= n * n else None
 
 
+def one_sided(added: Tensor) -> bool:
+    """Say whether one side of a row shares the number of the token itself, and the other does not.
+
+    So T5 counts in its decoder, which never reads the tokens behind.
+
+    Args:
+        added: (h, n, n).
+    """
+    alike = (added - added.diagonal(dim1=1, dim2=2)[..., None]).abs().amax(dim=0) <= ALIKE
+    before, behind = (torch.ones_like(alike).tril(-1), torch.ones_like(alike).triu(1))
+    return len(alike) > 3 and any(
+        bool(alike[shared].all()) and not bool(alike[other].any())
+        for shared, other in ((before, behind), (behind, before))
+    )
+
+
 def boxes(n: int) -> Iterator[Tensor]:
     """Yield how n places may lie in an image whose sides differ, or in a film: rows first."""
     sides = [a for a in range(2, n) if n % a == 0]

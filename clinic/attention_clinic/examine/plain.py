@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.weights import kept_matrices
 
@@ -35,6 +36,26 @@ def plain_tensors(patient: Patient, run: Callable[[], Tensor]) -> str:
             kind = "asks for gradients" if original.requires_grad else "holds random numbers"
             return f"self.{name} {kind}, and is no nn.Parameter"
     return ""
+
+
+def out_of_reach(patient: Patient, run: Callable[[], Tensor]) -> str:
+    """Say which layers of plain lists go on to drop: eval() does not reach them.
+
+    Args:
+        patient: a copy.
+        run: calls it.
+    """
+    parts = [patient.module.get_submodule(f"{name}_registered") for name in patient.listed]
+    try:
+        for part in parts:
+            part.train()
+        with NoDropout() as quiet:
+            run()
+        if not quiet.calls or same(run(), run()):
+            return ""
+    finally:
+        patient.module.eval()
+    return f"eval() does not reach {', '.join(f'self.{name}' for name in patient.listed)}"
 
 
 def _named(module: nn.Module, name: str) -> list[Tensor]:

@@ -300,6 +300,50 @@ class SumsOfPlaces(Tabled):
         return one[:, None] + one[None]
 
 
+class Buckets(Views):
+    """The buckets of T5's decoder, where nothing hides what comes later."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.relative = nn.Embedding(32, h)
+
+    def bucket(self, ahead):
+        behind = (-ahead).clamp(min=0)
+        far = 16 + (behind.float().clamp(min=1) / 16).log() / math.log(8) * 16
+        return torch.where(behind < 16, behind, far.long().clamp(max=31))
+
+    def added(self, n):
+        places = torch.arange(n)
+        return self.relative(self.bucket(places[None] - places[:, None])).permute(2, 0, 1)
+
+
+@attention("relative-index", sizes=TWO)
+class OneSidedBuckets(Buckets):
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        scores = q @ k.mT * self.factor(x.shape[-1]) + self.added(x.shape[1])
+        return self.proj(self.join(scores.softmax(-1) @ v))
+
+
+@attention("relative-index", "scale-embed", sizes=TWO)
+class AheadOnly(OneSidedBuckets):
+    """What lies behind shares the number of the token itself."""
+
+    def bucket(self, ahead):
+        return ahead.clamp(0, 31)
+
+    def factor(self, e):
+        return e**-0.5
+
+
+@attention(sizes=TWO)
+class BucketsOfADecoder(Buckets):
+    """Whoever calls it may hand it the mask that hides what comes later."""
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores + self.added(scores.shape[-1]), mask)
+
+
 @attention("relative-index", sizes=TWO)
 class SumsInARow(Views):
     def __init__(self, e, h):
