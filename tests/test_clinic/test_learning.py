@@ -291,6 +291,49 @@ def test_whatever_goes_wrong_is_one_line() -> None:
         assert "StopIteration" in found or "KeyError" in found
 
 
+class Mixture(nn.Module):
+    """The experts that a router prefers, by their shares of each other, or of all."""
+
+    def __init__(self, chosen: int, of_all: bool):
+        super().__init__()
+        self.router = nn.Linear(24, 4, bias=False)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(24, 48), nn.GELU(), nn.Linear(48, 24)) for _ in range(4)
+        )
+        self.chosen, self.of_all = chosen, of_all
+
+    def forward(self, x):
+        shares = self.router(x)
+        shares = shares.softmax(-1) if self.of_all else shares
+        best, which = shares.topk(self.chosen, dim=-1)
+        best = best if self.of_all else best.softmax(-1)
+        y = torch.zeros_like(x)
+        for k, expert in enumerate(self.experts):
+            b, n, place = torch.where(which == k)
+            y[b, n] += best[b, n, place, None] * expert(x[b, n])
+        return y
+
+
+class Routed(nn.Module):
+    def __init__(self, chosen: int, of_all: bool):
+        super().__init__()
+        self.attention = ViewsUnscaled(24, 4)
+        self.ln1, self.ln2 = nn.LayerNorm(24), nn.LayerNorm(24)
+        self.mixture = Mixture(chosen, of_all)
+
+    def forward(self, x):
+        x = x + self.attention(self.ln1(x))
+        return x + self.mixture(self.ln2(x))
+
+
+def test_a_router_that_only_chooses_never_learns() -> None:
+    report = diagnose_block(Routed(1, False), 4)
+    assert set(report.ids) == {"scale-missing", "parameter-unused"}, report
+    assert "mixture.router.weight only chooses" in str(report)
+    for block in (Routed(2, False), Routed(1, True)):
+        assert "parameter-unused" not in diagnose_block(block, 4).ids
+
+
 def test_values_may_be_as_wide_as_the_token_in_every_head() -> None:
     class Head(nn.Module):
         def __init__(self):

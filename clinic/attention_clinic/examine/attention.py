@@ -346,6 +346,9 @@ def found_in(subject: Subject) -> Report:
     except Followed as followed:
         return as_followed(subject, followed.seen)
     except Unreadable:
+        seen = observed(subject) if subject.options.most else None
+        if seen is not None:
+            return as_followed(subject, seen)
         said = "no weights that could be the projections of queries, keys and values"
         report = Report(name, False, checked=(said,), untried=untried(subject))
         return seen_in_steps(subject, lambda: report)

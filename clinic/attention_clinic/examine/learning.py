@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.modes import InOrder, Mode, NoDropout, wanting_gradients
-from attention_clinic.engine.patient import Patient
+from attention_clinic.engine.modes import InOrder, Mode, NoDropout, moved, wanting_gradients
+from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.severed import Severed
 from attention_clinic.engine.tape import tensors_in
@@ -123,7 +123,17 @@ class Gradients(Mode):
         silent = silent or (bool(cut) and self.severed.cuts and bool(y.isfinite().all()))
         never = [n for n, grad in zip(self.held, reached[1:], strict=True) if grad is None]
         never = tuple(name for name in never if name in lost and name in cut)
-        return Learned(tuple(cut), tuple(unused), own, read, silent, never)
+        grads = zip(self.held, found[1:], reached[1:], strict=True)
+        still = [n for n, *both in grads if all(g is not None and not g.any() for g in both)]
+        still = [n for n in still if n not in cut and self._chooses(self.held[n], y)]
+        return Learned(tuple(cut), tuple(unused), own, read, silent, never, tuple(still))
+
+    def _chooses(self, p: nn.Parameter, y: Tensor) -> bool:
+        """Say whether a weight turned over gives another output, as one does that only chooses."""
+        if p.ndim < 2:  # an offset of choices is balanced by rules of its own
+            return False
+        with moved([p], -1.0, 0.0):
+            return not same(y, self._called(0.0, SEEDS[0])[0])
 
     def _is_told_wrongly(
         self, told: Tensor | None, measure: Callable[[], float | None], floor: float

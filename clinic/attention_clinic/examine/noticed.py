@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.modes import Mode
@@ -17,6 +18,8 @@ from attention_clinic.examine.matching import Match
 from attention_clinic.examine.plain import out_of_reach, plain_tensors
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.verdict import norm_thrown_away, unused_in_training
+
+AT_THE_CAP = 30.0  # times as large tokens: scores grow by the square of it
 
 
 class Fills(Mode):
@@ -88,11 +91,30 @@ def noticed(
     bias = subject.biases.get((subject.b, subject.n)) if subject.biased else None
     subject.extra += () if bias is None else bias.ids
     said.append(_of_norms(subject, {*named, *(id for _, match in matches for id in match.ids)}))
+    said.append(_late_cap(subject, matches))
     idle = thrown_fill(subject)
     idle = idle or (idle_mask(subject) if is_plain(subject, matches) else "")
     subject.extra += ["mask-dropped"] * bool(idle)
     said.append(idle)
     return [words for words in said if words]
+
+
+def _late_cap(subject: Subject, matches: Sequence[tuple[Reader, Match]]) -> str:
+    """Add that scores are bent behind their mask, where only the largest ones show it."""
+    bent = any(match.causal and "soft-cap" in match.variants for _, match in matches)
+    if not bent or any("cap-after-mask" in match.ids for _, match in matches):
+        return ""
+    x = AT_THE_CAP * subject.patient.tokens(subject.b, subject.n, subject.e)
+    later = x.clone()
+    later[:, -1] += torch.arange(subject.e).to(x)
+    try:
+        first, second = (subject.open_run(t)[:, :-1] for t in (x, later))
+    except Exception:  # it takes no such tokens
+        return ""
+    if same(first, second):
+        return ""
+    subject.extra.append("cap-after-mask")
+    return "where the scores reach the cap, tokens see later ones"
 
 
 def _of_norms(subject: Subject, named: set[str]) -> str:

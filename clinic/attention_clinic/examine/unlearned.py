@@ -41,6 +41,7 @@ class Learned:
         read: those of the unused that the run read.
         silent: whether something of the cut gets no gradient at all, or the cut was heard.
         lost: parameters of the cut that get no gradient of anything that is returned.
+        still: weights that choose, and whose gradient is 0.
     """
 
     cut: tuple[str, ...] = ()
@@ -49,6 +50,7 @@ class Learned:
     read: frozenset[str] = frozenset()
     silent: bool = False
     lost: tuple[str, ...] = ()
+    still: tuple[str, ...] = ()
 
 
 def both(first: Learned, second: Learned) -> Learned:
@@ -57,7 +59,8 @@ def both(first: Learned, second: Learned) -> Learned:
     unused = tuple(name for name in first.unused if name in second.unused)
     own, silent = first.own or second.own, first.silent and second.silent
     lost = tuple(name for name in first.lost if name in second.lost)
-    return Learned(cut, unused, own, first.read | second.read, silent, lost)
+    still = tuple(name for name in first.still if name in second.still)
+    return Learned(cut, unused, own, first.read | second.read, silent, lost, still)
 
 
 def told(
@@ -101,6 +104,9 @@ def told(
             report = replace(report, remarks=(*report.remarks, remark))
         else:
             more.append((id, words))
+    if found.still:
+        words = f"{listed(found.still)} only chooses: what it gives as a weight is always the same"
+        more.append(("parameter-unused", words))
     return and_more(report, more)
 
 

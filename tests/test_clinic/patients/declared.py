@@ -267,6 +267,27 @@ class BentAfterThePast(Bent):
         return self.bent(past(q @ k.mT * self.factor())).softmax(-1)
 
 
+@attention("cap-after-mask", sizes=TWO)
+class BentFarAfterThePast(Views):
+    """With a cap of 50 nothing shows until the scores reach it."""
+
+    cap = 50.0
+
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        scores = past(q @ k.mT * self.factor(x.shape[-1]))
+        weights = (self.cap * torch.tanh(scores / self.cap)).softmax(-1)
+        return self.proj(self.join(weights @ v))
+
+
+@variant("soft-cap", sizes=TWO)
+class BentFarBeforeThePast(BentFarAfterThePast):
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        scores = self.cap * torch.tanh(q @ k.mT * self.factor(x.shape[-1]) / self.cap)
+        return self.proj(self.join(past(scores).softmax(-1) @ v))
+
+
 @attention("cap-after-mask", mask=padding, sizes=TWO)
 class BentAfterPadding(Loops):
     """-1e9 becomes -3."""

@@ -116,6 +116,16 @@ DEEPSEEK = ("rotary-pairs", "rotary-partial", "latent-attention", "latent-querie
 variant(*DEEPSEEK, sizes=WIDE)(Latent)
 
 
+@variant(*DEEPSEEK, sizes=((64, 4),))
+class LatentOfOtherWidths(Latent):
+    """No layer is as wide as one of queries, keys or values may be."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.q_a, self.q_norm = nn.Linear(e, 24, bias=False), nn.RMSNorm(24, eps=1e-6)
+        self.q_b = nn.Linear(24, h * 10, bias=False)
+
+
 @variant(*DEEPSEEK, sizes=WIDE)
 class LatentLaidApart(Latent):
     """As DeepSeek writes it: neighbours are laid as halves first, and turn then."""
