@@ -302,16 +302,17 @@ class Mixture(nn.Module):
         )
         self.chosen, self.of_all = chosen, of_all
 
-    def forward(self, x):
+    def forward(self, tokens):
+        x = tokens.flatten(0, 1)
         shares = self.router(x)
         shares = shares.softmax(-1) if self.of_all else shares
         best, which = shares.topk(self.chosen, dim=-1)
         best = best if self.of_all else best.softmax(-1)
         y = torch.zeros_like(x)
         for k, expert in enumerate(self.experts):
-            b, n, place = torch.where(which == k)
-            y[b, n] += best[b, n, place, None] * expert(x[b, n])
-        return y
+            row, place = torch.where(which == k)
+            y[row] += best[row, place, None] * expert(x[row])
+        return y.view_as(tokens)
 
 
 class Routed(nn.Module):

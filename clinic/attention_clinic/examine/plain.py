@@ -45,6 +45,8 @@ def out_of_reach(patient: Patient, run: Callable[[], Tensor]) -> str:
         patient: a copy.
         run: calls it.
     """
+    if not patient.listed:
+        return ""
     parts = [patient.module.get_submodule(f"{name}_registered") for name in patient.listed]
     try:
         for part in parts:

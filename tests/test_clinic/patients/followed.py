@@ -117,13 +117,29 @@ variant(*DEEPSEEK, sizes=WIDE)(Latent)
 
 
 @variant(*DEEPSEEK, sizes=((64, 4),))
-class LatentOfOtherWidths(Latent):
-    """No layer is as wide as one of queries, keys or values may be."""
+class LatentOfOtherWidths(nn.Module):
+    """Heads ask by more numbers than they answer with: no layer is as wide as a plain one."""
 
     def __init__(self, e, h):
-        super().__init__(e, h)
+        super().__init__()
+        self.h = h
         self.q_a, self.q_norm = nn.Linear(e, 24, bias=False), nn.RMSNorm(24, eps=1e-6)
-        self.q_b = nn.Linear(24, h * 10, bias=False)
+        self.q_b = nn.Linear(24, h * 24, bias=False)
+        self.kv_a, self.kv_norm = nn.Linear(e, 20 + 8, bias=False), nn.RMSNorm(20, eps=1e-6)
+        self.kv_b = nn.Linear(20, h * 32, bias=False)
+        self.o = nn.Linear(h * 16, e, bias=False)
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q = self.q_b(self.q_norm(self.q_a(x))).unflatten(-1, (self.h, 24)).transpose(1, 2)
+        latent, shared = self.kv_a(x).split([20, 8], dim=-1)
+        kv = self.kv_b(self.kv_norm(latent)).unflatten(-1, (self.h, 32)).transpose(1, 2)
+        angles = angles_of(torch.arange(n), 8)
+        asks, shared = (turned(t, angles, False) for t in (q[..., 16:], shared[:, None]))
+        q = torch.cat([q[..., :16], asks], dim=-1)
+        k = torch.cat([kv[..., :16], shared.expand(b, self.h, n, 8)], dim=-1)
+        weights = (q @ k.mT / math.sqrt(24)).softmax(-1)
+        return self.o((weights @ kv[..., 16:]).transpose(1, 2).flatten(2))
 
 
 @variant(*DEEPSEEK, sizes=WIDE)
