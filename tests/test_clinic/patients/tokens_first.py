@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from patients.blocks import PostNorm, PreNorm, block
+from patients.blocks import PreNorm, block
 from patients.wirings import ONE, TWO
 
 
@@ -30,6 +30,9 @@ class TurnsForItsAttention(PreNorm):
         super().__init__(e, h)
         self.attention = nn.MultiheadAttention(e, h)
 
+    def bend(self):
+        return nn.ReLU()
+
     def forward(self, x):
         future = torch.full((x.size(1), x.size(1)), float("-inf"), dtype=x.dtype).triu(1)
         x = self.ln_1(x)
@@ -37,19 +40,6 @@ class TurnsForItsAttention(PreNorm):
         mixed, _ = self.attention(turned, turned, turned, attn_mask=future)
         x = self.ln_2(mixed.permute(1, 0, 2) + x)
         return self.ffn(x) + x
-
-
-@block("norm-shared", "residual-from-input", sizes=ONE)
-class TurnsAndShares(PostNorm):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.self_attn = nn.MultiheadAttention(e, h)
-        self.norms = self.norms[:1]
-
-    def forward(self, x):
-        y = x.transpose(0, 1)
-        y = self.norms[0](x + self.self_attn(y, y, y)[0].transpose(0, 1))
-        return self.norms[0](x + self.feed(y))
 
 
 @block("norm-shared", context=True, sizes=ONE)
@@ -68,9 +58,12 @@ class TurnsBothAndShares(nn.Module):
         return self.norm2(x + self.fc2(self.fc1(x).relu()))
 
 
-@block("batch-first", "residual-from-norm", sizes=ONE)
+@block("batch-first", "residual-from-norm", "activation-missing", sizes=ONE)
 class TurnsWhatNeedsNoTurn(PreNorm):
     """Its attention says batch_first=True, and gets tokens first."""
+
+    def bend(self):
+        return nn.Identity()
 
     def __init__(self, e, h):
         super().__init__(e, h)
