@@ -5,6 +5,7 @@
     make wild ARGS="--share last"                           the share that nobody tunes to
     make wild ARGS=--study                                  counts the bugs, writes study.csv
     make wild ARGS="--plant 5"                              plants mistakes in the right modules
+    make wild ARGS="--share last --record"                  writes down what a fresh share gave
 
 The code comes from its repositories, at the commit that a case names, and is run: in a process of
 its own, without a network where the system allows that, and with a limit of time. It is code of
@@ -15,6 +16,7 @@ a wrong name or a false healthy, 1 otherwise, 2 for a call that does not work.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import sys
 import tempfile
@@ -22,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from wild import planted
+from wild import planted, record
 from wild.cases import SHARES, Case, chosen, read_cases
 from wild.planted import Tried, tried
 from wild.scoring import FALSE, WRONG, Result, outcome
@@ -52,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.plant:
                 return _planted(cases, Sources(folder, given.offline), given)
             results = [_result(c, Sources(folder, given.offline), given) for c in cases]
+        if given.record:
+            record.write([*record.read(), record.row(results, datetime.date.today())])
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -117,6 +121,11 @@ def _parser() -> argparse.ArgumentParser:
         "--plant", type=int, default=0, metavar="N", help="plant N mistakes in each right module"
     )
     parser.add_argument("--pairs", action="store_true", help="two planted mistakes at once")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="a row for record.csv: once, before anything is mended",
+    )
     parser.add_argument("--json", metavar="FILE", help="write every verdict there, too")
     parser.add_argument("--reports", action="store_true", help="show every report")
     parser.add_argument("--study", action="store_true", help="count the bugs anew, examine nothing")
