@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from patients.attention import Views
+from patients.between import Apart
 from patients.blocks import PostNorm, PreNorm
 from patients.connections import Conditioned, TwoSided
 from patients.stacks import StackOfOneMask
@@ -123,6 +124,14 @@ def test_which_tokens_a_convolution_sees_is_said() -> None:
     assert report.healthy and "a convolution over earlier tokens alone" in report.checked[0]
 
 
+class BendsItsOneLayer(PreNorm):
+    """A convolution of each channel and one of each token are one layer, with nothing between."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.ffn = Apart(e)
+
+
 SAID = {
     BothHalves: "the feed-forward bends both halves of its gate",
     ConvolvedLate: "sees later tokens, and no earlier ones",
@@ -130,6 +139,7 @@ SAID = {
     LongSkip: "behind the feed-forward, x is added once more",
     TwoStreams: "",
     TwoAttentions: "it runs self-attention, self-attention, feed-forward",
+    BendsItsOneLayer: "ffn is what nothing explains",
     BendsFirst: "the feed-forward bends what it reads",
     Conditioned: "a condition scales and shifts its norms",
 }

@@ -173,7 +173,10 @@ def unused_dropout(module: nn.Module, called: Collection[nn.Module] | None = Non
         called: the parts that run; that a dropout rests in another part is not its own mistake.
     """
     for name, part in module.named_modules():
-        holder = module.get_submodule(name.rpartition(".")[0])
+        around, holder = name, part
+        while around and (holder is part or isinstance(holder, nn.ModuleList | nn.ModuleDict)):
+            around = around.rpartition(".")[0]  # lists are never called: who has them is
+            holder = module.get_submodule(around)
         runs = called is None or holder is module or holder in called
         if isinstance(part, nn.Dropout) and part.p > 0 and runs:
             return f"{name or 'it'} has p above 0"

@@ -28,8 +28,13 @@ def _kind(unit: Unit) -> str:
     return "self" if unit.asked is None else "cross"
 
 
-def bends_between(stream: Stream) -> tuple[Found, list[str]]:
-    """Return the names of activations between the parts, and what is said of those without one."""
+def bends_between(stream: Stream, convolutions: list[Unit]) -> tuple[Found, list[str]]:
+    """Return the names of activations between the parts, and what is said of those without one.
+
+    Args:
+        stream: of the block.
+        convolutions: the parts that end with an activation as a rule.
+    """
     found, odd, parts = [], [], dict(stream.parts)
     for unit, bent, goes_on in stream.bent:
         name = called_as(unit.steps[0])
@@ -39,6 +44,8 @@ def bends_between(stream: Stream) -> tuple[Found, list[str]]:
         alone = len(bent) == 1 and (inner == only or len(stream.reads[only]) == 1)
         if not goes_on:
             odd.append(f"{name} bends {words(bent)} before a part reads it")
+        elif alone and any(part is one for one in convolutions):
+            continue
         elif part is not None and alone:
             id = "out-bent" if part.kind == "mix" else "activation-last"
             found.append((id, f"{name} bends {words(bent)}"))

@@ -186,7 +186,7 @@ class Connections(NormPlaces):
 
     def _between(self, stream: Stream, kinds: list[str]) -> None:
         """Name what stands between the parts, and say which parts stand beside the usual ones."""
-        found, odd = bends_between(stream)
+        found, odd = bends_between(stream, self.convolutions)
         self.found += [*found, *gates_between(stream)]
         self.odd += odd
         for unit in dict.fromkeys(unit.name for unit in stream.coded):

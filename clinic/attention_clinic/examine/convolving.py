@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attention_clinic.engine.wiring import Step
 from attention_clinic.examine.fed import holds, near
-from attention_clinic.examine.leaves import CONVOLUTIONS, looks_around, matrices
+from attention_clinic.examine.leaves import CONVOLUTIONS, bends, looks_around, matrices
 from attention_clinic.examine.unit import Unit
 
 LIMIT = 1e-8
@@ -29,7 +29,9 @@ def convolution(leaves: list[Step], shape: torch.Size, sums: list[Tensor]) -> Un
     added = (
         place
         for place, step in enumerate(row)
-        if _ends(step, shape) and _is_added(step, sums) and looks_around(row[: place + 1])
+        if _ends(step, shape)
+        and looks_around(row[: place + 1])
+        and (_is_added(step, sums) or _bent(row[place + 1 :], sums))
     )
     place = next(added, None)
     if place is None or read.shape != shape:
@@ -61,6 +63,10 @@ def _ends(step: Step, shape: torch.Size) -> bool:
     return bool(matrices([step])) and step.result is not None and step.result.shape == shape
 
 
+def _bent(behind: list[Step], sums: list[Tensor]) -> bool:
+    """Say whether the next of some calls bends what it gets, and is added to other tokens."""
+    return bool(behind) and bends(behind[0]) and _is_added(behind[0], sums)
+
+
 def _is_added(step: Step, sums: list[Tensor]) -> bool:
-    assert step.result is not None
-    return any(near(step.result, t, LIMIT) for t in sums)
+    return step.result is not None and any(near(step.result, t, LIMIT) for t in sums)

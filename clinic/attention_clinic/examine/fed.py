@@ -31,7 +31,13 @@ Chain = tuple[tuple[str, Step], ...]  # what made a tensor of what the feed-forw
 
 
 def kind_of_feed(
-    unit: Unit, part: nn.Module, x: Tensor, limit: float, heard: list[str], meant: Meant
+    unit: Unit,
+    part: nn.Module,
+    x: Tensor,
+    limit: float,
+    heard: list[str],
+    meant: Meant,
+    beside: bool,
 ) -> Kind | None:
     """Return what a feed-forward is, of experts too; None when that shows in another way, or none.
 
@@ -42,9 +48,12 @@ def kind_of_feed(
         limit: the largest difference that counts as equal.
         heard: the activations that ran.
         meant: what the block is meant to be.
+        beside: whether it is a convolution beside a feed-forward.
     """
     if unit.experts:
         return kind_of_experts(unit.experts, x, limit, heard, meant)
+    if beside:
+        return chained(unit, x, limit, beside)
     kind = feed_kind(part, x, limit, heard, meant, unit.adds)
     return chained(unit, x, limit) if kind is None else kind
 
@@ -54,13 +63,14 @@ def is_plain(unit: Unit) -> bool:
     return not unit.experts and unit.after is None and not unit.adds
 
 
-def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
+def chained(unit: Unit, x: Tensor, limit: float, beside: bool = False) -> Kind | None:
     """Return what a feed-forward of any number of layers is, None when it is no row of them.
 
     Args:
         unit: the feed-forward.
         x: tokens, to try its norms.
         limit: the largest difference that counts as equal.
+        beside: whether it is a convolution beside a feed-forward: that bends where it likes.
     """
     row = _row(unit, limit)
     if row is None:
@@ -69,7 +79,10 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
     kinds = [GATE if kind in (BOTH, GLU) else kind for kind, _ in row]
     opened = any(kind == GLU for kind, _ in row)  # by a sigmoid
     layers = [place for place, kind in enumerate(kinds) if kind in (LAYER, CONV)]
-    if len(layers) < 2:
+    # of each channel alone, and then of each token alone: together they are one convolution
+    apart = [place for place in layers[:-1] if _is_deep(row[place][1]) and place + 1 in layers]
+    one = len(layers) - len(apart) == 1
+    if len(layers) < 2 or (one and BEND in kinds and not beside):
         return None
     for kind, step in row:
         if kind == NORM and not _is_right(step, x, limit):
@@ -80,6 +93,10 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
     said = f"{len(layers)} layers" + ", " * bool(bends) + " and ".join(dict.fromkeys(bends))
     said += ", squared" * (SQUARE in kinds)
     said += ", a gate" * (GATE in kinds) + ", with a norm inside" * (NORM in kinds)
+    variants = ("gated",) * (GATE in kinds) + ("conv-feed",) * (CONV in kinds)
+    if beside:
+        twice = ("activation-twice",) * ((BEND, BEND) in pairwise(kinds))
+        return Kind(twice, variants=variants, words=said)
     ids = ["activation-last"] * (BEND in kinds[last:])
     detail = odd = ""
     if BEND not in kinds[first:last] and not opened:
@@ -95,7 +112,6 @@ def chained(unit: Unit, x: Tensor, limit: float) -> Kind | None:
         odd = "the feed-forward bends both halves of its gate"
     if GATE in kinds and "activation-missing" in ids:
         return None  # what bends nothing in a gate may be meant so
-    variants = ("gated",) * (GATE in kinds) + ("conv-feed",) * (CONV in kinds)
     return Kind(tuple(ids), detail, variants, words=said, odd=odd)
 
 
@@ -226,6 +242,12 @@ def _kind(step: Step) -> str | None:
     return BEND if bends(step) else None
 
 
+def _is_deep(step: Step) -> bool:
+    """Say whether a convolution sees each channel alone."""
+    module = step.module
+    return isinstance(module, nn.Conv1d | nn.Conv2d) and 1 < module.groups == module.in_channels
+
+
 def _first(step: Step) -> Tensor:
     return next(iter(step.given.values()))
 
@@ -248,7 +270,7 @@ def of_one(unit: Unit, beside: bool) -> Kind | None:
         unit: the feed-forward.
         beside: whether it is a convolution beside a feed-forward.
     """
-    if beside and len(matrices(unit.steps)) == 1 and unit.after is None:
+    if beside and len(matrices(unit.steps)) == 1:  # whether it is bent, or not
         return Kind(variants=("conv-feed",), words="a convolution")
     if len(unit.steps) > 2 or not isinstance(unit.steps[0].module, nn.Linear) or unit.adds:
         return None

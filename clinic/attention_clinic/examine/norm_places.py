@@ -61,6 +61,8 @@ class NormPlaces:
         if kept:  # a norm whose result is thrown away, too, says nothing of the others
             way, kinds = tuple(way[at] for at in kept), [kinds[at] for at in kept]
         places = [half.places for half in way]
+        places = [BARE if kind == "conv" and place == INSIDE else place
+                  for place, kind in zip(places, kinds, strict=True)]  # fmt: skip
         orders = list(dict.fromkeys(place for place in places if place != BARE))
         for place, kind in zip(places, kinds, strict=True):
             if place not in ORDERS:

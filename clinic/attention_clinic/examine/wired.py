@@ -235,7 +235,7 @@ class Wired:
             x, limit = self.patient.tokens(*self.x.shape, seed=31), self.patient.tolerance
             beside = any(unit is one for one in self.wiring.convolutions)
             with self._wide():
-                kind = kind_of_feed(unit, part, x, limit, heard, self.meant)
+                kind = kind_of_feed(unit, part, x, limit, heard, self.meant, beside)
             if kind is None and not whole.turned and is_plain(unit):
                 kind = fitted(part, x)
             kind = of_one(unit, beside) if kind is None else kind

@@ -205,6 +205,55 @@ class CodedFromNorm(CodedByConvolution):
         return x + self.ffn(self.ln_2(x))
 
 
+class Apart(nn.Module):
+    """QANet's convolution: of each channel alone, of each token alone, and bent behind both."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.deep = nn.Conv1d(e, e, 5, padding=2, groups=e, bias=False)
+        self.point = nn.Conv1d(e, e, 1)
+
+    def forward(self, x):
+        return F.relu(self.point(self.deep(x.mT))).mT
+
+
+@arranged("conv-part")
+class LooksTwice(PreNorm):
+    """QANet: convolutions of one layer each, which end with an activation."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.looks = nn.ModuleList([Apart(e), Apart(e)])
+        self.norms = nn.ModuleList([nn.LayerNorm(e), nn.LayerNorm(e)])
+
+    def forward(self, x):
+        for norm, look in zip(self.norms, self.looks, strict=True):
+            x = x + look(norm(x))
+        return super().forward(x)
+
+
+@arranged("conv-part", ids=("norm-shared",), sizes=ONE)
+class BendsOneConvolution(CodedByConvolution):
+    """One layer, and the block bends what it returns."""
+
+    def forward(self, x):
+        x = x + F.gelu(self.places(self.ln_1(x).mT).mT)
+        return PreNorm.forward(self, x)
+
+
+@arranged("conv-part", "batch-norm", sizes=ONE)
+class LooksAndNorms(CodedByConvolution):
+    """As convolutions of images are written: layer, norm, activation."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.places = nn.Sequential(nn.Conv1d(e, e, 3, padding=1, groups=e), nn.Conv1d(e, e, 1))
+        self.still = nn.BatchNorm1d(e)
+
+    def forward(self, x):
+        return PreNorm.forward(self, x + F.relu(self.still(self.places(x.mT)).mT))
+
+
 # ------------------------------------------------------------------- in the place of a residual
 
 
