@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-STEPS = 40_000  # of one examination
+STEPS = 50_000  # of one examination
 CHOICE = 0.2  # what a step costs that makes no tensor
 READINGS = 10  # of the weights, that take as long to list as a step
 NUMBERS = 10_000  # numbers of a tensor that take as long to make as a step takes to begin
