@@ -224,8 +224,10 @@ class Connections(NormPlaces):
         if sorted(kinds) == sorted(right):
             self.found.append(("parts-order", runs))
             return
-        if kinds == ["cross", "feed"] and not rest:
-            return  # it only asks a context: Perceiver, Flamingo
+        feeds = [kind == "feed" for kind in kinds]
+        fed = "cross" in kinds and feeds == [False, True] * (len(kinds) // 2)
+        if fed and not rest and (len(kinds) == 2 or not (again or strange)):
+            return  # it asks a context alone, or before its own tokens: Perceiver, Flamingo
         for place in range(1, len(kinds)):  # once more, directly behind itself
             if names[place] == names[place - 1] and kinds[:place] + kinds[place + 1 :] == right:
                 said = f"{names[place]} runs twice in a row, "
@@ -247,9 +249,7 @@ class Connections(NormPlaces):
                 ("cross-ignored", "it has one attention, and nothing reads the context")
             )
             return
-        whole = all(
-            half.places != BARE and half.join == "keep" for half in way
-        )  # no bare attention
+        whole = all(half.places != BARE and half.join == "keep" for half in way)  # none is bare
         if kinds == right[:-1] and whole and not rest and not again:  # it may be meant so, or not
             self.odd.append(f"{runs}, and holds no feed-forward")
             resting = [name for name in self.resting_norms(way)
