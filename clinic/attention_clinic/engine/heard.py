@@ -41,7 +41,7 @@ class Heard(Mode):
         self.distances = False
         self.weights: list[tuple[Any, ...]] = []  # shapes of two that are subtracted
         self.afterwards: list[float | Tensor] = []  # by what weights are multiplied
-        self.strict = False  # whether weights of earlier tokens alone mix, and none for the first
+        self.strict: bool | None = None  # whether earlier tokens alone mix, and none for the first
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
@@ -78,9 +78,11 @@ class Heard(Mode):
         if self.weighed and len(args) > 1:
             self._after(name.strip("_"), args)
         product = name.endswith(("matmul", "bmm", "einsum")) and isinstance(result, Tensor)
-        if product and self.weighed:
+        if product and self.weighed and self.strict is not False:
             given = args[1:] if name == "einsum" else args
-            self.strict |= any(isinstance(t, Tensor) and _of_earlier(t) for t in given)
+            for t in given:
+                if isinstance(t, Tensor) and _is_square(t) and self.strict is not False:
+                    self.strict = _of_earlier(t)
         if product and result.ndim > 2 and not any(isinstance(t, nn.Parameter) for t in args):
             self.compared.add(tuple(result.shape[-2:]))
             self.multiplied |= self.positive
@@ -129,11 +131,16 @@ def heard(run: Callable[[Tensor], Tensor], x: Tensor) -> Heard:
     return found
 
 
+def _is_square(t: Tensor) -> bool:
+    """Say whether a tensor may be weights of tokens by tokens."""
+    return t.ndim > 2 and t.shape[-1] == t.shape[-2] > 2
+
+
 def _of_earlier(weights: Tensor) -> bool:
     """Say whether each token has weights for all before it, and for no other."""
+    if weights[..., 0, :].any():
+        return False  # the first one has some
     n = weights.shape[-1]
-    if weights.ndim < 3 or weights.shape[-2] != n or n < 3:
-        return False
     earlier = torch.ones(n, n, dtype=torch.bool).tril(-1)
     return bool(((weights > 0) == earlier).all() and (weights[..., ~earlier] == 0).all())
 

@@ -34,7 +34,7 @@ from attention_clinic.examine.first_call import (
     wants_context,
 )
 from attention_clinic.examine.followed import Followed, as_followed, observed
-from attention_clinic.examine.foreign import with_foreign
+from attention_clinic.examine.foreign import foreign, with_foreign
 from attention_clinic.examine.given_apart import given_apart
 from attention_clinic.examine.held_fast import held_fast
 from attention_clinic.examine.in_steps import seen_in_steps
@@ -299,7 +299,7 @@ def examined(subject: Subject) -> Report:
         report = without_temperatures(subject, found_in(subject), found_in)
         return with_foreign(with_its_own_heads(subject, report, found_in), subject)
     except Spent as spent:
-        seen = observed(subject) if subject.options.most else None
+        seen = observed(subject) if subject.options.most and not foreign(subject) else None
         if seen is not None:
             return as_followed(subject, seen)
         said = unexplained(subject, stopped=spent.steps)
@@ -346,7 +346,7 @@ def found_in(subject: Subject) -> Report:
     except Followed as followed:
         return as_followed(subject, followed.seen)
     except Unreadable:
-        seen = observed(subject) if subject.options.most else None
+        seen = observed(subject) if subject.options.most and not foreign(subject) else None
         if seen is not None:
             return as_followed(subject, seen)
         said = "no weights that could be the projections of queries, keys and values"

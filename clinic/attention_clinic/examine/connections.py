@@ -31,13 +31,13 @@ from attention_clinic.examine.streams import (
     AROUND,
     BARE,
     CONTEXT,
-    LAST,
     PRE,
     START,
     Half,
     Stream,
     Sum,
     equal,
+    has_last_norm,
     with_own_norm,
     without_first_norm,
 )
@@ -114,13 +114,10 @@ class Connections(NormPlaces):
 
     def _without_last_norm(self, way: tuple[Half, ...]) -> tuple[Half, ...]:
         """Leave out the norm behind all parts, where these have their norms in front."""
-        last = way[-1]
-        if last.places != LAST or any(half.places != PRE for half in way[:-1]):
+        if not has_last_norm(way):
             return way
-        if all(half.join == "from-norm" for half in way):
-            return way  # or a norm before all, and one behind each part
         self.said.append("a norm behind all")
-        return (*way[:-1], replace(last, behind=None))
+        return (*way[:-1], replace(way[-1], behind=None))
 
     def _joined(self, half: Half, part: str, stream: Stream) -> None:
         """Name what the result of a part is added to."""

@@ -185,7 +185,8 @@ def sinks(module: nn.Module, num_heads: int) -> Iterator[Tensor]:
 def shifts(module: nn.Module, num_heads: int) -> Iterator[float | Tensor]:
     """Yield the numbers of a module, one or one for each head, that may be added to all scores."""
     for part in module.modules():
-        for name, held in {**named(part), **part._parameters, **part._buffers}.items():
+        own = *part.named_parameters(recurse=False), *part.named_buffers(recurse=False)
+        for name, held in (*named(part).items(), *own):
             if not SHIFTS.search(name.lower()):
                 continue
             if is_number(held):

@@ -26,16 +26,22 @@ def with_foreign(report: Report, subject: Subject) -> Report:
         subject: the module.
     """
     idle = any(IDLE & set(one.ids) for one in (*report.explanations, *report.remarks))
-    cut = not subject.patient.is_module or isinstance(subject.original, Cut)
-    if cut or BUILT in report.ids or (not idle and (report.healthy or report.explanations)):
+    if BUILT in report.ids or (not idle and (report.healthy or report.explanations)):
         return report
-    x = subject.patient.tokens(subject.b, subject.n, subject.e)
-    called = _called(subject.patient.module, lambda: subject.open_run(x))
+    called = foreign(subject)
     if not called:
         return report
     words = f"it holds the layers that it calls: not {listed(called)}"
     words += ", as a function that a copy keeps calls those of the original" if idle else ""
     return replace(report, healthy=False, failing=(*report.failing, words))
+
+
+def foreign(subject: Subject) -> list[str]:
+    """Return the layers that a module calls and does not hold; a part of a block may call any."""
+    if not subject.patient.is_module or isinstance(subject.original, Cut):
+        return []
+    x = subject.patient.tokens(subject.b, subject.n, subject.e)
+    return _called(subject.patient.module, lambda: subject.open_run(x))
 
 
 def _called(module: nn.Module, run: Callable[[], object]) -> list[str]:

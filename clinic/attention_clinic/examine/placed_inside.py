@@ -15,7 +15,7 @@ CLOSE = 1e-9
 
 
 class Inside:
-    """What the layers of a module read, by the number of its tokens.
+    """What the first layer of a module reads, by the number of its tokens.
 
     Args:
         run: calls the module.
@@ -24,17 +24,21 @@ class Inside:
 
     def __init__(self, run: Callable[[Tensor], Tensor], like: Tensor) -> None:
         self.run, self.like = run, like
-        self.calls: dict[int, tuple[Tensor, list[Tensor]]] = {}
+        self.calls: dict[int, tuple[Tensor, Tensor | None]] = {}
 
     @torch.no_grad()
-    def of(self, n: int) -> tuple[Tensor, list[Tensor]]:
-        """Return n tokens, and what layers read when the module got these."""
+    def of(self, n: int) -> tuple[Tensor, Tensor | None]:
+        """Return n tokens, and what the first layer read of these, None where that is they."""
         if n not in self.calls:
             b, _, e = self.like.shape
             x = torch.randn(b, n, e, generator=torch.Generator().manual_seed(19)).to(self.like)
-            with _Read() as layers:
-                self.run(x)
-            self.calls[n] = x, [t for t in layers.heard if t.shape == x.shape]
+            self.calls[n] = x, None
+            try:
+                with _Read(x.shape):
+                    self.run(x)
+            except _Heard as heard:
+                bare = torch.equal(heard.read, x)  # to the tokens themselves nothing is added
+                self.calls[n] = x, None if bare else heard.read
         return self.calls[n]
 
 
@@ -54,7 +58,8 @@ class PlacesInside:
         """Return what is added to n tokens, (n, e), None where that is nothing, or no code."""
         if n not in self.tables:
             x, heard = self.inside.of(n)
-            self.tables[n] = _added(self.read(x), heard[0]) if heard and len(x) > 1 else None
+            several = heard is not None and len(x) > 1
+            self.tables[n] = _added(self.read(x), heard) if several else None
         return self.tables[n]
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -69,16 +74,27 @@ def _added(tokens: Tensor, read: Tensor) -> Tensor | None:
     return added[0] if alike and not same(added[0], added[0, :1].expand_as(added[0])) else None
 
 
+class _Heard(Exception):
+    """A layer was called, and the run may end.
+
+    Args:
+        read: what it got.
+    """
+
+    def __init__(self, read: Tensor) -> None:
+        self.read = read
+
+
 class _Read(Mode):
-    """Write down what layers get."""
+    """End a run where a layer gets tokens of a shape."""
 
     listens = True
 
-    def __init__(self) -> None:
+    def __init__(self, shape: torch.Size) -> None:
         super().__init__()
-        self.heard: list[Tensor] = []
+        self.shape = shape
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if getattr(func, "__name__", "") == "linear" and args:
-            self.heard.append(args[0])
+        if getattr(func, "__name__", "") == "linear" and args and args[0].shape == self.shape:
+            raise _Heard(args[0])
         return func(*args, **kwargs)

@@ -218,7 +218,7 @@ class Stream:
 
         def cost(way: tuple[Half, ...]) -> int:
             orders = {half.places for half in way}
-            ended = len(way) > 1 and way[-1].places == LAST and orders == {PRE, LAST}
+            ended = len(way) > 1 and has_last_norm(way)
             orders -= {LAST} if ended else set()
             uneven = {AROUND, BARE} <= orders  # its second norm may be that of the bare part
             cost = sum(half.cost for half in way) - 2 * ended
@@ -268,6 +268,15 @@ class Stream:
         for name, norm in self.norms.items():
             if equal(self.reads[name], now):
                 yield norm, {name: torch.ones(1, dtype=norm.read.dtype)}
+
+
+def has_last_norm(way: tuple[Half, ...]) -> bool:
+    """Say whether a norm stands behind all parts, which have theirs in front.
+
+    Where every part adds what its norm returned, it may be a norm before all, and one behind each.
+    """
+    in_front = all(half.places == PRE for half in way[:-1]) and way[-1].places == LAST
+    return in_front and any(half.join != "from-norm" for half in way)
 
 
 def without_first_norm(way: tuple[Half, ...]) -> tuple[Half, ...]:

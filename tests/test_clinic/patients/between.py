@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from patients.arranged import arranged
-from patients.attention import Views, ViewsScaledByEmbed
+from patients.attention import Loops, Views, ViewsScaledByEmbed
 from patients.blocks import PostNorm, PreNorm, block
 from patients.wirings import ONE, TWO
 
@@ -129,6 +129,26 @@ arranged("macaron")(Sides)
 @arranged("macaron", ids=("half-step",))
 class HalfBefore(Sides):
     second = 1.0
+
+
+@arranged("macaron", ids=("half-step",))
+class HalfBehind(nn.Module):
+    """Written out, with a whole step in front."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.attn = Loops(e, h)
+        self.norms = nn.ModuleList(nn.LayerNorm(e) for _ in range(3))
+        self.up = nn.ModuleList(nn.Linear(e, 3 * e) for _ in range(2))
+        self.down = nn.ModuleList(nn.Linear(3 * e, e) for _ in range(2))
+
+    def feed(self, place, x):
+        return self.down[place](F.silu(self.up[place](x)))
+
+    def forward(self, x):
+        x = x + self.feed(0, self.norms[0](x))
+        x = x + self.attn(self.norms[1](x))
+        return torch.add(x, self.feed(1, self.norms[2](x)), alpha=0.5)
 
 
 @arranged("macaron", ids=("norm-shared",))
