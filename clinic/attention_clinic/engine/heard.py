@@ -41,6 +41,7 @@ class Heard(Mode):
         self.distances = False
         self.weights: list[tuple[Any, ...]] = []  # shapes of two that are subtracted
         self.afterwards: list[float | Tensor] = []  # by what weights are multiplied
+        self.read: Tensor | None = None  # by the first layer
         self.strict: bool | None = None  # whether earlier tokens alone mix, and none for the first
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -73,6 +74,8 @@ class Heard(Mode):
             self.weighed.append(torch.Size((*q.shape[:-1], k.shape[-2])))
         elif name == "softmax" and args:
             self.weighed.append(args[0].shape)
+        elif name == "linear" and args and self.read is None:
+            self.read = args[0]
         result = func(*args, **kwargs)
         self._square(name, args, result)
         if self.weighed and len(args) > 1:

@@ -15,7 +15,7 @@ from attention_clinic.bugs import BENDS, Caps, Mixer, Opener, Places, QueryNorms
 from attention_clinic.engine.constants import is_number, read_outside
 from attention_clinic.engine.heard import Heard, heard, reached
 from attention_clinic.engine.weights import apart_from_gates, sources_of
-from attention_clinic.examine.leaves import looks_like_a_norm
+from attention_clinic.examine.leaves import equal_tensors, looks_like_a_norm
 from attention_clinic.examine.modern import configs, holders, named, query_norms
 
 FACTORS = ("attention_multiplier", "softmax_scale")
@@ -289,6 +289,7 @@ def known_of(
         "by_channels": keys is None
         and any(s[-1] == s[-2] and (alike or s[-1] != n) for s in sounds.weighed if len(s) > 2),
         "strict": sounds.strict,
+        "bare": sounds.read is not None and equal_tensors(sounds.read, x),
         "bent": tuple(sorted(sounds.bent)),
         "bent_behind": tuple(sorted(sounds.later if sounds.weighed else sounds.behind)),
         "is_linear": ()

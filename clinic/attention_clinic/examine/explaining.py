@@ -256,7 +256,9 @@ class Explaining:
     def placed(self, shells: list[Shell]) -> list[Shell]:
         """Return what stands around, with the codes of places that the module adds inside."""
         subject, found = self.subject, []
-        alone = not subject.crossed and subject.windows is None and subject.known["turning"]
+        known = subject.known
+        alone = not (subject.crossed or known["bare"]) and subject.windows is None
+        alone = alone and known["turning"]
         kept = vars(subject.patient)  # another copy is heard anew
         heard = kept.setdefault("inside", Inside(subject.inside, subject.first.x))
         for shell in shells if alone else ():
