@@ -5,18 +5,26 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from attention_clinic.engine.arguments import CACHES
+from attention_clinic.engine.openings import Opening, openings
+
 IDS = re.compile(
     r"(^|_)(ids?|idx|tokens?|src|tgt|source|target|text|input|inputs|x|y|trg|seq)($|_)"
 )
 IMAGES = re.compile(r"pixel|imag|img|^x$|^inputs?$")
 BESIDE = re.compile(r"mask|label|past|cache|pos|type|head|output|return|use_|loss|weights")
+NUMBERS = re.compile(
+    r"(^|_)(start|cur|current|input|offset|step)_?(pos|position)?$|^pos$|^layer_id"
+)
+FLAGS = re.compile(r"return|^use_|^is_")
+TARGETS = re.compile(r"tgt|trg|dec|target|output|label")
 SIDES = ("image_size", "img_size", "input_size", "resolution", "img_dim", "img_resolution")
 CHANNELS = ("in_channels", "in_chans", "num_channels", "channels")
 SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # all sizes different from each other
@@ -40,7 +48,8 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     named = [name for name, parameter in parameters.items() if parameter.kind not in kinds]
     needed = [name for name in named if parameters[name].default is inspect.Parameter.empty]
     first = main if main in named else (needed or named or [""])[0]
-    wanted = [first, *(name for name in needed if name != first and not BESIDE.search(name))]
+    beside = {name for name in needed if BESIDE.search(name) or _plain(name, parameters[name])}
+    wanted = [first, *(name for name in needed if name != first and name not in beside)]
     if "decoder_input_ids" in named:
         wanted.append("decoder_input_ids")
     open_masks = [name for name in needed if "mask" in name and name not in wanted]
@@ -48,12 +57,53 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
         given = dict.fromkeys(wanted, made)
         if "decoder_input_ids" in given and not _are_ids(made):
             given["decoder_input_ids"] = _ids(model)
-        elif len(wanted) > 1 and (_are_ids(made) or made.ndim == 3):
+        elif len(wanted) > 1 and _are_tokens(made):
             # a target of another length than the source
             given |= dict.fromkeys(wanted[1:], made[:, :OTHER_LENGTH])
-        for masks in ((None,), (None, 1.0))[bool(open_masks)]:
-            mask = None if masks is None else torch.ones(SAMPLES, LENGTH)
-            yield given | dict.fromkeys(open_masks, mask) | quiet
+        left = {name: parameters[name] for name in needed if name not in (*wanted, *open_masks)}
+        given |= _filled(left, made) | quiet
+        for opening in (None, *(openings() if open_masks and _are_tokens(made) else ())):
+            yield given | {name: _mask(name, opening, given, made) for name in open_masks}
+        also = [n for n in named if parameters[n].default is None and IDS.search(n)]
+        also = [n for n in also if not BESIDE.search(n) and n not in given]
+        if also and _are_tokens(made):
+            others = dict.fromkeys(also, made[:, :OTHER_LENGTH])
+            yield given | dict.fromkeys(open_masks) | others
+
+
+def _filled(left: Mapping[str, inspect.Parameter], made: Tensor) -> dict[str, Any]:
+    """Return values for arguments that have no default and take no tokens of the source."""
+    values: dict[str, Any] = {}
+    for name, parameter in left.items():
+        if _plain(name, parameter):
+            values[name] = 0  # or False
+        elif name in CACHES:
+            values[name] = None
+        elif TARGETS.search(name) and _are_tokens(made):
+            values[name] = made[:, :OTHER_LENGTH]
+    return values
+
+
+def _plain(name: str, parameter: inspect.Parameter) -> bool:
+    """Say whether an argument takes a number or a yes or no, and no tensor."""
+    if parameter.annotation is not inspect.Parameter.empty:
+        return parameter.annotation in (bool, int, "bool", "int")
+    return bool(FLAGS.search(name) or NUMBERS.search(name))
+
+
+def _mask(
+    name: str, opening: Opening | None, given: Mapping[str, Any], made: Tensor
+) -> Tensor | None:
+    """Return a mask that may block nothing, of the source or of the target as its name says."""
+    if opening is None:
+        return None
+    lengths = {v.shape[1] for n, v in given.items() if TARGETS.search(n) and isinstance(v, Tensor)}
+    length = min(lengths, default=LENGTH) if TARGETS.search(name) else made.shape[1]
+    return opening.made(name, torch.ones(SAMPLES, length, 1))
+
+
+def _are_tokens(t: Tensor) -> bool:
+    return _are_ids(t) or t.ndim == 3
 
 
 def _are_ids(t: Tensor) -> bool:
@@ -67,7 +117,14 @@ def _ids(model: nn.Module) -> Tensor:
     sizes = [size for size in said if isinstance(size, int)] or tables[:1] or [1000]
     most = max(2, min(sizes))
     generator = torch.Generator().manual_seed(0)
-    least = min(3, most - 1)  # below stand the ids of padding and of ends, mostly
+    padding = {
+        value
+        for part in model.modules()
+        for name, value in vars(part).items()
+        if "pad" in name and isinstance(value, int) and value < most - 1
+    }
+    # below stand the ids of padding and of ends, mostly
+    least = min(max({2, *padding}) + 1, most - 1)
     return torch.randint(least, most, (SAMPLES, LENGTH), generator=generator)
 
 

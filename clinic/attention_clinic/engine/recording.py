@@ -6,11 +6,14 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attention_clinic.engine import fused
 from attention_clinic.engine.modes import Visits
 
+BEYOND = "*"  # what begins the names of values that forward gives none
 SOFTMAXES = ("softmax", "log_softmax", "_softmax")
 
 
@@ -19,16 +22,15 @@ class Call:
     """The first call of a part.
 
     Args:
-        given: what forward got, by the names of its arguments.
+        given: what forward got, by the names of its arguments; what stands beyond the named
+            arguments is called *1, *2, ...
         order: the names that were given by their place alone.
-        rest: what was given beyond the named arguments.
         result: what it returned, None while it runs.
         count: how often it was called in all.
     """
 
     given: dict[str, Any]
     order: tuple[str, ...]
-    rest: tuple[Any, ...] = ()
     result: Any = None
     count: int = 1
 
@@ -57,6 +59,7 @@ class Recording(Visits):
     Attributes:
         calls: the first call of each part.
         weighings: where tokens are weighed by tokens.
+        closed: whether some of them weighed all alike, as a mask makes them that blocks all.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -64,6 +67,7 @@ class Recording(Visits):
         self.calls: dict[str, Call] = {}
         self.weighings: list[Weighing] = []
         self.running: list[str] = []
+        self.closed = False
 
     def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
         """Write down the first call of a part."""
@@ -81,15 +85,18 @@ class Recording(Visits):
             self.calls[path].result = result
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         if self.running:
-            self._heard(func, args, kwargs)
-        return func(*args, **kwargs)
+            self._heard(func, args, kwargs, result)
+        return result
 
-    def _heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         name, path = getattr(func, "__name__", ""), self.running[-1]
         if func is F.scaled_dot_product_attention:
             q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
             self.weighings.append(Weighing(path, (*q.shape[:-1], k.shape[-2]), True))
+            mask = fused.given(args, kwargs).get("attn_mask")
+            self.closed |= mask is not None and mask.dtype == torch.bool and not bool(mask.any())
         elif func is F.multi_head_attention_forward:
             q, k = args[:2]
             i, b = q.shape[:2] if q.ndim == 3 else (q.shape[0], 1)
@@ -99,6 +106,7 @@ class Recording(Visits):
             scores = args[0] if args else kwargs.get("input")
             if isinstance(scores, Tensor) and scores.ndim > 2:
                 self.weighings.append(Weighing(path, tuple(scores.shape), False))
+                self.closed |= not bool((result != result[..., :1]).any())
 
 
 def call_of(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
@@ -115,7 +123,6 @@ def call_of(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> C
     except (TypeError, ValueError):
         parameters = ()
     names = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    names += [f"{BEYOND}{n}" for n in range(1, len(args) - len(names) + 1)]
     order = tuple(names[: len(args)])
-    return Call(
-        dict(zip(order, args, strict=False)) | dict(kwargs), order, tuple(args[len(order) :])
-    )
+    return Call(dict(zip(order, args, strict=True)) | dict(kwargs), order)

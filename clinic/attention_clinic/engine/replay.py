@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.arguments import CACHES
 from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.crossing import role
-from attention_clinic.engine.recording import Call
+from attention_clinic.engine.recording import BEYOND, Call
 
 FEW = 3  # samples
 BLOCKED = -1e4  # what is added to a score that is masked lies below
@@ -72,7 +72,7 @@ class Replay:
     def tied(self) -> bool:
         """Whether it gets something beside its tokens that may say how many there are."""
         beside = [v for name, v in self.call.given.items() if name not in self.asks]
-        return any(isinstance(v, Tensor | tuple | list) for v in (*beside, *self.call.rest))
+        return any(isinstance(v, Tensor | tuple | list) for v in beside)
 
     @property
     def sizes(self) -> tuple[tuple[int, int] | None, ...]:
@@ -122,7 +122,6 @@ class Replay:
             else:
                 given[name] = cast(value, x.dtype)
         placed = [given.pop(name) for name in self.call.order]
-        placed += [cast(value, x.dtype) for value in self.call.rest]
         result = first_tensor(module(*placed, **given))
         return self.tokens(result) if result.ndim in (3, 4) else result
 
@@ -162,11 +161,16 @@ def replay_of(part: nn.Module, call: Call, scores: tuple[int, ...] | None) -> Re
             name
             for name, value in others.items()
             if value.ndim == 3
-            and role(name) == "asked"
+            and (role(name) == "asked" or name.startswith(BEYOND))
             and (j is None or value.shape[places] == j or i == j)
         )
-        if asked and x.shape == others[asked[0]].shape and first in ("query", "q"):
-            asked = ()
+        if any(role(name) == "asked" for name in same):
+            asked = ()  # the keys are made of the queries' tokens: what else there is stands beside
+        longer = [
+            n for n, v in others.items() if v.ndim == 3 and v.shape[places] != x.shape[places]
+        ]
+        if scores is None and not asked and len(longer) == 1:
+            asked = (longer[0],)  # a block with two attentions, or more
     still = [name for name, value in others.items() if name not in asked and value.shape == x.shape]
     still += [
         name

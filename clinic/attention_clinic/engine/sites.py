@@ -66,9 +66,16 @@ def unseen(model: nn.Module, sites: list[Site]) -> list[str]:
             continue
         entries = [(f"{path}.{name}".lstrip("."), child) for name, child in part.named_children()]
         has = {p: any(f == p or f.startswith(f"{p}.") for f in found) for p, _ in entries}
-        kinds = {type(child) for p, child in entries if has[p]}
-        left += [p for p, child in entries if type(child) in kinds and not has[p]]
+        kin = [child for p, child in entries if has[p]]
+        left += [p for p, child in entries if not has[p] and any(_akin(child, k) for k in kin)]
     return left
+
+
+def _akin(part: nn.Module, other: nn.Module) -> bool:
+    """Say whether two parts are of one class, and no mere shell around two others."""
+    held = [[type(m) for m in child.children()] for child in (part, other)]
+    is_shell = held[0] != held[1] and count(other) == max(map(count, other.children()), default=0)
+    return type(part) is type(other) and not is_shell
 
 
 def count(module: nn.Module) -> int:
@@ -80,6 +87,12 @@ def above(path: str) -> list[str]:
     """Return the paths of what a part stands in, the nearest first, the model's "" last."""
     names = path.split(".") if path else []
     return [".".join(names[:n]) for n in range(len(names) - 1, -1, -1)]
+
+
+def _is_list(part: nn.Module) -> bool:
+    """Say whether a part only holds others: a list of a class of its own may attend itself."""
+    kinds = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+    return any(isinstance(part, kind) and type(part).forward is kind.forward for kind in kinds)
 
 
 def _projects(module: nn.Module) -> bool:
@@ -98,7 +111,7 @@ def _holder(weighing: Weighing, parts: dict[str, nn.Module]) -> str | None:
     if len(shape) < 3 or (not weighing.certain and len(shape) == 3 and shape[-1] != shape[-2]):
         return None
     for path in (weighing.path, *above(weighing.path)):
-        if isinstance(parts[path], nn.ModuleList | nn.ModuleDict | nn.Sequential):
+        if _is_list(parts[path]):
             continue
         if _projects(parts[path]):
             return path
@@ -109,7 +122,7 @@ def _by_names(parts: dict[str, nn.Module]) -> list[str]:
     """Return the innermost parts whose layers are called queries, keys and values."""
     found: list[str] = []
     for path, part in parts.items():
-        if isinstance(part, nn.ModuleList | nn.ModuleDict | nn.Sequential | nn.Linear):
+        if _is_list(part) or isinstance(part, nn.Linear):
             continue
         direct = {
             source.role
@@ -157,7 +170,7 @@ def _with_heads(
 
 def _first(recording: Recording, path: str) -> Tensor | None:
     call = recording.calls.get(path)
-    values = () if call is None else (*call.given.values(), *call.rest)
+    values = () if call is None else call.given.values()
     return next((value for value in values if isinstance(value, Tensor)), None)
 
 
@@ -173,7 +186,7 @@ def _site(
     levels, block = [path], None
     for place in above(path):
         part = parts[place]
-        if isinstance(part, nn.ModuleList | nn.ModuleDict):
+        if _is_list(part) and not isinstance(part, nn.Sequential):
             continue
         inside = [p for p in order if p == place or p.startswith(f"{place}.") or not place]
         more = count(part) - sum(matrices[p] for p in inside)
@@ -213,6 +226,4 @@ def _keeps(recording: Recording, path: str) -> bool:
         y = first_tensor(call.result)
     except TypeError:
         return False
-    return any(
-        isinstance(t, Tensor) and t.shape == y.shape for t in (*call.given.values(), *call.rest)
-    )
+    return any(isinstance(t, Tensor) and t.shape == y.shape for t in call.given.values())

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.calls import mask_argument
-from attention_clinic.engine.patient import same
+from attention_clinic.engine.modes import moved
+from attention_clinic.engine.patient import Patient, same
 
 
 def adds(mask: Tensor) -> bool:
@@ -22,6 +23,25 @@ def closed(y: Tensor) -> bool:
     """Say whether a mask seems to block every place: there is only NaN, or all tokens are alike."""
     alike = y.ndim == 3 and y.shape[1] > 1 and same(y[:, :1].expand_as(y), y)
     return alike or bool(y.isnan().all())
+
+
+def is_deaf(patient: Patient, x: Tensor, context: Tensor | None) -> bool:
+    """Say whether a mask seems to block every place of a block: two matrices change nothing.
+
+    Those of queries and keys are idle where all weights are alike.
+
+    Args:
+        patient: holds the copy and the mask.
+        x: its tokens.
+        context: what its cross-attention asks, if any.
+    """
+    y, idle = patient.run(x, context=context), 0
+    for matrix in [p for p in patient.module.parameters() if p.ndim == 2]:
+        with moved([matrix]):
+            idle += same(patient.run(x, context=context), y)
+        if idle == 2:
+            return True
+    return False
 
 
 def is_turned(

@@ -32,10 +32,13 @@ from attention_clinic.examine.model_rows import (
     equal,
     first_of,
     has_shell,
+    is_open,
+    lost_in,
     merged,
     moved,
     outer,
     said,
+    tells,
     without_heads,
 )
 from attention_clinic.examine.model_run import Inputs, Run
@@ -44,6 +47,7 @@ from attention_clinic.examine.standin import may_be_left_out, with_stand_ins
 from attention_clinic.examine.whole_block import diagnose_block
 
 SHOWN = 6  # parts that nothing examined, by name
+HIDDEN = "an attention was found in it, as in the others of its list"
 MANY = 1024  # tokens: plain attention over more is too large to put in the place of another
 
 
@@ -126,8 +130,7 @@ class Walk:
                 self.covered.add(path)
         self.blocks()
         for path in unseen(self.model, self.sites):
-            words = "an attention was found in it, as in the others of its list"
-            report = Report(type(self.parts[path]).__name__, False, failing=(words,))
+            report = Report(type(self.parts[path]).__name__, False, failing=(HIDDEN,))
             self.rows.append(Row("block", (path,), report))
             self.covered.add(path)
         checked: list[str] = []
@@ -137,16 +140,16 @@ class Walk:
             checked += [words] * bool(words)
             if report is not None:
                 self.rows.append(Row("stack", (path,), report))
-        found = loss_of(self.model, self.recording) if self.run.given else None
-        if found is not None:
+        if found := loss_of(self.model, self.recording) if self.run.given else None:
             self.rows.append(Row("loss", (found[0],), found[1]))
         if not self.rows:
             self.rows += self.alone()
-        failing = list(self.whole(found))
+        if not (self.is_alone or any(map(tells, self.rows))):
+            self.run.ask()
         return ModelReport(
             type(self.model).__name__,
             tuple(self.rows),
-            tuple(failing),
+            tuple(self.whole(found)),
             tuple(checked),
             tuple(self.untried()),
         )
@@ -229,9 +232,8 @@ class Walk:
             levels = [[moved(level, path, other) for other in places] for level in site.levels]
             inner.append(self.attention_row(levels, site, range(len(levels))))
         reports = [row.report for row in inner]
-        found = None
-        if not any(has_shell(report) for report in reports):
-            found = self.around(path, sites, heads, reports)
+        shell = any(has_shell(report) for report in reports)
+        found = None if shell else self.around(path, sites, heads, reports)
         if found is None and not path and self.large:
             yield from inner  # what stands around is no block
             return
@@ -244,7 +246,7 @@ class Walk:
             yield Row("block", tuple(places), merged(found, reports))
             return
         yield from inner
-        if found is not None:
+        if found is not None and not (lost_in(found) and any(map(is_open, reports))):
             yield Row("rest of block", tuple(places), found)
 
     def attention_row(self, levels: list[list[str]], site: Site, order: Iterable[int]) -> Row:
@@ -264,8 +266,7 @@ class Walk:
             path = site.levels[number]
             replay = self.replay(path, [site])
             report = self.examined(diagnose, path, replay, heads, self.is_window(site, replay))
-            if replay is not None and replay.context is not None:
-                kind = "cross-attention"
+            kind = "cross-attention" if replay and replay.context else kind
             if report is None:
                 continue
             if best is None or report.healthy or report.explanations:
@@ -394,7 +395,6 @@ class Walk:
             yield f"masks: {tool}(model.get_submodule({masked.places[0]!r}), mask=...)"
         added = [w for row in self.rows for w in row.report.untried if "comes from outside" in w]
         yield from dict.fromkeys((*added, *self.large[:1], *odd_weights(self.model)))
-        left = untold(self.model, self.covered, self.recording)
-        if left:
+        if left := untold(self.model, self.covered, self.recording):
             shown = left if len(left) <= SHOWN else [*left[:SHOWN], f"{len(left) - SHOWN} more"]
             yield f"other parts: {', '.join(shown)}"

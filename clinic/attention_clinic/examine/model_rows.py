@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.model_report import Row
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.sites import Site
@@ -28,6 +29,21 @@ def first_of(
 def has_shell(report: Report) -> bool:
     """Say whether an attention holds a norm or a residual of its own."""
     return any(re.search(r"LayerNorm|residual", words) for words in report.checked)
+
+
+def is_open(report: Report) -> bool:
+    """Say whether nothing explains an attention: it may hold anything."""
+    return not report.healthy and not report.explanations
+
+
+def tells(row: Row) -> bool:
+    """Say whether something was compared in a row that is more than a table of positions."""
+    return bool(row.report.explanations or (row.report.checked and row.kind != "positions"))
+
+
+def lost_in(report: Report) -> bool:
+    """Say whether a block lacks what its attention may hold as well: a norm, or the residual."""
+    return not {"norm-missing", "residual-missing"}.isdisjoint(report.ids)
 
 
 def merged(block: Report, attentions: list[Report]) -> Report:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -44,11 +44,16 @@ class Run:
             recording = Recording(self.model)
             try:
                 with torch.no_grad(), eager(), recording:
-                    self.model(**given)
+                    result = self.model(**given)
             except Exception as error:
                 first = first or error
                 continue
-            self.recording, self.given = recording, given
+            closed = recording.closed or not _is_finite(result)
+            if self.given is None or not closed:
+                self.recording, self.given = recording, given
+            if inputs is not None or not closed:
+                break
+        if self.given is not None:
             return
         if inputs is not None and first is not None:
             raise ValueError(
@@ -58,6 +63,22 @@ class Run:
             ) from first
         words = str(first).strip().splitlines()[:1]
         self.refused = "" if first is None else f"{type(first).__name__}: {' '.join(words)}"
+
+    def ask(self) -> None:
+        """Ask for inputs where the model took none of those that were made for it.
+
+        Raises:
+            ValueError: with the line to paste.
+        """
+        if self.given is None and self.refused:
+            kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+            parameters = signature(self.model.forward).parameters.values()
+            names = [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
+            raise ValueError(
+                f"diagnose_model: {type(self.model).__name__} must run on inputs made for it, got "
+                f"{self.refused}. Pass what you call it with: diagnose_model(model, "
+                f"inputs=({', '.join(names)},))."
+            )
 
     def again(self, given: Mapping[str, Any] | None = None) -> Tensor | None:
         """Run the copy once more, None where it cannot."""
@@ -87,6 +108,14 @@ class Run:
             return False
         gap = (other[1:] - y[1:]).abs().max()
         return bool(gap > 1e-4 * (1 + y.abs().max()))
+
+
+def _is_finite(result: Any) -> bool:
+    """Say whether what a model returned is no NaN; what cannot be told is taken for numbers."""
+    try:
+        return bool(first_tensor(result).isfinite().all())
+    except TypeError:
+        return True
 
 
 def _is_samples(value: Any, b: int) -> bool:

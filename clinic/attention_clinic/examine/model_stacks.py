@@ -59,7 +59,7 @@ def stacks_of(
 
 
 def _tensor(call: Call) -> Tensor | None:
-    values: tuple[Any, ...] = (*call.given.values(), *call.rest)
+    values = call.given.values()
     return next((v for v in values if isinstance(v, Tensor) and v.is_floating_point()), None)
 
 

@@ -131,7 +131,7 @@ class Subject:
             return n
         if self.mask is not None:
             return self.mask.shape[-1]
-        free = next(j for j in (6 + number, 8 + number) if j not in (b, n, self.h))
+        free = next(j for j in (k + number for k in (6, 8, 9, 10)) if j not in (b, n, self.h))
         return self.context.length or free
 
     def context_of(self, number: int) -> Tensor | None:

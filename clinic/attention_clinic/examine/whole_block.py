@@ -39,12 +39,15 @@ from attention_clinic.examine.filling import is_half
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.imaged import call_of_images
 from attention_clinic.examine.learning import learned
+from attention_clinic.examine.mask_argument import is_deaf
 from attention_clinic.examine.masked_block import numberless, with_fill
 from attention_clinic.examine.one_block import examined_layer
 from attention_clinic.examine.options import Context
 from attention_clinic.examine.stack import Stack, layers_of
 from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.verdict import unless_one_token
+
+BLOCKED = "a mask that blocks nothing: this one seems to block every place"
 
 
 def diagnose_block(
@@ -157,6 +160,8 @@ def diagnose_block(
                 report = examined_layer(patient, x, around, num_heads, meant, causal)
             report = unless_one_token(report, x.shape[1])
             report = noticed_of_block(report, other, x, around)
+            if other.opening and not report.healthy and is_deaf(other, x, around.context):
+                report = replace(report, untried=(BLOCKED, *report.untried))
             if other.flags:
                 report = replace(report, checked=(*report.checked, told(other.flags)))
             report = with_fill(report, replace(asked, patient=other), is_half(block))
@@ -257,7 +262,8 @@ def _handed(
             said = ("a mask that blocks something: mask=... tries one", *report.untried)
             report = replace(report, untried=said, checked=(*report.checked, opening.words))
         # a mask that blocks all places alike hides who sees the future: another one may show it
-        doubtful = opening is not None and "mask-not-causal" in report.ids
+        doubtful = "mask-not-causal" in report.ids or BLOCKED in report.untried
+        doubtful = opening is not None and doubtful
         if report.healthy or (report.explanations and not doubtful) or is_spent():
             return report
         if best is None or (doubtful and not best.explanations):

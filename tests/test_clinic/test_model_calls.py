@@ -1,0 +1,292 @@
+"""`diagnose_model` calls models as their users do: ids, masks, places and whatever they need."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attention_clinic import ModelReport, diagnose_block, diagnose_model
+from helpers import error_of
+from wild.clinic import examine
+
+E, H = 24, 4
+
+
+@pytest.fixture(autouse=True)
+def start():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+def verdicts(report: ModelReport) -> dict[str, str]:
+    """Return what was found, by place."""
+    return {row.where: row.verdict for row in report.rows}
+
+
+class Attention(nn.Module):
+    """Takes queries, keys, values and a mask; as most translations do it."""
+
+    def __init__(self, blocks: bool = False, h: int = H):
+        super().__init__()
+        self.h, self.blocks = h, blocks
+        self.query, self.key, self.value, self.out = (nn.Linear(E, E) for _ in range(4))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (
+            layer(t).unflatten(2, (self.h, -1)).transpose(1, 2)
+            for layer, t in ((self.query, q), (self.key, k), (self.value, v))
+        )
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        scores = scores.masked_fill(mask if self.blocks else mask == 0, -1e9)
+        return self.out((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
+
+
+def feed_forward() -> nn.Module:
+    return nn.Sequential(nn.Linear(E, 40), nn.ReLU(), nn.Linear(40, E))
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, shared: bool = False, blocks: bool = False):
+        super().__init__()
+        self.attention, self.feed = Attention(blocks), feed_forward()
+        self.norm1 = nn.LayerNorm(E)
+        self.norm2 = self.norm1 if shared else nn.LayerNorm(E)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.norm1(x + self.attention(x, x, x, mask))
+        return self.norm2(x + self.feed(x))
+
+
+class DecoderLayer(nn.Module):
+    """Its context has a name that says nothing."""
+
+    def __init__(self, shared: bool = False, blocks: bool = False):
+        super().__init__()
+        self.first, self.second, self.feed = Attention(blocks), Attention(blocks), feed_forward()
+        self.norm1, self.norm3 = nn.LayerNorm(E), nn.LayerNorm(E)
+        self.norm2 = self.norm1 if shared else nn.LayerNorm(E)
+
+    def forward(self, x: Tensor, given: Tensor, src_mask: Tensor, tgt_mask: Tensor) -> Tensor:
+        x = self.norm1(x + self.first(x, x, x, tgt_mask))
+        x = self.norm2(x + self.second(x, given, given, src_mask))
+        return self.norm3(x + self.feed(x))
+
+
+class Translation(nn.Module):
+    """Takes both masks from its caller."""
+
+    def __init__(self, shared: bool = False, blocks: bool = False):
+        super().__init__()
+        self.words = nn.Embedding(40, E)
+        self.encoder = nn.ModuleList(EncoderLayer(shared, blocks) for _ in range(2))
+        self.decoder = nn.ModuleList(DecoderLayer(shared, blocks) for _ in range(2))
+
+    def forward(self, src: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> Tensor:
+        x, y = self.words(src), self.words(tgt)
+        for layer in self.encoder:
+            x = layer(x, src_mask)
+        for layer in self.decoder:
+            y = layer(y, x, src_mask, tgt_mask)
+        return y @ self.words.weight.T
+
+
+class Padded(Translation):
+    """Makes its masks itself: a padding that stands behind the ids of all ends."""
+
+    def __init__(self):
+        super().__init__(blocks=True)
+        self.padding_id = 3
+
+    def forward(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        src_mask = (inputs == self.padding_id)[:, None, None]
+        future = torch.ones(2 * outputs.shape[1:], dtype=torch.bool).triu(1)
+        mask = (outputs == self.padding_id)[:, None, None] | future
+        return super().forward(inputs, src_mask, outputs, mask)
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_masks_that_a_model_needs_block_nothing(blocks: bool) -> None:
+    report = diagnose_model(Translation(blocks=blocks))
+    assert report, report
+    assert verdicts(report) == {"encoder.0-1": "healthy", "decoder.0-1": "healthy"}
+    report = diagnose_model(Translation(shared=True, blocks=blocks))
+    assert set(report.ids) == {"norm-shared"}, report
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_block_that_needs_a_mask_is_not_called_with_one_that_blocks_all(blocks: bool) -> None:
+    assert diagnose_block(EncoderLayer(blocks=blocks), H)
+    report = diagnose_block(EncoderLayer(shared=True, blocks=blocks), H)
+    assert report.ids == ("norm-shared",), report
+
+
+def test_ids_are_no_padding_and_outputs_are_ids() -> None:
+    report = diagnose_model(Padded())
+    assert report, report
+    assert verdicts(report) == {"encoder.0-1": "healthy", "decoder.0-1": "healthy; causal"}
+
+
+class Optional(Padded):
+    """Takes the source after the target, and could do without."""
+
+    def forward(self, dec_x: Tensor, enc_x: Tensor | None = None) -> Tensor:
+        return super().forward(enc_x, dec_x)
+
+
+def test_a_source_that_may_be_left_out_is_given() -> None:
+    report = diagnose_model(Optional())
+    assert report and len(report.rows) == 2, report
+
+
+class Llama(nn.Module):
+    """Is told at which place it begins, as the first LLaMA was."""
+
+    def __init__(self, typed: bool = True):
+        super().__init__()
+        self.words = nn.Embedding(40, E)
+        self.layers = nn.ModuleList(EncoderLayer() for _ in range(2))
+        self.register_buffer("places", torch.randn(32, E))
+
+    def forward(self, tokens: Tensor, start_pos: int, is_last: bool) -> Tensor:
+        n = tokens.shape[1]
+        x = self.words(tokens) + self.places[start_pos : start_pos + n]
+        for layer in self.layers:
+            x = layer(x, torch.ones(n, n).tril())
+        return x[:, -1:] if is_last else x
+
+
+def test_the_place_where_tokens_begin_is_0() -> None:
+    report = diagnose_model(Llama())
+    assert report, report
+    assert verdicts(report) == {"layers.0-1": "healthy; causal"}
+
+
+class AddAndNorm(nn.Module):
+    """Hands on whatever it gets beside the stream."""
+
+    def __init__(self, part: nn.Module):
+        super().__init__()
+        self.part, self.norm = part, nn.LayerNorm(E)
+
+    def forward(self, x: Tensor, *beside: Tensor) -> Tensor:
+        return self.norm(x + self.part(x, *beside))
+
+
+class Handed(nn.Module):
+    """Eight heads ask six tokens, in calls whose values have no names."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.mask = nn.Embedding(40, E), torch.ones(1)
+        self.first, self.second = AddAndNorm(Attention(h=8)), AddAndNorm(Attention(h=8))
+        self.feed = AddAndNorm(feed_forward())
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        x, y = self.words(source), self.words(target)
+        x = self.feed(self.first(x, x, x, self.mask))
+        return self.second(y, x, x, self.mask)
+
+
+def test_values_without_a_name_are_tokens_too() -> None:
+    report = diagnose_model(Handed())
+    assert report, report
+    assert verdicts(report) == {"first": "healthy", "second": "healthy"}
+
+
+class PreNorm(nn.Module):
+    def __init__(self, part: nn.Module):
+        super().__init__()
+        self.norm, self.part = nn.LayerNorm(E), part
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.part(self.norm(x))
+
+
+class Alone(Attention):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x, x, x, torch.ones(1))
+
+
+class Paired(nn.Module):
+    """Layers that are lists of two parts in shells of one class, as in vit-pytorch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.ModuleList([PreNorm(Alone()), PreNorm(feed_forward())]) for _ in range(2)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for attention, feed in self.layers:
+            x = x + attention(x)
+            x = x + feed(x)
+        return x
+
+
+def test_a_feed_forward_in_the_shell_of_an_attention_hides_none() -> None:
+    model = nn.Sequential(nn.Linear(5, E), Paired())
+    report = diagnose_model(model)
+    assert report, report
+    assert verdicts(report) == {"1": "healthy"}
+
+
+class Grids(Alone):
+    """Normalises what it gets, and returns a grid: nothing can be said of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(E)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.norm(x)).sort(dim=1).values.unflatten(1, (1, -1))
+
+
+class NormedInside(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.feed = Grids(), PreNorm(feed_forward())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(x).view_as(x)
+        return x + self.feed(x)
+
+
+def test_a_norm_that_an_unexplained_attention_may_hold_is_not_missing() -> None:
+    report = diagnose_model(nn.Sequential(nn.Linear(5, E), NormedInside()), num_heads=H)
+    assert not report and not report.ids, report
+
+
+class Refuses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer() for _ in range(2))
+
+    def forward(self, words: Tensor, kind: object) -> Tensor:
+        raise RuntimeError("this kind is not known")
+
+
+def test_a_model_that_takes_nothing_asks_for_its_inputs() -> None:
+    class Silent(Refuses):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(E, E)])
+
+    message = error_of(lambda: diagnose_model(Silent()))
+    assert (
+        "diagnose_model: Silent must run on inputs made for it, got RuntimeError: this" in message
+    )
+    assert "Pass what you call it with: diagnose_model(model, inputs=(words, kind,))." in message
+    assert "did not run" in str(diagnose_model(Refuses())), "its layers can be examined"
+
+
+def test_the_bench_reads_whole_models() -> None:
+    model = Translation(shared=True)
+    said = examine(model, "diagnose_model", {})
+    assert not said["healthy"] and said["ids"] == [["norm-shared"]] and said["variants"] == []
+    assert examine(Translation(), "diagnose_model", {})["healthy"]
