@@ -88,11 +88,45 @@ class BothHalves(PreNorm):
             self.gate, self.up, self.down = nn.Linear(e, 9), nn.Linear(e, 9), nn.Linear(9, e)
 
         def forward(self, x):
-            return self.down(F.silu(self.gate(x)) * F.silu(self.up(x)))
+            return self.down(self.opened(self.gate(x)) * self.bent(self.up(x)))
+
+        def opened(self, t):
+            return F.silu(t)
+
+        def bent(self, t):
+            return F.silu(t)
 
     def __init__(self, e, h):
         super().__init__(e, h)
         self.ffn = self.Feed(e)
+
+
+class OpensAndBends(BothHalves):
+    """A sigmoid opens the gate, a ReLU bends what goes through."""
+
+    class Feed(BothHalves.Feed):
+        def opened(self, t):
+            return t.sigmoid()
+
+        def bent(self, t):
+            return F.relu(t)
+
+
+class OpensTanh(BothHalves):
+    """A sigmoid opens the gate, a tanh bends what goes through, as in WaveNet."""
+
+    class Feed(BothHalves.Feed):
+        def opened(self, t):
+            return t.sigmoid()
+
+        def bent(self, t):
+            return t.tanh()
+
+
+def test_tanh_times_sigmoid_is_a_gate() -> None:
+    torch.manual_seed(5)
+    report = diagnose_block(OpensTanh(24, 4), 4)
+    assert report.healthy and [one.id for one in report.variants] == ["gated"]
 
 
 class Convolved(PreNorm):
@@ -134,6 +168,7 @@ class BendsItsOneLayer(PreNorm):
 
 SAID = {
     BothHalves: "the feed-forward bends both halves of its gate",
+    OpensAndBends: "the feed-forward bends both halves of its gate",
     ConvolvedLate: "sees later tokens, and no earlier ones",
     DeepNorm: "behind the self-attention, x is added once more",
     LongSkip: "behind the feed-forward, x is added once more",

@@ -133,7 +133,7 @@ def _row(unit: Unit, limit: float) -> Chain | None:
                 made.append((step.result, second))  # t * sigmoid(t) is an activation of its own
                 continue
             more = tuple(one for one in first if one not in second)
-            kind = BOTH if _bent(first) and _bent(second) and first != second else GATE
+            kind = BOTH if _both_bent(first, second) else GATE
             made.append((step.result, (*more, *second, (kind, step))))
             continue
         now = step.result
@@ -148,9 +148,15 @@ def _row(unit: Unit, limit: float) -> Chain | None:
     return next((chain for t, chain in reversed(made) if near(t, unit.out, limit)), None)
 
 
-def _bent(chain: Chain) -> bool:
-    """Say whether what a layer made was bent, but for a sigmoid: that opens and shuts."""
-    return chain[-1:] != () and chain[-1][0] == BEND and called_as(chain[-1][1]) != "sigmoid"
+def _both_bent(first: Chain, second: Chain) -> bool:
+    """Say whether both halves of a gate are bent.
+
+    A part that opens itself has one half, and tanh times sigmoid is a gate of its own (WaveNet).
+    """
+    ends = [chain[-1] for chain in (first, second) if chain]
+    if len(ends) < 2 or second[: len(first)] == first or any(kind != BEND for kind, _ in ends):
+        return False
+    return {called_as(step) for _, step in ends} != {"sigmoid", "tanh"}
 
 
 def _behind(made: list[tuple[Tensor, Chain]], given: Tensor, limit: float) -> Chain | None:
