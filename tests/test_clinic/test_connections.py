@@ -60,15 +60,36 @@ class TwoStreams(PostNorm):
         return self.norms[1](y + f) + self.last(x + a + f)
 
 
-class TwoAttentions(PreNorm):
-    """Over time, then over space."""
+class AsksItself(PreNorm):
+    """What its name calls a cross-attention asks its own tokens."""
 
     def __init__(self, e, h):
         super().__init__(e, h)
-        self.before, self.ln_0 = Views(e, h), nn.LayerNorm(e)
+        self.cross, self.ln_0 = Views(e, h), nn.LayerNorm(e)
 
     def forward(self, x):
-        return super().forward(x + self.before(self.ln_0(x)))
+        return super().forward(x + self.cross(self.ln_0(x)))
+
+
+class AddsTheMean(PostNorm):
+    """Queries of a batch get the mean of it, which is no code of places."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.self_attn = nn.MultiheadAttention(e, h, batch_first=True)
+
+    def forward(self, x):
+        y = x + x.mean(0)
+        x = self.norms[0](x + self.self_attn(y, y, x)[0])
+        return self.norms[1](x + self.feed(x))
+
+
+class ScalesOneSum(PreNorm):
+    """The stream is multiplied behind one part, and not behind the other."""
+
+    def forward(self, x):
+        x = 0.8 * (x + self.attention(self.ln_1(x)))
+        return x + self.ffn(self.ln_2(x))
 
 
 class BendsFirst(PreNorm):
@@ -173,7 +194,9 @@ SAID = {
     DeepNorm: "behind the self-attention, x is added once more",
     LongSkip: "behind the feed-forward, x is added once more",
     TwoStreams: "",
-    TwoAttentions: "it runs self-attention, self-attention, feed-forward",
+    AsksItself: "it runs self-attention, self-attention, feed-forward",
+    AddsTheMean: "",
+    ScalesOneSum: "behind its parts, the stream is multiplied by 0.8 and 1",
     BendsItsOneLayer: "ffn is what nothing explains",
     BendsFirst: "the feed-forward bends what it reads",
     Conditioned: "a condition scales and shifts its norms",

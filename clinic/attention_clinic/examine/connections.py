@@ -10,6 +10,7 @@ from attention_clinic.bugs.decoder import RIGHT
 from attention_clinic.engine.crossing import role
 from attention_clinic.engine.mentions import is_mentioned, reads_in_a_branch
 from attention_clinic.engine.weights import sources_of
+from attention_clinic.examine.around import CROSS
 from attention_clinic.examine.between import (
     PARTS,
     bends_between,
@@ -93,6 +94,11 @@ class Connections(NormPlaces):
         given = self.patient.module, stream.factors, stream.conditioned, len(way)
         for said, more in zip((self.variants, self.odd), kinds_of_factors(*given), strict=True):
             said += more
+        if stream.times:
+            self.variants.append("scaled-residual")
+            if max(stream.times) - min(stream.times) > 1e-4:
+                said = " and ".join(f"{number:.4g}" for number in stream.times)
+                self.odd.append(f"behind its parts, the stream is multiplied by {said}")
         if stream.conditioned:
             self.odd.append("a condition scales and shifts its norms; who makes it is not tried")
         for name, asked in stream.keys.items():
@@ -211,6 +217,9 @@ class Connections(NormPlaces):
             return
         runs = f"it runs {', '.join(PARTS[kind] for kind in kinds)}"
         rest = self._resting(way)
+        if self._is_longer(kinds, names, way) and not (rest or again or strange):
+            self.said.append(runs)
+            return
         if kinds == right:
             runs = [PARTS[kind] for kind, name in zip(kinds, names, strict=True)
                     if name == again[0]]  # fmt: skip
@@ -261,6 +270,17 @@ class Connections(NormPlaces):
         if lost == ["feed"] and feed_of(layers, self.x.shape[-1]) is None:
             raise Unclear
         self.found.append(("part-unused", _in_the_place(rest[0], again)))
+
+    def _is_longer(self, kinds: list[str], names: list[str], way: tuple[Half, ...]) -> bool:
+        """Say whether attentions, and then feed-forwards, follow each other, each with its norm.
+
+        What its name calls a cross-attention may have been meant to ask a context.
+        """
+        count = kinds.count("self")
+        usual = count > 0 and kinds == ["self"] * count + ["feed"] * (len(kinds) - count)
+        joined = all(half.places != BARE and half.join == "keep" for half in way)
+        named = any(CROSS.search(name) for name in names)
+        return usual and count < len(kinds) and joined and not named and self.context is None
 
     def _unheard(self) -> bool:
         """Say whether another context changes no number of what the block returns."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from attention_clinic.examine.leaves import Unclear, equal_tensors
 from attention_clinic.examine.part_kinds import BATCH
-from attention_clinic.examine.streams import ONE, START, Stream, Sum, Sums, close, equal, plus
+from attention_clinic.examine.streams import CODE, ONE, START, Stream, Sum, Sums, close, equal, plus
 from attention_clinic.examine.unit import Unit
 
 BETWEEN = ("bend", "gate")
@@ -194,9 +195,10 @@ def _code(stream: Stream) -> None:
     """Take codes of places out of what parts read: numbers that are added, and of no token."""
     for name, unit in stream.parts:
         for one in (stream.reads[name], stream.keys.get(name, {})):
-            if ONE in one and len(one) > 1:
-                del one[ONE]
-                stream.coded.append(unit)
+            for code in (ONE, CODE):
+                if code in one and len(one) > 1:
+                    del one[code]
+                    stream.coded.append(unit)
         if name in stream.keys and equal(stream.keys[name], stream.reads[name]):
             del stream.keys[name]
 
@@ -207,6 +209,7 @@ def _weigh(stream: Stream) -> None:
     A factor of 2 stays: it may as well be a stream that was added twice.
     """
     parts = {name for name, _ in stream.parts}
+    scales: dict[str, Tensor] = {}  # of the stream, where a norm read it
     for name, norm in stream.norms.items():
         read = stream.reads[name]
         factor = next(
@@ -215,10 +218,40 @@ def _weigh(stream: Stream) -> None:
         inner = getattr(norm.run, "run", norm.run)
         if factor is None or not parts & {*read} or isinstance(inner, BATCH):
             continue
-        plain = factor.numel() > 1 or min(abs(float(factor) - one) for one in (1, 2)) < 1e-4
-        if not plain and bool(factor > 0):
+        if _scales(factor):
+            scales[name] = factor
             for term in read:
                 read[term] = read[term] / factor
+    base = next((term for term in stream.ends if term == START or term in stream.norms), "")
+    if parts & {*stream.ends} and base and _scales(stream.ends[base]):
+        held = {name: one for name, one in scales.items() if base in stream.reads[name]}
+        _lift(stream, held, stream.ends[base])
+
+
+def _scales(factor: Tensor) -> bool:
+    """Say whether a factor of the stream is a number of its own."""
+    plain = factor.numel() > 1 or min(abs(float(factor) - one) for one in (1, 2)) < 1e-4
+    return not plain and bool(factor > 0)
+
+
+def _lift(stream: Stream, scales: dict[str, Tensor], total: Tensor) -> None:
+    """Take out of the sums by what the whole stream is multiplied behind each part.
+
+    Args:
+        stream: of the block.
+        scales: by how much it was multiplied until a norm read it, where that was at all.
+        total: by how much at the end.
+    """
+    for term in stream.ends:
+        stream.ends[term] = stream.ends[term] / total
+    sizes = []
+    for name, _ in stream.parts:
+        read = next(iter(stream.reads[name]), "")
+        sizes.append(scales.get(read, torch.ones_like(total)))
+        for one in _sums(stream):
+            if name in one:
+                one[name] = one[name] * sizes[-1]
+    stream.times = [float(b / a) for a, b in pairwise([*sizes, total])]
 
 
 def _scale(stream: Stream) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from attention_clinic.examine.streams import (
+    CODE,
     CONTEXT,
     ONE,
     START,
@@ -208,11 +209,12 @@ def words(sum_: Sum) -> str:
     """Say what a sum adds up."""
     terms = []
     for name, factor in sum_.items():
-        said = {START: "x", CONTEXT: "the context", ONE: "numbers of no token"}.get(name)
+        said = {START: "x", CONTEXT: "the context"}.get(name)
+        said = "numbers of no token" if name in (ONE, CODE) else said
         said = said or f"what {name.partition(' ')[2]} returned"
-        if factor.numel() > 1 and name != ONE:
+        if factor.numel() > 1 and name not in (ONE, CODE):
             said = f"{said} times factors"
-        elif name != ONE and abs(float(factor) - 1) > 1e-4:
+        elif name not in (ONE, CODE) and abs(float(factor) - 1) > 1e-4:
             said = f"{float(factor):.4g} times {said}"
         terms.append(said)
     return " + ".join(terms) or "nothing"

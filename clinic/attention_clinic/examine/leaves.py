@@ -206,11 +206,14 @@ def _adds_what_it_gets(step: Step) -> bool:
 
 @torch.no_grad()
 def bends(step: Step) -> bool:
-    """Say whether a call bends every number by itself, as no factor and no resting dropout does."""
+    """Say whether a call bends every number by itself, as no factor and no resting dropout does.
+
+    What holds single numbers, such as the slope of a learned Swish, may bend, too.
+    """
     run, given = step.again or step.module, next(iter(step.given.values()), None)
     if isinstance(step.module, nn.PReLU):
         return True
-    holds = step.module is not None and any(True for _ in step.module.parameters())
+    holds = step.module is not None and any(p.numel() > 1 for p in step.module.parameters())
     if run is None or given is None or len(step.given) > 1 or step.mixes or holds:
         return False
     line = torch.linspace(-3, 3, given.numel()).to(given)

@@ -12,7 +12,7 @@ from attention_clinic.examine.leaves import equal_tensors, is_norm
 from attention_clinic.examine.unit import Unit
 
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
-START, CONTEXT, ONE = "x", "context", "1"
+START, CONTEXT, ONE, CODE = "x", "context", "1", "code"
 AROUND, BARE = (True, True, False), (False, False, False)  # norms before, inside, behind
 PRE, LAST = (True, False, False), (True, False, True)  # the last part, with a norm behind all
 BEHIND = (False, False, True)
@@ -80,7 +80,23 @@ class Sums:
         factors = torch.linalg.lstsq(columns, wanted).solution
         if len(names) + 3 <= b * n and self._near(columns @ factors, wanted):
             return self._told([*names, ONE], factors[..., 0])
-        return None
+        return self._coded(names, t)
+
+    def _coded(self, names: list[str], t: Tensor) -> Sum | None:
+        """Return what adds up to a tensor with codes of places: numbers alike in all samples."""
+        if len(t) < 2:
+            return None
+        held = [self.atoms[name] for name in names]
+        columns = torch.stack([(one - one.mean(0)).flatten() for one in held], dim=1)
+        means = torch.stack([one.mean(0).flatten() for one in held], dim=1)
+        wanted = (t - t.mean(0)).flatten()[:, None]
+        factors = torch.linalg.lstsq(columns, wanted).solution
+        code = t.mean(0).flatten()[:, None] - means @ factors
+        made = means @ torch.linalg.lstsq(means, code).solution  # the mean of a batch is no code
+        if not self._near(columns @ factors, wanted) or self._near(made, code):
+            return None
+        found = self._told(names, factors.T.expand(1, -1))
+        return {**found, CODE: code[:, 0]} if found else None
 
     def _near(self, made: Tensor, t: Tensor) -> bool:
         return bool((made - t).abs().max() <= self.limit * (1 + t.abs().max()))
@@ -193,6 +209,7 @@ class Stream:
         gates: what stands in the place of a sum.
         coded: parts to whose tokens numbers are added that no token made.
         adapters: parts that read what another part returned, and are added to that.
+        times: by what the stream is multiplied behind each part, [] where it is not.
     """
 
     parts: list[tuple[str, Unit]]
@@ -209,6 +226,7 @@ class Stream:
     gates: list[Unit] = field(default_factory=list)
     coded: list[Unit] = field(default_factory=list)
     adapters: list[Unit] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
 
     def ways(self) -> list[tuple[Half, ...]]:
         """Return how the parts may follow each other, the likeliest first."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.parcels import Order, parcels_of
 from attention_clinic.engine.wiring import Step
 from attention_clinic.examine.convolving import convolution
-from attention_clinic.examine.gated import gate_of
+from attention_clinic.examine.gated import gate_of, with_gates
 from attention_clinic.examine.laid_norms import Imaged, InOneRow, InOrder
 from attention_clinic.examine.leaves import (
     Unclear,
@@ -41,8 +41,10 @@ def units_of(root: Step, block: nn.Module, x: Tensor, context: Tensor | None) ->
     Raises:
         Unclear: some call fits nowhere.
     """
-    added = [t for step in root.all() for one in step.sums for t in one[:2]]
-    return _Grouping(x, context, block).units(leaves(root, x), added)
+    sums = [one for step in root.all() for one in step.sums]
+    added = [t for one in sums for t in one[:2]]
+    calls = with_gates(leaves(root, x), sums)
+    return _Grouping(x, context, block).units(calls, added)
 
 
 class _Grouping:
@@ -297,11 +299,12 @@ class _Grouping:
         if any(t.shape != others[0].shape or not torch.equal(t, others[0]) for t in others):
             raise Unclear
         asked = others[0] if others else None
+        unknown = [t for t in unknown if not _is_coded(t, asked)]
         slots = {}
         for slot, t in tokens.items():
             if t.shape == read.shape and torch.equal(t, read):
                 slots[slot] = False
-            elif asked is not None and t.shape == asked.shape and torch.equal(t, asked):
+            elif asked is not None and (equal_tensors(t, asked) or _is_coded(t, asked)):
                 slots[slot] = True
         entries: Entries = {step.place: slots}
         assert step.result is not None
@@ -347,6 +350,14 @@ class _Grouping:
         order = order_of(entering, last)
         given = read, last.result, asked, paths, entries, last.place
         return Unit(kind, last.path, *given, parcels=order)
+
+
+def _is_coded(t: Tensor, asked: Tensor | None) -> bool:
+    """Say whether codes of places, alike in all samples, were added to what an attention asks."""
+    if asked is None or t.shape != asked.shape or len(t) < 2:
+        return False
+    added = t - asked
+    return bool((added - added[:1]).abs().max() <= 1e-9 * (1 + added.abs().max()))
 
 
 def order_of(entering: list[Step], last: Step) -> Order | None:

@@ -54,6 +54,7 @@ from patients import (  # noqa: F401, each adds its patients
     two_results,
     unshifted,
     variants,
+    weighed,
     windowed,
     windowed_blocks,
     wirings,
