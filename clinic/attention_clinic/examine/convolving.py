@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attention_clinic.engine.wiring import Step
 from attention_clinic.examine.fed import holds, near
-from attention_clinic.examine.leaves import CONVOLUTIONS, bends, looks_around, matrices
+from attention_clinic.examine.leaves import CONVOLUTIONS, bends, is_norm, looks_around, matrices
 from attention_clinic.examine.unit import Unit
 
 LIMIT = 1e-8
@@ -64,8 +64,9 @@ def _ends(step: Step, shape: torch.Size) -> bool:
 
 
 def _bent(behind: list[Step], sums: list[Tensor]) -> bool:
-    """Say whether the next of some calls bends what it gets, and is added to other tokens."""
-    return bool(behind) and bends(behind[0]) and _is_added(behind[0], sums)
+    """Say whether the next of some calls, but for norms, bends what it gets, and is added."""
+    last = next((step for step in behind if not is_norm(step)), None)
+    return last is not None and bends(last) and _is_added(last, sums)
 
 
 def _is_added(step: Step, sums: list[Tensor]) -> bool:

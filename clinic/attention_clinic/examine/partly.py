@@ -92,7 +92,8 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
         gaps.append(f"what stands before the output layer ({_listed(ends.before)})")
     if not ends.known or not set(ends.after) <= USUAL:
         behind = [name for name in ends.after if name not in USUAL]
-        gaps.append(f"what stands behind the output layer ({_listed(behind or ends.after)})")
+        listed = _listed(behind or ends.after)
+        gaps.append("what stands behind the output layer" + f" ({listed})" * bool(listed))
     return said, tuple(gaps)
 
 

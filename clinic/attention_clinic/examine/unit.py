@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.parcels import Order
 from attention_clinic.engine.wiring import Place, Slot, Step, Whole
-from attention_clinic.examine.cuts import KINDS, Cut
+from attention_clinic.examine.cuts import KINDS
+from attention_clinic.examine.headed import Head, Heads
+from attention_clinic.examine.leaves import Unclear
 
 Entries = dict[Place, dict[Slot, bool]]
 
@@ -37,6 +39,7 @@ class Unit:
         beside: whether it gets other tokens that no part returned, such as a sum of two.
         parcels: the order in which its module gets the tokens, such as windows, or None.
         experts: of a feed-forward, whose weighed sum it returns.
+        heads: of an attention, where the block calls each of them.
     """
 
     kind: str
@@ -54,6 +57,7 @@ class Unit:
     beside: bool = False
     parcels: Order | None = None
     experts: list[nn.Module] = field(default_factory=list)
+    heads: list[Head] = field(default_factory=list)
 
     def turn(self) -> None:
         """Take what is asked for what asks, where the context was handed over as that."""
@@ -69,8 +73,13 @@ class Unit:
         self.asked = None
         self.entries = {place: dict.fromkeys(slots, False) for place, slots in self.entries.items()}
 
-    def cut(self, whole: Whole, entries: Entries | None = None, masked: bool = False) -> Cut:
+    def cut(self, whole: Whole, entries: Entries | None = None, masked: bool = False) -> nn.Module:
         """Return it as a module of its own, which may take other sides, or a mask."""
+        if self.heads:
+            if masked or self.after is not None or whole.turned:
+                raise Unclear
+            behind = self.end[0] != self.heads[-1].path
+            return Heads(whole.block, self.heads, self.end[0] if behind else "")
         kind = KINDS[self.asked is not None, masked]
         given = whole, self.paths, entries or self.entries, self.end, self.parcels
         made = kind(*given, self.after)

@@ -11,6 +11,7 @@ from attention_clinic.engine.parcels import Order, parcels_of
 from attention_clinic.engine.wiring import Step
 from attention_clinic.examine.convolving import convolution
 from attention_clinic.examine.gated import gate_of, with_gates
+from attention_clinic.examine.headed import heads_of
 from attention_clinic.examine.laid_norms import Imaged, InOneRow, InOrder
 from attention_clinic.examine.leaves import (
     Unclear,
@@ -111,6 +112,7 @@ class _Grouping:
                 continue
             group.append(step)
             unit = self._ended(group, since)
+            unit = self._headed(group, leaves[place + 1 :], added) if unit is None else unit
             if unit is not None:
                 unit.steps, since = since, []
                 found.append(unit)
@@ -121,6 +123,22 @@ class _Grouping:
                 raise Unclear
             found.append(self._of_one(group[0], since))
         return found
+
+    def _headed(self, group: list[Step], later: list[Step], added: list[Tensor]) -> Unit | None:
+        """Return the attention whose heads the block calls itself, None for another."""
+        found = heads_of(group, self.known)
+        if found is None or found[2].shape != self.shape:
+            return None
+        heads, read, made = found
+        reads = [t for step in later for t in step.given.values()]
+        cut = any(head.start for head in heads)  # else layers of its own find it
+        if not any(equal_tensors(made, t) for t in (*added, *(reads if cut else ()))):
+            return None
+        last = group[-1]
+        paths = list(dict.fromkeys(head.path for head in heads))
+        entries: Entries = {step.place: {next(iter(step.given)): False} for step in group}
+        given = read, made, None, paths, entries, last.place
+        return Unit("mix", last.path, *given, heads=heads)
 
     def _of_one(self, layer: Step, since: list[Step]) -> Unit:
         """Return the feed-forward that is one layer, and what bends that."""
@@ -214,7 +232,8 @@ class _Grouping:
         reads = (next(iter(one.given.values()), None) for one in later
                  if not isinstance(one.module, nn.Dropout | nn.Identity))  # fmt: skip
         read = any(t is not None and equal_tensors(t, step.result) for t in reads)
-        if last.adds or (len(matrices(last.steps)) > 3 and read):
+        own = len(matrices(last.steps)) > 3 and not last.heads
+        if last.adds or (own and read):
             return None  # it has one of its own
         heads = Unit("inner", last.name, last.read, last.out)
         last.out, last.end, last.name, last.after = step.result, step.place, step.path, None

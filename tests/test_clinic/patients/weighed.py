@@ -213,3 +213,94 @@ class BendsLastByLearnedSlope(PostNorm):
 
     def feed(self, x):
         return self.bend(self.w_2(F.relu(self.w_1(x))))
+
+
+# ------------------------------------------------------------ heads that the block calls itself
+
+
+class Slice(nn.Module):
+    """A head that is as wide as what it gets."""
+
+    def __init__(self, d, out=False):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(d, d) for _ in range(3))
+        self.to_out = nn.Linear(d, d) if out else nn.Identity()
+
+    def forward(self, x):
+        weights = (self.query(x) @ self.key(x).mT / x.shape[-1] ** 0.5).softmax(-1)
+        return self.to_out(weights @ self.value(x))
+
+
+@block("head-own-slice", "out-missing", "activation-missing", sizes=ONE)
+class CallsSlices(PreNorm):
+    out = False
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.h, self.heads = h, nn.ModuleList(Slice(e // h, self.out) for _ in range(h))
+        del self.attention
+
+    def bend(self):
+        return nn.Identity()
+
+    def attention(self, x):
+        slices = x.chunk(self.h, dim=-1)
+        return torch.cat([head(t) for head, t in zip(self.heads, slices, strict=True)], dim=-1)
+
+
+@block(
+    "head-own-slice",
+    "norm-shared",
+    also=(("head-own-slice", "norm-shared", "out-missing"),),
+    sizes=ONE,
+)
+class CallsSlicesOfOneNorm(CallsSlices):
+    """Each head has an output layer of its own."""
+
+    out = True
+
+    def bend(self):
+        return nn.GELU()
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn(self.ln_1(x))
+
+
+@block("head-own-slice", "residual-missing", "norm-shared", sizes=ONE)
+class CallsSlicesAndJoins(PostNorm):
+    """An output layer stands behind the heads."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.heads, self.d = nn.ModuleList(Slice(e // h) for _ in range(h)), e // h
+        self.self_attn = nn.Linear(e, e)
+
+    def forward(self, x):
+        made = [
+            head(x[:, :, i * self.d : i * self.d + self.d]) for i, head in enumerate(self.heads)
+        ]
+        x = self.norms[0](self.self_attn(torch.cat(made, dim=-1)))
+        return self.norms[0](x + self.feed(x))
+
+
+# ------------------------------------------------------------- convolutions and their norms
+
+
+@arranged("conv-part", sizes=ONE)
+class LooksNormsAndBends(PreNorm):
+    """Layer, norm, activation, and then the sum, all in the block."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.look, self.still = nn.Conv1d(e, e, 3, padding=1), nn.LayerNorm(e)
+
+    def forward(self, x):
+        return super().forward(x + F.relu(self.still(self.look(x.mT).mT)))
+
+
+@arranged("conv-part", ids=("norm-shared",), sizes=ONE)
+class LooksWithOneNorm(LooksNormsAndBends):
+    def forward(self, x):
+        x = x + F.relu(self.ln_1(self.look(x.mT).mT))
+        return PreNorm.forward(self, x)
