@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention_clinic import ModelReport, diagnose_block, diagnose_model
+from attention_clinic import ModelReport, diagnose, diagnose_block, diagnose_model
 from helpers import error_of
 from wild.clinic import examine
 
@@ -290,3 +290,53 @@ def test_the_bench_reads_whole_models() -> None:
     said = examine(model, "diagnose_model", {})
     assert not said["healthy"] and said["ids"] == [["norm-shared"]] and said["variants"] == []
     assert examine(Translation(), "diagnose_model", {})["healthy"]
+
+
+# ------------------------------------------------------------------------ masks of a first call
+
+CAUSAL = torch.ones(5, 5).tril().bool()
+
+
+@pytest.mark.parametrize("layer", [EncoderLayer, DecoderLayer])
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_block_that_needs_a_mask_is_handed_that_of_its_user(layer, blocks: bool) -> None:
+    report = diagnose_block(layer(blocks=blocks), H, causal=True, mask=CAUSAL)
+    assert report.ids == ("mask-inverted",) * blocks, report
+    shared = diagnose_block(layer(shared=True), H, mask=CAUSAL)
+    assert shared.ids == ("norm-shared",), shared
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_what_must_be_causal_and_needs_a_mask_is_handed_a_causal_one(blocks: bool) -> None:
+    for tool, module in (
+        (diagnose, Attention(blocks)),
+        (diagnose_block, EncoderLayer(blocks=blocks)),
+        (diagnose_block, DecoderLayer(blocks=blocks)),
+    ):
+        report = tool(module, H, causal=True)
+        assert report, report
+        way = "blocked" if blocks else "may attend"
+        assert f"mask, in which True means {way}" in report.checked[-1]
+        assert "handed a causal mask as " in report.checked[-1]
+
+
+class Rows(Attention):
+    """Takes a mask of the keys alone: no mask can make it causal."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return super().forward(x, x, x, mask[:, None, None])
+
+
+class Free(Attention):
+    """Sees the future where nobody hands it a mask."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return super().forward(x, x, x, torch.ones(1) if mask is None else mask)
+
+
+def test_what_a_mask_makes_causal_is_not_causal_without_it() -> None:
+    assert diagnose(Rows(), H, causal=True).ids == ("mask-not-causal",)
+    report = diagnose(Free(), H, causal=True)
+    assert report.ids == ("mask-not-causal",)
+    assert "in which True means may attend, it hides the future" in report.explanations[0].detail
+    assert diagnose(Free(), H)

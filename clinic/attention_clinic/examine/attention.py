@@ -36,6 +36,7 @@ from attention_clinic.examine.first_call import (
 from attention_clinic.examine.followed import Followed, as_followed, observed
 from attention_clinic.examine.foreign import foreign, with_foreign
 from attention_clinic.examine.given_apart import given_apart
+from attention_clinic.examine.handed_mask import handing_causal
 from attention_clinic.examine.held_fast import held_fast
 from attention_clinic.examine.in_steps import seen_in_steps
 from attention_clinic.examine.laid import by_layout, kernels_of
@@ -62,6 +63,7 @@ from attention_clinic.examine.verdict import (
 from attention_clinic.examine.wired import EXAMINERS
 
 
+@handing_causal
 def diagnose(
     module: nn.Module | Callable[..., Any],
     num_heads: int | None = None,
@@ -335,9 +337,8 @@ def found_in(subject: Subject) -> Report:
                 subject.open_run(x)
             return built_in(subject, made) if made.kinds else unexplained(subject, random=True)
         subject.extra.append("dropout-eval")
-    low: list[str] = []
-    if subject.patient.is_module and not subject.own_weights:
-        low = folded(subject.patient.module, lambda: subject.open_run(x))
+    random = subject.patient.is_module and not subject.own_weights
+    low = folded(subject.patient.module, lambda: subject.open_run(x)) if random else []
     try:
         report = as_block(subject) if subject.options.most else None
         if report is not None:
@@ -392,9 +393,8 @@ def found_in(subject: Subject) -> Report:
         variants=(*variants_of(matches), *(VARIANTS[name] for name in subject.bias_names)),
         tolerance=subject.patient.tolerance,
     )
-    if subject.options.cache is not None:
-        return report
-    return learned_with(subject, report, not isinstance(subject.original, WithLayers))
+    learns = not isinstance(subject.original, WithLayers)
+    return report if subject.options.cache else learned_with(subject, report, learns)
 
 
 EXAMINERS["attention"] = diagnose

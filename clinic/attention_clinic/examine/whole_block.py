@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from itertools import product
 from typing import Any
@@ -37,6 +38,7 @@ from attention_clinic.examine.asking import OTHER_RESULT, asked
 from attention_clinic.examine.block_noticed import noticed_of_block, still_dropping
 from attention_clinic.examine.filling import is_half
 from attention_clinic.examine.first_call import heads_of
+from attention_clinic.examine.handed_mask import by_signature, handing_causal
 from attention_clinic.examine.imaged import call_of_images
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.mask_argument import is_deaf
@@ -47,9 +49,8 @@ from attention_clinic.examine.stack import Stack, layers_of
 from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.verdict import unless_one_token
 
-BLOCKED = "a mask that blocks nothing: this one seems to block every place"
 
-
+@handing_causal
 def diagnose_block(
     block: nn.Module,
     num_heads: int | None = None,
@@ -145,8 +146,10 @@ def diagnose_block(
                 "call=lambda block, x, context: block(x, context)."
             )
 
-        def examined(patient: Patient, said: Context | None = said) -> Report:
+        def examined(patient: Patient, said: Context | None = said, strict: bool = False) -> Report:
             x, around = _first_run(patient, num_heads, size, said, mask, context_mask)
+            if strict and is_deaf(patient.anew(), x, around.context):
+                raise ValueError("diagnose_block: this mask blocks every place. Try another.")
             asked = Question(patient, x, around, num_heads, meant, causal)
             report = numberless(asked)
             if report is not None:
@@ -160,8 +163,6 @@ def diagnose_block(
                 report = examined_layer(patient, x, around, num_heads, meant, causal)
             report = unless_one_token(report, x.shape[1])
             report = noticed_of_block(report, other, x, around)
-            if other.opening and not report.healthy and is_deaf(other, x, around.context):
-                report = replace(report, untried=(BLOCKED, *report.untried))
             if other.flags:
                 report = replace(report, checked=(*report.checked, told(other.flags)))
             report = with_fill(report, replace(asked, patient=other), is_half(block))
@@ -191,6 +192,11 @@ def diagnose_block(
             turned = tokens_first() if early else None
             report = examined(patient) if turned is None else turned
         except ValueError as error:
+            if call is None and masked:
+                given = {"context": context if said is None else context or True, "size": size}
+                given |= masks | wanted | {"call": by_signature(block, said is not None)}
+                with suppress(ValueError):
+                    return diagnose_block(block, num_heads, **given)
             bare = Patient("diagnose_block", block)
             free = (call, mask, context_mask) == (None, None, None) and wants_mask(
                 block, lambda: _first_run(bare, num_heads, size, said, None, None)
@@ -252,22 +258,19 @@ def _handed(
         free: whether masks that block nothing may be handed over.
     """
     best: Report | None = None
-    for opening in (None, *(openings() if free else ())):
+    masks = list(product((True, False), openings())) if free else []  # first what is heard
+    for strict, opening in ((False, None), *masks):
         if opening is None and not names:
             continue
-        report = _with_tables(block, names, num_heads, examined, opening)
+        report = _with_tables(block, names, num_heads, partial(examined, strict=strict), opening)
         if report is None:
             continue
         if opening is not None:
             said = ("a mask that blocks something: mask=... tries one", *report.untried)
             report = replace(report, untried=said, checked=(*report.checked, opening.words))
-        # a mask that blocks all places alike hides who sees the future: another one may show it
-        doubtful = "mask-not-causal" in report.ids or BLOCKED in report.untried
-        doubtful = opening is not None and doubtful
-        if report.healthy or (report.explanations and not doubtful) or is_spent():
+        if report.healthy or report.explanations or is_spent():
             return report
-        if best is None or (doubtful and not best.explanations):
-            best = report
+        best = best or report
     return best
 
 
