@@ -340,3 +340,31 @@ def test_what_a_mask_makes_causal_is_not_causal_without_it() -> None:
     assert report.ids == ("mask-not-causal",)
     assert "in which True means may attend, it hides the future" in report.explanations[0].detail
     assert diagnose(Free(), H)
+
+
+class Queried(DecoderLayer):
+    """A layer of DETR: learned queries are added to its tokens."""
+
+    def forward(self, target: Tensor, query_embed: Tensor, encoder_output: Tensor) -> Tensor:
+        free = torch.ones(1)
+        return super().forward(target + query_embed, encoder_output, free, free)
+
+
+def test_queries_that_are_added_are_no_tokens() -> None:
+    report = diagnose_block(Queried(), H)
+    assert report, report
+    assert "what is added as query_embed: it was 0" in report.untried
+
+
+class Kept(EncoderLayer):
+    """Empties what is padding behind itself, and weighs its tokens as nothing explains."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        y = self.attention(x, x, x.sort(dim=1).values, mask[:, None, None])
+        x = self.norm1(x + y)
+        return self.norm2(x + self.feed(x)) * mask.unsqueeze(-1).float()
+
+
+def test_a_mask_that_empties_all_explains_nothing() -> None:
+    report = diagnose_block(Kept(), H)
+    assert not report and not report.ids, report

@@ -15,6 +15,9 @@ PLACES = {
     "position_ids", "positions", "position", "pos", "pos_ids", "input_pos", "token_positions",
     "cache_position",
 }  # fmt: skip
+ADDED = re.compile(  # to tokens: places, and the learned queries of DETR
+    r"(^|_)pos(ition)?s?(_|$)|pos_?emb|position_?(al_?)?emb|quer(y|ies)_?emb"
+)
 STARTS = {"start_pos", "start", "offset", "past_length"}
 COSINES = {"cos", "freqs_cos", "cos_cached", "rope_cos"}
 SINES = {"sin", "freqs_sin", "sin_cached", "rope_sin"}

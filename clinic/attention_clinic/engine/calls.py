@@ -12,14 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.arguments import CACHES, PLACES, TABLES, Tables, place_value
+from attention_clinic.engine.arguments import ADDED, CACHES, PLACES, TABLES, Tables, place_value
 from attention_clinic.engine.crossing import role
 from attention_clinic.engine.heads import said_heads
 from attention_clinic.engine.layouts import Layout, needed_names
 from attention_clinic.engine.openings import NO_MASK, Opening, mask_names, mask_takers
 
 NOTHING = re.compile(r"mask|alibi|(^|_)bias$|past|cache")  # needed, and may be None
-ADDED = re.compile(r"(^|_)pos(ition)?s?(_|$)|pos_?emb|position_?(al_?)?emb")
 REACHES = re.compile(
     r"_?((sliding|local|attention|attn)_)?(window|radius|band)(_?size|_?width|_?len(gth)?)?|look_?back"
 )

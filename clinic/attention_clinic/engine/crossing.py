@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from attention_clinic.engine.arguments import ADDED
 from attention_clinic.engine.openings import NO_MASK, Opening, mask_names, mask_takers
 
 ASKS = re.compile(
@@ -28,11 +29,16 @@ NO_TOKENS = re.compile(
 def role(name: str) -> str:
     """Return whose side an argument is on, by its name: "asks", "asked" or "", which is unknown."""
     name = name.lower()
-    if NO_TOKENS.search(name):
+    if NO_TOKENS.search(name) or ADDED.search(name):
         return "no tokens"
     if ASKED.fullmatch(name):
         return "asked"
     return "asks" if ASKS.fullmatch(name) else ""
+
+
+def nothing(name: str, x: Tensor) -> Tensor | None:
+    """Return what changes nothing for an argument: zeros where it is added to tokens, or None."""
+    return x.new_zeros(1, 1, 1) if ADDED.search(name.lower()) else None
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Sides:
     Args:
         asks: those of the tokens.
         asked: those of the context.
-        empty: those that are needed and get None.
+        empty: those that are needed and get nothing.
         guessed: True when only their order says so.
     """
 
@@ -150,7 +156,7 @@ def crossed_call(
         raise TypeError("forward takes no context: no argument beside the tokens")
     given: dict[str, Tensor | None] = dict.fromkeys(sides.asks, x)
     given |= dict.fromkeys(sides.asked, context)
-    given |= dict.fromkeys(sides.empty)
+    given |= {name: nothing(name, x) for name in sides.empty}
     if opening is not None and mask is None:
         given |= {n: opening.made(n, x, context.shape[1]) for n in mask_names(module)}
     where = context_mask_argument(module)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from attention_clinic.bugs.blocks import Meant
 from attention_clinic.engine.arguments import TABLES, Tables
 from attention_clinic.engine.calls import takes
-from attention_clinic.engine.crossing import Sides
+from attention_clinic.engine.crossing import Sides, nothing
 from attention_clinic.engine.openings import NO_MASK, Opening, mask_names, mask_takers
 from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weighing import WholeScores, hides_all
@@ -133,7 +133,8 @@ def called(
     for name, parameter in parameters.items():
         needed = parameter.default is parameter.empty and name not in given
         if needed and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            given[name] = None if "mask" in name.lower() or context is not None else x
+            empty = "mask" in name.lower() or context is not None or nothing(name, x) is not None
+            given[name] = nothing(name, x) if empty else x
     plain = takewhile(lambda p: p.kind == p.POSITIONAL_ONLY, parameters.values())
     return module(*(given.pop(p.name) for p in plain), **given)
 

@@ -260,8 +260,8 @@ def _handed(
     best: Report | None = None
     masks = list(product((True, False), openings())) if free else []  # first what is heard
     for strict, opening in ((False, None), *masks):
-        if opening is None and not names:
-            continue
+        if (not strict and best is not None) or (opening is None and not names):
+            continue  # a mask that blocks all shows nothing where another one is taken
         report = _with_tables(block, names, num_heads, partial(examined, strict=strict), opening)
         if report is None:
             continue
