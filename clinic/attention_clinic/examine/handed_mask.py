@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from attention_clinic.engine.report import Report
 from attention_clinic.engine.weighing import WholeScores, hides_all
 from attention_clinic.examine.around import Around, called, mask_arguments
 
+Tool = TypeVar("Tool", bound=Callable[..., Report])
 LOST = "mask-not-causal"
 OWN = ("mask", "call", "cache", "weights")  # who says one of these has thought of the mask
 MEANS = ", in which True means may attend"
@@ -108,7 +109,7 @@ def by_signature(
     return asking if crossed else plain
 
 
-def handing_causal(tool: Callable[..., Report]) -> Callable[..., Report]:
+def handing_causal(tool: Tool) -> Tool:
     """Let a tool hand a causal mask to what must be causal, and does not run without a mask.
 
     What may be called without one is not causal there: it is said that a mask makes it so.
@@ -134,15 +135,15 @@ def handing_causal(tool: Callable[..., Report]) -> Callable[..., Report]:
             checked = [said.replace(MEANS, "") for said in again.checked]
             return replace(again, checked=(*checked, f"handed {words}"))
         detail = f"handed {words}, it hides the future"
-        found = tuple(
+        explained = tuple(
             replace(one, detail="; ".join(filter(None, (one.detail, detail))))
             if LOST in one.ids
             else one
             for one in report.explanations
         )
-        return replace(report, explanations=found)
+        return replace(report, explanations=explained)
 
-    return run
+    return cast(Tool, run)
 
 
 def _again(
