@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as functional
 from torch import nn
 
 from attention_clinic import diagnose_embedding, diagnose_positions
@@ -93,6 +94,74 @@ def test_tokens_that_grow_by_another_number_are_no_healthy_ones(make):
     report = diagnose_positions(make())
     assert not report.healthy and not report.ids
     assert "they are multiplied by 2" in report.failing[0]
+
+
+class SineRows(DoubledSines):
+    """Adds one row of a table that nobody learns."""
+
+    def forward(self, x):
+        return x + self.table[x.shape[1]]
+
+
+class SineRowsInAList(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.width, self.codes = 64, nn.Embedding.from_pretrained(_sines(30, 64))
+
+    def forward(self, x):
+        return x + self.codes(torch.tensor([3]))
+
+
+@pytest.mark.parametrize("make", [SineRows, SineRowsInAList])
+def test_one_row_of_a_fixed_table_is_no_table_of_one_row(make):
+    assert diagnose_positions(make()).ids == ("pos-one-row",)
+
+
+class SinesForNothing(DoubledSines):
+    def forward(self, x):
+        return x
+
+
+def test_a_table_that_nothing_adds_is_said():
+    report = diagnose_positions(SinesForNothing())
+    assert not report.healthy and not report.ids
+    assert report.failing == ("what it holds of positions is added: nothing adds table",)
+
+
+class DropsSines(DoubledSines):
+    def forward(self, x):
+        return functional.dropout(x + self.table[: x.shape[1]], 0.1)
+
+
+class DropsLearned(Learned):
+    def forward(self, x):
+        return functional.dropout(x + self.rows[:, : x.shape[1]], 0.1, training=True)
+
+
+class DropsOneRow(Learned):
+    def forward(self, x):
+        return functional.dropout(x + self.rows[:, :1], 0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "more"), [(DropsSines, ()), (DropsLearned, ()), (DropsOneRow, ("pos-one-row",))]
+)
+def test_dropout_that_never_rests_is_named_and_left_out(make, more):
+    assert set(diagnose_positions(make()).ids) == {"dropout-eval", *more}
+
+
+class RowsAndColumns(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Parameter(torch.zeros(3, 1, 64))
+        self.columns = nn.Parameter(torch.zeros(1, 5, 64))
+
+    def forward(self, x):
+        return x + (self.rows + self.columns).flatten(0, 1)
+
+
+def test_a_grid_of_two_tables_says_how_many_tokens_it_takes():
+    assert diagnose_positions(RowsAndColumns()).healthy
 
 
 class OfImages(nn.Module):

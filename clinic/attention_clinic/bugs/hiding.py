@@ -100,6 +100,11 @@ def use_positive(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
     return softmax(scores.masked_fill(~allow, 1e9))
 
 
+@USE.wrong("mask-positive", "it adds 1e+09", _uncapped)
+def use_added_great(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+    return softmax(scores + 1e9 * (~allow))
+
+
 @USE.wrong("mask-positive", "it fills with plus infinity: such rows are NaN", _uncapped)
 def use_plus_infinity(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
     return softmax(scores.masked_fill(~allow, torch.inf))
@@ -138,6 +143,19 @@ bug(
 @USE.wrong("mask-after-softmax")
 def use_after_softmax(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
     return softmax(scores) * allow
+
+
+def _filled(value: float, added: bool) -> Callable[..., Tensor]:
+    def use(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
+        weights = softmax(scores)
+        return weights + value * (~allow) if added else weights.masked_fill(~allow, value)
+
+    return use
+
+
+for _value in (-1e9, -1e4):
+    USE.wrong("mask-after-softmax", f"it fills with {_value:g}")(_filled(_value, False))
+    USE.wrong("mask-after-softmax", f"it adds {_value:g}")(_filled(_value, True))
 
 
 # These three are the right code for every row that may attend to something. Where only a mistaken

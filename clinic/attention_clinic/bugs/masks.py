@@ -109,9 +109,18 @@ bug(
 )
 
 
+def _has_both(state: State) -> bool:
+    return state["mask"] is not None and state["causal"] is not None
+
+
 @RULE.wrong("mask-not-causal", applies=lambda state: state["must_be_causal"])
 def rule_not_causal(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
     return None if causal is None else mask
+
+
+@RULE.wrong("mask-not-causal", "it joins both masks by or", _has_both)
+def rule_either(mask: Tensor, causal: Tensor) -> Tensor:
+    return mask | causal
 
 
 bug(

@@ -118,9 +118,11 @@ def lay_viewed(tokens: Tensor) -> Tensor:
 
 NORM = Stage("norm", _on_tokens, found=lambda state: state["norms"])
 
-# -------------------------------- place: class token in front, rows of the table of positions
+# ---------------- place: class token in front, or behind all; rows of the table of positions
 
 HEAD = Stage("head", lambda form, state: {"head": form.run}, found=lambda state: state["heads"])
+SIDE = Stage("side", lambda form, state: {"behind": form.run})
+SIDE.forms += [Form(False), Form(True, applies=lambda state: state["head"] is not None)]
 TABLE = Stage("table", lambda form, state: {"table": form.run}, found=lambda state: state["tables"])
 
 
@@ -146,9 +148,13 @@ bug(
 )
 
 
+def _has_one_class_token(state: State) -> bool:
+    return state["head"] is not None and state["head"].shape[1] == 1  # registers need no places
+
+
 @ORDER.wrong(
     "pos-before-cls",
-    applies=lambda state: state["head"] is not None and state["table"] is not None,
+    applies=lambda state: state["table"] is not None and _has_one_class_token(state),
 )
 def positions_first() -> bool:
     return False
@@ -156,7 +162,12 @@ def positions_first() -> bool:
 
 def _placed(form: Form, state: State) -> State | None:
     tokens, head, table = state["t"], state["head"], state["table"]
-    whole = tokens if head is None else torch.cat([head, tokens], dim=1)
+
+    def joined(patches: Tensor) -> Tensor:
+        both = [patches, head] if state["behind"] else [head, patches]
+        return patches if head is None else torch.cat(both, dim=1)
+
+    whole = joined(tokens)
     if table is None:
         return {"made": whole}
     target = whole if state["head_first"] else tokens
@@ -165,7 +176,7 @@ def _placed(form: Form, state: State) -> State | None:
         return None
     placed = target + added
     if not state["head_first"]:
-        placed = torch.cat([head, placed], dim=1)
+        placed = joined(placed)
     return {"made": placed}
 
 
@@ -221,7 +232,7 @@ LAST = Stage(
     found=lambda state: state["norms"],
 )
 
-EMBEDDING = (CUT, PROJECT, LAY, NORM, HEAD, TABLE, ORDER, ROWS, LAST)
+EMBEDDING = (CUT, PROJECT, LAY, NORM, HEAD, SIDE, TABLE, ORDER, ROWS, LAST)
 
 # ------------------------------------------------- found by the way the module behaves
 

@@ -21,7 +21,7 @@ def _other_base(state: State) -> Iterator[Form]:
     if e < 4:
         return
     # a power of the right base is a wrong exponent, which has forms of its own
-    known = [state["base"] ** power for power in (1.0, 2.0, 0.5, 0.0)]
+    known = [state["base"] ** power for power in (1.0, 2.0, 0.5, 0.0, e / (e - 1))]
     row = int(not state["start"])
     places = torch.arange(len(given), dtype=torch.float64) + state["start"]
     place = state["law"][0](places)[row].item()

@@ -9,7 +9,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from attention_clinic.engine.copies import held_in, is_factor, randomise, rebind
 from attention_clinic.engine.crossing import Sides, crossed_call, sides_of
 from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.listed import register_listed, register_plain
-from attention_clinic.engine.modes import Precision, Widened
+from attention_clinic.engine.modes import NoDropout, Precision, Widened
 from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.refusal import refused
 from attention_clinic.engine.untried import WHOLE_CACHE, odd_weights, untried_of
@@ -140,6 +140,7 @@ class Patient:
         self.flags: tuple[str, ...] = ()  # the arguments of forward that get True
         self.zeros: set[str] = set()  # those that got zeros
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
+        self.rests = False  # whether its dropouts are kept from dropping
         self.time_first = call is None and says_time_first(module)
         self.was_time_first = self.time_first
         self.sides: Sides | None = sides_of(module)
@@ -251,7 +252,18 @@ class Patient:
             said.append(f"what is added as {', '.join(sorted(self.zeros))}: it was 0")
         return tuple(said)
 
+    def put_to_rest(self, x: Tensor) -> bool:
+        """Keep dropouts from dropping that do so while evaluating; say whether there are such."""
+        if not same(self.run(x), self.run(x)):
+            self.rests = True
+            self.rests = same(self.run(x), self.run(x))
+        return self.rests
+
     def _called(self, x: Tensor, mask: Tensor | None, context: Tensor | None) -> object:
+        with NoDropout() if self.rests else nullcontext():
+            return self._laid_in_order(x, mask, context)
+
+    def _laid_in_order(self, x: Tensor, mask: Tensor | None, context: Tensor | None) -> object:
         try:
             return self._call(x, mask, context)
         except RuntimeError as error:  # a view of what its caller turned over

@@ -68,12 +68,13 @@ def rule_of(found: list[float | None], base: float, e: int) -> tuple[float, floa
     step = (high - low) / (second - first)
     start = low - step * first
     pairs = e // 2
-    steps = [*STEPS, *([pairs / (pairs - 1)] if pairs > 1 else [])]
+    steps = [*STEPS, e / (e - 1), *([pairs / (pairs - 1)] if pairs > 1 else [])]
     if abs(step) < NEAR:
         return 0.0, round(2 * start) / 2 if abs(2 * start - round(2 * start)) < NEAR else start
-    near = [s for s in steps if abs(s - step) < NEAR * s]
+    near = min(steps, key=lambda s: abs(s - step))
     half = round(2 * start) / 2
-    return (near[0], half) if near and abs(start - half) < NEAR and abs(half) <= 2 else None
+    sure = abs(near - step) < NEAR * near and abs(start - half) < NEAR and abs(half) <= 2
+    return (near, half) if sure else None
 
 
 def bases_of(found: list[float | None], e: int) -> Iterator[float]:

@@ -18,9 +18,17 @@ from attention_clinic.engine.modes import moved
 from attention_clinic.engine.patient import Patient, check_positive, same, undisturbed
 from attention_clinic.engine.report import Explanation, Report, explain
 from attention_clinic.engine.weights import Source, sources_of
-from attention_clinic.examine.fixed_places import fixed_tensors, fixed_wrongly, never_learned
+from attention_clinic.examine.fixed_places import fixed_wrongly, never_learned
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.patch_cut import mistaken, reached
+from attention_clinic.examine.rows_held import (
+    CLASSES,
+    class_tokens,
+    fixed_tensors,
+    held_by,
+    tables,
+)
+from attention_clinic.examine.unlearned import without
 
 Size = int | tuple[int, int]
 EVIDENCE = "seen in what each number of an image reaches"
@@ -101,6 +109,7 @@ class _Embedding:
         self.patient = Patient("diagnose_embedding", module, call or (lambda m, x: m(x)))
         if not self.patient.is_module:
             self.patient.dtype = torch.float64
+        self.held = held_by(self.patient)
 
     def images(self, b: int, seed: int = 0) -> Tensor:
         return self.patient.tokens(b, self.channels, *self.sizes, seed=seed)
@@ -136,6 +145,9 @@ class _Embedding:
                 continue
             if first is not None:  # size 1: what is held once is not repeated
                 ids.append("param-batch-size")
+            if self.patient.is_module and self.patient.put_to_rest(images):
+                ids.append("dropout-eval")
+                y = self.patient.run(images)
             return images, y, list(dict.fromkeys(ids))
         raise self.patient.complain(first, (b, self.channels, *self.sizes)) from first
 
@@ -152,11 +164,11 @@ class _Embedding:
             checked.append("the way back")
             ids += self.way_back(images, y)
         found = self.search(images, y)
-        heads = y.shape[1] == self.n + 1
+        heads, ways = y.shape[1] - self.n, found.values()
         tables = any(True for _ in self.tables(y.shape[-1]))
-        ways = found.values()
+        last = bool(found) and all(way.state["behind"] for way in ways)
         used = [way.state["table"] is not None for way in ways]
-        checked += ["class token"] * heads
+        checked += ["class token" + "s" * (heads > 1) + ", behind all" * last] * (heads > 0)
         checked += ["positions"] * (any(used) or (tables and not found))
         untried = ("a table of positions, which nothing adds",) if tables and not any(used) else ()
         untried = untried if found else ()
@@ -180,20 +192,24 @@ class _Embedding:
             run = lambda: self.patient.run(images)  # noqa: E731
             return learned(report, self.patient, run, [images])
         failing: tuple[str, ...] = ()
+        remarks: tuple[Explanation, ...] = ()
+        if self.patient.is_module and any(len(one.ids) > 1 for one in explanations):
+            left = without(explanations, ORDER)
+            order = [way for more, way in found.items() if set(ORDER) & set(more)]
+            if order and left:  # as harmless as alone, beside what is no harmless thing
+                explanations, said_of = list(left), order[0].path.detail
+                remarks = (explain([BUGS[id] for id in ORDER], detail=said_of),)
         if not found:
             explanations = [explain([BUGS[id]]) for id in ids] + self.cut_wrongly(images)
             failing = tuple(self.failing(images, y)) if not explanations else ()
-        return Report(name, False, tuple(explanations), failing, said, untried)
+        return Report(name, False, tuple(explanations), failing, said, untried, remarks)
 
     def search(self, images: Tensor, y: Tensor) -> dict[tuple[str, ...], Found]:
         """Return the ways with the fewest mistakes that give the output."""
         e, extra = y.shape[-1], y.shape[1] - self.n
-        if extra not in (0, 1):
+        if not 0 <= extra <= CLASSES:
             return {}
         b = len(images)
-
-        def fits(t: Tensor) -> bool:
-            return t.shape[0] in (1, b)
 
         def difference(state: State) -> float | None:
             if state["made"].shape != y.shape:
@@ -201,7 +217,7 @@ class _Embedding:
             gap = float((state["made"] - y).abs().max())
             return gap if gap <= self.patient.tolerance * (1 + y.abs().max().item()) else None
 
-        heads = [t.expand(b, -1, -1) for t in self.class_tokens(e) if fits(t)] if extra else [None]
+        heads = list(class_tokens(self.held, e, extra, b)) if extra else [None]
         p = self.channels * self.patch[0] * self.patch[1]
         state = {
             "images": images,
@@ -213,11 +229,16 @@ class _Embedding:
             ],
             "norms": [Form(norm or _as_it_is) for norm in self.norms(e)],
             "heads": [Form(head) for head in heads],
-            "tables": [Form(None), *(Form(table) for table in self.tables(e) if fits(table))],
+            "tables": [
+                Form(None),
+                *(Form(table) for table in self.tables(e) if len(table) in (1, b)),
+            ],
         }
         found = simplest(EMBEDDING, state, difference)
         if found:
             return found
+        if extra > 1:
+            return {}
         if extra:
             return self.beside_class_token(images, e, state, difference)
         state["tables"] = [Form(table) for table in self.computed(images, e)]
@@ -299,43 +320,9 @@ class _Embedding:
         if e == p:
             yield torch.eye(p, dtype=self.patient.dtype), None
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return everything that could be a class token or a table of positions."""
-        if not self.patient.is_module:
-            return {}
-        found = dict(self.patient.module.named_parameters())
-        for prefix, part in self.patient.module.named_modules():
-            kept = {**vars(part), **dict(part.named_buffers(recurse=False))}
-            for name, value in kept.items():
-                if isinstance(value, Tensor) and value.is_floating_point():
-                    found[f"{prefix}.{name}"] = value.detach().to(self.patient.dtype)
-        return found
-
-    def class_tokens(self, e: int) -> Iterator[Tensor]:
-        """Yield class tokens as (1 or b, 1, e)."""
-        for tensor in self.tensors().values():
-            if (
-                tensor.shape[-1:] == (e,)
-                and tensor.ndim > 1
-                and all(size == 1 for size in tensor.shape[1 if tensor.ndim == 3 else 0 : -1])
-            ):
-                yield tensor.reshape(-1, 1, e)
-        for name, tensor in self.tensors().items():
-            if tensor.shape == (e,) and ("cls" in name or "class" in name):
-                yield tensor.reshape(1, 1, e)
-
     def tables(self, e: int) -> Iterator[Tensor]:
         """Yield tables of positions as (1 or b, rows, e)."""
-        weights = {id(weight) for weight, _ in self.projections(e)}
-        for tensor in self.tensors().values():
-            if id(tensor) in weights or tensor.shape[-1:] != (e,):
-                continue
-            if tensor.ndim == 2 and tensor.shape[0] >= self.n:
-                yield tensor[None]
-            elif tensor.ndim == 3 and tensor.shape[1] >= self.n:
-                yield tensor
-            elif tensor.ndim == 3 and tensor.shape[0] >= self.n and tensor.shape[1] == 1:
-                yield tensor.transpose(0, 1)
+        return tables(self.held, (weight for weight, _ in self.projections(e)), self.n, e)
 
     def is_table(self, t: Tensor, y: Tensor) -> bool:
         """Say whether a tensor has a row for each token of what is returned, (b, n, e)."""

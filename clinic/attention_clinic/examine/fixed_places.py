@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from attention_clinic.bugs import BUGS
 from attention_clinic.engine.report import Explanation, explain
 from attention_clinic.examine.positions import both_explained, explained, sides_of
+from attention_clinic.examine.rows_held import fixed_tensors
 
 BASE = 10_000.0
 
@@ -59,16 +60,3 @@ def _begins(whole: Tensor, rows: Tensor) -> bool:
     """Say whether a table holds these rows, from its first one on."""
     same = whole.ndim == 2 and whole.shape[1:] == rows.shape[1:] and len(whole) >= len(rows)
     return same and torch.allclose(whole[: len(rows)], rows, atol=1e-6)
-
-
-def fixed_tensors(module: object) -> dict[str, Tensor]:
-    """Return the tensors of a module that no gradient is wanted for, by their names."""
-    if not isinstance(module, nn.Module):
-        return {}
-    found = {name: p for name, p in module.named_parameters() if not p.requires_grad}
-    for prefix, part in module.named_modules():
-        kept = {**vars(part), **dict(part.named_buffers(recurse=False))}
-        for name, value in kept.items():
-            if isinstance(value, Tensor) and value.is_floating_point() and not value.requires_grad:
-                found[f"{prefix}.{name}".lstrip(".")] = value
-    return found

@@ -79,7 +79,10 @@ def observe(subject: Subject) -> Seen:
     b = next((p for p in PRIMES if p > need), PRIMES[-1])
     if b * max(subject.n, subject.j) * subject.e > MOST:
         raise Lost
-    first = seen_in(subject, run_of(subject, b, 0))
+    run = run_of(subject, b, 0)
+    if not subject.crossed and not same(run.y[: subject.b], subject.open_run(run.x[: subject.b])):
+        raise Lost  # how many samples there are says what becomes of each
+    first = seen_in(subject, run)
     law = first.law
     if law.parts() and not law.agrees(seen_in(subject, run_of(subject, b, 0, 1.3)).law):
         raise Lost

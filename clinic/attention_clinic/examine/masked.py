@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from attention_clinic.bugs.caps import CAP
 from attention_clinic.bugs.hiding import USE
 from attention_clinic.bugs.masks import RULE, same_rule
+from attention_clinic.engine.patient import same
 from attention_clinic.engine.readings import Reader
 from attention_clinic.examine.mask_argument import adds, names_what_it_blocks
 from attention_clinic.examine.matching import Match, Probe, Search
@@ -101,17 +103,28 @@ def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) 
         matches: what explains it without the mask.
         blocks: whether True means blocked.
     """
-    probes = [
-        _of_kept(subject.probe(number, mask=True, blocks=blocks), subject.crossed)
-        for number in (0, 1)
-    ]
+    probes = [_of_kept(subject, number, blocks) for number in (0, 1)]
     cases = [replace(p, causal=c) for p in probes for c in {m.causal for _, m in matches}]
     if all(same_rule(RULE.reference.run(c.mask, c.causal_rule()), c.causal_rule()) for c in cases):
         return Masked(matches, blocks_nothing=True)
+    found = _with_both(subject, matches, probes)
+    if not found and all(probe.kept is None for probe in probes):
+        probes = [_of_kept(subject, number, blocks, forgotten=True) for number in (0, 1)]
+        kept = all(probe.kept is not None for probe in probes)
+        found = _with_both(subject, matches, probes) if kept else []
+    if not found:
+        return Masked([])
     places = probes[0].mask
     words = f"with the mask, which blocks {int((~places).sum())} of {places.numel()} places"
     words += f", {meaning(subject, blocks)}"
     words += "; the results of blocked tokens are left out" * (probes[0].kept is not None)
+    return Masked(found, (words,))
+
+
+def _with_both(
+    subject: Subject, matches: list[tuple[Reader, Match]], probes: list[Probe]
+) -> list[tuple[Reader, Match]]:
+    """Return what explains two calls with the mask, by as few mistakes of the mask as possible."""
     for total in range(3):
         found = []
         for reader, match in matches:
@@ -125,27 +138,50 @@ def masked(subject: Subject, matches: list[tuple[Reader, Match]], blocks: bool) 
                     subject.patient.tolerance,
                     looks=None,
                     forms=match.forms(CAP, RULE, USE),
+                    must_be_causal=match.causal and subject.options.causal is True,
                 )
                 ways = search.matches(len(match.path.ids) + total)
                 sets.append({way.ids: way for way in ways})
             found += [(reader, way) for ids, way in sets[0].items() if ids in sets[1]]
         if found:
-            return Masked(found, (words,))
-    return Masked([])
+            return found
+    return []
 
 
-def _of_kept(probe: Probe, crossed: bool) -> Probe:
+def _of_kept(subject: Subject, number: int, blocks: bool, forgotten: bool = False) -> Probe:
     """Return a probe without the tokens that its mask blocks, where the module leaves them out.
 
     Args:
-        probe: with the mask.
-        crossed: whether it is the mask of a context.
+        subject: the module.
+        number: of the probe.
+        blocks: whether True means blocked.
+        forgotten: whether it is enough that the module forgets what these tokens were.
     """
+    probe, crossed = subject.probe(number, mask=True, blocks=blocks), subject.crossed
     mask, y = probe.mask, probe.y
     if crossed or mask is None or mask.shape[1] > 1 or mask.shape[2] > 1 or len(mask) < len(y):
         return probe
     kept = mask[:, 0, 0]
     left = y[~kept]
-    same = y.shape == probe.x.shape and bool((left == probe.x[~kept]).all())
-    out = not bool(left.any()) or same
+    alike = y.shape == probe.x.shape and bool((left == probe.x[~kept]).all())
+    out = not bool(left.any()) or alike
+    out = out or (forgotten and _forgets(subject, probe, number, kept))
     return replace(probe, kept=kept) if out and bool(kept.any()) and len(left) else probe
+
+
+def _forgets(subject: Subject, probe: Probe, number: int, kept: Tensor) -> bool:
+    """Say whether a module forgets at once what it was given in blocked places.
+
+    Args:
+        subject: the module.
+        probe: with the mask.
+        number: of the probe.
+        kept: the places that the mask leaves.
+
+    Shape:
+        kept  (b, n)
+    """
+    if probe.y.shape[:2] != probe.x.shape[:2] or not bool(probe.y.isfinite().all()):
+        return False
+    other = torch.where(kept[..., None], probe.x, -2.0 * probe.x)
+    return same(probe.y, subject.run(other, subject.mask, number))

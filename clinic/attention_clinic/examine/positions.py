@@ -17,13 +17,16 @@ from attention_clinic.bugs import BUGS, POSITIONS, VARIANTS
 from attention_clinic.bugs.positions import LONE_COSINES
 from attention_clinic.engine.doors import answered
 from attention_clinic.engine.forms import Found, State, replay, simplest
-from attention_clinic.engine.patient import Patient, undisturbed
+from attention_clinic.engine.patient import Patient, same, undisturbed
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.examine.learned_places import learned_places
 from attention_clinic.examine.learning import learned
+from attention_clinic.examine.rows_held import fixed_tensors
+from attention_clinic.examine.unlearned import and_more
 
 PLACES = 64  # that are looked at; what explains them must hold for all
 MISTAKES = 4  # of a table, at most
+SAME = ("sincos-same",)
 WIDEST = 4096  # a larger number of its own is no width
 SURE = 0.01  # of a table: columns whose angles are known better are evidence
 # Bases for images, which need no long waves: DINOv3's, and DETR's with anchors.
@@ -54,13 +57,25 @@ def diagnose_positions(
         raise ValueError(
             f"diagnose_positions: base must be above 1, got base={base!r}. The paper takes 10000."
         )
+    if not isinstance(positions, nn.Module):
+        return _diagnosed(positions, None, embed_dim, float(base))
+    with answered("diagnose_positions", positions):
+        patient = Patient("diagnose_positions", positions, own_weights=True)
+        report = _diagnosed(positions, patient, embed_dim, float(base))
+    return and_more(report, [("dropout-eval", "two calls differ")] * patient.rests)
+
+
+def _diagnosed(
+    positions: Tensor | Callable[..., Any], patient: Patient | None, embed_dim: int, base: float
+) -> Report:
+    """Return the report on a table, on what makes it, or on the copy of a module that adds it."""
     name = "positions"
     ids: list[str] = []
     table: Any = positions
     with undisturbed(), torch.no_grad(), answered("diagnose_positions", positions):
-        if isinstance(positions, nn.Module):
-            name = type(positions).__name__
-            table = added(positions, embed_dim)
+        if patient is not None:
+            name = patient.name
+            table = added(patient, embed_dim)
             if table is None:
                 found = explain([BUGS["pos-batch-axis"]], what="table")
                 return Report(name, False, (found,), checked=("what it adds to two samples",))
@@ -83,19 +98,27 @@ def diagnose_positions(
     checked += ["an odd width"] * (callable(positions) and not isinstance(positions, nn.Module))
     whole = bool(table.isfinite().all())
     full, table = table, table[: len(table) - unfilled(table)] if whole else table
-    found = explained(table, float(base)) if whole else {}
+    found = explained(table, base) if whole else {}
     lone = whole and not found and lacks_columns(table)
-    found = explained(table, float(base), lone=True) if lone else found
+    found = explained(table, base, lone=True) if lone else found
     named = next(iter(found.values())).path.variants if found else ()
-    if whole and isinstance(positions, nn.Module) and set(found) <= {("sincos-same",)}:
+    if whole and patient is not None and set(found) <= {SAME}:
+        other = Patient("diagnose_positions", positions)
+        other.rests = patient.rests
         with undisturbed(), torch.no_grad():
-            report = learned_places(Patient("diagnose_positions", positions), table)
+            report = learned_places(other, table)
         if report is not None:
             with undisturbed():
-                return _learned(report, positions, table)
+                return _learned(report, patient, table)
+    held = fixed_tables(patient, table) if patient is not None and SAME in found else {}
+    if held and not table.any():
+        failing = (f"what it holds of positions is added: nothing adds {', '.join(held)}",)
+        return Report(name, False, failing=failing, checked=("what it adds to tokens",))
+    if held:
+        found = {("pos-one-row",): found[SAME]}
     sides = sides_of(table) if whole and not found else None
     if sides is not None:
-        tried = [both_explained(*sides, wave) for wave in (float(base), *SHORT_WAVES)]
+        tried = [both_explained(*sides, wave) for wave in (base, *SHORT_WAVES)]
         found, named = next((one for one in tried if () in one[0]), tried[0])
         named = (*named, *("sincos-2d",) * bool(found))
         checked[0] = "sines and cosines, by row and by column of the image"
@@ -121,10 +144,28 @@ def diagnose_positions(
         variants=tuple(VARIANTS[id] for id in named),
         tolerance=limit_of(table),
     )
-    if isinstance(positions, nn.Module):
+    if patient is not None:
         with undisturbed():
-            return _learned(report, positions, full)
+            return _learned(report, patient, full)
     return report
+
+
+def fixed_tables(patient: Patient, table: Tensor) -> dict[str, Tensor]:
+    """Return what a module holds that has other rows, of the width of what it adds, by its names.
+
+    Args:
+        patient: a module that adds the same to every token.
+        table: of that.
+    """
+    held = fixed_tensors(patient.original)
+    rows = {
+        name: t.detach().cpu().double().flatten(0, -2) for name, t in held.items() if t.ndim > 1
+    }
+    return {
+        name: t
+        for name, t in rows.items()
+        if t.shape[1] == table.shape[1] and len(t) > 1 and not same(t, t[:1].expand_as(t))
+    }
 
 
 def unfilled(table: Tensor) -> int:
@@ -142,9 +183,8 @@ def lacks_columns(table: Tensor) -> bool:
     return any(bool((first[0] == 1).all()) and not second.any() for first, second in lying)
 
 
-def _learned(report: Report, module: nn.Module, table: Tensor) -> Report:
+def _learned(report: Report, patient: Patient, table: Tensor) -> Report:
     """Say whether tokens that get their places stay what they are, and still learn."""
-    patient = Patient("diagnose_positions", module, own_weights=True)
     x = patient.tokens(3, *table.shape, seed=1)
     with torch.no_grad():
         factor = factor_of(patient, x)
@@ -258,26 +298,26 @@ def both_explained(rows: Tensor, columns: Tensor, base: float) -> tuple[Ways, tu
     return found, next(iter(found.values())).path.variants if found else ()
 
 
-def added(module: nn.Module, embed_dim: int) -> Tensor | None:
+def added(patient: Patient, embed_dim: int) -> Tensor | None:
     """Return what a module adds to tokens of zeros, (n, e); None when it counts samples instead.
 
     Args:
-        module: maps tokens to tokens.
+        patient: maps tokens to tokens; dropouts that drop while evaluating are put to rest.
         embed_dim: the width to try when the module does not say its own.
 
     Raises:
         ValueError: a module that runs with no width.
     """
-    patient = Patient("diagnose_positions", module, own_weights=True)
     held = [*patient.module.buffers(), *patient.module.parameters(), *vars(patient.module).values()]
     held = [t for t in held if getattr(t, "ndim", 0) > 1]  # arrays of numpy, too
     widths = [t.shape[-1] for t in held]
     widths += [n for n in vars(patient.module).values() if type(n) is int and 1 < n <= WIDEST]
-    lengths = dict.fromkeys((11, *(t.shape[-2] for t in held)))  # some take one length only
+    lengths = dict.fromkeys((11, *(t.shape[-2] for t in held), *grids(held)))  # some take one only
     first: tuple[Exception, tuple] | None = None
     for n, width in product(lengths, dict.fromkeys((*widths, embed_dim))):
         x = patient.tokens(3, n, width) * 0.0
         try:
+            patient.put_to_rest(patient.tokens(3, n, width))
             y = patient.run(x)
         except Exception as error:
             first = first or (error, tuple(x.shape))
@@ -292,6 +332,14 @@ def added(module: nn.Module, embed_dim: int) -> Tensor | None:
             "with which it does. Pass the table itself."
         )
     raise patient.complain(*first) from first[0]
+
+
+def grids(held: list[Any]) -> Iterator[int]:
+    """Yield how many places there are where a table for rows and one for columns are summed."""
+    laid = [t.shape[:-1] for t in held if t.ndim == 3]
+    for first, second in product(laid, laid):
+        if first[0] > second[0] == 1 == first[1] < second[1]:
+            yield first[0] * second[1]
 
 
 def refused(error: Exception, function: Callable[..., Any]) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, VARIANTS, Built
 from attention_clinic.engine.modes import NoDropout
@@ -143,7 +144,12 @@ def unused_in_training(subject: Subject) -> str | None:
     bare = isinstance(module, WithLayers) and isinstance(module.kernel, nn.Module)
     x = subject.patient.tokens(subject.b, subject.n, subject.e)
     holder = module.kernel if bare else module
-    declared = never_drops(module, lambda: subject.open_run(x), holder)
+
+    def run() -> Tensor:  # with its mask, too: a dropout may wait for one
+        y = subject.open_run(x)
+        return y if subject.mask is None else torch.stack([y, subject.run(x, subject.mask)])
+
+    declared = never_drops(module, run, holder)
     subject.extra += ["dropout-unused"] * (declared is not None)
     return declared
 

@@ -250,6 +250,20 @@ def shorter_and_doubled(n, e):
     return laid(angle.sin(), angle.cos(), e)
 
 
+@tables("sincos-exponent")
+def divided_by_one_less(e):
+    angle = torch.arange(70)[:, None] * 10000 ** (-torch.arange(0, e, 2) / (e - 1))
+    return laid(angle.sin(), angle.cos(), e)
+
+
+@tables("sincos-exponent")
+def divided_by_one_less_in_a_loop(e):
+    rows = [[p * 1e4 ** (-(c - c % 2) / (e - 1)) for c in range(e)] for p in range(30)]
+    table = torch.tensor(rows)
+    table[:, 0::2], table[:, 1::2] = table[:, 0::2].sin(), table[:, 1::2].cos()
+    return table
+
+
 @positions("sincos-exponent", "sincos-pairs")
 def both_indices_doubled(n, e):
     """i counts two already, and the cosine takes i + 1."""
