@@ -106,3 +106,22 @@ def test_a_run_of_too_many_numbers_is_not_followed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("attention_clinic.examine.followed.MOST", 1000)
     report = diagnose(LatentByHead(24, 3), 3)
     assert not report and not report.ids
+
+
+class AsLongAsTheBatch(LatentByHead):
+    """Its causal mask has as many rows as there are samples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows = len(x)
+        return super().forward(x, torch.ones(1))
+
+    def seen(self, scores: Tensor, mask: Tensor) -> Tensor:
+        allow = torch.ones(scores.shape[-2:], dtype=torch.bool)
+        allow[: self.rows, : self.rows].tril_()
+        return scores.masked_fill(~allow, -torch.inf)
+
+
+def test_what_holds_for_many_samples_alone_is_not_healthy():
+    torch.manual_seed(0)
+    report = diagnose(AsLongAsTheBatch(24, 3), 3, causal=True, effort=0.1)
+    assert not report.healthy and not report.ids
