@@ -15,7 +15,7 @@ from attention_clinic.bugs.projections import SPLIT, TOKENS, Setting
 from attention_clinic.bugs.crossing import SIDES
 from attention_clinic.bugs.asking import ASK, BEND
 from attention_clinic.bugs.query_norms import QUERY_NORM, QueryNorms, Scale
-from attention_clinic.bugs.rotary import EARLY, TURN, Turning
+from attention_clinic.bugs.rotary import EARLY, TURN, Turning, with_values
 from attention_clinic.bugs.groups import SHARE
 from attention_clinic.bugs.lengths import PLACES, Places
 from attention_clinic.bugs.scores import SCALE, SCORES
@@ -86,4 +86,5 @@ __all__ = [
     "dropout_taken",
     "globals_read",
     "unused_dropout",
+    "with_values",
 ]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.models import HALVES, PAIRS, Model
+from attention_clinic.bugs.turned import ACROSS, mixed_words, places, turned
 from attention_clinic.bugs.turns import (
     base_of,
     frequencies,
@@ -47,56 +48,6 @@ class Turning:
     told: frozenset[float] = frozenset()
 
 
-# what stands in the place of (-second, first): how often the first and the second number, each
-ACROSS = {
-    "(-first, first)": ((-1, 0), (1, 0)),
-    "(-first, second)": ((-1, 0), (0, 1)),
-    "(second, first)": ((0, 1), (1, 0)),
-    "(-second, second)": ((0, -1), (0, 1)),
-    "(-second, -first)": ((0, -1), (-1, 0)),
-}
-
-
-def turned(
-    t: Tensor,
-    angles: Tensor,
-    layout: str = HALVES,
-    table: str | None = None,
-    rows: tuple[tuple[int, int], ...] = ((0, -1), (1, 0)),
-) -> Tensor:
-    """Turn the first numbers of each head, the others stay as they are.
-
-    Args:
-        t: queries or keys.
-        angles: of each pair at each place.
-        layout: what a pair is: numbers p and p + w/2, or neighbours.
-        table: for which layout the cosines and sines are laid out; None is the same.
-        rows: what is taken of both numbers of a pair, times the sine.
-
-    Shape:
-        t       (..., n, d)
-        angles  (n, w/2), or (h, 1, w/2)
-        result  (..., n, d)
-    """
-    width = 2 * angles.shape[-1]
-    angles = angles.to(t)
-    wide = (
-        torch.cat([angles, angles], dim=-1)
-        if (table or layout) == HALVES
-        else angles.repeat_interleave(2, dim=-1)
-    )
-    t, rest = t[..., :width], t[..., width:]
-    pair = t.chunk(2, dim=-1) if layout == HALVES else (t[..., 0::2], t[..., 1::2])
-    made = [times[0] * pair[0] + times[1] * pair[1] for times in rows]
-    across = torch.cat(made, dim=-1) if layout == HALVES else torch.stack(made, -1).flatten(-2)
-    return torch.cat([t * wide.cos() + across * wide.sin(), rest], dim=-1)
-
-
-def places(t: Tensor) -> Tensor:
-    """Return the places of the tokens of queries or keys, (n, 1)."""
-    return torch.arange(t.shape[-2], dtype=torch.float64)[:, None]
-
-
 def _possible(state: State) -> bool:
     """Say whether the module turns something, and has not done so already."""
     turning = state.get("turning")
@@ -128,23 +79,56 @@ def _early(state: State) -> Iterator[Form]:
     if state["setting"].num_heads < 2 or any(state[name].shape[-1] % 2 for name in "qk"):
         return
     some = [width for width in turning.widths if width < most and width % 2 == 0]
-    options = ((None, *some), (HALVES, PAIRS), (1, -1), ("qk", "qkv"), (0, -1))
-    for part, layout, sign, which, first in product(*options):
+    options = ((None, *some), (HALVES, PAIRS), (1, -1))
+    for part, layout, sign in product(*options):
 
-        def run(state: State, way: tuple = (part, layout, sign, which, first)) -> State:
-            part, layout, sign, which, first = way
-            made = {}
-            for name in which:
-                width = part or state[name].shape[-1]
-                angles = sign * frequencies(width, base) * base ** (-2 * first / width)
-                made[name] = turned(state[name], places(state[name]) * angles, layout)
-            return made
+        def usual(width: int, part: int | None = part, sign: int = sign) -> Tensor:
+            return sign * frequencies(part or width, base)
 
-        ids = ("rotary-before-split",) + ("rotary-frequencies",) * (first != 0)
-        ids += ("rotary-values",) * (which == "qkv")
-        said = ["pairs are counted from -1"] * (first != 0)
-        said += [f"{part} numbers of all heads together are turned"] * (part is not None)
-        yield Form(run, ids, "; ".join(said))
+        said = f"{part} numbers of all heads together are turned" if part is not None else ""
+        form = _turned_early(layout, layout, usual, (), said)
+        yield from (form, with_values(EARLY, form))
+        if part is None and sign == 1 and state.get("left", 0) > 1:
+            other = PAIRS if layout == HALVES else HALVES
+            yield _turned_early(layout, other, usual, ("rotary-mixed",), mixed_words(layout))
+            for number, (said, _) in enumerate(spread_wrongly(most, base, most)):
+
+                def spread(width: int, number: int = number) -> Tensor:
+                    return list(spread_wrongly(width, base, width))[number][1]
+
+                yield _turned_early(layout, layout, spread, ("rotary-frequencies",), said)
+
+
+def _turned_early(
+    layout: str, table: str, angles: Callable[[int], Tensor], ids: tuple[str, ...], said: str
+) -> Form:
+    """Return the form that turns all heads together, by these angles for so many numbers."""
+
+    def run(state: State) -> State:
+        return {
+            name: turned(t, places(t) * angles(t.shape[-1]), layout, table)
+            for name, t in (("q", state["q"]), ("k", state["k"]))
+        }
+
+    return Form(run, ("rotary-before-split", *ids), said)
+
+
+def with_values(stage: Stage, form: Form) -> Form:
+    """Return a form that turns the values, too, as it turns the keys.
+
+    Args:
+        stage: `EARLY` or `TURN`.
+        form: of it, which turns.
+    """
+
+    def run(state: State, *place: Tensor) -> Any:
+        made, other = form.run(state, *place), form.run({**state, "k": state["v"]}, *place)
+        return {**made, "v": other["k"]} if stage is EARLY else (*made[:2], other[1])
+
+    def applies(state: State) -> bool:
+        return state["v"].shape[-1] == state["k"].shape[-1] and form.applies(state)
+
+    return Form(run, (*form.ids, "rotary-values"), form.detail, applies)
 
 
 # ------------------------------------ turn: q (r, b, h, n, d), k and v (r, b, g, n, d)
@@ -280,25 +264,29 @@ def _turns(state: State) -> Iterator[Form]:
         return
     for layout, width, base in ways[: 2 * len(layouts)]:
         yield from _wrong(turning, layout, width, base, state)
-    for layout, angles in measured(state):
-        yield _measured(state, layout, angles, turning)
+    for layout, table, angles in measured(state):
+        yield _measured(state, layout, table, angles, turning)
 
 
-def _measured(state: State, layout: str, angles: Tensor, turning: Turning) -> Form:
+def _measured(state: State, layout: str, table: str, angles: Tensor, turning: Turning) -> Form:
     """Return the form that turns by these angles, which the module's own numbers say."""
     sign = -1 if bool(angles.median() < 0) else 1
     base, d = base_of(sign * angles), state["q"].shape[-1]
-    if base is not None and not is_mistaken(base, turning.told):
+    right = base is not None and not is_mistaken(base, turning.told)
+    if right and table == layout:
         return _right(state.get("model"), layout, d, base, d, sign)
 
     def run(state: State, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k = (turned(state[name], place * angles, layout) for name in "qk")
+        q, k = (turned(state[name], place * angles, layout, table) for name in "qk")
         return q, k, state["v"]
 
     names = (f"rotary-{layout}", *("rotary-backwards",) * (sign < 0))
-    if stretched(sign * angles, {*turning.bases}):
-        return Form(run, variants=(*names, "rotary-scaled"))
-    return Form(run, ("rotary-frequencies",), rule_words(angles, turning.bases[0]), variants=names)
+    ids = ("rotary-mixed",) * (table != layout)
+    said = [mixed_words(layout)] * (table != layout)
+    if right or stretched(sign * angles, {*turning.bases}):
+        return Form(run, ids, *said, variants=(*names, *("rotary-scaled",) * (not right)))
+    said.append(rule_words(angles, turning.bases[0]))
+    return Form(run, (*ids, "rotary-frequencies"), "; ".join(said), variants=names)
 
 
 def _right(model: Model | None, layout: str, width: int, base: float, d: int, sign: int) -> Form:
@@ -336,9 +324,7 @@ def _wrong(turning: Turning, layout: str, width: int, base: float, state: State)
 
     if not turning.table:
         other = PAIRS if layout == HALVES else HALVES
-        said = "angles for neighbours, halves turned"
-        said = said if layout == HALVES else "angles for halves, neighbours turned"
-        yield both("rotary-mixed", said, right, table=other)
+        yield both("rotary-mixed", mixed_words(layout), right, table=other)
         for detail, spread in spread_wrongly(width, base, state["setting"].embed_dim):
             if not torch.allclose(spread, right):
                 yield both("rotary-frequencies", detail, spread)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -40,8 +41,8 @@ def spread_wrongly(width: int, base: float, embed_dim: int) -> Iterator[tuple[st
     yield "all pairs turn alike", torch.ones_like(right)
 
 
-def measured(state: State) -> Iterator[tuple[str, Tensor]]:
-    """Yield what makes a pair, and the angle of each pair at place 1, (d / 2,).
+def measured(state: State) -> Iterator[tuple[str, str, Tensor]]:
+    """Yield what makes a pair, how its angles are laid out, and that of each at place 1, (d / 2,).
 
     Args:
         state: with the queries of each reading, (r, b, h, n, d), and what the module made.
@@ -50,28 +51,24 @@ def measured(state: State) -> Iterator[tuple[str, Tensor]]:
     b, n, d = queries.shape[1], queries.shape[3], queries.shape[4]
     if seen is None or b < SAMPLES or n < 3 or d % 2:
         return
-    said: list[tuple[str, Tensor]] = []
+    said: list[tuple[str, str, Tensor]] = []
     for made in seen.steps.made.get(queries[0].numel(), ()):
         for q, t in _unturned(queries, made):
-            for layout in (HALVES, PAIRS):
-                angles = _turn_of(q, t, layout)
+            for layout, table in product((HALVES, PAIRS), repeat=2):
+                angles = _turn_of(q, t, layout, table)
                 if angles is None or any(
-                    layout == other and torch.allclose(angles, known, atol=1e-6)
-                    for other, known in said
+                    [layout, table] == other and torch.allclose(angles, known, atol=1e-6)
+                    for *other, known in said
                 ):
                     continue
-                said.append((layout, angles))
-                yield layout, angles
+                said.append((layout, table, angles))
+                yield said[-1]
 
 
 def _unturned(queries: Tensor, t: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield queries of a reading, and what they may have been turned into: not the first token."""
-    b, h, n, d = queries.shape[1:]
-    ways = [t.reshape(b, n, h, d).transpose(1, 2)] if t.shape == (b, n, h * d) else []
-    ways += [t] * (t.shape == (b, h, n, d))
-    ways += [t.transpose(1, 2)] if t.shape == (b, n, h, d) else []
     limit = CLOSE * queries.abs().max()
-    for way in ways:
+    for way in laid_by_head(t, queries.shape[1:]):
         way = way.to(queries)
         begin = (queries[:, :, :, 0] - way[:, :, 0]).abs().amax(dim=(1, 2, 3)) <= limit
         for number in torch.nonzero(begin)[:, 0].tolist():
@@ -79,20 +76,68 @@ def _unturned(queries: Tensor, t: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
                 yield queries[number], way
 
 
-def _turn_of(q: Tensor, t: Tensor, layout: str) -> Tensor | None:
-    """Return the angle of each pair at place 1, None where this is no turn by the places."""
-    first, second = (_pairs(x, layout) for x in (q, t))
-    ratio = second / first
-    turn = ratio[0, 0]
-    if bool((ratio - turn).abs().max() > CLOSE) or bool((turn.abs() - 1).abs().max() > CLOSE):
+def laid_by_head(t: Tensor, shape: torch.Size) -> Iterator[Tensor]:
+    """Yield what may be numbers of all heads, (b, h, n, d), in each way that it may lie.
+
+    Args:
+        t: what a module made.
+        shape: (b, h, n, d).
+    """
+    b, h, n, d = shape
+    if t.shape == (b, n, h * d):
+        yield t.reshape(b, n, h, d).transpose(1, 2)
+    if t.shape == (b, h, n, d):
+        yield t
+    if t.shape == (b, n, h, d):
+        yield t.transpose(1, 2)
+
+
+def _turn_of(q: Tensor, t: Tensor, layout: str, table: str) -> Tensor | None:
+    """Return the angle of each pair at place 1, None where this is no turn by the places.
+
+    Args:
+        q: before it.
+        t: behind it.
+        layout: what makes a pair.
+        table: how the angles lie; where not as the pairs, each number has one of its own.
+    """
+    before, made = as_pairs(q, layout), as_pairs(t, layout)
+    if table == layout:
+        turn = (made / before)[0, 0]
+        if bool((turn * before - made).abs().max() > CLOSE * before.abs().max()):
+            return None
+        turns = [turn]
+    else:
+        turns = [_of_number(before, made.real), -1j * _of_number(before, made.imag)]
+    if any(bool((turn.abs() - 1).abs().max() > CLOSE) for turn in turns):
         return None
-    angles = turn[1].angle()
-    places = torch.arange(len(turn), dtype=angles.dtype)[:, None]
-    again = torch.polar(torch.ones_like(places * angles), places * angles)
-    return angles if bool((again - turn).abs().max() <= CLOSE) else None
+    angles = [turn[1].angle() for turn in turns]
+    for turn, found in zip(turns, angles, strict=True):
+        places = torch.arange(len(turn), dtype=found.dtype)[:, None]
+        again = torch.polar(torch.ones_like(places * found), places * found)
+        if bool((again - turn).abs().max() > CLOSE):
+            return None
+    if table == layout:
+        return angles[0]
+    laid = torch.cat(angles) if layout == HALVES else torch.stack(angles, dim=-1).flatten()
+    both = (laid[0::2], laid[1::2]) if table == PAIRS else laid.chunk(2)
+    apart = not torch.allclose(*angles, atol=CLOSE)
+    return both[0] if apart and torch.allclose(*both, atol=CLOSE) else None
 
 
-def _pairs(t: Tensor, layout: str) -> Tensor:
+def _of_number(pairs: Tensor, made: Tensor) -> Tensor:
+    """Return, for each place, what times a pair has this real part, as nearly as it can be, (n, p).
+
+    Args:
+        pairs: (b, h, n, p), complex.
+        made: (b, h, n, p).
+    """
+    given = torch.stack([pairs.real, -pairs.imag], dim=-1).flatten(0, 1).permute(1, 2, 0, 3)
+    wanted = made.flatten(0, 1).permute(1, 2, 0)[..., None]
+    return torch.view_as_complex(torch.linalg.lstsq(given, wanted).solution[..., 0].contiguous())
+
+
+def as_pairs(t: Tensor, layout: str) -> Tensor:
     """Return the pairs as complex numbers, in double precision."""
     t = t.double()
     if layout == PAIRS:

@@ -28,6 +28,7 @@ from attention_clinic.examine.filling import fill_remark, misfits
 from attention_clinic.examine.first_call import (
     Way,
     check_heads,
+    forget,
     found_out,
     heads_of,
     tryable,
@@ -46,6 +47,7 @@ from attention_clinic.examine.noticed import ignores, noticed
 from attention_clinic.examine.options import Context, Options
 from attention_clinic.examine.searching import search, with_its_own_heads, with_other_heads
 from attention_clinic.examine.showing import shown
+from attention_clinic.examine.standing import turned_alike
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.tempered import without_temperatures
@@ -337,6 +339,7 @@ def found_in(subject: Subject) -> Report:
                 subject.open_run(x)
             return built_in(subject, made) if made.kinds else unexplained(subject, random=True)
         subject.extra.append("dropout-eval")
+        forget(subject)
     random = subject.patient.is_module and not subject.own_weights
     low = folded(subject.patient.module, lambda: subject.open_run(x)) if random else []
     try:
@@ -370,10 +373,7 @@ def found_in(subject: Subject) -> Report:
             return seen_in_steps(subject, lambda: unexplained(subject, masked=True))
         checked += found_with.checked
     remarked = fill_remark(misfits(subject))
-    turning = subject.known["turning"]
-    if turning is not None and turning.declared and not turning.sees:
-        subject.extra.append("rotary-no-effect")
-    said = noticed(subject, matches)
+    said = [*turned_alike(subject, matches), *noticed(subject, matches)]
     explanations = explanations_of(matches, subject.extra, "; ".join(said))
     explanations = [as_meant(subject, one) for one in explanations]
     remarks = remarks_of(subject, matches, remarked)

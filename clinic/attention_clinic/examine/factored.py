@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_clinic.examine.score_law import ALIKE, Law
+from attention_clinic.examine.score_law import ALIKE, CLOSE, Law
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import Lost, Run, Side
 
@@ -60,6 +60,36 @@ def scaled(
         if math.isclose(first, factor, rel_tol=1e-5):
             return (id,), ""
     return ("scale-other",), f"it multiplies by {first:.4g}"
+
+
+def each_by_its_width(
+    scores: Tensor,
+    products: list[Tensor],
+    sides: tuple[Side, Side],
+    widths: list[int],
+    seen: Tensor,
+) -> Law | None:
+    """Return the law of scores that add several products, each multiplied as its width asks.
+
+    Args:
+        scores: (b, h, i, j).
+        products: of queries and keys, (b, h, i, j) each.
+        sides: queries and keys of all products, beside each other.
+        widths: of the products.
+        seen: which scores count, (h, i, j).
+    """
+    if len(products) < 2:
+        return None
+    wanted = scores.double()[:, seen].flatten()
+    given = torch.stack([t.double()[:, seen].flatten() for t in products], dim=1)
+    found = torch.linalg.lstsq(given, wanted[:, None]).solution[:, 0]
+    own = sides[0].factor * sides[1].factor
+    right = zip((found * own).tolist(), widths, strict=True)
+    if not all(math.isclose(by, width**-0.5, rel_tol=1e-5) for by, width in right):
+        return None
+    if bool((given @ found - wanted).abs().max() > CLOSE * (1 + wanted.abs().max())):
+        return None
+    return Law(torch.full((scores.shape[1],), sum(widths) ** -0.5 / own, dtype=torch.float64))
 
 
 def grown(subject: Subject, values: Side) -> tuple[str, str]:

@@ -244,3 +244,9 @@ def check_heads(subject: Subject, y: Tensor) -> None:
         f"diagnose: num_heads must divide the width of a token, got num_heads={h} and "
         f"embed_dim={e}. {pick or f'Pick num_heads from {fitting}.'}"
     )
+
+
+def forget(subject: Subject) -> None:
+    """Forget what the first calls have shown, which were not alike: they are made anew."""
+    for name in ("known", "sees_order", "first", "second"):
+        vars(subject).pop(name, None)

@@ -16,7 +16,7 @@ from attention_clinic.bugs import FOLLOWED
 from attention_clinic.engine.products import Event
 from attention_clinic.examine.biases import names_of, window_of
 from attention_clinic.examine.ended import ALONE, OUT_BENT, ended, unsunk
-from attention_clinic.examine.factored import grown, norms_of, scaled
+from attention_clinic.examine.factored import each_by_its_width, grown, norms_of, scaled
 from attention_clinic.examine.score_law import Law, kind_of_places, law_of, unshifted
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.traced import (
@@ -47,7 +47,8 @@ def seen_in(subject: Subject, run: Run) -> Seen:
         raise Lost  # it says what it is, and the search asks whether it does so
     before, weigh, after = products_of(run)
     names: list[str] = []
-    asked, answered, raw = _asking(run, before)
+    asked, answered, parts, widths = _asking(run, before)
+    raw = sum(parts[1:], parts[0])
     given, made, sink = unsunk(run, weigh, raw.shape[-1])
     scores = _way(given, run, raw)
     seen = _allowed(scores)
@@ -59,9 +60,10 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     law = law_of(scores, raw, heads, keys, seen) or law_of(
         unshifted(scores, raw, seen), raw, heads, keys, seen
     )
+    law = law or each_by_its_width(scores, parts, (asked, answered), widths, seen)
     if law is None:
         raise Lost
-    wrong = _wrongly(asked, answered)
+    wrong = _wrongly(subject, asked, answered)
     hidden = wrong is not None and bool(norms_of(asked, answered))  # a factor beside their weights
     if norms is not None and norms.sure and not hidden:
         raise Lost  # as above
@@ -105,8 +107,11 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     return Seen(tuple(names), ids, detail, causal, words, alone, beyond, law)
 
 
-def _asking(run: Run, before: list[Event]) -> tuple[Side, Side, Tensor]:
-    """Return queries and keys of all products of two things that layers made, beside each other."""
+def _asking(run: Run, before: list[Event]) -> tuple[Side, Side, list[Tensor], list[int]]:
+    """Return queries and keys of all products of two things that layers made, beside each other.
+
+    Beside them, the products, and the width of each.
+    """
     found = []
     for event in before:
         try:
@@ -115,12 +120,13 @@ def _asking(run: Run, before: list[Event]) -> tuple[Side, Side, Tensor]:
             continue
     if not found:
         raise Lost
-    (asked, answered, raw), *rest = found
-    for q, k, more in rest:
+    (asked, answered, _), *rest = found
+    for q, k, _ in rest:
         if q.offset is not None or asked.offset is not None or (q.turned and asked.turned):
             raise Lost
-        asked, answered, raw = _beside(asked, q), _beside(answered, k), raw + more
-    return asked, answered, raw
+        asked, answered = _beside(asked, q), _beside(answered, k)
+    widths = [q.heads.shape[-1] for q, _, _ in found]
+    return asked, answered, [made for _, _, made in found], widths
 
 
 def _beside(one: Side, other: Side) -> Side:
@@ -170,10 +176,12 @@ def _sight(seen: Tensor, kept: tuple[int, ...]) -> tuple[bool, list[str]]:
     return not bool(own.triu(1).any()), [*names, "window"]
 
 
-def _wrongly(asked: Side, answered: Side) -> Wrong | None:
+def _wrongly(subject: Subject, asked: Side, answered: Side) -> Wrong | None:
     """Return what is wrong with a turn that is none; lose where one is not understood."""
     sides = [side.turned[0] if side.turned is not None else None for side in (asked, answered)]
-    wrong = wrong_turn(*sides) if any(side is not None for side in sides) else None
+    turning = subject.known["turning"]
+    told = frozenset() if turning is None else turning.told | {*turning.bases}
+    wrong = wrong_turn(*sides, told) if any(side is not None for side in sides) else None
     if wrong is None and any(side is not None and side.matrices is not None for side in sides):
         raise Lost
     return wrong

@@ -19,6 +19,7 @@ from attention_clinic.examine.partly import in_part
 from attention_clinic.examine.scoring import before
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.told import told
+from attention_clinic.examine.turned_sides import turned_sides
 from attention_clinic.examine.unnormed import needs_context
 from attention_clinic.examine.written import Run, runs
 
@@ -104,6 +105,7 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
         (said, gaps), plain = part, False
     else:
         said, plain = found[0], found[1].plain
+    said = [*said, *turned_sides(account)]
     if needs_context(subject.original):
         said = [one for one in said if one[0] != "norm-missing"]
     if masked and "mask-dropped" in dict(said) and _uses_mask(subject, b, n):

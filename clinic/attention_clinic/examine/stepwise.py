@@ -16,7 +16,7 @@ from itertools import islice, product
 import torch
 from torch import Tensor
 
-from attention_clinic.bugs import ATTENTION
+from attention_clinic.bugs import ATTENTION, EARLY, TURN, with_values
 from attention_clinic.bugs.projections import SPLIT
 from attention_clinic.bugs.scores import SCALE, all_scales, fitted_scale, scales_by_size
 from attention_clinic.engine.budget import spend
@@ -35,7 +35,7 @@ JOINING = 2  # behind what is mixed
 PAIRS = 12  # layers that may make queries and keys, those first that follow the names best
 REST = 48  # readings of values and output with each of them
 LOOKS = 2  # steps that it takes to look for scores among what the module made
-WAYS = 6  # to make the scores that the module made, and each step after them
+WAYS = 9  # to make the scores that the module made, and each step after them
 NUMBER = {stage.name: number for number, stage in enumerate(ATTENTION)}
 VALUES = next(form for form in SPLIT.forms if form.detail == "the values alone")
 PARTS = (  # up to the scores, the weights, what is mixed, the end
@@ -72,9 +72,8 @@ def step_by_step(call: Unexplained) -> list[tuple[Reader, Match]]:
     found: list[tuple[Reader, Match]] = []
     for shell, base in product(shells, _bases(subject)):
         case = replace(probe, causal=base)
-        for number, (reader, readings) in enumerate(readers):
-            most = FIRST if number == 0 else 1
-            for match in _ways(subject, reader, readings, case, shell, seen, most):
+        for reader, readings in readers:
+            for match in _ways(subject, reader, readings, case, shell, seen):
                 if _sensible(match) and holds(reader, match):
                     found.append((reader, match))
         if found:
@@ -103,10 +102,9 @@ def _ways(
     probe: Probe,
     shell: Shell,
     seen: Seen,
-    most: int,
 ) -> Iterator[Match]:
     """Yield what gives the output of one call by steps that the module made."""
-    for begun in islice(_begun(reader, readings, probe, shell, seen, most), WAYS):
+    for begun in islice(_begun(reader, readings, probe, shell, seen), WAYS):
         search = Search(reader, begun.readings, probe, shell, subject.patient.tolerance)
         search.must_be_causal = subject.options.causal is True and subject.options.mask is None
         state = replay(PARTS[0], begun.path.forms, {**search.state(), "total": 2})
@@ -183,7 +181,7 @@ def joined(first: Path, second: Path, other: Form | None = None) -> Path:
 
 
 def _begun(
-    reader: Reader, readings: list[Reading], probe: Probe, shell: Shell, seen: Seen, most: int
+    reader: Reader, readings: list[Reading], probe: Probe, shell: Shell, seen: Seen
 ) -> Iterator[Begun]:
     """Yield the ways to make scores that the module made, with as few mistakes as it can be."""
     groups: dict[tuple[int, int], list[Reading]] = {}
@@ -195,7 +193,7 @@ def _begun(
     except RuntimeError:
         return
     found = False
-    for mistakes in range(most + 1):
+    for mistakes in range(FIRST + 1):
         begin = {**search.state(), "total": max(mistakes, 1)}
         for path, made in walk(PARTS[0], begin, mistakes):
             spend(LOOKS)
@@ -208,8 +206,20 @@ def _begun(
                     yield Begun(kept[number], path, scales)
                     if not path.forms[NUMBER["split"]].ids:  # no score says how values are split
                         yield Begun(kept[number], joined(path, Path(), VALUES), scales)
+                    for turned in _turning_values(path):  # nor how they are turned
+                        yield Begun(kept[number], turned, scales)
         if found:
             return
+
+
+def _turning_values(path: Path) -> Iterator[Path]:
+    """Yield a way to make scores with the values turned, too, as queries and keys are."""
+    for stage in (EARLY, TURN):
+        place = NUMBER[stage.name]
+        form = path.forms[place]
+        if form.run is not None and "rotary-values" not in form.ids:
+            forms = (*path.forms[:place], with_values(stage, form), *path.forms[place + 1 :])
+            yield replace(path, forms=forms, ids=(*path.ids, "rotary-values"))
 
 
 def _scales(state: State, raw: Tensor, factors: list[float], seen: Seen) -> Iterator[Form]:
@@ -225,7 +235,7 @@ def _scales(state: State, raw: Tensor, factors: list[float], seen: Seen) -> Iter
     yield from named
     if any(sized) or state.get("cosine"):
         return
-    others = [factor for factor in factors if abs(factor - 1) > 1e-9]
+    others = [factor for factor in factors if abs(factor - 1) > seen.close]
     for form in (*scales_by_size(),) if others else ():
         if seen.has(form.run(raw, setting)[0]):
             yield form

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attention_clinic.bugs.turns import base_of
+from attention_clinic.bugs.turned import mixed_words
+from attention_clinic.bugs.turns import MEANT, base_of, is_mistaken, rule_words, stretched
 from attention_clinic.engine.origins import Pool
 from attention_clinic.examine.turning_law import CLOSE, Turned, pairings
 
@@ -71,12 +72,15 @@ def _weights(matrices: Tensor) -> Tensor | None:
     return None if bool((first - own.diag_embed()).abs().max() > SAME) else own
 
 
-def wrong_turn(one: Turned | None, other: Turned | None) -> Wrong | None:
+def wrong_turn(
+    one: Turned | None, other: Turned | None, told: frozenset[float] = frozenset()
+) -> Wrong | None:
     """Return what is wrong with how queries and keys are turned, None where that is not known.
 
     Args:
         one: the turn of the queries, None where they are not turned.
         other: that of the keys.
+        told: the numbers that the module and its code say, of which the base may be one.
     """
     sides = [side for side in (one, other) if side is not None]
     if all(_still(side) for side in sides):
@@ -88,7 +92,7 @@ def wrong_turn(one: Turned | None, other: Turned | None) -> Wrong | None:
     first = one.matrices[0]
     if any(bool((side.matrices - first).abs().max() > SAME) for side in sides):
         return None
-    return _mixed(first)
+    return _mixed(first, told)
 
 
 def _still(side: Turned) -> bool:
@@ -107,11 +111,12 @@ def _still(side: Turned) -> bool:
     return bool(apart.abs().max() <= CLOSE) and bool(paired)
 
 
-def _mixed(matrices: Tensor) -> Wrong | None:
+def _mixed(matrices: Tensor, told: frozenset[float]) -> Wrong | None:
     """Return the name where two numbers turn together, each by the angle of another pair.
 
     Args:
         matrices: (n, w, w), rows are the numbers before.
+        told: see `wrong_turn`.
     """
     n, width, _ = matrices.shape
     place = torch.arange(n, dtype=torch.float64)[:, None]
@@ -128,10 +133,14 @@ def _mixed(matrices: Tensor) -> Wrong | None:
         sign = -1 if bool(speeds.median() < 0) else 1
         neighbours = (speeds[0::2], speeds[1::2])
         laid, again = neighbours if layout == "halves" else speeds.chunk(2)
-        if not torch.allclose(laid, again, atol=CLOSE) or base_of(sign * laid) is None:
+        if not torch.allclose(laid, again, atol=CLOSE):
             continue
         if torch.allclose(speeds[first], speeds[second], atol=CLOSE):
             return None
-        said = ("neighbours", "halves") if layout == "halves" else ("halves", "neighbours")
-        return ("rotary-mixed",), f"angles for {said[0]}, {said[1]} turned"
+        base, said = base_of(sign * laid), mixed_words(layout)
+        if base is not None and not is_mistaken(base, told):
+            return ("rotary-mixed",), said
+        if stretched(sign * laid, {MEANT, *told}):
+            return ("rotary-mixed",), said
+        return ("rotary-mixed", "rotary-frequencies"), f"{said}; {rule_words(laid, MEANT)}"
     return None

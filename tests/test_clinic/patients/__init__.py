@@ -53,6 +53,7 @@ from patients import (  # noqa: F401, each adds its patients
     structure,
     tokens_first,
     turned,
+    turned_beside,
     two_results,
     unshifted,
     variants,

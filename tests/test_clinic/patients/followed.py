@@ -545,3 +545,31 @@ class LatentTwice(LatentPlain):
     def __init__(self, e, h):
         super().__init__(e, h)
         self.W_uv = self.W_uk
+
+
+class ScaledApart(nn.Module):
+    """Products of latents and of turned numbers are scaled by their own widths, then added."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.d = h, e // h
+        self.q, self.q_turned = nn.Linear(e, e, bias=False), nn.Linear(e, 4 * h, bias=False)
+        self.down, self.k_turned = nn.Linear(e, 12, bias=False), nn.Linear(e, 4, bias=False)
+        self.up_k, self.up_v = nn.Linear(12, e, bias=False), nn.Linear(12, e, bias=False)
+        self.out = nn.Linear(e, e, bias=False)
+
+    def turn(self, t):
+        return turned(t, angles_of(torch.arange(t.shape[-2]), 4), halves=True)
+
+    def forward(self, x):
+        latent = self.down(x)
+        made = self.q(x), self.up_k(latent), self.up_v(latent), self.q_turned(x)
+        q, k, v, q_turned = (rearrange(t, "b n (h d) -> b h n d", h=self.h) for t in made)
+        places = self.turn(q_turned) @ self.turn(self.k_turned(x)[:, None]).mT
+        scores = q @ k.mT / self.d**0.5 + places / self.places
+        return self.out(rearrange(scores.softmax(-1) @ v, "b h n d -> b n (h d)"))
+
+    places = 4**0.5
+
+
+variant("rotary-halves", "rotary-partial", "latent-attention", sizes=WIDE)(ScaledApart)
