@@ -205,7 +205,7 @@ def _linear(state: State) -> Iterator[Form]:
 variant(
     "cross-covariance",
     "lets the channels of a head attend to each other, over all tokens, instead of the tokens",
-    "XCiT, Restormer",
+    "XCiT, Restormer, DaViT",
     "16",
 )
 
@@ -214,13 +214,19 @@ def _channels(state: State) -> Iterator[Form]:
     if not state.get("by_channels") or not state["q"].shape == state["k"].shape == state["v"].shape:
         return
     for factor in (*state.get("temperatures", ()), 1.0):
-        # without unit lengths it may be the wrong axis by mistake
 
         def run(q: Tensor, k: Tensor, by: float | Tensor = factor) -> Tensor:
             q, k = (F.normalize(t, dim=-2) for t in (q, k))
             return (q.mT @ k * by).softmax(dim=-1)
 
         yield Form(("channels", run), variants=("cross-covariance",))
+    # without unit lengths it may be the wrong axis by mistake, unless a name says that it is meant
+    for axis in (-1, -2, None) if state.get("means_channels") else ():
+
+        def plain(q: Tensor, k: Tensor, axis: int | None = axis) -> Tensor:
+            return (q.mT @ k * (1.0 if axis is None else q.shape[axis] ** -0.5)).softmax(dim=-1)
+
+        yield Form(("channels", plain), variants=("cross-covariance",))
 
 
 def _both(state: State) -> Iterator[Form]:

@@ -41,6 +41,7 @@ class Heard(Mode):
         self.distances = False
         self.weights: list[tuple[Any, ...]] = []  # shapes of two that are subtracted
         self.afterwards: list[float | Tensor] = []  # by what weights are multiplied
+        self.averages = False  # whether a mean over the heads of weights is taken
         self.read: Tensor | None = None  # by the first layer
         self.strict: bool | None = None  # whether earlier tokens alone mix, and none for the first
 
@@ -78,6 +79,8 @@ class Heard(Mode):
             self.read = args[0]
         result = func(*args, **kwargs)
         self._square(name, args, result)
+        if name == "mean" and self.weighed and args:
+            self.averages |= args[0].ndim == 4 and args[0].shape == self.weighed[-1]
         if self.weighed and len(args) > 1:
             self._after(name.strip("_"), args)
         product = name.endswith(("matmul", "bmm", "einsum")) and isinstance(result, Tensor)

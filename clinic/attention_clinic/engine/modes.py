@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attention_clinic.engine import fused
+from attention_clinic.engine.draws import Draws
 
 
 class Aside:
@@ -147,7 +148,7 @@ class Visits(Mode):
 
 
 class NoDropout(Mode):
-    """Turn every dropout into nothing, wherever it is called, or drawn as ones and zeros.
+    """Turn every dropout into nothing, wherever it is called, or drawn: see `Draws`, too.
 
     What is rarely drawn drops, and never is; what is mostly drawn keeps, by its share, as those who
     drop so divide by that.
@@ -160,9 +161,14 @@ class NoDropout(Mode):
     def __init__(self) -> None:
         super().__init__()
         self.calls, self.most = 0, 0.0
+        self.draws = Draws()
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
+        drawn = self.draws.called(func, args, kwargs)
+        if drawn is not None:
+            self._count(drawn[1])
+            return drawn[0]
         if func is F.scaled_dot_product_attention:
             self._count(kwargs.get("dropout_p") or (args[4] if len(args) > 4 else 0.0))
             kwargs.pop("dropout_p", None)

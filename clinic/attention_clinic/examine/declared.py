@@ -29,6 +29,7 @@ UNSCALED = ("relative_attention_num_buckets",)  # T5 and its relatives
 UNSCALED_MODELS = {"gpt_neo"}
 DISTANCES = re.compile(r"rel|dist|pos|emb|^e$|^e_?r$")  # names of vectors for distances
 SHIFTS = re.compile(r"bias|shift|offset|^b$")  # names of what is added to all scores
+CHANNELS = re.compile(r"channel|covariance|transposed|xca|mdta", re.IGNORECASE)  # who means them
 FEW = 4  # layers over places
 HOTTEST = math.log(100.0)
 
@@ -272,7 +273,10 @@ def known_of(
         "caps": capped,
         "unscaled": is_unscaled(module),
         "prepared": prepared(module),
-        "mixers": tuple(mixers(module, num_heads)),
+        "mixers": (
+            *mixers(module, num_heads),
+            *(Mixer(x.new_full((num_heads,) * 2, 1 / num_heads), None),) * sounds.averages,
+        ),
         "distances": tuple(distances(module))[:FEW],
         "sinks": tuple(sinks(module, num_heads)),
         "openers": tuple(openers(module, num_heads, sounds.opens)),
@@ -288,6 +292,7 @@ def known_of(
         "shifts": tuple(shifts(module, num_heads))[:FEW],
         "by_channels": keys is None
         and any(s[-1] == s[-2] and (alike or s[-1] != n) for s in sounds.weighed if len(s) > 2),
+        "means_channels": any(CHANNELS.search(type(part).__name__) for part in module.modules()),
         "strict": sounds.strict,
         "bare": sounds.read is not None and equal_tensors(sounds.read, x),
         "bent": tuple(sorted(sounds.bent)),

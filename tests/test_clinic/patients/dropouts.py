@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import nn
 
-from patients.attention import Views
+from patients.attention import Views, ViewsScaledByEmbed
+from patients.bank import attention
 from patients.blocks import PostNorm, PreNorm, block
 from patients.noticed import Layers
 from patients.wirings import ONE, TWO, Connected
@@ -85,3 +87,30 @@ class EachDrops(PostNorm):
 
     def feed(self, x):
         return self.drop(super().feed(x))
+
+
+# ---------------------------------------------------------------------------- dropout by hand
+
+
+@attention("scale-embed", "dropout-eval", sizes=TWO)
+class DropsByHand(ViewsScaledByEmbed):
+    def weigh(self, scores, mask):
+        weights = super().weigh(scores, mask)
+        return weights * (torch.rand(weights.shape) > 0.1).float() / (1 - 0.1)
+
+
+@attention("dropout-eval", sizes=TWO)
+class DropsWhereLess(Views):
+    def weigh(self, scores, mask):
+        weights = super().weigh(scores, mask)
+        drawn = torch.rand_like(weights) < 0.2
+        return torch.where(drawn, torch.zeros_like(weights), weights / 0.8)
+
+
+@attention("dropout-eval", sizes=TWO)
+class DropsByFloors(Views):
+    """As drop path was written before there was a function for it."""
+
+    def forward(self, x, mask=None):
+        kept = (0.9 + torch.rand(len(x), 1, 1)).floor_()
+        return super().forward(x, mask).div(0.9) * kept

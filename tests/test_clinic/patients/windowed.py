@@ -474,6 +474,26 @@ class AcrossChannelsByExponent(AcrossChannels):
         return self.temperature.exp()
 
 
+@variant("cross-covariance")
+class ChannelAttention(Views):
+    """DaViT: keys ask, values are asked, queries are mixed, and no length is taken."""
+
+    def forward(self, x, mask=None):
+        q, k, v = self.heads(x)
+        weights = (k.mT * k.shape[-1] ** -0.5 @ v).softmax(-1)
+        return self.proj(self.join((weights @ q.mT).mT))
+
+
+@variant("cross-covariance")
+class ChannelsByTokens(Views):
+    """Scaled by how many tokens there are."""
+
+    def forward(self, x, mask=None):
+        q, k, v = self.heads(x)
+        weights = torch.einsum("bhic,bhid->bhcd", q * x.shape[1] ** -0.5, k).softmax(-1)
+        return self.proj(self.join(torch.einsum("bhcd,bhid->bhic", weights, v)))
+
+
 # ------------------------------------------------------------- batch norms behind layers: LeViT
 
 
@@ -532,3 +552,23 @@ class OfFourLayersScaledByEmbed(OfFourLayers):
     def __init__(self, e, h):
         super().__init__(e, h)
         self.scale = e**-0.5
+
+
+# ------------------------------------------------- one average of weights for all heads, as in TFT
+
+
+@variant("talking-heads")
+class Averaged(Views):
+    def weigh(self, scores, mask):
+        weights = super().weigh(scores, mask)
+        return weights.mean(dim=1, keepdim=True).expand_as(weights)
+
+
+@variant("talking-heads", sizes=((24, 3), (64, 4)))
+class AveragedForWholeValues(Views):
+    """The values of all heads are mixed by one average, and never split."""
+
+    def forward(self, x, mask=None):
+        q, k, v = self.heads(x)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1).mean(dim=1)
+        return self.proj(weights @ self.join(v))
