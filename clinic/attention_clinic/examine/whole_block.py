@@ -39,6 +39,7 @@ from attention_clinic.examine.block_noticed import noticed_of_block, still_dropp
 from attention_clinic.examine.filling import is_half
 from attention_clinic.examine.first_call import heads_of
 from attention_clinic.examine.handed_mask import by_signature, handing_causal
+from attention_clinic.examine.held_fast import with_layers_held
 from attention_clinic.examine.imaged import call_of_images
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.mask_argument import is_deaf
@@ -161,6 +162,14 @@ def diagnose_block(
                 report = stack.report()
             if report is None:
                 report = examined_layer(patient, x, around, num_heads, meant, causal)
+            if report.ids == ("layers-in-forward",):
+                given = {"call": call, "size": size, "context": context, **masks, **wanted}
+                report = with_layers_held(
+                    report,
+                    other,
+                    lambda: other.run(x, context=around.context),
+                    lambda made: diagnose_block(made, num_heads, **given),
+                )
             report = unless_one_token(report, x.shape[1])
             report = noticed_of_block(report, other, x, around)
             if other.flags:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from patients.arranged import arranged
-from patients.attention import Loops, Views
+from patients.attention import Loops, Views, ViewsScaledByEmbed
 from patients.blocks import PostNorm, PreNorm, block
 from patients.decoders import PostDecoder
 from patients.wirings import ONE
@@ -304,3 +304,33 @@ class LooksWithOneNorm(LooksNormsAndBends):
     def forward(self, x):
         x = x + F.relu(self.ln_1(self.look(x.mT).mT))
         return PreNorm.forward(self, x)
+
+
+# ---------------------------------------------------------------- layers that forward builds
+
+
+@block("scale-embed", "layers-in-forward", sizes=ONE)
+class BuildsALayer(PreNorm):
+    """What the attention returns goes through a new layer of tokens."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = ViewsScaledByEmbed(e, h)
+        self.ffn = None
+
+    def forward(self, x):
+        e = x.shape[-1]
+        x = x + self.attention(self.ln_1(x))
+        feed = nn.Sequential(nn.Linear(e, 2 * e), nn.ReLU(), nn.Linear(2 * e, e))
+        return x + feed(self.ln_2(x))
+
+
+@block("residual-missing", "layers-in-forward", sizes=ONE)
+class BuildsNorms(PostNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        del self.norms
+
+    def forward(self, x):
+        x = nn.LayerNorm(x.shape[-1])(self.self_attn(x))
+        return nn.LayerNorm(x.shape[-1])(x + self.feed(x))
