@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from attention_clinic.examine.streams import (
+    BOTH,
     CODE,
     CONTEXT,
     ONE,
@@ -23,7 +24,6 @@ from attention_clinic.examine.unit import Unit
 
 MOST = 20_000  # states of one search
 AGAIN, ELSEWHERE, OTHER, DROPPED, DOUBLED, START_READ, LEFT = 3, 5, 5, 7, 2, 2, 2
-BOTH = (True, False, True)  # norms before and behind
 
 JOINS = {
     "missing": ("residual-missing", "around the {}"),

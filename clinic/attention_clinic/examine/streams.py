@@ -14,7 +14,7 @@ from attention_clinic.examine.unit import Unit
 Sum = dict[str, Tensor]  # what is added up, and by what it is multiplied: (1,) or (e,)
 START, CONTEXT, ONE, CODE = "x", "context", "1", "code"
 AROUND, BARE = (True, True, False), (False, False, False)  # norms before, inside, behind
-PRE, LAST = (True, False, False), (True, False, True)  # the last part, with a norm behind all
+PRE, BOTH = (True, False, False), (True, False, True)  # BOTH: also a last part, a norm behind all
 BEHIND = (False, False, True)
 EXACT = 1e-8  # of sums, relative
 
@@ -237,7 +237,7 @@ class Stream:
         def cost(way: tuple[Half, ...]) -> int:
             orders = {half.places for half in way}
             ended = len(way) > 1 and has_last_norm(way)
-            orders -= {LAST} if ended else set()
+            orders -= {BOTH} if ended else set()
             uneven = {AROUND, BARE} <= orders  # its second norm may be that of the bare part
             cost = sum(half.cost for half in way) - 2 * ended
             return cost + 2 * max(uneven, len(orders - {BARE}) - 1)
@@ -293,7 +293,7 @@ def has_last_norm(way: tuple[Half, ...]) -> bool:
 
     Where every part adds what its norm returned, it may be a norm before all, and one behind each.
     """
-    in_front = all(half.places == PRE for half in way[:-1]) and way[-1].places == LAST
+    in_front = all(half.places == PRE for half in way[:-1]) and way[-1].places == BOTH
     return in_front and any(half.join != "from-norm" for half in way)
 
 
