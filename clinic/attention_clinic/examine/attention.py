@@ -100,8 +100,8 @@ def diagnose(
         mask: a mask to call the module with, in the shape that it takes. Bool: True = may
             attend; integers, and floats that are all 0 or 1: 1 = may attend; other floats are
             added to the scores: 0 = may attend.
-        causal: True when token i must see tokens 0 to i only, False when it must see all;
-            None accepts both.
+        causal: True when token i must see tokens 0 to i only (what needs a mask gets a causal
+            one), False when it must see all; None accepts both.
         call: how to call the module: call(module, x), or call(module, x, mask), with a context
             call(module, x, context) or call(module, x, context, mask); None reads the signature
             of `forward`. Its result is a tensor, or begins with one.
