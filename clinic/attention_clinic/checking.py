@@ -17,6 +17,7 @@ from torch import nn
 from attention_clinic.engine.heads import NAMES as HEADS
 from attention_clinic.engine.model_report import ModelReport, Row
 from attention_clinic.examine.model import diagnose_model
+from attention_clinic.examine.model_run import NotRun
 from attention_clinic.importing import (
     apart,
     files_of,
@@ -128,7 +129,11 @@ def _checked(where: str, name: str, num_heads: int | None, causal: bool | None) 
                 continue
             torch.manual_seed(0)
             model = built if isinstance(built, nn.Module) else _made(built)
-            report = diagnose_model(model, num_heads=num_heads, causal=causal)
+            try:
+                report = diagnose_model(model, num_heads=num_heads, causal=causal)
+            except NotRun as error:  # one of several: the others are examined
+                found.append(Checked(target, site, None, str(error), bad=bool(name)))
+                continue
             if report.rows or name:
                 sites = tuple(_site_of(row, model, site) for row in report.rows)
                 found.append(Checked(target, site, report, "", sites, bad=not report.rows))

@@ -246,6 +246,25 @@ def test_check_examines_whole_files(
     assert main(["check", "needs.py:Net(1)"]) == 2
 
 
+def test_check_says_which_model_needs_inputs_and_examines_the_others(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "model.py").write_text(
+        SICK + "\n\nclass Odd(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.layers = nn.ModuleList([nn.Linear(24, 24)])\n"
+        "    def forward(self, words, kind): raise RuntimeError('no such kind')\n"
+    )
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    assert main(["check", "model.py"]) == 1
+    text = capsys.readouterr().out
+    assert "model.py:Odd: skipped, diagnose_model: Odd must run on inputs" in text
+    assert "inputs=(words, kind,)" in text and "Healthy: healthy" in text
+    assert main(["check", "model.py:Odd"]) == 2
+
+
 ATTEND = """
 from torch import nn
 

@@ -18,6 +18,10 @@ from attention_clinic.engine.unwrapping import eager
 Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
 
 
+class NotRun(ValueError):
+    """A model that took none of the inputs that were made for it."""
+
+
 class Run:
     """A model that ran once.
 
@@ -68,13 +72,13 @@ class Run:
         """Ask for inputs where the model took none of those that were made for it.
 
         Raises:
-            ValueError: with the line to paste.
+            NotRun: with the line to paste.
         """
         if self.given is None and self.refused:
             kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
             parameters = signature(self.model.forward).parameters.values()
             names = [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
-            raise ValueError(
+            raise NotRun(
                 f"diagnose_model: {type(self.model).__name__} must run on inputs made for it, got "
                 f"{self.refused}. Pass what you call it with: diagnose_model(model, "
                 f"inputs=({', '.join(names)},))."
