@@ -21,6 +21,7 @@ from attention_clinic.engine.budget import (
 )
 from attention_clinic.engine.weighing import Weighed
 from attention_clinic.examine.biases import learned
+from attention_clinic.examine.offsets import kind_of
 from checks.engine.private import TorchDispatchMode
 from helpers import error_of
 
@@ -122,3 +123,14 @@ def test_numbers_are_sought_in_a_table_without_comparing_each_with_each() -> Non
         assert learned(table + 3.0, seen, [table], lambda: True) == "position-bias"
         assert learned(table.square(), seen, [table], lambda: True) is None
     assert sum(made) < 100 * table.numel()
+
+
+def test_a_table_with_fewer_numbers_than_pairs_holds_none_for_each_pair() -> None:
+    table = torch.nn.Parameter(torch.randn(7, 4).double(), requires_grad=False)
+    pairs = torch.nn.Parameter(torch.randn(4, 4, 4).double(), requires_grad=False)
+    module = torch.nn.ParameterList([table])
+    offsets = torch.arange(4)[:, None] - torch.arange(4) + 3
+    viewed = lambda: table[offsets].reshape(4, 4, 4)  # noqa: E731, its heads were the last axis
+    assert kind_of(viewed, module, viewed(), None) is None
+    module = torch.nn.ParameterList([pairs])
+    assert kind_of(lambda: pairs.clone(), module, pairs.clone(), None) == "position-bias"

@@ -486,3 +486,41 @@ class NormsInThePart(PreNorm):
 
 def test_a_part_with_a_norm_of_its_own_lacks_none() -> None:
     assert "norm-missing" not in diagnose_block(NormsInThePart(24, 4).eval(), 4).ids
+
+
+class ReducedWithoutSoftmax(nn.Module):
+    """Keys and values are made of a smaller image, and no softmax makes weights."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.norm, self.sr = h, nn.LayerNorm(e), nn.Conv2d(e, e, 2, stride=2)
+        self.q, self.kv, self.proj = nn.Linear(e, e), nn.Linear(e, 2 * e), nn.Linear(e, e)
+
+    def forward(self, x):
+        b, n, e = x.shape
+        fewer = self.sr(x.mT.reshape(b, e, 4, 4)).flatten(2).mT
+        k, v = self.kv(self.norm(fewer)).reshape(b, -1, 2, self.h, e // self.h).unbind(2)
+        q, k, v = (t.transpose(1, 2) for t in (self.q(x).view(b, n, self.h, -1), k, v))
+        mixed = (q @ k.mT / (e // self.h) ** 0.5) @ v
+        return self.proj(mixed.transpose(1, 2).flatten(2))
+
+
+def test_what_looks_like_a_convolution_was_called() -> None:
+    block = PreNorm(24, 4)
+    block.attention = ReducedWithoutSoftmax(24, 4)
+    report = diagnose_block(block.eval(), 4, size=(2, 16))
+    assert not report.healthy and "part-unused" not in report.ids
+
+
+def test_a_mask_that_call_never_fills_is_said_to_be_untried() -> None:
+    class Masked(PreNorm):
+        def forward(self, x, hidden_mask):
+            return super().forward(x) + 0 * hidden_mask
+
+    block = Masked(24, 4).eval()
+    words = "a mask (the argument hidden_mask): what call gives is alike everywhere"
+    none = diagnose_block(block, 4, call=lambda m, x: m(x, torch.zeros(x.shape[:2])[..., None]))
+    assert none.healthy and words in none.untried
+    some = torch.arange(2)[:, None, None]
+    told = diagnose_block(block, 4, call=lambda m, x: m(x, some), size=(2, 5))
+    assert told.healthy and words not in told.untried

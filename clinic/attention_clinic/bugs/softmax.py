@@ -86,6 +86,11 @@ def softmax_query(scores: Tensor) -> Tensor:
     return scores.softmax(dim=-2)
 
 
+def _cleared(weights: Tensor) -> Tensor:
+    """Return weights that are 0 where all scores are masked: who goes on with NaN is no match."""
+    return weights.nan_to_num(0.0)
+
+
 bug(
     "softmax-heads",
     "takes the softmax over the heads (dim=1 of (b, h, i, j))",
@@ -97,7 +102,7 @@ bug(
 
 @SOFTMAX.wrong("softmax-heads")
 def softmax_heads(scores: Tensor) -> Tensor:
-    return scores.softmax(dim=2)
+    return _cleared(scores.softmax(dim=2))
 
 
 bug(
@@ -111,12 +116,12 @@ bug(
 
 @SOFTMAX.wrong("softmax-batch")
 def softmax_batch(scores: Tensor) -> Tensor:
-    return scores.softmax(dim=1)
+    return _cleared(scores.softmax(dim=1))
 
 
 @SOFTMAX.wrong("softmax-batch", "over batch and heads at once, which share axis 0")
 def softmax_batch_and_heads(scores: Tensor) -> Tensor:
-    return scores.flatten(1, 2).softmax(dim=1).view_as(scores)
+    return _cleared(scores.flatten(1, 2).softmax(dim=1).view_as(scores))
 
 
 bug(

@@ -33,7 +33,7 @@ from attention_clinic.engine.listed import register_listed, register_plain
 from attention_clinic.engine.modes import NoDropout, Precision, Widened
 from attention_clinic.engine.openings import Opening
 from attention_clinic.engine.refusal import refused
-from attention_clinic.engine.untried import WHOLE_CACHE, odd_weights, untried_of
+from attention_clinic.engine.untried import WHOLE_CACHE, empty, note, odd_weights, untried_of
 from attention_clinic.engine.unwrapping import eager, evaluated
 
 HERE = str(Path(__file__).parents[1])
@@ -139,6 +139,7 @@ class Patient:
         self.given: set[str] = set()  # the arguments of forward that got a value
         self.flags: tuple[str, ...] = ()  # the arguments of forward that get True
         self.zeros: set[str] = set()  # those that got zeros
+        self.masks: dict[str, bool] = {}  # the masks that call gives: whether all is alike
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
         self.rests = False  # whether its dropouts are kept from dropping
         self.time_first = call is None and says_time_first(module)
@@ -235,7 +236,7 @@ class Patient:
         told = {name: True for name in self.flags if name not in given}
         given, kwargs = given | told, kwargs | told
         self.given |= {name for name, value in given.items() if value is not None}
-        self.zeros |= {n for n, value in given.items() if "mask" not in n and _is_zero(value)}
+        note(self.zeros, self.masks if self.call is not None else {}, given)
         if not self.in_order:
             return (args, kwargs) if told else None
         return tuple(map(_laid, args)), {name: _laid(value) for name, value in kwargs.items()}
@@ -248,8 +249,7 @@ class Patient:
     def untried(self, mask: bool, cache: str = WHOLE_CACHE) -> tuple[str, ...]:
         """Say what was never tried, as `untried_of` does."""
         said = [*untried_of(self.module, self.given, mask, cache), *self.odd]
-        if self.zeros:
-            said.append(f"what is added as {', '.join(sorted(self.zeros))}: it was 0")
+        said += empty(self.zeros, self.masks)
         return tuple(said)
 
     def put_to_rest(self, x: Tensor) -> bool:
@@ -333,11 +333,6 @@ class Patient:
 
 def _laid(value: Any) -> Any:
     return value.contiguous() if isinstance(value, Tensor) else value
-
-
-def _is_zero(value: object) -> bool:
-    """Say whether a value is tokens that are all 0."""
-    return isinstance(value, Tensor) and value.ndim == 3 and not bool(value.any())
 
 
 def first_line(error: Exception) -> str:

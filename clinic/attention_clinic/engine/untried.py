@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from attention_clinic.engine.copies import origin_of
@@ -121,3 +121,30 @@ def listed(names: list[str]) -> str:
 def arguments(names: list[str]) -> str:
     """Return "the argument a", or "the arguments a, b, c and 3 more"."""
     return f"the argument{'s' * (len(names) > 1)} {listed(names)}"
+
+
+def note(zeros: set[str], masks: dict[str, bool], given: Mapping[str, Any]) -> None:
+    """Note the arguments that get zeros, and for each mask whether all its numbers are alike.
+
+    Args:
+        zeros: the arguments so far.
+        masks: those so far; one that was filled in any call stays so.
+        given: what a call gives.
+    """
+    for name, value in given.items():
+        if not isinstance(value, Tensor) or not value.numel():
+            continue
+        if "mask" in name.lower():
+            alike = bool((value == value.flatten()[0]).all())
+            masks[name] = alike and masks.get(name, True)
+        elif value.ndim == 3 and not bool(value.any()):
+            zeros.add(name)
+
+
+def empty(zeros: set[str], masks: dict[str, bool]) -> list[str]:
+    """Say which arguments got zeros, or masks that are alike everywhere."""
+    level = [name for name, alike in masks.items() if alike]
+    said = [f"what is added as {', '.join(sorted(zeros))}: it was 0"] * bool(zeros)
+    if level:
+        said.append(f"a mask ({arguments(level)}): what call gives is alike everywhere")
+    return said

@@ -301,7 +301,8 @@ class Connections(NormPlaces):
 
     def _resting(self, way: tuple[Half, ...]) -> list[str]:
         """Return the parts of several layers that were never called."""
-        own = {path for half in way for path in half.unit.paths}
+        units = [*(half.unit for half in way), *self.convolutions]
+        own = {path for unit in units for path in unit.paths}
         return idle_parts(self.patient.module, own | self.beside)
 
 

@@ -41,6 +41,9 @@ def kind_of(
     for places in layouts(n, grid) if told else ():
         if by_offset(added, places) and (nothing or by_offset(left, places)):
             return "relative-bias"
+    tables = len((added / ALIKE).round().unique(dim=0))  # one for all heads, or one for each
+    if sum(p.numel() for p in held) < tables * n * n:
+        return None
     if not nothing or not all(_square(p, n) for p in held):
         return None
     doubled = _with(held, lambda: _anchored(observe()), 2.0)

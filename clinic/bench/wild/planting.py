@@ -243,7 +243,7 @@ def scale(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
             yield f"({left} {other} ({right}))"
 
 
-@kind("scores divided by //", "scores-rounded", "scale-other")
+@kind("scores divided by //", "scores-rounded", "scale-other", "ignores-input")  # 1 // 8 is 0
 def floored(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and ROOT.search(get(node)):
         yield f"({get(node.left)} // {get(node.right)})"
@@ -296,7 +296,7 @@ def tiny(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
         yield f"{get(node.func)}({get(node.args[0])}, 1e-9)"
 
 
-@kind("mask not used", *HIDES)
+@kind("mask not used", *HIDES, "mask-after-softmax")  # where weights are masked, too
 def no_mask(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if _called(node) == "masked_fill" and len(node.args) == 2:
         yield get(node.func.value)

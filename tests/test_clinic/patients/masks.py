@@ -435,3 +435,19 @@ class SampleBySample(Steps):
 
     def softened(self, scores):
         return scores.softmax(-2)
+
+
+@attention("softmax-batch", causal=True, sizes=SIZES[:4])
+class CleanedSoftmaxBatch(Views):
+    """What is hidden in every sample gives NaN, which becomes 0."""
+
+    axis = 0
+
+    def weigh(self, scores, mask):
+        hidden = torch.ones(scores.shape[-2:]).triu(1).bool()
+        return scores.masked_fill(hidden, -torch.inf).softmax(self.axis).nan_to_num(0.0)
+
+
+@attention("softmax-heads", causal=True, sizes=SIZES[:4])
+class CleanedSoftmaxHeads(CleanedSoftmaxBatch):
+    axis = 1
