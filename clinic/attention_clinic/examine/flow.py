@@ -17,7 +17,12 @@ BETWEEN = ("bend", "gate")
 
 
 def stream_of(
-    units: list[Unit], x: Tensor, context: Tensor | None, y: Tensor, limit: float
+    units: list[Unit],
+    x: Tensor,
+    context: Tensor | None,
+    y: Tensor,
+    limit: float,
+    rooted: bool = False,
 ) -> tuple[Stream, list[Unit]]:
     """Return the stream, and the norms whose result nothing uses.
 
@@ -27,6 +32,7 @@ def stream_of(
         context: the context, or None.
         y: what it returned.
         limit: the largest difference that counts as equal.
+        rooted: whether what is added by places may belong to what enters.
 
     Raises:
         Unclear: some tensor is no sum of what the parts returned.
@@ -42,7 +48,8 @@ def stream_of(
     for number, unit in enumerate(units):
         name = f"{number} {unit.name}"
         reads[name] = sums.of(unit.read)
-        if number == 0 and reads[name] is None and sums.start_from(unit.read):
+        is_code = reads[name] is None or (rooted and CODE in reads[name])
+        if number == 0 and is_code and sums.start_from(unit.read):
             reads[name], placed = sums.of(unit.read), True
         if unit.kind in BETWEEN:
             others = [] if unit.asked is None else [sums.of(unit.asked)]
@@ -85,6 +92,9 @@ def stream_of(
     found = {name: read for name, read in reads.items() if name in going and read is not None}
     if found.keys() != going:
         raise Unclear
+    goes_on = any(CODE in one for one in (ends, *(found[name] for name in kept)))
+    if goes_on and not (rooted or keys):  # the stream itself holds it, not what one part reads
+        return stream_of(units, x, context, y, limit, rooted=True)
     stream = Stream(parts, kept, found, ends, changes=changes, keys=keys, placed=placed)
     _without(stream, between)
     _adapt(stream)
