@@ -11,6 +11,7 @@ from patients.embedding import CHANNELS, IMAGE, PATCH, ByConvolution
 from torch import nn
 
 from attention_clinic import diagnose, diagnose_block, diagnose_embedding
+from attention_clinic.examine.learning import Gradients
 from helpers import error_of
 
 
@@ -383,3 +384,31 @@ def test_low_rank_layers_are_part_of_their_weights() -> None:
     assert any("lora_q_A, lora_v_A" in words for words in report.checked)
     unscaled = type("Unscaled", (LowRank, ViewsUnscaled), {})(24, 4)
     assert diagnose(unscaled, 4).ids == ("scale-missing",)
+
+
+class Pole(nn.Module):
+    """Divides by a mean that is next to nothing, as a norm of a wrong formula may."""
+
+    def __init__(self, gap: float, cut: bool = False):
+        super().__init__()
+        self.layer, self.gap, self.cut = nn.Linear(6, 6, bias=False), gap, cut
+
+    def forward(self, x):
+        y = self.layer(x)
+        mean = (y.detach() if self.cut else y).mean(-1, keepdim=True)
+        return y / (mean + self.gap)
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-5, 3e-5])
+def test_next_to_a_pole_no_gradient_is_told_wrongly(gap: float) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 1, 6, dtype=torch.float64)
+
+    def told(module: Pole) -> tuple[str, ...]:
+        module.double().requires_grad_(False)
+        module.layer.weight -= module.layer(x).mean() * x[0] / x.square().sum()
+        run = Gradients(module, lambda: module(x.clone()), [x], {"layer.weight"}, False)
+        return run.found().cut
+
+    assert not told(Pole(gap))
+    assert told(Pole(3.0, cut=True)), "far from it, a cut is heard"

@@ -33,6 +33,7 @@ from attention_clinic.examine.unlearned import (
 )
 
 SEEDS = (71, 72)  # of the directions; what differs must differ in both
+UNSETTLED = 0.5  # by which share a shorter step may change a derivative that is one
 SHARE = 0.05  # of a derivative that its gradient may miss
 FINE = 0.005  # where a cut was heard: it may be a small part of what moves
 IN_PLACE = "modified by an inplace operation"  # what PyTorch says
@@ -149,6 +150,8 @@ class Gradients(Mode):
         finally:
             self.step *= 4
         assert nearer is not None, "it was seen before"
+        if told is not None and abs(real - nearer) > UNSETTLED * max(abs(real), abs(nearer)):
+            return False  # next to a pole no step is short enough
         return _differ(told, nearer, 4 * floor + 2 * abs(real - nearer), share)
 
     def _called(self, moved: Tensor | float, seed: int) -> tuple[Tensor, list[Tensor]]:
