@@ -110,6 +110,7 @@ def use_plus_infinity(scores: Tensor, allow: Tensor, softmax: Callable) -> Tenso
     return softmax(scores.masked_fill(~allow, torch.inf))
 
 
+ADDED_TO_BLOCKED = "it adds 1 to what should be blocked"
 bug(
     "mask-added",
     "adds a mask of ones and zeros to the scores, which hardly changes them",
@@ -125,7 +126,7 @@ def use_added(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
     return softmax(scores + allow)
 
 
-@USE.wrong("mask-added", "it adds 1 to what should be blocked")
+@USE.wrong("mask-added", ADDED_TO_BLOCKED)
 def use_added_to_blocked(scores: Tensor, allow: Tensor, softmax: Callable) -> Tensor:
     return softmax(scores + ~allow)
 

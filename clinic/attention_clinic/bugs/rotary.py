@@ -12,15 +12,7 @@ from torch import Tensor
 
 from attention_clinic.bugs.models import HALVES, PAIRS, Model
 from attention_clinic.bugs.turned import ACROSS, mixed_words, places, turned
-from attention_clinic.bugs.turns import (
-    base_of,
-    frequencies,
-    is_mistaken,
-    measured,
-    rule_words,
-    spread_wrongly,
-    stretched,
-)
+from attention_clinic.bugs.turns import frequencies, measured, spread_wrongly, wrong_angles
 from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.forms import Form, Stage, State, bug, variant
 
@@ -270,10 +262,10 @@ def _turns(state: State) -> Iterator[Form]:
 
 def _measured(state: State, layout: str, table: str, angles: Tensor, turning: Turning) -> Form:
     """Return the form that turns by these angles, which the module's own numbers say."""
-    sign = -1 if bool(angles.median() < 0) else 1
-    base, d = base_of(sign * angles), state["q"].shape[-1]
-    right = base is not None and not is_mistaken(base, turning.told)
-    if right and table == layout:
+    sign, d = -1 if bool(angles.median() < 0) else 1, state["q"].shape[-1]
+    mixed = mixed_words(layout) if table != layout else ""
+    ids, said, base = wrong_angles(angles, mixed, turning.told, turning.bases)
+    if base is not None and not mixed:
         return _right(state.get("model"), layout, d, base, d, sign)
 
     def run(state: State, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -281,12 +273,8 @@ def _measured(state: State, layout: str, table: str, angles: Tensor, turning: Tu
         return q, k, state["v"]
 
     names = (f"rotary-{layout}", *("rotary-backwards",) * (sign < 0))
-    ids = ("rotary-mixed",) * (table != layout)
-    said = [mixed_words(layout)] * (table != layout)
-    if right or stretched(sign * angles, {*turning.bases}):
-        return Form(run, ids, *said, variants=(*names, *("rotary-scaled",) * (not right)))
-    said.append(rule_words(angles, turning.bases[0]))
-    return Form(run, (*ids, "rotary-frequencies"), "; ".join(said), variants=names)
+    names += ("rotary-scaled",) * (base is None and "rotary-frequencies" not in ids)
+    return Form(run, ids, said, variants=names)
 
 
 def _right(model: Model | None, layout: str, width: int, base: float, d: int, sign: int) -> Form:

@@ -55,7 +55,7 @@ def measured(state: State) -> Iterator[tuple[str, str, Tensor]]:
     for made in seen.steps.made.get(queries[0].numel(), ()):
         for q, t in _unturned(queries, made):
             for layout, table in product((HALVES, PAIRS), repeat=2):
-                angles = _turn_of(q, t, layout, table)
+                angles = turn_of(q, t, layout, table)
                 if angles is None or any(
                     [layout, table] == other and torch.allclose(angles, known, atol=1e-6)
                     for *other, known in said
@@ -92,7 +92,7 @@ def laid_by_head(t: Tensor, shape: torch.Size) -> Iterator[Tensor]:
         yield t.transpose(1, 2)
 
 
-def _turn_of(q: Tensor, t: Tensor, layout: str, table: str) -> Tensor | None:
+def turn_of(q: Tensor, t: Tensor, layout: str, table: str) -> Tensor | None:
     """Return the angle of each pair at place 1, None where this is no turn by the places.
 
     Args:
@@ -198,6 +198,26 @@ def stretched(speeds: Tensor, bases: set[float]) -> bool:
         if whole and not off and first and bool((ratio.diff() > -(apart * ratio)[1:]).all()):
             return True
     return False
+
+
+def wrong_angles(
+    angles: Tensor, mixed: str, told: frozenset[float], bases: tuple[float, ...]
+) -> tuple[tuple[str, ...], str, float | None]:
+    """Return the mistakes in angles with their words, and the base that right ones are of, or None.
+
+    Args:
+        angles: at place 1, (d / 2,).
+        mixed: what is said where each number of a pair has another one; "" where they share one.
+        told: the numbers that the module and its code say.
+        bases: that it may have.
+    """
+    speeds = -angles if bool(angles.median() < 0) else angles
+    base = base_of(speeds)
+    base = None if base is None or is_mistaken(base, told) else base
+    ids, said = ("rotary-mixed",) * bool(mixed), [mixed] * bool(mixed)
+    if base is None and not stretched(speeds, {*bases}):
+        ids, said = (*ids, "rotary-frequencies"), [*said, rule_words(angles, bases[0])]
+    return ids, "; ".join(said), base
 
 
 def rule_words(angles: Tensor, base: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from attention_clinic.bugs.hiding import ADDED_TO_BLOCKED
 from attention_clinic.bugs.masks import RULE, both, has_empty, same_rule
 from attention_clinic.engine.forms import State
 from attention_clinic.examine.account import Account
@@ -95,6 +96,9 @@ def _fill(found: Scored) -> Said:
     for value, added in found.fills:
         if value == -1 and added:
             said.append(("mask-added", ""))
+            continue
+        if value == 1 and added:
+            said.append(("mask-added", ADDED_TO_BLOCKED))
             continue
         how = f"it {'adds' if added else 'fills with'} {value:g}"
         if value <= FAR:

@@ -16,14 +16,16 @@ from attention_clinic.examine.account import account_of
 from attention_clinic.examine.judging import Said
 from attention_clinic.examine.mask_argument import allowed, names_what_it_blocks
 from attention_clinic.examine.partly import in_part
-from attention_clinic.examine.scoring import before
+from attention_clinic.examine.scoring import Unknown, before
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.told import told
+from attention_clinic.examine.turned_angles import wrongly_turned
 from attention_clinic.examine.turned_sides import turned_sides
 from attention_clinic.examine.unnormed import needs_context
 from attention_clinic.examine.written import Run, runs
 
 BY_MASK = "what the mask does, which hides no score"
+TURNED = "how queries and keys are turned"
 EVIDENCE = "seen in a run that was written down number by number"
 
 
@@ -106,14 +108,18 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
     else:
         said, plain = found[0], found[1].plain
     said = [*said, *turned_sides(account)]
+    turning = subject.known["turning"]
+    try:
+        said += wrongly_turned(account, turning)
+    except Unknown:
+        gaps = (*gaps, TURNED)
     if needs_context(subject.original):
         said = [one for one in said if one[0] != "norm-missing"]
     if masked and "mask-dropped" in dict(said) and _uses_mask(subject, b, n):
         said, gaps = [one for one in said if one[0] != "mask-dropped"], (*gaps, BY_MASK)
-    turning = subject.known["turning"]
     kinds = {before(run, t)[1] for t in (account.q, account.k)}
     if turning is not None and turning.declared and "other" in kinds:
-        gaps = (*gaps, "how queries and keys are turned")
+        gaps = (*gaps, TURNED)
     options, ends = subject.options, account.ends
     never = {role(name).rstrip("?") for name in run.unread}
     raw = dict(said).get("projection-unused", "").split(" are ")[0].split(" and ")

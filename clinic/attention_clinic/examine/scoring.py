@@ -17,12 +17,18 @@ from attention_clinic.bugs import Setting
 from attention_clinic.engine.forms import Form
 from attention_clinic.engine.tape import Event
 from attention_clinic.examine.account import Account, Step
-from attention_clinic.examine.written import NONE, PRODUCTS, SEVERAL, Run, linked
+from attention_clinic.examine.written import (
+    NONE,
+    PLAIN,
+    PRODUCTS,
+    SEVERAL,
+    Run,
+    linked,
+    made_by_layers,
+)
 
 TINY = 1e-5  # who adds no more to weights changes nothing that shows
 FAR = -1e3  # who adds, or fills with, less than that hides a score
-PLAIN = {"mm", "addmm", "bmm"}  # they make queries and keys as long as they are
-TURNS = {"mul", "add", "sub", "neg", "view_as_complex", "view_as_real", "stack"}
 
 
 class Unknown(Exception):
@@ -177,25 +183,11 @@ def _of_each_number(run: Run, other: object, width: int) -> bool:
 
 def _turned(run: Run, ids: Tensor) -> bool:
     """Say whether layers made these numbers, which were then turned at most."""
-    todo, layers, steps = [ids], [ids.new_empty(0)], 0
-    while todo and (steps := steps + 1) <= 60:
-        made = todo.pop()
-        for event in linked(run, made):
-            if event.name in PLAIN:
-                layers.append(made[torch.isin(made, event.out)])
-                continue
-            if event.name not in TURNS:
-                return False
-            numbers = (a for a in event.args if isinstance(a, int | float))
-            if event.name == "mul" and any(abs(a) != 1 for a in numbers):
-                return False
-            for t in event.read():
-                if run.depends(t):
-                    todo.append(t)
-                elif event.name == "mul" and bool((run.values[t].abs() > 1 + 1e-6).any()):
-                    return False
-    squares = [run.values[t.unique()].square().sum() for t in (ids, torch.cat(layers))]
-    return not todo and torch.allclose(*squares, rtol=1e-5)
+    layers = made_by_layers(run, ids)
+    if layers is None:
+        return False
+    squares = [run.values[t.unique()].square().sum() for t in (ids, layers)]
+    return torch.allclose(*squares, rtol=1e-5)
 
 
 # ------------------------------------------------------------------------------------ one step
@@ -288,7 +280,10 @@ def _plus(
     kinds = values.unique().tolist()
     ours = not named - {""} and _constant(run, other)
     if len(kinds) == 2 and 0.0 in kinds and kinds[0] > FAR and ours:
-        _hide(found, laid(values == kinds[1]), kinds[0] - kinds[1], True)
+        seen, value = laid(values == kinds[1]), kinds[0] - kinds[1]
+        if value == -1 and bool((seen == torch.ones_like(seen).triu(1)).all()):
+            seen, value = ~seen, 1.0  # it marks what should be blocked
+        _hide(found, seen, value, True)
         return
     hidden = values <= FAR
     if bool(hidden.any()):

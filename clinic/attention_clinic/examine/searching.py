@@ -23,6 +23,7 @@ from attention_clinic.examine.adding import (
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.followed import Followed, follow
 from attention_clinic.examine.matching import Match
+from attention_clinic.examine.shared_keys import unless_unshared
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.unprojected import unprojected
 
@@ -103,11 +104,14 @@ def with_its_own_heads(
 ) -> Report:
     """Say of a sick module what it is with the number of heads that it says, or weighs by.
 
+    What shares no keys and values, though it says so, is sick.
+
     Args:
         subject: the module.
         report: on it, with the number of heads that was asked for.
         again: examines it with another number.
     """
+    report = unless_unshared(subject, report)
     h, free = subject.h, subject.options.num_kv_heads is None
     right = report.healthy or any(words.startswith("num_heads is") for words in report.failing)
     if right or not subject.options.most or not free:

@@ -15,6 +15,9 @@ from attention_clinic.examine.subject import Subject
 
 PRODUCTS = {"bmm": 0, "mm": 0, "addmm": 1}  # the place of their first factor
 BENDING = {"relu", "clamp", "clamp_min", "hardtanh", "mul", "div"}  # they may keep a number at 0
+PLAIN = {"mm", "addmm", "bmm"}  # they make queries and keys as long as they are
+TURNS = {"mul", "add", "sub", "neg", "view_as_complex", "view_as_real", "stack"}
+COMPLEX = abs(complex(1, torch.pi))  # the most that a tape writes for a complex number of length 1
 NONE, SEVERAL = -1, -2  # tokens that reach a number
 
 
@@ -231,3 +234,33 @@ def linked(run: Run, ids: Tensor) -> Iterator[Event]:
     for number in run.makers(ids):
         if number >= 0:
             yield run.tape.events[number]
+
+
+def made_by_layers(run: Run, ids: Tensor) -> Tensor | None:
+    """Return ids of what layers made that was turned into these numbers; None for anything else."""
+    todo, layers, steps = [ids], [ids.new_empty(0)], 0
+    while todo and (steps := steps + 1) <= 60:
+        made = todo.pop()
+        for event in linked(run, made):
+            if event.name in PLAIN:
+                layers.append(made[torch.isin(made, event.out)])
+                continue
+            if event.name not in TURNS:
+                return None
+            numbers = (a for a in event.args if isinstance(a, int | float))
+            if event.name == "mul" and any(abs(a) != 1 for a in numbers):
+                return None
+            for t in event.read():
+                if run.depends(t):
+                    todo.append(t)
+                elif event.name == "mul" and bool(
+                    (run.values[t].abs() > _longest(run, event)).any()
+                ):
+                    return None
+    return None if todo else torch.cat(layers)
+
+
+def _longest(run: Run, event: Event) -> float:
+    """Return how large a number is at most that something is turned by, as it is written down."""
+    turned = [one.name for t in event.read() if run.depends(t) for one in linked(run, t)]
+    return (COMPLEX if "view_as_complex" in turned else 1) + 1e-6

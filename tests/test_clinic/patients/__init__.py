@@ -54,6 +54,7 @@ from patients import (  # noqa: F401, each adds its patients
     tokens_first,
     turned,
     turned_beside,
+    turned_late,
     two_results,
     unshifted,
     variants,
