@@ -35,12 +35,14 @@ class Meant:
         activation: by name.
         norm_eps: of its norms.
         model: whose weights it is meant to hold.
+        num_kv_heads: of its attentions.
     """
 
     norm_first: bool | None = None
     activation: str | None = None
     norm_eps: float | None = None
     model: Model | None = None
+    num_kv_heads: int | None = None
 
 
 @dataclass(frozen=True)

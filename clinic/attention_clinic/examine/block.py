@@ -35,6 +35,7 @@ from attention_clinic.examine.leaves import RMS
 from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
 from attention_clinic.examine.norm_kinds import weight_first
+from attention_clinic.examine.shared_keys import unless_unshared
 
 
 class Block:
@@ -117,7 +118,7 @@ class Block:
                 explanations.append(explain(bugs, way.difference, way.path.detail))
         said = self.what(next(iter(found.values())).state)
         named = (*next(iter(found.values())).path.variants, *self.bias_names)
-        return Report(
+        report = Report(
             name,
             not explanations,
             tuple(explanations),
@@ -126,6 +127,7 @@ class Block:
             variants=tuple(VARIANTS[id] for id in named),
             tolerance=limit,
         )
+        return unless_unshared(report, self.patient.module, self.h, self.meant.num_kv_heads)
 
     takes_masks = False
     fed: Feed | None = None
@@ -173,16 +175,17 @@ class Block:
         self, sources: list[Source], context_dim: int | None = None
     ) -> tuple[Reader, list[Reading]] | None:
         """Read the weights of an attention; where several widths of a head fit, by their names."""
-        joined = joined_heads(sources, self.h, self.e)
+        joined, shared = joined_heads(sources, self.h, self.e), self.meant.num_kv_heads
         joined += apart_from_gates(joined, self.h)[0]
         sizes = sorted({size for source in joined for size in source.weight.shape})
         widths = [f for f in dict.fromkeys((self.e, *sizes)) if f and f % self.h == 0]
         readers: list[Reader] = [
             Reader(joined, self.e, self.h, inner, self.e, context_dim=context_dim)
             for inner in widths
+            if shared in (None, self.h)
         ]
         if context_dim in (None, self.e):
-            readers += grouped_readers(joined, self.e, self.h, None, self.e, True)
+            readers += grouped_readers(joined, self.e, self.h, shared, self.e, True)
         found = None
         for reader in readers:
             readings = reader.readings()

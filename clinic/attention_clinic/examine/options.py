@@ -117,14 +117,7 @@ class Options:
                 "Pass the class itself: cache=KeyValueCache."
             )
         if self.num_kv_heads is not None:
-            check_positive("diagnose", num_kv_heads=self.num_kv_heads)
-            if self.num_heads % self.num_kv_heads:
-                raise ValueError(
-                    "diagnose: num_heads must be a multiple of num_kv_heads, got "
-                    f"num_heads={self.num_heads} and num_kv_heads={self.num_kv_heads}. Pick "
-                    "num_kv_heads from "
-                    f"{[g for g in range(1, self.num_heads + 1) if self.num_heads % g == 0]}."
-                )
+            check_shared("diagnose", self.num_heads, self.num_kv_heads)
         if self.like not in (None, *MODELS):
             raise ValueError(
                 f"diagnose: like must be one of {', '.join(MODELS)}, got like={self.like!r}. "
@@ -134,3 +127,23 @@ class Options:
             return self
         beside = ("mask",) if self.context is None else ("context", "mask")
         return replace(self, call=in_order("diagnose", self.call, beside, ("mask",)))
+
+
+def check_shared(tool: str, num_heads: int, num_kv_heads: int) -> None:
+    """Refuse a number of heads of keys and values that does not divide that of all heads.
+
+    Args:
+        tool: what was called.
+        num_heads: h.
+        num_kv_heads: g.
+
+    Raises:
+        ValueError: it does not.
+    """
+    check_positive(tool, num_kv_heads=num_kv_heads)
+    if num_heads % num_kv_heads:
+        raise ValueError(
+            f"{tool}: num_heads must be a multiple of num_kv_heads, got num_heads={num_heads} and "
+            f"num_kv_heads={num_kv_heads}. Pick num_kv_heads from "
+            f"{[g for g in range(1, num_heads + 1) if num_heads % g == 0]}."
+        )

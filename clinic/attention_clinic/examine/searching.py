@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -23,7 +24,7 @@ from attention_clinic.examine.adding import (
 from attention_clinic.examine.explaining import Explaining
 from attention_clinic.examine.followed import Followed, follow
 from attention_clinic.examine.matching import Match
-from attention_clinic.examine.shared_keys import unless_unshared
+from attention_clinic.examine.shared_keys import heads_of_keys, unless_unshared
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.unprojected import unprojected
 
@@ -111,8 +112,9 @@ def with_its_own_heads(
         report: on it, with the number of heads that was asked for.
         again: examines it with another number.
     """
-    report = unless_unshared(subject, report)
-    h, free = subject.h, subject.options.num_kv_heads is None
+    h, shared = subject.h, subject.options.num_kv_heads
+    count, free = partial(heads_of_keys, subject), shared is None
+    report = unless_unshared(report, subject.original, h, shared, count)
     right = report.healthy or any(words.startswith("num_heads is") for words in report.failing)
     if right or not subject.options.most or not free:
         return report

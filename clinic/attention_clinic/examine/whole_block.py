@@ -45,7 +45,7 @@ from attention_clinic.examine.learning import learned
 from attention_clinic.examine.mask_argument import is_deaf
 from attention_clinic.examine.masked_block import numberless, with_fill
 from attention_clinic.examine.one_block import examined_layer
-from attention_clinic.examine.options import Context
+from attention_clinic.examine.options import Context, check_shared
 from attention_clinic.examine.stack import Stack, layers_of
 from attention_clinic.examine.switched import unless_switched_off
 from attention_clinic.examine.verdict import unless_one_token
@@ -62,6 +62,7 @@ def diagnose_block(
     causal: bool | None = None,
     call: Callable[..., Any] | None = None,
     size: tuple[int, int] | None = None,
+    num_kv_heads: int | None = None,
     mask: Tensor | None = None,
     context: Tensor | tuple[int, int] | int | bool | None = None,
     context_mask: Tensor | None = None,
@@ -81,6 +82,7 @@ def diagnose_block(
             call(block, x, mask) or call(block, x, context, mask, context_mask), where these names
             may stand in another order; None reads the signature of `forward`.
         size: numbers of samples and tokens to try.
+        num_kv_heads: number of heads of keys and values in each attention; None finds it.
         mask: of the tokens, in the shape that the block takes; True = may attend.
         context: for a decoder's block: the tokens that its cross-attention asks, as in `diagnose`;
             None gives a context to a block whose forward cannot do without.
@@ -122,9 +124,12 @@ def diagnose_block(
     if num_heads is None:
         with undisturbed():
             num_heads = heads_of("diagnose_block", block, call)
+    if num_kv_heads is not None:
+        check_shared("diagnose_block", num_heads, num_kv_heads)
     wanted = {"norm_first": norm_first, "activation": activation, "norm_eps": norm_eps}
-    wanted |= {"causal": causal, "like": like, "effort": effort}
-    meant = Meant(norm_first, activation, norm_eps, None if like is None else MODELS[like])
+    wanted |= {"causal": causal, "like": like, "effort": effort, "num_kv_heads": num_kv_heads}
+    model = None if like is None else MODELS[like]
+    meant = Meant(norm_first, activation, norm_eps, model, num_kv_heads)
     said, steps = Context.of("diagnose_block", context), steps_of("diagnose_block", effort)
     masks = {"mask": mask, "context_mask": context_mask}
     masked = [name for name, value in masks.items() if value is not None]

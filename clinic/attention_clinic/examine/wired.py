@@ -254,6 +254,7 @@ class Wired:
             given = {"causal": self.causal}
         else:
             given = {"context": (asked.shape[0 if whole.turned else 1], asked.shape[2])}
+        given["num_kv_heads"] = self.meant.num_kv_heads
         sides = sides_taken(unit)
         mask = None if self.masks is None else self.masks.of(unit)
         if sides or mask is not None:

@@ -69,10 +69,10 @@ class HeldBlock(LlamaBlock):
         return x + self.feed(self.post_attention_layernorm(x))
 
 
-LATER = {"sizes": SIZES, "causal": True, "call": lambda m, x: m(x, later(x))}
+LATER = {"causal": True, "call": lambda m, x: m(x, later(x))}
 
 
-@block("rotary-frequencies", "mask-added", **LATER)
+@block("rotary-frequencies", "mask-added", sizes=SIZES, **LATER)
 class SpreadsOverAllHeads(HeldBlock):
     pass
 
