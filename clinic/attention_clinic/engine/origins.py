@@ -54,6 +54,13 @@ class Hits:
         same = ((self.factor - 1).abs() < 1e-5) & (self.offset.abs() < 1e-6)
         return not plain or bool((same | free).all())
 
+    def grown(self) -> bool:
+        """Say whether all are what one layer made, times one number: the next one may undo it."""
+        layers = {origin and origin.layer for origin in self.origins}
+        one = len(layers) == 1 and min(layers, key=bool) not in (None, -1)
+        alike = (self.factor - self.factor[0]).abs() < 1e-6 * self.factor[0].abs()
+        return one and bool((alike & (self.offset.abs() < 1e-6)).all())
+
 
 def features(t: Tensor, b: int, n: int) -> Tensor | None:
     """Return a tensor as (b, n, m), whatever the order of its axes; None where it has no tokens.

@@ -82,6 +82,8 @@ def seen_in(subject: Subject, run: Run) -> Seen:
     end, words = ended(subject, run, mixed, values, weights)
     names += end
     ids, detail = scaled(subject, run, law, asked, answered) if not hidden else ((), "")
+    if ids and run.grown:
+        raise Lost  # the number between two layers may be meant for it
     if not math.isclose(values.factor, 1, rel_tol=1e-6):
         more = grown(subject, values)
         ids, detail = (*ids, more[0]), "; ".join(filter(None, (detail, more[1])))

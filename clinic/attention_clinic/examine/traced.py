@@ -75,6 +75,7 @@ class Run:
         b, n, j, h: samples, tokens, those of the context, and heads.
         widths: how much a layer made, by its number.
         reads: where it comes from what a layer read.
+        grown: whether a layer reads what another one made, times a number.
     """
 
     x: Tensor
@@ -89,11 +90,11 @@ class Run:
     h: int
     widths: dict[int, int] = field(default_factory=dict)
     reads: dict[int, list[Origin]] = field(default_factory=dict)
+    grown: bool = False
 
     def sides(self) -> list[tuple[Pool, int]]:
         """Return what is known of each side, and how many tokens it has."""
-        both = [(self.pool, self.n), (self.asked, self.j)]
-        return both if self.asked is not self.pool else both[:1]
+        return [(self.pool, self.n), (self.asked, self.j)][: 1 + (self.asked is not self.pool)]
 
 
 @dataclass(frozen=True)
@@ -189,9 +190,9 @@ def _layer(run: Run, number: int, given: Tensor, made: Tensor) -> None:
         if read is None or out is None or read.shape[2] != given.shape[-1]:
             continue  # a layer that several heads share is no projection of the whole token
         hits = pool.find(read)
-        if hits.all():
-            run.reads[number] = [origin for origin in hits.origins if origin is not None]
-            run.widths[number] = out.shape[2]
+        if hits.all() or hits.grown():
+            run.grown |= not hits.all()
+            run.reads[number], run.widths[number] = [o for o in hits.origins if o], out.shape[2]
             pool.add(out, [Origin(number, column) for column in range(out.shape[2])])
             return
     if run.asked is not run.pool:
@@ -210,8 +211,7 @@ def _of_both(run: Run, number: int, given: Tensor, made: Tensor) -> None:
         first, second = (pool.find(half) for pool, half in halves)
         columns = [[o and (o.column, o.norm) for o in hits.origins] for hits in (first, second)]
         if first.all() and second.all() and columns[0] == columns[1]:
-            run.reads[number] = [origin for origin in first.origins if origin is not None]
-            run.widths[number] = out.shape[2]
+            run.reads[number], run.widths[number] = [o for o in first.origins if o], out.shape[2]
             run.both.add(out, [Origin(number, column) for column in range(out.shape[2])])
             return
 

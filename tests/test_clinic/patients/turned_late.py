@@ -142,3 +142,52 @@ class SharesForOnce(Llama):
     def __init__(self, e: int, h: int):
         super().__init__(e, h)
         self.num_kv_heads = self.g
+
+
+# ------------------------------------------------------- a narrow vector that is made smaller
+
+
+class Narrow(Plain):
+    """Keys and values of one narrow vector, times a number; a layer for each head."""
+
+    base = 100_000.0
+
+    def __init__(self, e: int, h: int):
+        super().__init__(e, h)
+        self.q, self.down, self.qkv = nn.Linear(e, e), nn.Linear(e, e // 4, bias=False), None
+        self.k = nn.ModuleList(nn.Linear(e // 4, e // h) for _ in range(h))
+        self.v = nn.ModuleList(nn.Linear(e // 4, e // h) for _ in range(h))
+
+    def angles(self, n, width):
+        return torch.outer(torch.arange(n), self.base ** (-torch.arange(0, width, 2) / width))
+
+    def made(self, x):
+        narrow = self.down(x) * self.h**-0.5
+        k, v = (torch.stack([one(narrow) for one in side], dim=1) for side in (self.k, self.v))
+        return self.halves(self.split(self.q(x))), self.halves(k), v
+
+    def forward(self, x):
+        q, k, v = self.made(x)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.proj(y.transpose(1, 2).flatten(2))
+
+
+attention(sizes=SIZES, causal=True)(Narrow)
+
+
+@attention(sizes=SIZES)
+class NarrowPacked(Narrow):
+    """One layer for the keys and values of all heads; neighbours turn."""
+
+    def __init__(self, e: int, h: int):
+        super().__init__(e, h)
+        self.k, self.v, self.up = None, None, nn.Linear(e // 4, 2 * e)
+
+    def made(self, x):
+        k, v = map(self.split, self.up(self.down(x) / 3).chunk(2, dim=-1))
+        return self.pairs(self.split(self.q(x))), self.pairs(k), v
+
+    def pairs(self, t):
+        angles = self.angles(t.shape[-2], t.shape[-1]).repeat_interleave(2, dim=-1)
+        across = torch.stack([-t[..., 1::2], t[..., 0::2]], dim=-1).flatten(-2)
+        return t * angles.cos() + across * angles.sin()
