@@ -5,7 +5,7 @@
     make wild ARGS="--share last"                           the share that nobody tunes to
     make wild ARGS=--study                                  counts the bugs, writes study.csv
     make wild ARGS="--plant 5"                              plants mistakes in the right modules
-    make wild ARGS="--share last --record"                  writes down what a fresh share gave
+    make wild ARGS="--share last --record AREAS"            writes down what a fresh share gave
 
 The code comes from its repositories, at the commit that a case names, and is run: in a process of
 its own, without a network where the system allows that, and with a limit of time. It is code of
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _planted(cases, Sources(folder, given.offline), given)
             results = [_result(c, Sources(folder, given.offline), given) for c in cases]
         if given.record:
-            record.write([*record.read(), record.row(results, datetime.date.today())])
+            record.write([*record.read(), record.row(results, datetime.date.today(), given.record)])
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -123,8 +123,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pairs", action="store_true", help="two planted mistakes at once")
     parser.add_argument(
         "--record",
-        action="store_true",
-        help="a row for record.csv: once, before anything is mended",
+        default="",
+        metavar="AREAS",
+        help="a row for record.csv, with where was looked: once, before anything is mended",
     )
     parser.add_argument("--json", metavar="FILE", help="write every verdict there, too")
     parser.add_argument("--reports", action="store_true", help="show every report")

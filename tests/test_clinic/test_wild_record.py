@@ -31,13 +31,15 @@ def results() -> list[Result]:
 
 
 def test_a_row_counts_what_was_built(results: list[Result]) -> None:
-    assert list(record.row(results, DAY).values()) == [
-        *("2026-01-31", "5", "2"),
+    assert list(record.row(results, DAY, "ViT").values()) == [
+        *("2026-01-31", "ViT", "5", "2"),
         *("0", "2", "1", "3", "0", "0"),
         *("1", "1", "1", "1", "2.00", "8.00"),
     ]
     with pytest.raises(ValueError, match="must have modules that run, got none"):
-        record.row(results[-1:], DAY)
+        record.row(results[-1:], DAY, "ViT")
+    with pytest.raises(ValueError, match="areas must say where was looked"):
+        record.row(results, DAY, " ")
 
 
 def test_rows_are_kept_and_shown(results: list[Result], tmp_path: Path) -> None:
@@ -45,23 +47,21 @@ def test_rows_are_kept_and_shown(results: list[Result], tmp_path: Path) -> None:
     page.write_text(
         "above\n<!-- The record: --record writes it. -->\nold\n<!-- Its end. -->\nbelow"
     )
-    first = record.row(results, DAY)
+    first = record.row(results, DAY, "ViT")
     record.write([first], path, page)
-    record.write([*record.read(path), record.row(results[:1], DAY)], path, page)
+    record.write([*record.read(path), record.row(results[:1], DAY, "ViT")], path, page)
     assert record.read(path)[0] == first and len(record.read(path)) == 2
     text = page.read_text()
     assert text.startswith("above\n") and text.endswith("\nbelow") and "old" not in text
-    assert (
-        "| 2026-01-31 | 5, 2 | 0 of 2 (0 %) | 1 of 3 (33 %) | - | 1 | 1 | 1 | 2.00 s, 8.00 s |"
-        in (text)
-    )
+    cells = "5, 2 | 0 of 2 (0 %) | 1 of 3 (33 %) | - | 1 | 1 | 1 | 2.00 s, 8.00 s"
+    assert f"| 2026-01-31 | ViT | {cells} |" in text
 
 
 def test_a_page_without_a_place_loses_nothing(results: list[Result], tmp_path: Path) -> None:
     path, page = tmp_path / "record.csv", tmp_path / "README.md"
     page.write_text("nothing")
     with pytest.raises(ValueError, match="must say where the table stands"):
-        record.write([record.row(results, DAY)], path, page)
+        record.write([record.row(results, DAY, "ViT")], path, page)
     assert page.read_text() == "nothing" and not path.exists()
 
 

@@ -16,7 +16,7 @@ SHOWN = Path(__file__).parents[2] / "README.md"
 PLACE = re.compile(r"(?<=<!-- The record: --record writes it. -->\n).*?(?=<!-- Its end. -->)", re.S)
 KINDS = ("healthy", "bug", "variant")
 COLUMNS = (
-    *("day", "modules", "repositories"),
+    *("day", "areas", "modules", "repositories"),
     *(f"{kind}_{what}" for kind in KINDS for what in ("right", "of")),
     *("wrong_names", "false_healthy", "refused", "helped", "median_seconds", "longest_seconds"),
 )
@@ -24,15 +24,16 @@ COLUMNS = (
 Row = dict[str, str]
 
 
-def row(results: Sequence[Result], day: datetime.date) -> Row:
+def row(results: Sequence[Result], day: datetime.date, areas: str) -> Row:
     """Return what a share gave.
 
     Args:
         results: of all its cases, at least one of which was answered.
         day: when it was run.
+        areas: where its modules were looked for, which decides how hard they are.
 
     Raises:
-        ValueError: a share of which nothing could be built.
+        ValueError: a share of which nothing could be built, or without areas.
     """
     built = [r for r in results if r.outcome != BROKEN]
     seconds = [r.verdict.seconds for r in built if r.verdict.state == "answered"]
@@ -41,8 +42,12 @@ def row(results: Sequence[Result], day: datetime.date) -> Row:
             "record: a share must have modules that run, got none. Fetch its repositories first: "
             "leave out --offline."
         )
+    if not areas.strip():
+        raise ValueError(
+            "record: areas must say where was looked, got ''. Name them: --record 'ViT'."
+        )
     kinds = {one.kind: (one.counts[RIGHT], one.cases) for one in rows(results)}
-    values: list[object] = [day, len(built), len({r.case.repository for r in built})]
+    values: list[object] = [day, areas, len(built), len({r.case.repository for r in built})]
     values += [number for kind in KINDS for number in kinds[kind]]
     values += [sum(r.outcome == one for r in built) for one in (WRONG, FALSE, REFUSED)]
     values.append(sum(r.verdict.helped for r in built))
@@ -93,13 +98,13 @@ def table(found: Sequence[Row]) -> str:
         found: of all shares, oldest first.
     """
     lines = [
-        "| | modules, repositories | healthy ones | bugs named | variants named | wrong names "
-        "| false healthy | refused | processor time: median, longest |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| | where | modules, repositories | healthy ones | bugs named | variants named "
+        "| wrong names | false healthy | refused | processor time: median, longest |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in found:
         right = [_share(one[f"{kind}_right"], one[f"{kind}_of"]) for kind in KINDS]
-        cells = [one["day"], f"{one['modules']}, {one['repositories']}", *right]
+        cells = [one["day"], one["areas"], f"{one['modules']}, {one['repositories']}", *right]
         cells += [one[name] for name in ("wrong_names", "false_healthy", "refused")]
         cells.append(f"{one['median_seconds']} s, {one['longest_seconds']} s")
         lines.append(f"| {' | '.join(cells)} |")
