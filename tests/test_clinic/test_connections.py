@@ -10,6 +10,7 @@ from patients.attention import Views
 from patients.between import Apart
 from patients.blocks import PostNorm, PreNorm
 from patients.connections import Conditioned, TwoSided
+from patients.hand_norms import RMSNormInPart, RMSNormWithGreatEps
 from patients.stacks import StackOfOneMask
 from patients.windowed_blocks import IMAGE, CutIntoWindows, NotPutBack, NotRolledBack
 from torch import nn
@@ -326,6 +327,14 @@ def test_a_norm_of_no_known_formula_is_named_by_what_it_gives(norm, id, said) ->
     block.ln_1, block.ln_2 = norm(24), norm(24)
     report = diagnose_block(block, 4)
     assert report.ids == (id,) and said in report.explanations[0].detail
+
+
+@pytest.mark.parametrize("norm", (RMSNormWithGreatEps, RMSNormInPart))
+def test_a_norm_that_may_be_meant_so_is_no_mistake(norm) -> None:
+    torch.manual_seed(5)
+    block = PreNorm(24, 4)
+    block.ln_1, block.ln_2 = norm(24), norm(24)
+    assert diagnose_block(block, 4, effort=0.25).ids == ()
 
 
 class OwnSoftmax(Alone):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.feeds import ACTIVATIONS, Feed, feed
-from attention_clinic.bugs.norms import ROOTS, mean_square
+from attention_clinic.bugs.norms import RMS_FORMS, ROOTS, mean_square
 from attention_clinic.engine.forms import bug
 
 bug(
@@ -172,8 +172,9 @@ def _forms() -> Iterator[NormForm]:
     for (unbiased, outside), words in ROOTS.items():
         made = _layer(unbiased=unbiased, outside=outside)
         yield NormForm(made, ("norm-bessel",), words, called_rms=False)
-    yield NormForm(_layer(), ("rms-mean",), "it is LayerNorm", called_rms=True)
-    yield NormForm(lambda x, eps: x / (mean_square(x).sqrt() + eps), ("rms-eps",), called_rms=True)
+    for form in RMS_FORMS:
+        if set(form.ids) <= {"rms-mean", "rms-eps", "rms-inverted"}:
+            yield NormForm(_unweighted(form.run), form.ids, form.detail, called_rms=True)
     for dim, words in AXES.items():
         for unbiased in (False, True):
             for outside in (False, True):
@@ -183,6 +184,10 @@ def _forms() -> Iterator[NormForm]:
     for unbiased in (False, True):
         for words, run in _others(unbiased):
             yield NormForm(run, ("norm-formula",), words, called_rms=False)
+
+
+def _unweighted(run: Callable[..., Tensor]) -> Callable[[Tensor, float], Tensor]:
+    return lambda x, eps: run(x, x.new_ones(()), None, eps)
 
 
 def _others(unbiased: bool) -> Iterator[tuple[str, Callable[[Tensor, float], Tensor]]]:

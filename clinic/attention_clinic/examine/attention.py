@@ -45,12 +45,12 @@ from attention_clinic.examine.learning import learned_with
 from attention_clinic.examine.masked import with_mask
 from attention_clinic.examine.noticed import ignores, noticed
 from attention_clinic.examine.options import Context, Options
+from attention_clinic.examine.righted import part_by_part
 from attention_clinic.examine.searching import search, with_its_own_heads, with_other_heads
 from attention_clinic.examine.showing import shown
 from attention_clinic.examine.standing import turned_alike
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.switched import unless_switched_off
-from attention_clinic.examine.tempered import without_temperatures
 from attention_clinic.examine.vanishing import vanishing
 from attention_clinic.examine.verdict import (
     as_meant,
@@ -300,7 +300,7 @@ def join_heads(subject: Subject, shape: tuple[int, int, int]) -> bool:
 def examined(subject: Subject) -> Report:
     """Examine a module that runs, and say what was found until the budget is spent."""
     try:
-        report = without_temperatures(subject, found_in(subject), found_in)
+        report = part_by_part(subject, found_in)
         return with_foreign(with_its_own_heads(subject, report, found_in), subject)
     except Spent as spent:
         seen = observed(subject) if subject.options.most and not foreign(subject) else None

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.parcels import Order
 from attention_clinic.engine.wiring import Step
-from attention_clinic.examine.leaves import NORM
+from attention_clinic.examine.leaves import NORM, has_parts
 
 
 class InOrder(nn.Module):
@@ -66,7 +66,7 @@ def take_sum(step: Step) -> None:
     """Let the call of a norm that adds up what it gets be one that gets the sum."""
     given, module, made = list(step.given.values()), step.module, step.result
     alike = made is not None and all(t.shape == made.shape for t in given)
-    if module is None or len(given) < 2 or not alike or step.mixes or [*module.children()]:
+    if module is None or len(given) < 2 or not alike or step.mixes or has_parts(module):
         return
     if not NORM.search(f"{type(module).__name__} {step.path}".lower()):
         return

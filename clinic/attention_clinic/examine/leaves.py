@@ -46,10 +46,15 @@ def is_norm(step: Step) -> bool:
     if not NORM.search(words) and not NORM.search(step.path.lower().rpartition(".")[0]):
         return False
     holds = any(is_matrix(p) and not _of_places(p, step, words) for p in step.module.parameters())
-    inner = any(True for _ in step.module.children())
+    inner = has_parts(step.module)
     alone = len(step.given) == 1 and not step.mixes and not inner and not holds
     own = NORM.search(words) or any(True for _ in step.module.parameters())
     return alone and bool(own) and "act" not in words and not _same_as_given(step)
+
+
+def has_parts(part: nn.Module) -> bool:
+    """Say whether a module holds others, but for a dropout."""
+    return any(not isinstance(one, nn.Dropout) for one in part.children())
 
 
 def _of_places(p: Tensor, step: Step, words: str) -> bool:
@@ -66,7 +71,7 @@ def looks_like_a_norm(path: str, part: nn.Module) -> bool:
     own = [p for p in part.parameters() if not is_matrix(p)]
     if isinstance(part, (*KINDS, nn.BatchNorm1d, nn.BatchNorm2d)):  # timm's hold an activation
         return True
-    return bool(NORM.search(words) and own and not any(part.children()))
+    return bool(NORM.search(words) and own and not has_parts(part))
 
 
 def is_no_norm(path: str, part: nn.Module) -> bool:

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.engine.modes import Widened
+from attention_clinic.examine.leaves import has_parts
 from attention_clinic.examine.part_kinds import ROUGH, eps_held, norm_kind
 
-FORMULAS = {"rms-eps", "norm-bessel", "rms-mean", "norm-formula"}  # mistakes of a norm
+FORMULAS = {"rms-eps", "norm-bessel", "rms-mean", "rms-inverted", "norm-formula"}  # of a norm
 EXACT = 1e-9  # the largest difference that counts as equal, in double precision
 EPS = (1e-5, 1e-6, 1e-8, 1e-12, 1e-3)  # the last where tokens are not single precision
 
@@ -72,7 +73,7 @@ def norms_of(module: nn.Module, width: int) -> list[Norm]:
             found += [Norm(OverChannels(part), part, "a GroupNorm")] * fits
             continue
         own = list(part.parameters())
-        if 0 < len(own) < 3 and len({p.shape for p in own}) == 1 and not any(part.children()):
+        if 0 < len(own) < 3 and len({p.shape for p in own}) == 1 and not has_parts(part):
             flat, shape = [p.flatten() for p in own], tuple(own[0].shape)
             images = shape in ((1, width, 1, 1), (width, 1, 1))
             if not images and shape not in ((width,), (1,)):

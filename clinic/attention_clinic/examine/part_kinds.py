@@ -87,7 +87,7 @@ def norm_kind(
                 return Kind(variants=(*form.variants, "norm-plus-one"), number=eps)
     found = _over_others(run, x, turned) or _times_too_large(run, x, factors, limit)
     found = found or _bias_below(y, x, factors, limit)
-    return found or _other_root(y, x, factors, limit, type(inner).__name__)
+    return found or _other_numbers(run, y, x, factors, limit, type(inner).__name__)
 
 
 def eps_held(module: nn.Module) -> list[float]:
@@ -132,22 +132,82 @@ def _bias_below(y: Tensor, x: Tensor, factors: list[Tensor] | None, limit: float
     return None
 
 
-def _other_root(
-    y: Tensor, x: Tensor, factors: list[Tensor] | None, limit: float, called: str
+def _other_numbers(
+    run: Callable[[Tensor], Tensor],
+    y: Tensor,
+    x: Tensor,
+    factors: list[Tensor] | None,
+    limit: float,
+    called: str,
 ) -> Kind | None:
-    """Return what is called a LayerNorm and divides by something of its own, None for another."""
+    """Return what is called a norm and is none by its numbers, None for another.
+
+    Of each token it is weight * (s * x + t) + bias, where s and t are one number each, and s falls
+    as the token grows.
+    """
     own = [p.flatten() for p in factors or () if p.numel() in (1, x.shape[-1])]
-    if not LAYER_NORM.search(called) or not own or len(own) != len(factors or ()) or len(own) > 2:
+    if factors is None or len(own) != len(factors) or len(own) > 2 or x.shape[-1] < 4:
         return None
-    centred = x - x.mean(dim=-1, keepdim=True)
-    for weight, bias in ((own[0], own[1:]), (own[-1], own[:-1])):
-        made = weight * centred
-        rest = y - bias[0] if bias else y
-        times = (rest * made).sum(-1, keepdim=True) / made.square().sum(-1, keepdim=True)
-        if bool(((times * made - rest).abs() <= limit * (1 + rest.abs())).all()):
-            said = "what it divides by is not the root of the variance"
-            return Kind(("norm-formula",), said)
+    layer, rms = LAYER_NORM.search(called), RMS.search(called.lower())
+    if not layer and not rms:
+        return None
+    none, one = x.new_zeros(1), x.new_ones(1)
+    ways = [(w, b) for w in own for b in (*own, none) if b is not w] or [(one, none)]
+    for weight, bias in ways:
+        found = _line(x, (y - bias) / weight, limit / weight.abs().min().clamp(max=1))
+        if found is not None:
+            break
+    else:
+        return _number_by_number(run, y, x, limit)
+    times, more = found
+    mean = x.mean(dim=-1, keepdim=True)
+    if bool(((times * (x - mean)).abs() <= 10 * limit * (1 + more.abs())).all()):
+        return Kind(("norm-formula",), "the numbers of a token are not in it")
+    longer = _line(100 * x, (run(100 * x) - bias) / weight, limit)
+    if longer is None:
+        return None
+    if bool(((100 * longer[0] / times - 1).abs() > 0.1).all()):
+        return Kind(("norm-formula",), "it does not divide by how long a token is")
+    size = 1e3 * limit * (1 + times.abs())
+    root = x.var(dim=-1, keepdim=True, unbiased=False) if layer else mean_square(x)
+    ratio = 100 * longer[0] * root.sqrt()  # of long tokens, whatever its eps is
+    even = 1 if layer else ratio.mean()  # a multiple may be meant so
+    apart = times * mean + more if layer else more
+    right = bool(((ratio / even - 1).abs() < 1e-3).all())
+    if right or bool((apart.abs() > size).any()) or (rms and not _reads_all(run, y, x)):
+        return None
+    words = "variance" if layer else "mean square"
+    return Kind(("norm-formula",), f"what it divides by is not the root of the {words}")
+
+
+def _number_by_number(
+    run: Callable[[Tensor], Tensor], y: Tensor, x: Tensor, limit: float
+) -> Kind | None:
+    """Return the norm of which each number changes with itself alone, None for another."""
+    other = x.clone()
+    other[..., 0] *= 3
+    if bool(((run(other) - y)[..., 1:].abs() <= limit * (1 + y[..., 1:].abs())).all()):
+        return Kind(("norm-formula",), "no number of a token changes with another")
     return None
+
+
+def _reads_all(run: Callable[[Tensor], Tensor], y: Tensor, x: Tensor) -> bool:
+    """Say whether what a norm divides by changes with each number: with some, it is meant so."""
+    changed = []
+    for place in range(x.shape[-1]):
+        other, kept = x.clone(), place - 1
+        other[..., place] *= 3
+        changed.append(bool(((run(other) / y)[..., kept] - 1).abs().max() > 1e-4))
+    return all(changed)
+
+
+def _line(x: Tensor, y: Tensor, limit: float | Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the s and t of each token with which s * x + t is y, None where there are none."""
+    centred, mean = x - x.mean(dim=-1, keepdim=True), y.mean(dim=-1, keepdim=True)
+    times = (centred * (y - mean)).sum(-1, keepdim=True) / centred.square().sum(-1, keepdim=True)
+    more = mean - times * x.mean(dim=-1, keepdim=True)
+    near = ((times * x + more - y).abs() <= limit * (1 + y.abs())).all()
+    return (times, more) if bool(near) else None
 
 
 def _over_others(run: Callable[[Tensor], Tensor], x: Tensor, turned: bool) -> Kind | None:

@@ -24,6 +24,7 @@ from attention_clinic.engine.modes import (
 )
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.tape import tensors_in
+from attention_clinic.examine.branches import branch_named, dropping_branches
 from attention_clinic.examine.leaves import is_matrix
 
 OF_WEIGHTS = re.compile("att|weight|score|prob|soft")
@@ -243,12 +244,9 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
 
     No call reaches them and no code reads them, or nothing uses what they return. Those of a part
     that is never called itself are not its own mistake. True stands beside a path that nothing
-    calls, where the part that holds it drops something all the same: it may be a dropout too many.
-    Where the kernel drops as much, only one that is not called after the weights is.
-
-    Args:
-        module: the copy.
-        run: calls it.
+    calls, where the part that holds it drops something all the same: it may be a dropout too many,
+    unless its name speaks of a branch on which nothing drops. Where the kernel drops as much, only
+    one that is not called after the weights is.
     """
     paths = {path: part for path, part in module.named_modules() if _drops(part)}
     if not paths:
@@ -275,6 +273,11 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
             continue
         others = (one for one in holders[path].modules() if _drops(one))
         wasted[path] = replaced or any(one in heard.met for one in others)
+    branches = {path: branch_named(path.rpartition(".")[2]) for path in wasted if wasted[path]}
+    if any(branches.values()):
+        dropping = dropping_branches(module, run)
+        dry = set() if dropping is None else {"feed", "attention"} - dropping
+        wasted |= {path: False for path, branch in branches.items() if branch in dry}
     return wasted
 
 

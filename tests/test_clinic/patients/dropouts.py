@@ -89,6 +89,96 @@ class EachDrops(PostNorm):
         return self.drop(super().feed(x))
 
 
+# ---------------------------------------------------- a branch whose own dropout is never called
+
+
+class Flat(nn.Module):
+    """A block in one module, with a dropout for each of its two parts."""
+
+    def __init__(self, e, h, share=0.1):
+        super().__init__()
+        self.h = h
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(e, e) for _ in range(4))
+        self.up_proj, self.down_proj = nn.Linear(e, 3 * e), nn.Linear(3 * e, e)
+        self.ln_attn, self.ln_ffn = nn.LayerNorm(e), nn.LayerNorm(e)
+        self.dropout_attn, self.dropout_ffn = nn.Dropout(share), nn.Dropout(share)
+
+    def attend(self, x):
+        layers = self.q_proj, self.k_proj, self.v_proj
+        q, k, v = (f(x).unflatten(2, (self.h, -1)).transpose(1, 2) for f in layers)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        return self.o_proj((self.dropout_attn(weights) @ v).transpose(1, 2).flatten(2))
+
+    def feed(self, x):
+        return self.down_proj(self.up_proj(x).relu())
+
+    def forward(self, x):
+        x = self.ln_attn(x + self.attend(x))
+        return self.ln_ffn(x + self.feed(x))
+
+
+block("dropout-unused", sizes=TWO)(Flat)
+
+
+@block("dropout-unused", "residual-from-norm", sizes=ONE)
+class FlatFromNorm(Flat):
+    """Before the parts, and named otherwise."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.mlp_drop = self.dropout_ffn
+        del self.dropout_ffn
+
+    def forward(self, x):
+        x = self.ln_attn(x)
+        x = x + self.attend(x)
+        return x + self.feed(self.ln_ffn(x))
+
+
+@block("dropout-unused", sizes=TWO)
+class AttentionOfNone(PreNorm):
+    """Only the feed-forward drops."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attn_dropout, self.ffn_dropout = nn.Dropout(0.1), nn.Dropout(0.1)
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.ffn_dropout(self.ffn(self.ln_2(x)))
+
+
+@block(sizes=TWO)
+class FlatDropsInside(Flat):
+    """Another dropout of the feed-forward does the work of this one."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.dropout_inner = nn.Dropout(0.1)
+
+    def feed(self, x):
+        return self.down_proj(self.dropout_inner(self.up_proj(x).relu()))
+
+
+@block(sizes=TWO)
+class FlatDropsByOne(Flat):
+    """One dropout stands behind both parts."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        x = self.ln_attn(x + self.drop(self.attend(x)))
+        return self.ln_ffn(x + self.drop(self.feed(x)))
+
+
+@block(sizes=TWO)
+class FlatDropsByAFunction(Flat):
+    def feed(self, x):
+        return F.dropout(super().feed(x), 0.1, self.training)
+
+
 # ---------------------------------------------------------------------------- dropout by hand
 
 

@@ -189,6 +189,39 @@ class LatentNormedNotCausal(LatentNormed):
     pass
 
 
+class RMSNormThatAdds(RMSNorm):
+    """A sum stands where the product belongs."""
+
+    def forward(self, x):
+        return self.weight * (x + x.square().mean(-1, keepdim=True).add(1e-6).rsqrt())
+
+
+@variant(*DEEPSEEK, ids=("norm-formula",), sizes=WIDE)
+class LatentNormsAdd(Latent):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.kv_norm, self.q_norm = RMSNormThatAdds(11), RMSNormThatAdds(9)
+
+
+class LayerNormBySquares(nn.Module):
+    """The root is forgotten."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(e)), nn.Parameter(torch.zeros(e))
+
+    def forward(self, x):
+        away = x - x.mean(-1, keepdim=True)
+        return away / (away.square().mean(-1, keepdim=True) + 1e-5) * self.weight + self.bias
+
+
+@variant(*DEEPSEEK, ids=("norm-formula", "mask-not-causal"), sizes=WIDE[1:], causal=True)
+class LatentNormedBySquares(Latent):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.kv_norm = LayerNormBySquares(11)
+
+
 @variant(ids=("rms-eps",), sizes=WIDE)
 class NormedBefore(Views):
     """A plain attention behind such a norm of its own."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from patients.attention import Views
+from patients.attention import Views, ViewsScaledByEmbed
 from patients.blocks import PostNorm, PreNorm, block
+from patients.modern_blocks import LlamaBlock, LlamaProduct
 from patients.wirings import ONE, TWO, Around, ByHand, Connected
 
 
@@ -143,3 +144,146 @@ class SharesNormsAndDoublesThem(nn.Module):
             x = self.first(x + attention(x))
             x = self.second(x + feed(x))
         return x
+
+
+# --------------------------------------------------------------------- no formula of a norm
+
+
+class RMSNorm(nn.Module):
+    """As it is meant; others are made of it."""
+
+    def __init__(self, e, eps=1e-6):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(e)), eps
+
+    def rate(self, x):
+        return torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
+
+    def forward(self, x):
+        return self.weight * (x * self.rate(x))
+
+
+class RMSNormAlone(RMSNorm):
+    """The token itself is forgotten, and a bias, too."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.bias = nn.Parameter(torch.zeros(e))
+
+    def forward(self, x):
+        return self.weight * self.rate(x).expand_as(x)
+
+
+class RMSNormAdds(RMSNorm):
+    def forward(self, x):
+        return self.weight * (x + self.rate(x))
+
+
+class RMSNormOfSquares(RMSNorm):
+    """The root is forgotten."""
+
+    def forward(self, x):
+        return x / (x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+class RMSNormByAbsolutes(RMSNorm):
+    def rate(self, x):
+        return 1 / (x.abs().mean(-1, keepdim=True) + self.eps)
+
+
+class RMSNormOfNumbers(RMSNorm):
+    """The mean is forgotten: each number is divided by itself."""
+
+    def rate(self, x):
+        return torch.rsqrt(x.square() + self.eps)
+
+
+class LayerNormWithDropout(ByHand):
+    """The root of the deviation, and a dropout behind the norm."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        made = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.std(-1, keepdim=True) + self.eps)
+        return self.drop(self.gamma * made + self.beta)
+
+
+@block("norm-formula", "parameter-unused", sizes=TWO)
+class FeedsOneNumberOfEachToken(LlamaBlock):
+    def norm(self, e):
+        return RMSNormAlone(e)
+
+
+@block("norm-formula", "gate-product", sizes=ONE)
+class AddsWhatItMultipliesBy(LlamaProduct):
+    def norm(self, e):
+        return RMSNormAdds(e)
+
+
+@block("norm-formula", "scale-embed", sizes=ONE)
+class DividesBySquares(PreNorm):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = ViewsScaledByEmbed(e, h)
+
+    def norm(self, e):
+        return RMSNormOfSquares(e)
+
+
+@block("norm-formula", sizes=TWO)
+class DividesByMeanAbsolutes(PreNorm):
+    def norm(self, e):
+        return RMSNormByAbsolutes(e)
+
+
+@block("norm-formula", sizes=TWO)
+class LeavesSigns(PreNorm):
+    def norm(self, e):
+        return RMSNormOfNumbers(e)
+
+
+class OfThePart(PreNorm):
+    def norm(self, e):
+        return LayerNormWithDropout(e)
+
+    def forward(self, x):
+        x = x + self.ln_1(self.attention(x))
+        return x + self.ln_2(self.ffn(x))
+
+
+@block("norm-formula", "scale-embed", sizes=ONE)
+class NormsPartsByHandAndDrops(OfThePart):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = ViewsScaledByEmbed(e, h)
+
+
+class LayerNormDropping(ByHand):
+    def __init__(self, e):
+        super().__init__(e)
+        self.dropout = nn.Dropout(0.1)
+
+    def made(self, x, mean, variance):
+        return self.dropout((x - mean) / (variance + self.eps).sqrt())
+
+
+@block(sizes=TWO)
+class NormsByHandAndDrops(PreNorm):
+    def norm(self, e):
+        return LayerNormDropping(e)
+
+
+class RMSNormWithGreatEps(RMSNorm):
+    """Its eps stands in the code alone, and is none of those that are usual."""
+
+    def rate(self, x):
+        return torch.rsqrt(x.square().mean(-1, keepdim=True) + 0.04)
+
+
+class RMSNormInPart(RMSNorm):
+    """What it divides by is that of some of its numbers: pRMSNorm."""
+
+    def rate(self, x):
+        return super().rate(x[..., : x.shape[-1] // 4])
