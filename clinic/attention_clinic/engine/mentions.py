@@ -5,8 +5,8 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
-from types import CodeType, FunctionType
+from collections.abc import Iterator, Mapping, Sequence
+from types import CodeType, FunctionType, ModuleType
 
 from torch import nn
 
@@ -31,13 +31,17 @@ def is_mentioned(path: str, module: nn.Module) -> bool:
         for value in list(held.values()):
             if isinstance(value, type) and value.__module__ == file:
                 kin = issubclass(value, kind) or issubclass(kind, value)
-                if any(_reads(code, name, kin) for code in codes_of(value)):
+                if any(_reads(code, name, kin, held) for code in codes_of(value)):
                     return True
                 continue
             function = isinstance(value, FunctionType) and value.__module__ == file
-            if function and _reads(value.__code__, name, True):
+            if function and _reads(value.__code__, name, True, held):
                 return True
-    return any(_reads(code, name, True) for one in kind.__mro__ for code in codes_of(one))
+    return any(
+        _reads(code, name, True, vars(sys.modules.get(one.__module__, sys)))
+        for one in kind.__mro__
+        for code in codes_of(one)
+    )
 
 
 def codes_of(kind: type) -> Iterator[CodeType]:
@@ -52,22 +56,26 @@ def codes_of(kind: type) -> Iterator[CodeType]:
             yield function.__code__
 
 
-def _reads(code: CodeType, name: str, own: bool) -> bool:
+def _reads(code: CodeType, name: str, own: bool, held: Mapping[str, object]) -> bool:
     """Say whether code reads an attribute.
 
     Args:
         code: of a function.
         name: of the attribute.
         own: whether `self` may be the module that has it.
+        held: what the file of the code holds: `F.dropout` reads nothing of any module.
     """
     before = None
     for one in dis.get_instructions(code):
         if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == name:
             of_self = before is not None and before.argval == "self"
-            if own or not of_self:
+            of_file = before is not None and before.opname == "LOAD_GLOBAL"
+            of_file = of_file and isinstance(held.get(before.argval), ModuleType)
+            if (own or not of_self) and not of_file:
                 return True
         before = one
-    return any(_reads(inner, name, own) for inner in code.co_consts if isinstance(inner, CodeType))
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    return any(_reads(one, name, own, held) for one in inner)
 
 
 def gathered(unused: Sequence[str], trained: set[str]) -> list[tuple[str, list[str]]]:
