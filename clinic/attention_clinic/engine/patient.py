@@ -28,6 +28,7 @@ from attention_clinic.engine.calls import (
 )
 from attention_clinic.engine.copies import held_in, is_factor, randomise, rebind, remember
 from attention_clinic.engine.crossing import Sides, crossed_call, sides_of
+from attention_clinic.engine.devices import at_home
 from attention_clinic.engine.layouts import Layout
 from attention_clinic.engine.listed import register_listed, register_plain
 from attention_clinic.engine.modes import NoDropout, Precision, Widened
@@ -42,12 +43,16 @@ NO_SOURCE = ("site-packages", "dist-packages", "/torch/", HERE, "importlib", "<f
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Put every global random state back afterwards, and run what is compiled as plain Python."""
+def undisturbed(module: Any = None) -> Iterator[None]:
+    """Put every global random state back afterwards, and run what is compiled as plain Python.
+
+    Args:
+        module: what runs meanwhile, on the CPU, whatever device it names; None for what does not.
+    """
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     numpy = sys.modules.get("numpy")  # who has not imported it has no state of it to keep
     ours, numpys = random.getstate(), numpy and numpy.random.get_state()
-    with torch.random.fork_rng(devices=devices), eager():
+    with torch.random.fork_rng(devices=devices), eager(), at_home(module):
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,13 +136,25 @@ def cast(value: Any, dtype: torch.dtype) -> Any:
     return value
 
 
-def replay_of(part: nn.Module, call: Call, scores: tuple[int, ...] | None) -> Replay | None:
+def keys_of(calls: Iterable[Call | None]) -> Iterator[Tensor]:
+    """Yield what attentions were handed to ask: keys and values, whatever their names."""
+    for given in [call.given for call in calls if call is not None]:
+        for name, value in given.items():
+            twice = sum(value is other for other in given.values()) == 2
+            if isinstance(value, Tensor) and (twice or role(name) == "asked"):
+                yield value
+
+
+def replay_of(
+    part: nn.Module, call: Call, scores: tuple[int, ...] | None, keys: Iterable[Tensor] = ()
+) -> Replay | None:
     """Return how to call a part again, None where no argument holds tokens.
 
     Args:
         part: what was called.
         call: the model's own.
         scores: the shape of what its softmax got, None where nothing was heard.
+        keys: what the attentions inside it were handed to ask.
     """
     streams = _streams(call)
     if not streams:
@@ -171,6 +184,10 @@ def replay_of(part: nn.Module, call: Call, scores: tuple[int, ...] | None) -> Re
         ]
         if scores is None and not asked and len(longer) == 1:
             asked = (longer[0],)  # a block with two attentions, or more
+        if not asked:
+            keys = list(keys)
+            handed = [n for n, v in others.items() if v.ndim == 3 and any(v is k for k in keys)]
+            asked = tuple(handed[:1])  # of one length with the tokens
     still = [name for name, value in others.items() if name not in asked and value.shape == x.shape]
     still += [
         name

@@ -145,7 +145,7 @@ def diagnose(
         like=like,
         cache=cache,
     ).checked()
-    with undisturbed():
+    with undisturbed(module):
         free = weights is None and cache is None
         bare = kernels_of(module, num_heads, options, embed_dim) if free else ()
         own = not free or isinstance(module, nn.Module) or not callable(module)
@@ -156,7 +156,7 @@ def diagnose(
         layout, found, width = way
         return opened(module, replace(options, layout=layout, size=found), width)
 
-    with undisturbed(), budget(steps), answered("diagnose", module):
+    with undisturbed(module), budget(steps), answered("diagnose", module):
         try:
             if bare:
                 given = replace(options, call=None)

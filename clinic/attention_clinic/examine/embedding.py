@@ -67,7 +67,7 @@ def diagnose_embedding(
     """
     sizes, (ph, pw) = _pair("image_size", image_size), _pair("patch_size", patch_size)
     gh, gw = _grid(sizes, (ph, pw))
-    with undisturbed(), answered("diagnose_embedding", module):
+    with undisturbed(module), answered("diagnose_embedding", module):
         return _Embedding(module, sizes, (ph, pw), gh * gw, in_channels, inverse, call).report()
 
 

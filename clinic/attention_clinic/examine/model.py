@@ -20,7 +20,7 @@ from attention_clinic.engine.patient import (
     possible_widths,
     undisturbed,
 )
-from attention_clinic.engine.replay import Replay, replay_of
+from attention_clinic.engine.replay import Replay, keys_of, replay_of
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.sites import Site, sites_of, unseen
 from attention_clinic.engine.untried import odd_weights
@@ -93,7 +93,7 @@ def diagnose_model(
         )
     if num_heads is not None:
         check_positive("diagnose_model", num_heads=num_heads)
-    with undisturbed(), entered():
+    with undisturbed(model), entered():
         return Walk(unwrapped("diagnose_model", model), inputs, num_heads, causal).report()
 
 
@@ -168,9 +168,8 @@ class Walk:
         """Examine the blocks, and the attentions that no block explains."""
         by_block: dict[str, list[Site]] = {}
         for site in self.sites:
-            by_block.setdefault(site.levels[0] if site.block is None else site.block, []).append(
-                site
-            )
+            place = site.levels[0] if site.block is None else site.block
+            by_block.setdefault(place, []).append(site)
         groups: list[tuple[str, list[str], list[Site], Tensor | None]] = []
         for path, sites in by_block.items():
             print_ = self.fingerprint(path, sites)
@@ -185,9 +184,7 @@ class Walk:
             self.covered |= set(places)
             if sites[0].block is None:
                 site = sites[0]
-                levels = [
-                    [outer(p, site.levels[0], level) for p in places] for level in site.levels
-                ]
+                levels = [[outer(p, path, level) for p in places] for level in site.levels]
                 order = reversed(range(len(levels)))
                 self.rows.append(self.attention_row(levels, site, order))
             else:
@@ -198,7 +195,9 @@ class Walk:
         call = self.recording.calls.get(path)
         if call is None or call.result is None:
             return None
-        return replay_of(self.parts[path], call, sites[0].scores if len(sites) == 1 else None)
+        keys = keys_of(self.recording.calls.get(site.levels[0]) for site in sites)
+        scores = sites[0].scores if len(sites) == 1 else None
+        return replay_of(self.parts[path], call, scores, keys)
 
     def fingerprint(self, path: str, sites: list[Site]) -> Tensor | None:
         """Return what a part gives with the random weights that all parts get."""

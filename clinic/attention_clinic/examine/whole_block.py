@@ -122,7 +122,7 @@ def diagnose_block(
         )
     block = unwrapped("diagnose_block", block)
     if num_heads is None:
-        with undisturbed():
+        with undisturbed(block):
             num_heads = heads_of("diagnose_block", block, call)
     if num_kv_heads is not None:
         check_shared("diagnose_block", num_heads, num_kv_heads)
@@ -139,7 +139,7 @@ def diagnose_block(
         call = opened(call, mask, context_mask)
     if call is None:
         check_masked(block, mask, context_mask)
-    with undisturbed(), budget(steps), answered("diagnose_block", block):
+    with undisturbed(block), budget(steps), answered("diagnose_block", block):
         patient = Patient("diagnose_block", block, call)
         patient.flags = flags_for(block, causal, mask)
         sides = patient.sides
