@@ -28,6 +28,7 @@ TARGETS = re.compile(r"tgt|trg|dec|target|output|label")
 SIDES = ("image_size", "img_size", "input_size", "resolution", "img_dim", "img_resolution")
 CHANNELS = ("in_channels", "in_chans", "num_channels", "channels")
 SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # all sizes different from each other
+LONGEST, PLACES = 512, 4  # of what else may be as long as a text; how many are tried
 USUAL_SIDES = (64, 224, 32, 28, 96, 8)  # small first: tokens of pyramids are many
 VOCABULARIES = ("vocab_size", "num_embeddings", "n_vocab", "vocabulary_size", "src_vocab_size")
 
@@ -53,13 +54,15 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     if "decoder_input_ids" in named:
         wanted.append("decoder_input_ids")
     open_masks = [name for name in needed if "mask" in name and name not in wanted]
-    for made in _made(model, first):
+    usual = [(made, OTHER_LENGTH) for made in _made(model, first)]
+    alike = _further_ids(model) if any(_are_ids(made) for made, _ in usual) else ()
+    for made, length in (*usual, *((made, None) for made in alike)):
         given = dict.fromkeys(wanted, made)
         if "decoder_input_ids" in given and not _are_ids(made):
             given["decoder_input_ids"] = _ids(model)
         elif len(wanted) > 1 and _are_tokens(made):
-            # a target of another length than the source
-            given |= dict.fromkeys(wanted[1:], made[:, :OTHER_LENGTH])
+            # a target of another length than the source, where the model takes it
+            given |= dict.fromkeys(wanted[1:], made[:, :length])
         left = {name: parameters[name] for name in needed if name not in (*wanted, *open_masks)}
         given |= _filled(left, made) | quiet
         for opening in (None, *(openings() if open_masks and _are_tokens(made) else ())):
@@ -67,7 +70,7 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
         also = [n for n in named if parameters[n].default is None and IDS.search(n)]
         also = [n for n in also if not BESIDE.search(n) and n not in given]
         if also and _are_tokens(made):
-            others = dict.fromkeys(also, made[:, :OTHER_LENGTH])
+            others = dict.fromkeys(also, made[:, :length])
             yield given | dict.fromkeys(open_masks) | others
 
 
@@ -110,7 +113,19 @@ def _are_ids(t: Tensor) -> bool:
     return not t.is_floating_point()
 
 
-def _ids(model: nn.Module) -> Tensor:
+def _further_ids(model: nn.Module) -> Iterator[Tensor]:
+    """Yield ids that are alike for all arguments: few words, and as many as there are places."""
+    tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
+    places = [t for t in model.parameters() if t.ndim == 3 and t.shape[0] == 1]
+    places += [t for t in model.buffers() if t.is_floating_point() and t.ndim in (2, 3)]
+    lengths = [t.shape[-2] for t in (*tables[1:], *places)]
+    fewest = min((len(t) for t in tables), default=LENGTH)
+    for length in (LENGTH, *[n for n in dict.fromkeys(lengths) if 1 < n <= LONGEST][:PLACES]):
+        ids = _ids(model, length)
+        yield from (ids, ids.clamp(max=fewest - 1))
+
+
+def _ids(model: nn.Module, length: int = LENGTH) -> Tensor:
     """Return ids that every table of words of the model has."""
     said = [getattr(getattr(model, "config", None), name, None) for name in VOCABULARIES]
     tables = [m.num_embeddings for m in model.modules() if isinstance(m, nn.Embedding)]
@@ -125,7 +140,7 @@ def _ids(model: nn.Module) -> Tensor:
     }
     # below stand the ids of padding and of ends, mostly
     least = min(max({2, *padding}) + 1, most - 1)
-    return torch.randint(least, most, (SAMPLES, LENGTH), generator=generator)
+    return torch.randint(least, most, (SAMPLES, length), generator=generator)
 
 
 def _made(model: nn.Module, name: str) -> Iterator[Tensor]:
