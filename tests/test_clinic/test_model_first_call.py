@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
-from test_model_calls import Attention, E, EncoderLayer, H, Padded, verdicts
+from test_model_calls import Attention, E, EncoderLayer, H, Padded, feed_forward, verdicts
 from torch import Tensor, nn
 
 from attention_clinic import diagnose, diagnose_block, diagnose_model
@@ -63,3 +65,72 @@ def test_a_context_as_long_as_the_tokens_is_a_context() -> None:
     assert report, report
     assert verdicts(report) == {"encoder.0-1": "healthy", "decoder.0-1": "healthy; causal"}
     assert not any("comes from outside" in words for words in report.untried), report
+
+
+class Grid(nn.Module):
+    """Takes tokens, and returns them as the rows and columns of an image."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(E, 3 * E), nn.Linear(E, E)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(2, (3, H, -1)).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(dim=-1)
+        side = math.isqrt(x.shape[1])
+        return self.out((weights @ v).transpose(1, 2).flatten(2)).unflatten(1, (side, side))
+
+
+class GridLayer(nn.Module):
+    def __init__(self, late: bool):
+        super().__init__()
+        self.attention, self.feed, self.late = Grid(), feed_forward(), late
+        self.norm1, self.norm2 = nn.LayerNorm(E), nn.LayerNorm(E)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        x = (y if self.late else x) + self.attention(y).view_as(x)
+        return x + self.feed(self.norm2(x))
+
+
+class Image(nn.Module):
+    def __init__(self, late: bool = False):
+        super().__init__()
+        self.cut = nn.Conv2d(3, E, 8, 8)
+        self.layers = nn.ModuleList(GridLayer(late) for _ in range(2))
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.cut(image).flatten(2).mT
+        for layer in self.layers:
+            x = layer(x)
+        return x.mean(dim=1)
+
+
+def test_an_attention_may_return_an_image_of_its_tokens() -> None:
+    report = diagnose_model(Image())
+    assert report, report
+    assert verdicts(report)["layers.0-1"] == "healthy"
+    assert set(diagnose_model(Image(late=True)).ids) == {"residual-from-norm"}
+
+
+class Segments(nn.Module):
+    """Reads two kinds of segments, and texts of one length."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(40, E), nn.Embedding(2, E)
+        self.places = nn.Parameter(torch.randn(1, 12, E))
+        self.layers = nn.ModuleList(EncoderLayer() for _ in range(2))
+
+    def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
+        x = self.words(ids) + self.kinds(segments) + self.places
+        for layer in self.layers:
+            x = layer(x, torch.ones(1))
+        return x
+
+
+def test_texts_are_as_long_as_the_places_and_ids_as_few_as_the_segments() -> None:
+    report = diagnose_model(Segments())
+    assert report, report
+    assert verdicts(report) == {"layers.0-1": "healthy"}
+    assert not any("as a whole" in words for words in report.untried), report

@@ -52,7 +52,7 @@ class StandIn(nn.Module):
             y = y + given[name]
         result = self.replay.call.result
         if isinstance(result, Tensor):
-            return y
+            return y.unflatten(1, result.shape[1:3]) if y.ndim < result.ndim else y
         if isinstance(result, dict):
             first = next(name for name, value in result.items() if isinstance(value, Tensor))
             return {**result, first: y}
