@@ -16,8 +16,8 @@ from torch import nn
 
 from attention_clinic.engine.heads import NAMES as HEADS
 from attention_clinic.engine.model_report import ModelReport, Row
+from attention_clinic.engine.refusal import wants_inputs
 from attention_clinic.examine.model import diagnose_model
-from attention_clinic.examine.model_run import NotRun
 from attention_clinic.importing import (
     apart,
     files_of,
@@ -131,7 +131,9 @@ def _checked(where: str, name: str, num_heads: int | None, causal: bool | None) 
             model = built if isinstance(built, nn.Module) else _made(built)
             try:
                 report = diagnose_model(model, num_heads=num_heads, causal=causal)
-            except NotRun as error:  # one of several: the others are examined
+            except ValueError as error:  # one of several: the others are examined
+                if not wants_inputs(error):
+                    raise
                 found.append(Checked(target, site, None, str(error), bad=bool(name)))
                 continue
             if report.rows or name:

@@ -13,13 +13,10 @@ from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.inputs import inputs_of
 from attention_clinic.engine.patient import place, same
 from attention_clinic.engine.recording import Recording
+from attention_clinic.engine.refusal import without_inputs
 from attention_clinic.engine.unwrapping import eager
 
 Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
-
-
-class NotRun(ValueError):
-    """A model that took none of the inputs that were made for it."""
 
 
 class Run:
@@ -72,13 +69,13 @@ class Run:
         """Ask for inputs where the model took none of those that were made for it.
 
         Raises:
-            NotRun: with the line to paste.
+            ValueError: with the line to paste.
         """
         if self.given is None and self.refused:
             kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
             parameters = signature(self.model.forward).parameters.values()
             names = [p.name for p in parameters if p.default is p.empty and p.kind not in kinds]
-            raise NotRun(
+            raise without_inputs(
                 f"diagnose_model: {type(self.model).__name__} must run on inputs made for it, got "
                 f"{self.refused}. Pass what you call it with: diagnose_model(model, "
                 f"inputs=({', '.join(names)},))."
