@@ -368,3 +368,23 @@ class Kept(EncoderLayer):
 def test_a_mask_that_empties_all_explains_nothing() -> None:
     report = diagnose_block(Kept(), H)
     assert not report and not report.ids, report
+
+
+class Fixed(Alone):
+    """Takes one number of tokens, and no fewer."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[1] == 36, "a grid of 6 times 6"
+        Fixed.calls += 1
+        return super().forward(x)
+
+
+def test_many_tokens_that_cannot_be_fewer_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attention_clinic.examine.model.MANY", 30)
+    Fixed.calls = 0
+    model = nn.Sequential(nn.Linear(5, E), PreNorm(Fixed()))
+    report = diagnose_model(model, torch.randn(2, 36, 5), num_heads=H)
+    assert not report and not report.ids, report
+    assert Fixed.calls < 10

@@ -48,7 +48,8 @@ from attention_clinic.examine.whole_block import diagnose_block
 
 SHOWN = 6  # parts that nothing examined, by name
 HIDDEN = "an attention was found in it, as in the others of its list"
-MANY = 1024  # tokens: plain attention over more is too large to put in the place of another
+FEW = 200  # tokens that a whole search may have
+MANY = 512  # tokens: more of them are no small call, and no plain attention stands for theirs
 
 
 def diagnose_model(
@@ -298,10 +299,11 @@ class Walk:
                 if (few := tool(part, heads, **options)).healthy or few.explanations:
                     return few  # few tokens show as much, and take no minute
         if replay is not None:
-            if crossed:
-                options["context"] = replay.context
+            options["effort"] = min(1.0, FEW / replay.shape[1])  # each step takes longer
+            options |= {"context": replay.context} if crossed else {}
+            sizes = [size for size in replay.sizes if size is None or size[1] < MANY]
             best = first_of(
-                lambda size: tool(part, heads, call=replay, size=size, **options), replay.sizes
+                lambda size: tool(part, heads, call=replay, size=size, **options), sizes
             )
             if best is not None and replay.still:
                 words = f"what comes from outside as {', '.join(replay.still)}"
@@ -310,9 +312,7 @@ class Walk:
                 return said(best)
         if best is not None and replay is not None and len(replay.sizes) > 1:
             return best  # it got nothing but tokens: its own signature says the same
-        options.pop("context", None)
-        if crossed:
-            options["context"] = True
+        options |= {"effort": 1.0} | ({"context": True} if crossed else {})
         try:
             plain = tool(part, heads, **options)
         except ValueError:
