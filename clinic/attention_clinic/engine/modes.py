@@ -205,6 +205,19 @@ def wanting_gradients(parameters: Collection[nn.Parameter]) -> Iterator[None]:
             p.requires_grad_(False)
 
 
+def keeping_history(module: nn.Module) -> Any:
+    """Let a module keep the history of its numbers, though who runs it has switched that off.
+
+    Args:
+        module: does so until the handle that is returned is removed.
+    """
+    return module.register_forward_pre_hook(lambda *_: _listen())
+
+
+def _listen() -> None:
+    torch.set_grad_enabled(True)
+
+
 @contextmanager
 def moved(parameters: Collection[Tensor], times: float = 1.5, plus: float = 0.1) -> Iterator[None]:
     """Let parameters of a copy hold other numbers for a while."""

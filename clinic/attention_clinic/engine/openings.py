@@ -44,9 +44,34 @@ class Opening:
         b, n = x.shape[:2]
         if FACTORS.search(name):
             return x.new_ones(b, n, 1)
-        sizes = {"b": b, "i": n, "j": n if keys is None else keys, "1": 1}
         dtype = torch.bool if isinstance(self.value, bool) else x.dtype
-        return torch.full([sizes[letter] for letter in self.shape.split()], self.value, dtype=dtype)
+        return torch.full(self._sizes(b, n, n if keys is None else keys), self.value, dtype=dtype)
+
+    def blocking(self, mask: Tensor, x: Tensor) -> Tensor:
+        """Return a mask of this form that blocks something.
+
+        Args:
+            mask: (i, j), True = may attend.
+            x: tokens (b, n, e) that the module is called with.
+        """
+        if isinstance(self.value, bool):
+            made = mask if self.value else ~mask
+        elif self.value:
+            made = mask.to(x.dtype)
+        else:
+            made = x.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
+        return made.expand(self._sizes(len(x), *mask.shape))
+
+    def _sizes(self, b: int, i: int, j: int) -> list[int]:
+        sizes = {"b": b, "i": i, "j": j, "1": 1}
+        return [sizes[letter] for letter in self.shape.split()]
+
+    @property
+    def means(self) -> str:
+        """What its numbers say."""
+        if isinstance(self.value, bool):
+            return f"True means {'may attend' if self.value else 'blocked'}"
+        return "1 means may attend" if self.value else "-inf is added to what is blocked"
 
     @property
     def words(self) -> str:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.engine import fused
-from attention_clinic.engine.modes import InOrder, Mode, wanting_gradients
+from attention_clinic.engine.modes import InOrder, Mode, keeping_history, wanting_gradients
 from attention_clinic.engine.tape import tensors_in
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.held import feed_of
@@ -65,7 +65,7 @@ def dropping_branches(module: nn.Module, run: Callable[[], Any]) -> set[str] | N
     other = [p for p in held if p.ndim > 1 and all(p is not one for one in own)]
     if len(own) != 1 or not other:
         return None
-    handle = module.register_forward_pre_hook(lambda *_: _listen())
+    handle = keeping_history(module)
     before = module.training
     module.train()
     found = set()
@@ -86,7 +86,3 @@ def dropping_branches(module: nn.Module, run: Callable[[], Any]) -> set[str] | N
         handle.remove()
         module.train(before)
     return found | ({"attention"} if heard.kernel else set())
-
-
-def _listen() -> None:
-    torch.set_grad_enabled(True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, wraps
-from itertools import product
 from typing import Any, TypeVar, cast
 
 import torch
@@ -27,41 +26,8 @@ MEANS = ", in which True means may attend"
 SIZES = (2, 5), (3, 7)  # of samples and tokens: the first whose tokens are not as many as heads
 
 
-@dataclass(frozen=True)
-class Form:
-    """How a module takes a mask.
-
-    Args:
-        shape: by the letters of `Opening`.
-        value: what stands where a token may attend: True, False, 1, or 0 for what is added.
-    """
-
-    shape: str
-    value: bool | float
-
-    @property
-    def words(self) -> str:
-        """What it says."""
-        if isinstance(self.value, bool):
-            return f"True means {'may attend' if self.value else 'blocked'}"
-        return "1 means may attend" if self.value else "-inf is added to what is blocked"
-
-    def of(self, mask: Tensor, x: Tensor) -> Tensor:
-        """Return a mask (n, n), True = may attend, in this form, for tokens x (b, n, e)."""
-        if self.value is True:
-            made = mask
-        elif self.value is False:
-            made = ~mask
-        elif self.value:
-            made = mask.to(x.dtype)
-        else:
-            made = torch.zeros_like(x[0, :, :1]).expand(mask.shape).masked_fill(~mask, -torch.inf)
-        sizes = {"b": len(x), "1": 1, "i": mask.shape[0], "j": mask.shape[1]}
-        return made.expand([sizes[letter] for letter in self.shape.split()])
-
-
 def by_signature(
-    module: nn.Module, crossed: bool = False, form: Form | None = None, alone: bool = False
+    module: nn.Module, crossed: bool = False, form: Opening | None = None, alone: bool = False
 ) -> Callable[..., Any]:
     """Return a call that hands masks over by their names, and open ones where there must be some.
 
@@ -75,7 +41,7 @@ def by_signature(
 
     def run(module: nn.Module, x: Tensor, around: Around) -> object:
         if form is not None and around.mask is not None:
-            around = replace(around, mask=form.of(around.mask, x))
+            around = replace(around, mask=form.blocking(around.mask, x))
         error: Exception | None = None
         for opening in found or (None, *openings()):
             try:
@@ -130,7 +96,7 @@ def handing_causal(tool: Tool) -> Tool:
         if found is None:
             return report
         again, form = found
-        words = f"a causal mask as {where}, in which {form.words}"
+        words = f"a causal mask as {where}, in which {form.means}"
         if inspect.signature(module.forward).parameters[where].default is inspect.Parameter.empty:
             checked = [said.replace(MEANS, "") for said in again.checked]
             return replace(again, checked=(*checked, f"handed {words}"))
@@ -148,7 +114,7 @@ def handing_causal(tool: Tool) -> Tool:
 
 def _again(
     tool: Callable[..., Report], module: nn.Module, num_heads: int | None, given: dict[str, Any]
-) -> tuple[Report, Form] | None:
+) -> tuple[Report, Opening] | None:
     """Examine a module with a causal mask, None where that does not make it causal."""
     context = given.get("context")
     sides = sides_of(module)
@@ -170,10 +136,11 @@ def _again(
 
 def _causal_calls(
     module: nn.Module, crossed: bool, alone: bool, mask: Tensor, b: int
-) -> Iterator[tuple[Form, Callable[..., Any]]]:
+) -> Iterator[tuple[Opening, Callable[..., Any]]]:
     """Yield the forms of a mask that hide the future, and nothing else, with a call for each."""
-    for value, shape in product((True, False, 1.0, 0.0), ("i j", "b i j", "b 1 i j")):
-        form = Form(shape, value)
+    for form in openings():
+        if "i" not in form.shape:
+            continue
         call = by_signature(module, crossed, form, alone)
         with undisturbed():
             patient = Patient("diagnose", module, call)

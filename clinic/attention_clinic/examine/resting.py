@@ -19,6 +19,7 @@ from attention_clinic.engine.modes import (
     Mode,
     NoDropout,
     Visits,
+    keeping_history,
     moved,
     wanting_gradients,
 )
@@ -72,8 +73,8 @@ def _unreached(
         held: returns the tensors, when it has run.
     """
     results: list[Any] = []
-    handles = [  # who runs it may have switched the history off
-        module.register_forward_pre_hook(lambda *_: _listen()),
+    handles = [
+        keeping_history(module),
         module.register_forward_hook(lambda part, _, result: results.append(result)),
     ]
     own = [p for p in module.parameters() if p.is_floating_point()]
@@ -175,7 +176,7 @@ def drops_with_gradients(module: nn.Module, run: Callable[[], Any], training: bo
         training: whether it is told to train.
     """
     held = [p for p in module.parameters() if p.is_floating_point()]
-    handle = module.register_forward_pre_hook(lambda *_: _listen())
+    handle = keeping_history(module)
     module.train(training)
     try:
         with wanting_gradients(held):
@@ -338,7 +339,3 @@ def drops_scores(module: nn.Module, run: Callable[[], Any]) -> bool:
 
 def _drops(part: nn.Module) -> bool:
     return isinstance(part, nn.Dropout)
-
-
-def _listen() -> None:
-    torch.set_grad_enabled(True)

@@ -19,12 +19,17 @@ def held_by(patient: Patient) -> dict[str, Tensor]:
     if not patient.is_module:
         return {}
     found = dict(patient.module.named_parameters())
-    for prefix, part in patient.module.named_modules():
-        kept = {**vars(part), **dict(part.named_buffers(recurse=False))}
-        for name, value in kept.items():
+    kept = _kept(patient.module)
+    return found | {name: t.detach().to(patient.dtype) for name, t in kept}
+
+
+def _kept(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors that the parts of a module hold beside their parameters, with a path."""
+    for prefix, part in module.named_modules():
+        held = {**vars(part), **dict(part.named_buffers(recurse=False))}
+        for name, value in held.items():
             if isinstance(value, Tensor) and value.is_floating_point():
-                found[f"{prefix}.{name}"] = value.detach().to(patient.dtype)
-    return found
+                yield f"{prefix}.{name}", value
 
 
 def class_tokens(held: dict[str, Tensor], e: int, count: int, b: int) -> Iterator[Tensor]:
@@ -92,9 +97,5 @@ def fixed_tensors(module: object) -> dict[str, Tensor]:
     if not isinstance(module, nn.Module):
         return {}
     found = {name: p for name, p in module.named_parameters() if not p.requires_grad}
-    for prefix, part in module.named_modules():
-        kept = {**vars(part), **dict(part.named_buffers(recurse=False))}
-        for name, value in kept.items():
-            if isinstance(value, Tensor) and value.is_floating_point() and not value.requires_grad:
-                found[f"{prefix}.{name}".lstrip(".")] = value
-    return found
+    kept = _kept(module)
+    return found | {name.lstrip("."): t for name, t in kept if not t.requires_grad}
