@@ -48,15 +48,8 @@ from helpers import error_of
 from utils.attention import MultiHeadAttention
 from utils.masking import causal_mask, padding_mask
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 SEEDS = (0, 1)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # ------------------------------------------------------------------------------------- the bank

@@ -57,12 +57,8 @@ GPT2 = {"vocab_size": 50, "n_positions": 32, "n_embd": 24, "n_layer": 3, "n_head
 
 
 @pytest.fixture(autouse=True)
-def start():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def start(one_thread: None) -> None:
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def table(report: ModelReport) -> list[tuple[str, str, str]]:

@@ -16,12 +16,8 @@ E, H = 24, 4
 
 
 @pytest.fixture(autouse=True)
-def start():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def start(one_thread: None) -> None:
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def verdicts(report: ModelReport) -> dict[str, str]:
