@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import nbformat
@@ -247,7 +248,7 @@ def test_every_language_knows_the_parameters() -> None:
 
 @pytest.mark.parametrize("state", ["right", "not right"])
 def test_a_stored_verdict_is_compared(
-    request: pytest.FixtureRequest, tmp_path: Path, state: str
+    request: pytest.FixtureRequest, conftest: ModuleType, tmp_path: Path, state: str
 ) -> None:
     """What stands beside the text is compared, too: progress and grading read only that."""
     said = examine("03.1", (2, 3, 5, 7), (2, 3, 5, 6))
@@ -261,8 +262,7 @@ def test_a_stored_verdict_is_compared(
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("check()")])
     book.cells[0].outputs = [shown({**data, "state": state})]
     nbformat.write(book, tmp_path / "one.ipynb")
-    plugin = request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
-    notebook = plugin.Notebook.from_parent(request.session, path=tmp_path / "one.ipynb")
+    notebook = conftest.Notebook.from_parent(request.session, path=tmp_path / "one.ipynb")
     (cell,) = notebook.collect()
     assert cell.compare_outputs([shown(data)], cell.cell.outputs) == (state == "right")
 

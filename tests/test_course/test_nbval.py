@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -164,7 +165,7 @@ def test_nbval_leaves_exercises_and_what_an_update_put_beside_alone(tmp_path: Pa
 class Asked:
     """A kernel as a notebook gets it, asked directly."""
 
-    def __init__(self, conftest: Any, warm: WarmKernels, folder: Path) -> None:
+    def __init__(self, conftest: ModuleType, warm: WarmKernels, folder: Path) -> None:
         manager = KernelManager(
             kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=conftest.Kernels(warm)
         )
@@ -187,9 +188,8 @@ class Asked:
 
 @pytest.mark.skipif(not CAN_FORK, reason="kernels are forked on Linux only")
 def test_a_forked_kernel_is_a_kernel_of_its_own(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, conftest: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
     warm = WarmKernels(ROOT)
     monkeypatch.setenv("SET_LATER", "yes")
     (tmp_path / "other").mkdir()
@@ -214,8 +214,7 @@ def test_a_forked_kernel_is_a_kernel_of_its_own(
     warm.close()
 
 
-def test_a_kernel_has_time_to_answer_on_a_busy_machine(request: pytest.FixtureRequest) -> None:
-    conftest = request.config.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
+def test_a_kernel_has_time_to_answer_on_a_busy_machine(conftest: ModuleType) -> None:
     kernel = object.__new__(conftest.PatientKernel)
     answer = {"parent_header": {"msg_id": "m"}, "content": {"status": "ok"}}
     asked: list[float] = []

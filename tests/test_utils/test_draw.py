@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import matplotlib
 
@@ -22,7 +23,6 @@ from IPython.display import HTML
 from matplotlib.colors import Normalize
 from torch import Tensor
 
-import conftest
 from utils import draw
 from utils.draw import Click, Frame, explorer
 from utils.draw.style import MEASURED, heat_colors, ink_on
@@ -521,7 +521,7 @@ def test_measured_numbers_that_are_none_are_refused(numbers, margin, message) ->
         draw.show_measured(numbers, "share", margin=margin)
 
 
-def test_texts_of_a_model_are_shown_and_only_counted(displayed) -> None:
+def test_texts_of_a_model_are_shown_and_only_counted(displayed, conftest: ModuleType) -> None:
     draw.show_texts(["a < b", "c"], "GPT writes")
     draw.show_texts(["d", "e"], "GPT writes")
     first, other = ([{"output_type": "display_data", "data": data}] for data in displayed)
@@ -536,7 +536,7 @@ def test_texts_of_a_model_are_shown_and_only_counted(displayed) -> None:
             draw.show_texts(bad, "GPT writes")
 
 
-def test_measured_numbers_are_compared_by_their_margin() -> None:
+def test_measured_numbers_are_compared_by_their_margin(conftest: ModuleType) -> None:
     def output(numbers: dict, margin: float = 0.05, text: str = "") -> list[dict]:
         data = {"text/html": text, MEASURED: {"numbers": numbers, "margin": margin}}
         return [{"output_type": "display_data", "data": data}]
@@ -551,7 +551,7 @@ def test_measured_numbers_are_compared_by_their_margin() -> None:
     assert conftest.comparable(stored) == [{"output_type": "display_data", "data": {}}]
 
 
-def test_words_are_compared_and_pixels_only_once() -> None:
+def test_words_are_compared_and_pixels_only_once(conftest: ModuleType) -> None:
     def output(words: str, png: str) -> list[dict]:
         data = {
             "image/png": png,
