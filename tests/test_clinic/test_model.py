@@ -338,6 +338,8 @@ class Stacked(nn.Module):
         y = x
         for layer in self.layers:
             y = layer(x if self.wrong == "last" else y)
+            if self.wrong == "returned":
+                return y
         return y
 
 
@@ -349,6 +351,7 @@ class Stacked(nn.Module):
         ("feed", "layers-shared"),
         ("copies", "layers-same-init"),
         ("last", "stack-last-only"),
+        ("returned", "part-unused"),
     ],
 )
 def test_the_layers_of_a_stack(wrong: str, id: str) -> None:
@@ -369,6 +372,43 @@ def test_branches_side_by_side_are_no_stack() -> None:
 
     report = diagnose_model(Branches())
     assert report and not report.checked
+
+
+def test_layers_that_never_run_are_named() -> None:
+    class First(Stacked):
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+            for _ in self.layers:
+                x = self.layers[0](x)
+            return x
+
+    class Asked(Stacked):
+        def forward(self, x: Tensor, depth: int = 2) -> Tensor:
+            for layer in self.layers[:depth]:
+                x = layer(x)
+            return x
+
+    class Chosen(Stacked):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleDict({"text": self.layers[0], "image": self.layers[1]})
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layers["text"](x)
+
+    class Forgotten(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Stacked(), Stacked()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.first(x)
+
+    report = diagnose_model(First())
+    assert ("stack", "layers", "sick: layers-shared + part-unused") in table(report)
+    assert "layers.1, layers.2 are never called" in str(report)
+    assert diagnose_model(Asked()) and diagnose_model(Chosen())
+    report = diagnose_model(Forgotten())
+    assert ("stack", "second", "sick: part-unused") in table(report)
 
 
 def test_samples_that_mix() -> None:

@@ -92,19 +92,22 @@ def gathered(unused: Sequence[str], trained: set[str]) -> list[tuple[str, list[s
     return list(found.items())
 
 
-def has_options(module: nn.Module, given: set[str]) -> bool:
+def has_options(module: nn.Module, given: set[str], beside: str = "") -> bool:
     """Say whether forward has arguments that got nothing.
 
     Args:
         module: the copy.
         given: the arguments that got a value.
+        beside: a word in the names of arguments that do not count; "" counts all.
     """
     try:
         names = inspect.signature(module.forward).parameters
     except (TypeError, ValueError):
         return False
     return any(
-        name not in given and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        name not in given
+        and not (beside and beside in name)
+        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         for name, p in names.items()
     )
 

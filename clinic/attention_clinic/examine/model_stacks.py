@@ -14,6 +14,7 @@ from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.recording import Call, Recording
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.sites import Site
+from attention_clinic.examine.never_called import never_called
 from attention_clinic.examine.stack import share, start_alike
 
 
@@ -25,6 +26,8 @@ def stacks_of(
 ) -> Iterator[tuple[str, Report | None, str]]:
     """Yield each list of layers that attend: its path, its mistakes or None, what was checked.
 
+    Then comes what holds attentions, stands in no list, and never runs.
+
     Args:
         model: the copy, with the weights of the original.
         sites: its attentions.
@@ -33,13 +36,14 @@ def stacks_of(
     """
     names = {id(part): path for path, part in model.named_modules()}
     held = {site.block or site.levels[-1] for site in sites}
+    idle = never_called(model, sites, recording, again)
     for path, part in model.named_modules():
         if not isinstance(part, nn.ModuleList | nn.Sequential) or len(part) < 2:
             continue
         layers = [layer for layer in part if isinstance(layer, nn.Module)]
         if not all(names.get(id(layer)) in held for layer in layers):
             continue
-        ids = []
+        ids, detail = idle.pop(path, ([], ""))
         if share(layers):
             ids.append("layers-shared")
         elif start_alike(layers):
@@ -51,11 +55,14 @@ def stacks_of(
                 words = f"{path}: {len(layers)} layers, each reads what the one before it returned"
             elif _all_read_the_same(calls) and _unheard(layers[0], again):
                 ids.append("stack-last-only")
-        report = None
-        if ids:
-            name = f"{type(part).__name__} of {type(layers[0]).__name__}"
-            report = Report(name, False, (explain([BUGS[id] for id in ids]),))
-        yield path, report, words
+        name = f"{type(part).__name__} of {type(layers[0]).__name__}"
+        yield path, _report(name, ids, detail) if ids else None, words
+    for path, (ids, detail) in idle.items():
+        yield path, _report(type(model.get_submodule(path)).__name__, ids, detail), ""
+
+
+def _report(name: str, ids: list[str], detail: str) -> Report:
+    return Report(name, False, (explain([BUGS[id] for id in ids], detail=detail),))
 
 
 def _tensor(call: Call) -> Tensor | None:
