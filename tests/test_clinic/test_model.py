@@ -361,6 +361,30 @@ def test_the_layers_of_a_stack(wrong: str, id: str) -> None:
         assert ("stack", "layers", f"sick: {id}") in table(report)
 
 
+def test_an_attention_that_stands_in_several_lists_is_exchanged_in_all() -> None:
+    class Paired(nn.Module):
+        def __init__(self):
+            super().__init__()
+            one = TimmBlock(24, 4)
+            self.attentions, self.feeds = (
+                nn.ModuleList([one.attn] * 2),
+                nn.ModuleList([one.mlp] * 2),
+            )
+            self.norms1, self.norms2 = (
+                nn.ModuleList([one.norm1] * 2),
+                nn.ModuleList([one.norm2] * 2),
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            for n in range(2):
+                x = x + self.attentions[n](self.norms1[n](x))
+                x = x + self.feeds[n](self.norms2[n](x))
+            return x
+
+    report = diagnose_model(nn.Sequential(nn.Linear(24, 24), Paired()))
+    assert ("rest of block", "1", "sick: layers-shared") in table(report)
+
+
 def test_a_small_part_may_be_shared_by_all_layers() -> None:
     assert "layers-shared" not in diagnose_model(Stacked("places"), num_heads=4).ids
 

@@ -39,6 +39,7 @@ from attention_clinic.examine.streams import (
     Sum,
     equal,
     has_last_norm,
+    in_turns,
     with_own_norm,
     without_first_norm,
 )
@@ -111,6 +112,25 @@ class Connections(NormPlaces):
                 self.found.append(("norm-missing", said))
             else:
                 self.odd.append(said)
+
+    def once(self, stream: Stream, way: tuple[Half, ...]) -> tuple[Half, ...]:
+        """Leave out the further turns of parts that a list holds several times, and name that."""
+        turn = None if stream.factors or stream.times or stream.gates else in_turns(way)
+        if turn is None or not all(self._is_listed_again(half.unit) for half in turn):
+            return way
+        names = [half.unit.name for half in turn]
+        self._name_listed(names, len(way) // len(turn))
+        return turn
+
+    def _name_listed(self, names: list[str], times: int) -> None:
+        runs = f"{' and '.join(names)} run{'s' * (len(names) == 1)} {times} times in turn"
+        self.found.append(("layers-shared", runs))
+
+    def _is_listed_again(self, unit: Unit) -> bool:
+        """Say whether several paths of the block lead to a part."""
+        part = self.patient.module.get_submodule(unit.paths[0]) if unit.paths else None
+        held = self.patient.module.named_modules(remove_duplicate=False)
+        return sum(one is part for _, one in held) > 1
 
     def _once_normed(self, half: Half, kind: str) -> Half:
         """Name what norms the result of a norm, and leave it out."""
@@ -211,8 +231,12 @@ class Connections(NormPlaces):
             self.found += half_steps(stream, way)
             self.found += [("part-shared", f"{name} runs in two places") for name in again]
             return
-        several = kinds == right * (len(kinds) // len(right)) and not again and not strange
-        if several and not self._resting(way):
+        several = kinds == right * (len(kinds) // len(right)) and not strange
+        listed = again and all(self._is_listed_again(h.unit) for h in way if h.unit.name in again)
+        if several and listed:
+            self._name_listed(again, names.count(again[0]))
+            return
+        if several and not again and not self._resting(way):
             self.said.append(f"{len(kinds) // len(right)} times in a row")
             return
         runs = f"it runs {', '.join(PARTS[kind] for kind in kinds)}"

@@ -97,9 +97,12 @@ def with_stand_ins(
         out: whether they have an output layer of their own.
     """
     changed = copy.deepcopy(block)
+    held = list(changed.named_modules(remove_duplicate=False))
     for path, replay in attentions.items():
         heads = num_heads if replay.shape[2] % num_heads == 0 else 1
         with torch.random.fork_rng(devices=[]):
-            plain = StandIn(changed.get_submodule(path), replay, heads, out)
-        changed.set_submodule(path, plain)
+            own = changed.get_submodule(path)
+            plain = StandIn(own, replay, heads, out)
+        for place in (place for place, part in held if part is own):
+            changed.set_submodule(place, plain)
     return changed

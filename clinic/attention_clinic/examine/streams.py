@@ -297,6 +297,22 @@ def has_last_norm(way: tuple[Half, ...]) -> bool:
     return in_front and any(half.join != "from-norm" for half in way)
 
 
+def in_turns(way: tuple[Half, ...]) -> tuple[Half, ...] | None:
+    """Return the parts that run first, where all others are these once more; None where not."""
+    ended = replace(way[-1], behind=None) if has_last_norm(way) else way[-1]
+    known = [_known(half) for half in (*way[:-1], ended)]
+    for count in range(2, len(way) // 2 + 1):
+        if known == known[:count] * (len(way) // count):
+            return way[:count]
+    return None
+
+
+def _known(half: Half) -> tuple[object, ...]:
+    """Return which part and which norms run, and how these are connected."""
+    norms = [[norm.name for norm in norms] for norms in (half.before, half.norms)]
+    return half.unit.name, half.join, half.places, *norms, half.source is None, half.again is None
+
+
 def without_first_norm(way: tuple[Half, ...]) -> tuple[Half, ...]:
     """Return a way without the norm of all that enters, where norms stand behind the parts.
 

@@ -116,6 +116,7 @@ class Wired:
         way = joins.way() if way is None else way
         if way is None:
             return None
+        way = self.wiring.once(stream, way)
         self.wiring.untried += other_results(others)
         self.wiring.beside = {step.path for step in others}
         self.wiring.called = {step.path for step in root.all()}

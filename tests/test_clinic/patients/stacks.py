@@ -122,3 +122,80 @@ class StackThatHidesNothing(StackThatHides):
         for layer in self.layers:
             x = layer(x, x.new_zeros(x.shape[1:2] * 2))
         return x
+
+
+class Normed(nn.Module):
+    def __init__(self, e, part):
+        super().__init__()
+        self.norm, self.fn = nn.LayerNorm(e), part
+
+    def forward(self, x):
+        return self.fn(self.norm(x))
+
+
+def _feed(e):
+    return nn.Sequential(nn.Linear(e, 2 * e), nn.GELU(), nn.Linear(2 * e, e))
+
+
+@block("layers-shared", sizes=FEW_SIZES)
+class OnePairThrice(nn.Module):
+    """A layer is a list of two parts, and the list of layers holds one such list three times."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        pair = nn.ModuleList([Normed(e, Views(e, h)), Normed(e, _feed(e))])
+        self.layers = nn.ModuleList([pair] * 3)
+        self.norm = nn.LayerNorm(e)
+
+    def forward(self, x):
+        for attention, feed in self.layers:
+            x = attention(x) + x
+            x = feed(x) + x
+        return self.norm(x)
+
+
+@block("layers-shared", "scale-embed", sizes=FEW_SIZES)
+class OneDictTwice(nn.Module):
+    """Norms behind the sums; its attention is wrong, too."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        parts = {"attention": ViewsScaledByEmbed(e, h), "norm1": nn.LayerNorm(e)}
+        parts |= {"feed": _feed(e), "norm2": nn.LayerNorm(e)}
+        self.layers = nn.ModuleList([nn.ModuleDict(parts)] * 2)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer["norm1"](x + layer["attention"](x))
+            x = layer["norm2"](x + layer["feed"](x))
+        return x
+
+
+class PartsInLists(nn.Module):
+    """Each kind of part has a list of its own."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.attentions = nn.ModuleList(Views(e, h) for _ in range(3))
+        self.feeds = nn.ModuleList(_feed(e) for _ in range(3))
+        self.norms1 = nn.ModuleList(nn.LayerNorm(e) for _ in range(3))
+        self.norms2 = nn.ModuleList(nn.LayerNorm(e) for _ in range(3))
+
+    def forward(self, x):
+        lists = (self.attentions, self.norms1, self.feeds, self.norms2)
+        for attention, norm1, feed, norm2 in zip(*lists, strict=True):
+            x = x + attention(norm1(x))
+            x = x + feed(norm2(x))
+        return x
+
+
+block(sizes=FEW_SIZES)(PartsInLists)
+
+
+@block("layers-shared", sizes=FEW_SIZES)
+class OneAttentionThrice(PartsInLists):
+    """Its feed-forwards and norms are different ones."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attentions = nn.ModuleList([Views(e, h)] * 3)
