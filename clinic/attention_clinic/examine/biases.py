@@ -345,8 +345,9 @@ def are_held(slopes: Tensor, held: list[Tensor]) -> bool:
         for t in held
     )
     h = len(slopes)
-    plain = 2.0 ** (-8 * torch.arange(1, h + 1, dtype=torch.float64) / h)  # for any h
-    ways = (usual_slopes(h), plain)
+    counted = torch.arange(h, dtype=torch.float64)
+    plain = 2.0 ** (-8 * (counted + 1) / h)  # for any h
+    ways = (usual_slopes(h), plain, 2.0 ** (-8 * counted / h))  # the last counts its heads from 0
     return own or any(torch.allclose(slopes, way.to(slopes), atol=ALIKE) for way in ways)
 
 

@@ -140,6 +140,14 @@ class AlibiOfAnyHeads(Biased):
         return -slopes[:, None, None] * distances(n).abs()
 
 
+@variant("alibi", sizes=((30, 5), (24, 4)))
+class AlibiFromZero(AlibiOfAnyHeads):
+    """Heads are counted from 0: the first slope is 1."""
+
+    def bias(self, n):
+        return super().bias(n) / self.start
+
+
 @variant("alibi", causal=True)
 @variant("alibi")
 class AlibiOfThePast(Views):
@@ -210,6 +218,12 @@ class AlibiInAWindow(WindowOfThePast):
         bias = bias.masked_fill(~self.band[:n, :n], -math.inf)
         mixed = F.scaled_dot_product_attention(*self.heads(x), attn_mask=bias)
         return self.proj(self.join(mixed))
+
+
+@variant("alibi", "window", sizes=((30, 5), (24, 4)))
+class AlibiFromZeroInAWindow(AlibiFromZero):
+    def bias(self, n):
+        return super().bias(n).masked_fill(distances(n).abs() > 2, -math.inf)
 
 
 @variant("window", ids=("scale-embed",))
