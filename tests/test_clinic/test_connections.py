@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from patients.attention import Views
-from patients.between import Apart
+from patients.between import Apart, BackwardsExperts
 from patients.blocks import PostNorm, PreNorm
 from patients.connections import Conditioned, TwoSided
 from patients.hand_norms import RMSNormInPart, RMSNormWithGreatEps
@@ -458,6 +458,12 @@ def test_windows_that_are_wrong_are_not_called_right_nor_named(wrong: type) -> N
     report = diagnose_block(wrong(24, 4), 4, size=IMAGE)
     assert not report.healthy and not report.ids
     assert report.variants == () or wrong is StackOfOneMask  # of its other layer
+
+
+def test_experts_that_the_lowest_scores_choose_get_no_name() -> None:
+    torch.manual_seed(0)
+    report = diagnose_block(BackwardsExperts(24, 4), 4)
+    assert not report.healthy and not report.ids
 
 
 class NormThatBends(nn.BatchNorm1d):

@@ -22,7 +22,8 @@ def experts_of(unit: Unit) -> list[nn.Module]:
     """Return the experts of a part, [] when its results are no weighed sums of such.
 
     The weights are solved for, token by token, and must be what a softmax or sigmoid makes of what
-    a linear layer, the router, returned: of all of it, or of the largest numbers.
+    a linear layer, the router, returned: of all of it, or of the largest numbers. An expert that
+    all tokens go to counts as it is, by a gate of its own, or by a fixed share beside the others.
 
     Args:
         unit: the part.
@@ -44,10 +45,12 @@ def experts_of(unit: Unit) -> list[nn.Module]:
         weights = torch.linalg.lstsq(columns, made[..., None]).solution
         if _apart(columns @ weights, made[..., None]) > SMALL:
             continue
-        routed = weights[:, : len(experts), 0]
-        whole = _apart(weights[:, len(experts) :, 0], torch.ones(1).to(made)) < SMALL
+        routed, others = weights[:, : len(experts), 0], weights[:, len(experts) :, 0]
         logits = [one.result.flatten(0, -2) for one in routers if one.result is not None]
-        if whole and any(_is_routed(routed, one) for one in logits):
+        gates = [one.result.flatten() for one in step.all() if _routes(one, 1, len(rows))]
+        added = [t.detach() for t in _tensors(step.module) if t.shape == (len(experts),)]
+        routed = _without_share(routed, others, gates)
+        if routed is not None and any(_is_routed(routed, one, added) for one in logits):
             return [*experts, *(one.module for one in beside if one.module is not None)]
     return []
 
@@ -107,19 +110,56 @@ def _result(expert: nn.Module, rows: Tensor) -> Tensor | None:
         return None
 
 
-def _is_routed(weights: Tensor, logits: Tensor) -> bool:
-    """Say whether weights, (t, experts), are what is usually made of the router's numbers."""
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def _without_share(routed: Tensor, others: Tensor, gates: list[Tensor]) -> Tensor | None:
+    """Return the weights, (t, experts), as if nothing were divided with those that get all tokens.
+
+    Args:
+        routed: the weights of the experts.
+        others: those of the experts that all tokens go to.
+        gates: what layers with one output returned.
+    """
+    ways = [torch.ones_like(others), *(gate.sigmoid()[:, None] for gate in gates)]
+    if any(_apart(others, way) < SMALL for way in ways):
+        return routed
+    whole = torch.cat([routed, others], dim=1).sum(1)
+    shared = others[:, :1]
+    if _apart(others, shared) < SMALL and _apart(whole, torch.ones_like(whole)) < SMALL:
+        return routed / shared
+    return None
+
+
+def _is_routed(weights: Tensor, logits: Tensor, added: list[Tensor]) -> bool:
+    """Say whether weights, (t, experts), are what is usually made of the router's numbers.
+
+    Args:
+        weights: of the experts.
+        logits: the router's numbers.
+        added: what may be added to these, so that all experts get tokens: when they are chosen, or
+            when they are weighed, too.
+    """
     chosen = weights.abs() > SMALL
     counts = chosen.sum(dim=1)
     if bool((counts != counts[0]).any()) or int(counts[0]) == 0:
         return False
-    largest = logits.topk(int(counts[0]), dim=1).indices
-    if not torch.equal(torch.zeros_like(chosen).scatter(1, largest, True), chosen):
-        return False
-    for made in (logits.softmax(dim=1), logits.sigmoid()):
-        kept = made * chosen
-        if min(_apart(weights, kept), _apart(weights, kept / kept.sum(1, keepdim=True))) < SMALL:
-            return True
+
+    def are_largest(numbers: Tensor) -> bool:
+        largest = numbers.topk(int(counts[0]), dim=1).indices
+        return torch.equal(torch.zeros_like(chosen).scatter(1, largest, True), chosen)
+
+    for numbers in (logits, *(logits + bias for bias in added)):
+        for made in (numbers.softmax(dim=1), numbers.sigmoid()):
+            if not any(map(are_largest, (made, *(made + bias for bias in added)))):
+                continue
+            kept = made * chosen
+            for way in (kept, kept / kept.sum(1, keepdim=True)):
+                factor = (weights * way).sum() / way.square().sum()  # DeepSeek scales them
+                if factor > 0 and _apart(weights, factor * way) < SMALL:
+                    return True
     return False
 
 

@@ -449,6 +449,85 @@ class StraightExperts(ManyExperts):
         return Straight(e)
 
 
+class Balanced(Mixture):
+    """DeepSeek-V3: numbers beside the router's choose, and do not weigh; one expert gets all."""
+
+    def __init__(self, e, count=4, chosen=2):
+        super().__init__(e, count, chosen)
+        self.register_buffer("bias", torch.tensor([0.4, -0.4, 0.2, -0.1]))
+        self.shared = nn.Sequential(nn.Linear(e, e + 3), self.bend(), nn.Linear(e + 3, e))
+
+    def weighed(self, x):
+        scores = self.router(x).sigmoid()
+        places = (scores + self.bias).topk(self.chosen, dim=-1).indices
+        kept = torch.zeros_like(scores).scatter(-1, places, scores.gather(-1, places))
+        return kept, 2.5 * kept / kept.sum(-1, keepdim=True)
+
+    def routed(self, x, weights):
+        made = torch.stack([expert(x) for expert in self.experts], dim=-1)
+        return (made * weights[..., None, :]).sum(-1)
+
+    def forward(self, x):
+        return self.routed(x, self.weighed(x)[1]) + self.shared(x)
+
+
+@arranged("experts", sizes=ONE)
+class BalancedExperts(ManyExperts):
+    def mixture(self, e):
+        return Balanced(e)
+
+
+class Sharing(Balanced):
+    """The expert of all tokens has a fixed share of what is divided by the sum."""
+
+    def forward(self, x):
+        kept, _ = self.weighed(x)
+        whole = 0.5 + kept.sum(-1, keepdim=True)
+        return (0.5 * self.shared(x) + self.routed(x, kept)) / whole
+
+
+@arranged("experts", ids=("scale-embed",), sizes=ONE)
+class SharingExperts(ManyExperts):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention = ViewsScaledByEmbed(e, h)
+
+    def mixture(self, e):
+        return Sharing(e)
+
+
+class Gated(AllExperts):
+    """Qwen2-MoE: the expert of all tokens has a gate of its own."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.shared = nn.Sequential(nn.Linear(e, e + 3), self.bend(), nn.Linear(e + 3, e))
+        self.gate = nn.Linear(e, 1, bias=False)
+
+    def forward(self, x):
+        return super().forward(x) + self.gate(x).sigmoid() * self.shared(x)
+
+
+@arranged("experts", sizes=ONE)
+class GatedExperts(ManyExperts):
+    def mixture(self, e):
+        return Gated(e)
+
+
+class Backwards(Balanced):
+    """The lowest scores choose: unexplained."""
+
+    def weighed(self, x):
+        scores = self.router(x).sigmoid()
+        kept = scores * (scores <= scores.kthvalue(self.chosen, dim=-1, keepdim=True).values)
+        return kept, kept / kept.sum(-1, keepdim=True)
+
+
+class BackwardsExperts(ManyExperts):
+    def mixture(self, e):
+        return Backwards(e)
+
+
 # ------------------------------------------------------------------------------------ adapters
 
 
