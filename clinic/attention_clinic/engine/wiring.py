@@ -362,6 +362,10 @@ class Whole:
 
         if context is None and self.context is not None:
             context = self.context[:1].expand(len(x), -1, -1).to(x.dtype)
+        handed = context
+        if self.context is not None and context.shape[2] != self.context.shape[2]:
+            # what the call asks was made of a context of another width
+            handed = self.context[:1, :1].expand(*context.shape[:2], -1).to(x.dtype)
         in_type(self.block, x.dtype)
         handles = [
             self.block.get_submodule(path).register_forward_pre_hook(enter(path), with_kwargs=True)
@@ -371,7 +375,7 @@ class Whole:
         try:
             before_it.begin()
             with Called(self.block) if self.straight else nullcontext():
-                self.run(self.block, x, context)
+                self.run(self.block, x, handed)
         except Reached as reached:
             made = reached.result
             if isinstance(self.block.get_submodule(end[0]), nn.Conv1d):

@@ -39,6 +39,7 @@ from attention_clinic.examine.leaves import (
     matrices,
     some_part_rests,
 )
+from attention_clinic.examine.made_context import context_makers, making
 from attention_clinic.examine.masked_parts import Masks
 from attention_clinic.examine.other_results import calls_of_others, other_results, without
 from attention_clinic.examine.part_kinds import Kind, kinds_of_attention, norm_kind
@@ -104,7 +105,9 @@ class Wired:
         if root.result.shape != x.shape:
             return None
         others = calls_of_others(whole, lambda: whole.run(block, self.x, self.context), root, x)
-        units = units_of(without(root, others), block, x, context)
+        makers = context_makers(root, None if whole.turned else context)
+        context = makers[0].result if makers else context
+        units = units_of(without(root, [*others, *makers]), block, x, context)
         self._tell_apart(units, whole)
         stream, unused = stream_of(units, x, context, root.result, self.patient.tolerance)
         if others and unused:
@@ -117,8 +120,8 @@ class Wired:
         if way is None:
             return None
         way = self.wiring.once(stream, way)
-        self.wiring.untried += other_results(others)
-        self.wiring.beside = {step.path for step in others}
+        self.wiring.untried += [*other_results(others), *making(makers)]
+        self.wiring.beside = {step.path for step in (*others, *makers)}
         self.wiring.called = {step.path for step in root.all()}
         self.wiring.name(stream, way, unused)
         going = [half for half in way if half.join != "dropped"]

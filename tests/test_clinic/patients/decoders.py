@@ -468,3 +468,58 @@ class OutputsOfTheEncoder(PostDecoder):
 
     def forward(self, x, e_outputs, src_mask, trg_mask):
         return super().forward(x, e_outputs, src_mask, trg_mask)
+
+
+# -------------------------------------------------------------- a layer that makes the context
+
+
+class Scaled(Packed):
+    def scale(self, e):
+        return e**-0.5
+
+
+class AsksWhatALayerMakes(nn.Module):
+    """Its context goes through a layer first, which is none of the attention's."""
+
+    def __init__(self, e, h, cross=Packed):
+        super().__init__()
+        self.adapt, self.cross = nn.Linear(e, e), cross(e, h)
+        self.norm1, self.norm2 = nn.LayerNorm(e), nn.LayerNorm(e)
+        self.feed = nn.Sequential(nn.Linear(e, 2 * e), nn.GELU(), nn.Linear(2 * e, e))
+
+    def forward(self, x, context):
+        x = self.norm1(x + self.cross(x, self.adapt(context)))
+        return self.norm2(x + self.feed(x))
+
+
+decoder()(AsksWhatALayerMakes)
+
+
+@decoder("scale-embed")
+def _asks_what_a_layer_makes_scaled(e, h):
+    return AsksWhatALayerMakes(e, h, Scaled)
+
+
+@decoder("residual-missing")
+class AsksWhatLayersMakeAlone(AsksWhatALayerMakes):
+    """Two layers make it, and the stream is lost."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.adapt = nn.Sequential(nn.Linear(e, 2 * e), nn.GELU(), nn.Linear(2 * e, e))
+
+    def forward(self, x, context):
+        x = x + self.cross(self.norm1(x), self.adapt(context))
+        return self.feed(self.norm2(x))
+
+
+@decoder(context=40, sizes=DECODER_SIZES[:2])
+class AsksAnotherWidth(PreDecoder):
+    """The layer makes tokens as wide as its own of wider ones; a norm stands behind it."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.adapt = nn.Sequential(nn.Linear(40, e), nn.LayerNorm(e))
+
+    def forward(self, x, context):
+        return super().forward(x, self.adapt(context))
