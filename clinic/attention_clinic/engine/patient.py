@@ -9,7 +9,7 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,7 @@ class Patient:
         self.masks: dict[str, bool] = {}  # the masks that call gives: whether all is alike
         self.factors: tuple[str, ...] = ()  # the parameters that keep their one number
         self.rests = False  # whether its dropouts are kept from dropping
+        self.around: Callable[[Any], AbstractContextManager[Any]] = nullcontext  # of the copy
         self.time_first = call is None and says_time_first(module)
         self.was_time_first = self.time_first
         self.sides: Sides | None = sides_of(module)
@@ -191,6 +192,7 @@ class Patient:
             "rough",
             "in_order",
             "flags",
+            "around",
         )
         vars(made).update({name: getattr(self, name) for name in kept})
         if self.dtype == torch.float32:
@@ -265,7 +267,7 @@ class Patient:
         return self.rests
 
     def _called(self, x: Tensor, mask: Tensor | None, context: Tensor | None) -> object:
-        with NoDropout() if self.rests else nullcontext():
+        with NoDropout() if self.rests else nullcontext(), self.around(self.module):
             return self._laid_in_order(x, mask, context)
 
     def _laid_in_order(self, x: Tensor, mask: Tensor | None, context: Tensor | None) -> object:

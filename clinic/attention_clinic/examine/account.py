@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.engine.tape import Event
+from attention_clinic.examine.added_products import with_wide_products
 from attention_clinic.examine.behind import Ends, ends_of
 from attention_clinic.examine.written import Run
 
@@ -89,6 +90,7 @@ def account_of(run: Run, h: int) -> Account | None:
         run: what was written down.
         h: heads.
     """
+    with_wide_products(run)
     products = run.products()
     first, second = _layers(run, products)
     if not first or len(first) != len(second) or len(products) != len(first) + len(second):

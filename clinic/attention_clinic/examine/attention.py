@@ -34,8 +34,8 @@ from attention_clinic.examine.first_call import (
     tryable,
     wants_context,
 )
-from attention_clinic.examine.followed import Followed, as_followed, observed
-from attention_clinic.examine.foreign import foreign, with_foreign
+from attention_clinic.examine.followed import Followed, as_followed, seen_in_run
+from attention_clinic.examine.foreign import with_foreign
 from attention_clinic.examine.given_apart import given_apart
 from attention_clinic.examine.handed_mask import handing_causal
 from attention_clinic.examine.held_fast import held_fast
@@ -303,11 +303,8 @@ def examined(subject: Subject) -> Report:
         report = part_by_part(subject, found_in)
         return with_foreign(with_its_own_heads(subject, report, found_in), subject)
     except Spent as spent:
-        seen = observed(subject) if subject.options.most and not foreign(subject) else None
-        if seen is not None:
-            return as_followed(subject, seen)
         said = unexplained(subject, stopped=spent.steps)
-        return seen_in_steps(subject, lambda: with_other_heads(subject, said))
+        return seen_in_run(subject, lambda: with_other_heads(subject, said))
 
 
 def found_in(subject: Subject) -> Report:
@@ -350,12 +347,9 @@ def found_in(subject: Subject) -> Report:
     except Followed as followed:
         return as_followed(subject, followed.seen)
     except Unreadable:
-        seen = observed(subject) if subject.options.most and not foreign(subject) else None
-        if seen is not None:
-            return as_followed(subject, seen)
         said = "no weights that could be the projections of queries, keys and values"
         report = Report(name, False, checked=(said,), untried=untried(subject))
-        return seen_in_steps(subject, lambda: report)
+        return seen_in_run(subject, lambda: report)
     if not matches and subject.options.most:
         return seen_in_steps(subject, lambda: with_other_heads(subject, unexplained(subject)))
     if not matches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -10,6 +11,8 @@ from attention_clinic.bugs import BUGS, VARIANTS
 from attention_clinic.engine.modes import NoDropout
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.report import Report, explain
+from attention_clinic.examine.foreign import foreign
+from attention_clinic.examine.in_steps import seen_in_steps
 from attention_clinic.examine.kindred import kindred
 from attention_clinic.examine.learning import learned_with
 from attention_clinic.examine.mask_argument import allowed, names_what_it_blocks
@@ -211,3 +214,14 @@ def as_followed(subject: Subject, seen: Seen) -> Report:
     ids = (*seen.ids, *subject.extra)
     report = report_of(subject, replace(seen, ids=ids, detail=detail), untried(subject))
     return learned_with(subject, report)
+
+
+def seen_in_run(subject: Subject, otherwise: Callable[[], Report]) -> Report:
+    """Report what a run of a module shows, or something else where it shows nothing.
+
+    Args:
+        subject: the module, which no search explained.
+        otherwise: makes the other report.
+    """
+    seen = observed(subject) if subject.options.most and not foreign(subject) else None
+    return as_followed(subject, seen) if seen is not None else seen_in_steps(subject, otherwise)

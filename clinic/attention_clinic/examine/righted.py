@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine.budget import Spent, reserved
 from attention_clinic.engine.report import Report
+from attention_clinic.examine.absorbed import unabsorbed
 from attention_clinic.examine.inner_norms import Wrong, said_of, wrong_norms
 from attention_clinic.examine.leaves import RMS
 from attention_clinic.examine.subject import Subject
@@ -27,10 +28,14 @@ def part_by_part(subject: Subject, examine: Callable[[Subject], Report]) -> Repo
         subject: the module.
         examine: what examines a module that runs.
     """
-    report = _with_right_norms(subject, examine)
+
+    def usual(subject: Subject) -> Report:
+        return unabsorbed(subject, examine)
+
+    report = _with_right_norms(subject, usual)
     if report is not None:
         return report
-    return without_temperatures(subject, examine(subject), examine)
+    return without_temperatures(subject, usual(subject), usual)
 
 
 def _with_right_norms(subject: Subject, examine: Callable[[Subject], Report]) -> Report | None:

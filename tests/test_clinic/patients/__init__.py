@@ -5,6 +5,7 @@ A `Entry` builds a module, says how it is examined and what must be found. One f
 
 from patients import (  # noqa: F401, each adds its patients
     absent_parts,
+    absorbed,
     arranged,
     asking,
     attention,
