@@ -6,6 +6,7 @@ A name that such a step could make right is left out: queries that are normed ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -15,7 +16,7 @@ from attention_clinic.bugs.projections import SPLIT, Together
 from attention_clinic.engine.forms import State
 from attention_clinic.examine.account import Account
 from attention_clinic.examine.judging import Said, questions
-from attention_clinic.examine.scoring import Placed, Unknown, before, scored
+from attention_clinic.examine.scoring import Placed, Scored, Unknown, before, scored
 from attention_clinic.examine.told import (
     BACK,
     USUAL,
@@ -57,7 +58,10 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
             more += question()
         except Unknown:
             gaps.append(words)
-    if steps.axes is None and not thrown:
+    bare = steps.axes is None and not thrown
+    if bare and _as_for_a_softmax(account, steps):
+        more, gaps = [("softmax-missing", ""), *_ahead(account, steps, causal)], lost
+    elif bare:
         more, gaps = [], [*lost, "what is weighed without a softmax"]
     if exchanged(account):
         more = [(BACK.get(id, id), detail) for id, detail in more]
@@ -70,7 +74,7 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
         hidden |= SCALES
     if account.ends.before and account.ends.factor != 1:
         hidden.add("scale-after-softmax")
-    if steps.lost or steps.lost_after or (steps.axes is None and not thrown):
+    if steps.lost or steps.lost_after or bare:
         said = [(id, detail) for id, detail in said if id != "heads-not-split"]
     if lost and placed.form is None:
         hidden |= {"softmax-heads", "softmax-batch", "softmax-joint", "softmax-axes"}
@@ -95,6 +99,22 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
         listed = _listed(behind or ends.after)
         gaps.append("what stands behind the output layer" + f" ({listed})" * bool(listed))
     return said, tuple(gaps)
+
+
+def _as_for_a_softmax(account: Account, steps: Scored) -> bool:
+    """Say whether scores are scaled for a softmax, biased or masked, and weigh as they are."""
+    odd = steps.powers or steps.lost or steps.lost_after or steps.beside or not steps.sure
+    factor = steps.factor * account.q.shape[-1] ** 0.5
+    added = steps.bias is not None and not steps.learned
+    return not (odd or added) and math.isclose(factor, 1) and math.isclose(steps.after, 1)
+
+
+def _ahead(account: Account, steps: Scored, causal: bool | None) -> Said:
+    """Judge whether scores that weigh as they are are those of the past alone, where they must."""
+    if not causal or account.run.asked is not None:
+        return []
+    sees = steps.allow is None or bool(steps.allow.triu(1).any())
+    return [("mask-not-causal", "")] * sees
 
 
 def _thrown(account: Account) -> bool:

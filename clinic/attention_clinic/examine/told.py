@@ -329,16 +329,22 @@ def _own_slices(run: Run, h: int, t: Tensor) -> bool:
     """Say whether a layer for each head makes its numbers, of a slice of the token of its own."""
     place = next(number for number, (name, _, _) in enumerate(run.tape.given) if name == "x")
     start, wide = run.tape.given[place][1], _wide(run)
-    slices, weights = set(), set()
+    heard: dict[tuple[int, ...], set[int]] = {}  # the weights of each slice
     for event in linked(run, t):
-        if event.name not in ("mm", "addmm"):
+        if event.name not in PRODUCTS:
             return False
-        read, weight = event.args[PRODUCTS[event.name] :][:2]
-        if bool((run.given[read] != place).any()) or read.shape[1] * h != wide:
+        factors = event.args[PRODUCTS[event.name] :][:2]
+        read, weight = (t if t.ndim == 3 else t[None] for t in factors)
+        if bool((run.given[read] != place).any()) or read.shape[2] * h != wide:
             return False
-        slices |= {tuple(row) for row in ((read - start) % wide).unique(dim=0).tolist()}
-        weights.add(int(weight.flatten()[0]))
-    return 1 < len(slices) == len(weights) == h
+        if run.depends(weight):
+            return False
+        for rows, matrix in zip((read - start) % wide, weight, strict=True):
+            if bool((rows != rows[:1]).any()):
+                return False
+            heard.setdefault(tuple(rows[0].tolist()), set()).add(int(matrix.flatten()[0]))
+    weights = set[int]().union(*heard.values())
+    return 1 < len(heard) == h == len(weights) == sum(map(len, heard.values()))
 
 
 def _wide(run: Run) -> int:

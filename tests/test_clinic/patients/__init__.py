@@ -58,6 +58,7 @@ from patients import (  # noqa: F401, each adds its patients
     turned_late,
     two_results,
     unshifted,
+    unweighed,
     variants,
     weighed,
     windowed,
