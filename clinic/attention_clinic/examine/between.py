@@ -35,7 +35,9 @@ def bends_between(stream: Stream, convolutions: list[Unit]) -> tuple[Found, list
         stream: of the block.
         convolutions: the parts that end with an activation as a rule.
     """
-    found, odd, parts = [], [], dict(stream.parts)
+    found, parts = [], dict(stream.parts)
+    odd = [f"{called_as(unit.steps[0])} bends {words(bent)} and is added as a part is, without a "
+           "layer" for unit, bent in stream.layerless]  # fmt: skip
     for unit, bent, goes_on in stream.bent:
         name = called_as(unit.steps[0])
         only = next(iter(bent))

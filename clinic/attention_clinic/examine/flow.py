@@ -141,6 +141,8 @@ def _without(stream: Stream, between: dict[str, tuple[Unit, Sum]]) -> None:
             for own in terms:  # GTrXL bends what a part returned before the gate
                 if own in parts:
                     parts[own].after = None
+        elif _is_beside(name, meant[name], stream):
+            stream.layerless.append((unit, meant[name]))
         elif any(name in one for one in _sums(stream)):
             stream.bent.append((unit, meant[name], _goes_on(name, stream)))
     for one in _sums(stream):
@@ -155,6 +157,14 @@ def _put(sum_: Sum, meant: dict[str, Sum]) -> Sum:
              else {own: factor * other for own, other in meant[name].items()}
              for name, factor in sum_.items())  # fmt: skip
     return plus(*terms)
+
+
+def _is_beside(name: str, bent: Sum, stream: Stream) -> bool:
+    """Say whether what an activation returned is added to the stream that it was made of."""
+    only = next(iter(bent))
+    streams = [bent, *([stream.reads[only]] if [*bent] == [only] and only in stream.norms else [])]
+    sums = [one for one in _sums(stream) if name in one]
+    return any(terms.keys() < one.keys() for terms in streams for one in sums)
 
 
 def _goes_on(name: str, stream: Stream) -> bool:

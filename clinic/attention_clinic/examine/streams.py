@@ -205,6 +205,7 @@ class Stream:
         placed: whether something is added to the tokens first, by their places.
         bent: activations that are no part of a part: each with what it bends, and whether that
             goes on as the stream.
+        layerless: activations that are added to the stream as a part is, with what they bend.
         added: what was added to what, and the sum.
         gates: what stands in the place of a sum.
         coded: parts to whose tokens numbers are added that no token made.
@@ -222,6 +223,7 @@ class Stream:
     keys: dict[str, Sum] = field(default_factory=dict)
     placed: bool = False
     bent: list[tuple[Unit, Sum, bool]] = field(default_factory=list)
+    layerless: list[tuple[Unit, Sum]] = field(default_factory=list)
     added: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
     gates: list[Unit] = field(default_factory=list)
     coded: list[Unit] = field(default_factory=list)

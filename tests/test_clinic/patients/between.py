@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from patients.arranged import arranged
-from patients.attention import Loops, Views, ViewsScaledByEmbed
+from patients.attention import Loops, LoopsScaledByEmbed, Views, ViewsScaledByEmbed
 from patients.blocks import PostNorm, PreNorm, block
 from patients.wirings import ONE, TWO
 
@@ -75,6 +75,30 @@ class BendsLastByHand(PreNorm):
     def __init__(self, e, h):
         super().__init__(e, h)
         self.ffn = self.Feed(e)
+
+
+# ------------------------------------------------------- an activation where a part belongs
+
+
+@block("scale-embed", sizes=ONE)
+class BendsForItsFeed(PreNorm):
+    """The layers of its feed-forward are left out: the stream itself is not bent."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.attention, self.ffn = ViewsScaledByEmbed(e, h), nn.Sequential(nn.ReLU())
+
+
+@block("scale-embed", sizes=ONE)
+class BendsWithoutNorm(nn.Module):
+    def __init__(self, e, h):
+        super().__init__()
+        self.attn, self.mlp = LoopsScaledByEmbed(e, h), nn.Sequential(nn.GELU(), nn.Dropout(0.1))
+        self.first, self.second = nn.LayerNorm(e), nn.LayerNorm(e)
+
+    def forward(self, x):
+        x = self.first(x + self.attn(x))
+        return self.second(x + self.mlp(x))
 
 
 # ------------------------------------------------------------------------------ bends in a row
