@@ -6,6 +6,7 @@ that PyTorch gives must say the same. Who gets none lies behind a cut, or reache
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,7 +92,7 @@ class Gradients(Mode):
             every = sum(t.abs().sum() for t in made if t.requires_grad)
             reached = self._asked(every, inputs)
             own = _has_own(total)
-        floor = self.noise * float(y.detach().double().square().sum().sqrt())
+        floor = self.noise * float(y.detach().double().nan_to_num(0.0).square().sum().sqrt())
         cut = []
         if self._is_told_wrongly(found[0], lambda: self._real_input(seed), floor):
             cut.append("")
@@ -221,9 +222,9 @@ class Gradients(Mode):
         return (up - down) / (2 * self.step)
 
     def _moves(self, moving: dict[int, Tensor], seed: int) -> float:
-        """Return how fast the output changes with some parameters, wherever to."""
+        """Return how fast the output changes with some parameters, wherever to; NaN aside."""
         up, down = self._ends(moving, seed)
-        return float((up - down).double().square().sum().sqrt()) / (2 * self.step)
+        return float((up - down).double().nan_to_num(0.0).square().sum().sqrt()) / (2 * self.step)
 
     def _ends(self, moving: dict[int, Tensor], seed: int) -> list[Tensor]:
         """Return the output a step ahead with some parameters, and a step behind."""
@@ -254,9 +255,9 @@ def direction_of(p: Tensor, seed: int, number: int) -> Tensor:
 
 
 def _differ(told: Tensor | None, real: float, floor: float, share: float) -> bool:
-    """Say whether a gradient is not the derivative."""
+    """Say whether a gradient is not the derivative; where there is none, nothing is told wrongly."""
     said = 0.0 if told is None else float(told)
-    return not abs(said - real) <= share * max(abs(said), abs(real)) + floor
+    return math.isfinite(real) and not abs(said - real) <= share * max(abs(said), abs(real)) + floor
 
 
 def _has_own(total: Tensor) -> bool:

@@ -79,6 +79,8 @@ def told(
         ]
         more.append(("graph-cut", f"no gradient, or not all of it, reaches {' and '.join(words)}"))
     unused = [name for name in found.unused if not _is_cut_too(name, found.cut)]
+    if found.cut and found.silent:  # what is read may be multiplied by 0, and then cut
+        unused = [name for name in unused if name not in found.read]
     unused = [name for name in unused if patient.module.get_parameter(name).numel()]
     groups = list(gathered(unused, trained)) if parameters else []
     waiting = [path for path, _ in groups if _waits_for_tokens(path, patient.module)]

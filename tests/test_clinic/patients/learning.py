@@ -46,6 +46,26 @@ class CopiesOfWhatItMade(Loops):
         return tuple(t.detach().clone() for t in super().projected(x))
 
 
+@attention("mask-off-by-one", "graph-cut", sizes=ONE)
+class KeysDetachedUnderNothing(Loops):
+    """The first token sees nothing, and is no number."""
+
+    def score(self, q, k):
+        scores = super().score(q, k.detach())
+        return scores.masked_fill(torch.ones_like(scores[0]).triu().bool(), float("-inf"))
+
+
+@attention("scale-other", "graph-cut", sizes=ONE)
+class MultipliedByNothingAndCut(Views):
+    """What makes queries and keys is used, and moves nothing."""
+
+    def factor(self, e):
+        return 1 // (e // self.h) ** 0.5
+
+    def forward(self, x, mask=None):
+        return super().forward(x, mask).detach()
+
+
 @attention("graph-cut", sizes=ONE)
 class PlacesOfData(NearlyRight):
     """Places that never learn, before what has no name."""
