@@ -58,6 +58,7 @@ from attention_clinic.examine.verdict import (
     explanations_of,
     remarks_of,
     unexplained,
+    unmasked,
     untried,
     variants_of,
     what,
@@ -362,15 +363,14 @@ def found_in(subject: Subject) -> Report:
     blocks_nothing = False
     if subject.mask is not None:
         found_with = with_mask(subject, matches)
+        if not found_with.matches:
+            return seen_in_steps(subject, lambda: unmasked(subject, matches))
         matches, blocks_nothing = found_with.matches, found_with.blocks_nothing
-        if not matches:
-            return seen_in_steps(subject, lambda: unexplained(subject, masked=True))
         checked += found_with.checked
-    remarked = fill_remark(misfits(subject))
     said = [*turned_alike(subject, matches), *noticed(subject, matches)]
     explanations = explanations_of(matches, subject.extra, "; ".join(said))
     explanations = [as_meant(subject, one) for one in explanations]
-    remarks = remarks_of(subject, matches, remarked)
+    remarks = remarks_of(subject, matches, fill_remark(misfits(subject)))
     only_scale = [explanation.ids for explanation in explanations] == [("scale-missing",)]
     if only_scale and "relative-bias" in subject.bias_names:
         words = "right where the queries' weights start smaller instead, as in T5, wrong elsewhere"

@@ -255,7 +255,7 @@ def direction_of(p: Tensor, seed: int, number: int) -> Tensor:
 
 
 def _differ(told: Tensor | None, real: float, floor: float, share: float) -> bool:
-    """Say whether a gradient is not the derivative; where there is none, nothing is told wrongly."""
+    """Say whether a gradient is not the derivative, where there is one."""
     said = 0.0 if told is None else float(told)
     return math.isfinite(real) and not abs(said - real) <= share * max(abs(said), abs(real)) + floor
 

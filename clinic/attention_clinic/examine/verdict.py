@@ -270,6 +270,21 @@ def unexplained(
     )
 
 
+def unmasked(subject: Subject, matches: list[tuple[Reader, Match]]) -> Report:
+    """Report the mistakes that a module shows without its mask; nothing explains it with that.
+
+    Args:
+        subject: the module.
+        matches: what explains it without the mask.
+    """
+    report = unexplained(subject, masked=True)
+    found = explanations_of(matches, subject.extra, "what its mask does is not judged")
+    if any(id.startswith("mask-") for one in found for id in one.ids):
+        return report
+    found = [replace(one, evidence=f"{one.evidence}, without the mask") for one in found]
+    return replace(report, explanations=tuple(found))
+
+
 def unseen(subject: Subject, why: str = "") -> Report:
     """Report that what was compared could not have differed: a mistake would not have shown.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from patients.attention import Loops, Views
+from patients.attention import Loops, Views, ViewsScaledByEmbed
 from patients.bank import SIZES, attention
 from patients.masks import padding, triangle
 
@@ -124,3 +124,19 @@ class DropsTheMask(Views):
         if mask is None:
             return scores.softmax(-1)
         return self.drop(scores.masked_fill(~mask, -torch.inf).softmax(-1))
+
+
+# ------------------------------------------------------- what the mask does has no name
+
+
+@attention("scale-embed", mask=padding, sizes=SOME)
+class ScaledByEmbedUnderSines(ViewsScaledByEmbed):
+    def weigh(self, scores, mask):
+        scores = scores if mask is None else torch.where(mask, scores.sin(), scores)
+        return super().weigh(scores, None)
+
+
+@attention("softmax-missing", mask=padding, sizes=SOME)
+class BareUnderTanh(Views):
+    def weigh(self, scores, mask):
+        return scores if mask is None else scores - (~mask * scores.tanh())

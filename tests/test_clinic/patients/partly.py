@@ -84,6 +84,28 @@ class TwoLayersBehind(Apart):
         return self.last(F.relu(y))
 
 
+@attention("projection-shared", "softmax-missing", causal=True, sizes=SOME)
+class HiddenWithoutSoftmax(Apart):
+    """Nothing is a number but the last token."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.q = self.k
+
+    def weights(self, scores, e):
+        ahead = torch.ones_like(scores[0, 0]).triu(1).bool()
+        return scores.masked_fill(ahead, -torch.inf) * (e // self.heads) ** -0.5
+
+
+@attention("softmax-missing", sizes=SOME)
+class BareBeforeAnActivation(Apart):
+    def weights(self, scores, e):
+        return scores * (e // self.heads) ** -0.5
+
+    def behind(self, y):
+        return F.gelu(y).tanh()
+
+
 @attention("scale-embed", sizes=SOME)
 class BySums(Apart):
     """Products are written as multiplications and sums, and a ReLU stands before the output."""
