@@ -18,11 +18,11 @@ from attention_clinic.examine.account import Account
 from attention_clinic.examine.judging import Said, questions
 from attention_clinic.examine.scoring import Placed, Scored, Unknown, before, scored
 from attention_clinic.examine.told import (
-    BACK,
     USUAL,
     exchanged,
     flat_of,
     groups,
+    laid_back,
     merged,
     order_of,
     origins,
@@ -63,8 +63,7 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
         more, gaps = [("softmax-missing", ""), *_ahead(account, steps, causal)], lost
     elif bare:
         more, gaps = [], [*lost, "what is weighed without a softmax"]
-    if exchanged(account):
-        more = [(BACK.get(id, id), detail) for id, detail in more]
+    more = laid_back(more) if exchanged(account) else more
     if steps.lost:
         gaps.append(f"what is done to the scores ({_listed(steps.lost)})")
     if steps.lost_after:

@@ -21,10 +21,15 @@ from attention_clinic.examine.account import Account
 from attention_clinic.examine.judging import Said, judged
 from attention_clinic.examine.scoring import Placed, Scored, Unknown, before, scored
 from attention_clinic.examine.unnormed import unnormed
-from attention_clinic.examine.written import PRODUCTS, Run, linked
+from attention_clinic.examine.written import PRODUCTS, Run, linked, made_by_layers
 
 USUAL = {"add", "mul", "native_layer_norm"}  # what may stand behind the output layer
-BACK = {"softmax-query": "mix-transposed"}  # where the weights lie the other way round
+BACK = {  # of a softmax over those who are asked, whose weights lie the other way round
+    "softmax-query": "mix-transposed",
+    "mask-query-axis": "",
+    "mask-inverted": "mask-off-by-one",
+    "mask-off-by-one": "mask-inverted",
+}
 
 
 def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Scored] | None:
@@ -44,8 +49,7 @@ def told(account: Account, causal: bool | None, known: State) -> tuple[Said, Sco
             said, placed = split(laid)
             steps = scored(laid, placed)
             more = judged(laid, steps, placed.split, causal, known)
-            if exchanged(laid):
-                more = [(BACK.get(id, id), detail) for id, detail in more]
+            more = laid_back(more) if exchanged(laid) else more
             said += [*more, *merged(laid, placed), *origins(laid), *groups(laid, placed)]
         except Unknown:
             continue
@@ -58,14 +62,28 @@ def exchanged(account: Account) -> bool:
 
     Of one layer that makes both, queries are the first numbers.
     """
-    made = [before(account.run, t)[2] for t in (account.q, account.k)]
-    names = [account.run.layers(t) for t in made]
+    run, made = account.run, [before(account.run, t)[2] for t in (account.q, account.k)]
+    turned = [made_by_layers(run, t) for t in made]
+    made = [t if layers is None else layers for t, layers in zip(made, turned, strict=True)]
+    names = [run.layers(t) for t in made]
     if len(names[0]) == 1 and names[0] == names[1]:
-        asks, asked = (_columns(account.run, t) for t in made)
+        asks, asked = (_columns(run, t) for t in made)
         if not asks or not asked or asks & asked:
             return False
         return min(asks) > min(asked)
     return [{role(name) for name in said} for said in names] == [{"k"}, {"q"}]
+
+
+def laid_back(said: Said) -> Said:
+    """Return what was said of scores whose rows are keys, as it is where these are asked.
+
+    Args:
+        said: of the steps between scores and weights, see `exchanged`.
+    """
+    if "softmax-query" not in dict(said):
+        return said  # who asks is then a matter of names
+    return [(BACK[id], "") if id in BACK else (id, words) for id, words in said
+            if BACK.get(id, id)]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------ tokens and heads

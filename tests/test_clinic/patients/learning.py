@@ -56,14 +56,27 @@ class KeysDetachedUnderNothing(Loops):
 
 
 @attention("scale-other", "graph-cut", sizes=ONE)
-class MultipliedByNothingAndCut(Views):
+class MultipliedByNothingAndCut(Loops):
     """What makes queries and keys is used, and moves nothing."""
 
-    def factor(self, e):
-        return 1 // (e // self.h) ** 0.5
+    def score(self, q, k):
+        return torch.bmm(q, k.mT) * (1 // self.width**0.5)
 
-    def forward(self, x, mask=None):
-        return super().forward(x, mask).detach()
+    def forward(self, tokens, allow_mask=None):
+        return super().forward(tokens, allow_mask).detach()
+
+
+@block("graph-cut", sizes=ONE)
+class DropsBetweenCuts(PreNorm):
+    """Its dropout drops, and no gradient says so."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        x = x + self.drop(self.attention(self.ln_1(x)).detach()).detach()
+        return x + self.ffn(self.ln_2(x))
 
 
 @attention("graph-cut", sizes=ONE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from patients.attention import Loops, Views, ViewsScaledByEmbed
+from patients.attention import Loops, Views
 from patients.bank import SIZES, attention
 from patients.masks import padding, triangle
 
@@ -127,13 +127,6 @@ class DropsTheMask(Views):
 
 
 # ------------------------------------------------------- what the mask does has no name
-
-
-@attention("scale-embed", mask=padding, sizes=SOME)
-class ScaledByEmbedUnderSines(ViewsScaledByEmbed):
-    def weigh(self, scores, mask):
-        scores = scores if mask is None else torch.where(mask, scores.sin(), scores)
-        return super().weigh(scores, None)
 
 
 @attention("softmax-missing", mask=padding, sizes=SOME)

@@ -106,6 +106,35 @@ class BareBeforeAnActivation(Apart):
         return F.gelu(y).tanh()
 
 
+@attention("mix-transposed", causal=True, sizes=SOME)
+class TransposedAndBent(Apart):
+    """Its mask lies as it should: the weights are turned over behind it."""
+
+    def weights(self, scores, e):
+        ahead = torch.ones_like(scores[0, 0]).triu(1).bool()
+        return super().weights(scores.masked_fill(ahead, -torch.inf), e).mT
+
+    def behind(self, y):
+        return F.gelu(y).tanh()
+
+
+@attention("mix-transposed", causal=True, sizes=SIZES[1:2])
+class TransposedAndTurned(TransposedAndBent):
+    """Rotary positions, in halves."""
+
+    def turned(self, t):
+        half = t.shape[-1] // 2
+        speeds = 10_000.0 ** (-torch.arange(half).to(t) / half)
+        angles = torch.arange(t.shape[2]).to(t)[:, None] * speeds
+        cos, sin, first, second = angles.cos(), angles.sin(), t[..., :half], t[..., half:]
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+    def forward(self, x):
+        q, k, v = (self.cut(layer(x)) for layer in (self.q, self.k, self.v))
+        mixed = self.weights(self.turned(q) @ self.turned(k).mT, x.shape[2]) @ v
+        return self.behind(self.o(mixed.transpose(1, 2).flatten(2)))
+
+
 @attention("scale-embed", sizes=SOME)
 class BySums(Apart):
     """Products are written as multiplications and sums, and a ReLU stands before the output."""
