@@ -157,6 +157,15 @@ bug(
     "HarunoriKawano/Pytorch-Transformer, models/utils.py",
     seen="what dropout makes of the scores in train mode goes into the softmax",
 )
+bug(
+    "dropout-stream",
+    "drops numbers of the stream itself, of which no residual keeps the rest, not of what a part "
+    "returned",
+    "drop what the part returns, before it is added: x = x + dropout(part(norm(x))).",
+    "04",
+    "aladdinpersson/Machine-Learning-Collection, transformer_from_scratch.py",
+    seen="where that dropout returns zeros, no token reaches the result",
+)
 
 
 NO_DROPOUT = re.compile(r"drop_?(last|path|first|layer|token|patch|head|cls|mask|column|row)")

@@ -54,17 +54,35 @@ class Opening:
             mask: (i, j), True = may attend.
             x: tokens (b, n, e) that the module is called with.
         """
+        return self._filled(mask, x).expand(self._sizes(len(x), *mask.shape))
+
+    def hiding(self, blocked: Tensor, x: Tensor) -> Tensor:
+        """Return a mask of this form that hides keys from all who ask.
+
+        Args:
+            blocked: (b, j), or (1, j) where the form has no samples.
+            x: tokens (b, n, e) that the module is called with.
+        """
+        letters = self.shape.split()
+        rows = [len(blocked) if letter == "b" else 1 for letter in letters[:-1]]
+        sizes = self._sizes(len(x), x.shape[1], blocked.shape[1])
+        return self._filled(~blocked, x).reshape(*rows, -1).expand(sizes).clone()
+
+    def _filled(self, mask: Tensor, x: Tensor) -> Tensor:
         if isinstance(self.value, bool):
-            made = mask if self.value else ~mask
-        elif self.value:
-            made = mask.to(x.dtype)
-        else:
-            made = x.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
-        return made.expand(self._sizes(len(x), *mask.shape))
+            return mask if self.value else ~mask
+        if self.value:
+            return mask.to(x.dtype)
+        return x.new_zeros(mask.shape).masked_fill(~mask, -torch.inf)
 
     def _sizes(self, b: int, i: int, j: int) -> list[int]:
         sizes = {"b": b, "i": i, "j": j, "1": 1}
         return [sizes[letter] for letter in self.shape.split()]
+
+    @property
+    def is_added(self) -> bool:
+        """Whether it is added to the scores."""
+        return not isinstance(self.value, bool) and not self.value
 
     @property
     def means(self) -> str:

@@ -28,6 +28,7 @@ from attention_clinic.examine.filling import fill_remark, misfits
 from attention_clinic.examine.first_call import (
     Way,
     check_heads,
+    differs,
     forget,
     found_out,
     heads_of,
@@ -51,6 +52,7 @@ from attention_clinic.examine.showing import shown
 from attention_clinic.examine.standing import turned_alike
 from attention_clinic.examine.subject import Subject, Unreadable
 from attention_clinic.examine.switched import unless_switched_off
+from attention_clinic.examine.tried_mask import with_tried_mask
 from attention_clinic.examine.vanishing import vanishing
 from attention_clinic.examine.verdict import (
     as_meant,
@@ -188,7 +190,7 @@ def both_ways(subject: Subject, embed_dim: int | None) -> Report:
             "Say how to call it: call=lambda module, x, context: module(x, context)."
         )
     subject.find_width(embed_dim, join_heads)
-    report = given_apart(subject, examined(subject), examined)
+    report = with_tried_mask(subject, given_apart(subject, examined(subject), examined), examined)
     if other is None or call is not None or report.healthy or not sides.guessed:
         return report
     turned = Subject(subject.original, subject.options)
@@ -255,10 +257,9 @@ def opened(
         bare = Subject(module, options)
         if not free or not wants_mask(module, lambda: bare.find_width(embed_dim, lambda *_: False)):
             raise
-        best: Report | None = None
         fitting = tryable(bare, embed_dim, "opening", openings())
         for most in (0, options.most):  # right with some mask, before mistakes with any
-            best = None
+            best: Report | None = None
             for opening in list(fitting):
                 given = replace(options, opening=opening, most=most)
                 try:
@@ -329,7 +330,7 @@ def found_in(subject: Subject) -> Report:
     if y.ndim != 3 or y.shape[0] != subject.b or y.shape[1] not in counts:
         raise other_result(name, x, y)
     check_heads(subject, y)
-    if not same(y, subject.probe(0).y):
+    if differs(subject, x, y):
         subject.mode = NoDropout
         if not same(subject.probe(0).y, subject.probe(0).y):
             subject.mode = None
@@ -375,8 +376,7 @@ def found_in(subject: Subject) -> Report:
     if only_scale and "relative-bias" in subject.bias_names:
         words = "right where the queries' weights start smaller instead, as in T5, wrong elsewhere"
         explanations, remarks = [], (*remarks, replace(explanations[0], detail=words))
-    if subject.patient.dtype == torch.float32:
-        checked.append("in single precision")
+    checked += ["in single precision"] * (subject.patient.dtype == torch.float32)
     report = Report(
         name,
         not explanations,

@@ -17,6 +17,7 @@ from attention_clinic.engine.patient import Patient, same
 from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.weights import sources_of
 from attention_clinic.examine.around import CROSS, Around
+from attention_clinic.examine.dropped_stream import dropped_stream
 from attention_clinic.examine.held import feed_of
 from attention_clinic.examine.idle_mask import idle, masks
 from attention_clinic.examine.inner_norms import inner_norms
@@ -31,6 +32,7 @@ SAYS_LITTLE = {
     *("attention-unused", "cross-ignored", "part-unused", "ignores-input", "value-only"),
     "sum-apart",
 }
+LOST = {"residual-missing", "residual-from-context", "ignores-input"}  # nothing goes around a part
 HIDES = {"window", "spatial-reduction", "linear-attention", "class-attention", "linformer"}
 
 
@@ -61,7 +63,21 @@ def noticed_of_block(report: Report, patient: Patient, x: Tensor, around: Around
         drops = out_of_reach(patient, run)
         said += [(PLAIN, plain)] * bool(plain)
         said += [("dropout-eval", drops)] * bool(drops)
-    return and_more(report, said)
+    return and_more(_with_dropped_stream(report, patient, x, around), said)
+
+
+def _with_dropped_stream(report: Report, patient: Patient, x: Tensor, around: Around) -> Report:
+    """Remark that a block whose residuals are right drops numbers of its stream in training."""
+    if LOST & set(report.ids):
+        return report
+    run = lambda x, context: patient.run(x, context=context)  # noqa: E731
+    count = dropped_stream(patient.module, run, x, around.context)
+    if not count:
+        return report
+    words = "one dropout stands" if count == 1 else f"{count} dropouts stand"
+    words += " behind the sum of the stream and of what a part returned: right where it is meant"
+    remark = explain([BUGS["dropout-stream"]], detail=words)
+    return replace(report, remarks=(*report.remarks, remark))
 
 
 def _other_gate(report: Report, module: nn.Module, width: int) -> Report:

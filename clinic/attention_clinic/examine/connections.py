@@ -66,8 +66,10 @@ class Connections(NormPlaces):
         if not parallel:  # there what runs first is free
             usual = [half for half, kind in zip(way, kinds, strict=True) if kind != "conv"]
             self._parts([kind for kind in kinds if kind != "conv"], tuple(usual), stream)
+        self.passed: list[Sum] = []  # the stream before the parts so far
         for half, kind in zip(way, kinds, strict=True):
             self._joined(half, PARTS[kind], stream)
+            self.passed += [] if half.now is None else [half.now]
             if not parallel:
                 self._reads(half, PARTS[kind], stream)
         strange = [half.join == "other" for half in way] + [half.source is not None for half in way]
@@ -178,7 +180,9 @@ class Connections(NormPlaces):
         if CONTEXT in base:
             self.found.append(("residual-from-context", said))
         elif self.norms >= base.keys() and len(base) == 1 and (stream in lost or self._lost(now)):
-            self.found.append(("residual-from-norm", said))
+            early = any(equal(base, one) for one in self.passed)  # the stream of an earlier part
+            id = "residual-from-input" if early else "residual-from-norm"
+            self.found.append((id, said))
         elif stream in lost:
             self.found.append(("residual-missing", said))
         elif lost:

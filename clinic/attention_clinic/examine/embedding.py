@@ -21,6 +21,7 @@ from attention_clinic.engine.weights import Source, sources_of
 from attention_clinic.examine.fixed_places import fixed_wrongly, never_learned
 from attention_clinic.examine.learning import learned
 from attention_clinic.examine.patch_cut import mistaken, reached
+from attention_clinic.examine.plain import plain_tensors
 from attention_clinic.examine.rows_held import (
     CLASSES,
     class_tokens,
@@ -153,6 +154,8 @@ class _Embedding:
 
     def report(self) -> Report:
         images, y, ids = self.start()
+        plain = plain_tensors(self.patient, lambda: self.patient.run(images))
+        ids += ["param-plain-tensor"] * (bool(plain) and "param-plain-tensor" not in ids)
         name = self.patient.name
         checked = ["cutting", "order inside a patch"]
         if y.ndim == 4 or y.ndim != 3 or y.shape[0] != images.shape[0]:

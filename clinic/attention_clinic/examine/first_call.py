@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attention_clinic.engine.arguments import head_widths, needed, tables_for
@@ -19,8 +20,9 @@ from attention_clinic.engine.heard import Heard
 from attention_clinic.engine.layouts import Layout, layouts, needed_names, token_counts
 from attention_clinic.engine.modes import is_of_types, of_shapes
 from attention_clinic.engine.openings import openings, unlike_openings
-from attention_clinic.engine.patient import Patient, possible_widths
+from attention_clinic.engine.patient import Patient, possible_widths, same
 from attention_clinic.engine.report import Report
+from attention_clinic.examine.resting import SELDOM
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.windows import is_in_quarters
 
@@ -137,6 +139,21 @@ def _runs(patient: Patient, shape: tuple[int, int, int]) -> bool:
 def _in_windows(patient: Patient, shape: tuple[int, int, int]) -> bool:
     """Say whether a copy takes tokens of a shape, and weighs them in four windows."""
     return is_in_quarters(lambda: _runs(patient, shape), shape[1])
+
+
+def differs(subject: Subject, x: Tensor, y: Tensor) -> bool:
+    """Say whether another call gives another result: the second, or one of many where it draws.
+
+    Args:
+        subject: the module.
+        x: tokens.
+        y: what the first call gave.
+    """
+    drawn = torch.get_rng_state()
+    if not same(y, subject.open_run(x)):
+        return True
+    draws = not torch.equal(drawn, torch.get_rng_state())
+    return draws and any(not same(y, subject.open_run(x)) for _ in range(SELDOM))
 
 
 def found_out(

@@ -55,16 +55,8 @@ def idle_mask(subject: Subject) -> str:
 
     A mask that a flag, training or an attribute turns on is none of these.
     """
-    name = mask_argument(subject.patient.module) if subject.patient.is_module else None
-    free = subject.mask is None and subject.call is None and subject.options.cache is None
-    alone = subject.mode is None or isinstance(subject.original, WithLayers)
-    plain = subject.patient.layout is None and alone
-    if (
-        name is None
-        or not free
-        or not plain
-        or type(subject.original).__module__.startswith("torch.")
-    ):
+    name = tried_by_itself(subject)
+    if name is None:
         return ""
     given = set(subject.patient.given)
     try:
@@ -73,6 +65,16 @@ def idle_mask(subject: Subject) -> str:
         return found
     finally:
         subject.patient.given = given  # what these calls tried is no examination of a mask
+
+
+def tried_by_itself(subject: Subject) -> str | None:
+    """Return the argument that masks may be handed to though nobody gave one, None for none."""
+    name = mask_argument(subject.patient.module) if subject.patient.is_module else None
+    free = subject.mask is None and subject.call is None and subject.options.cache is None
+    alone = subject.mode is None or isinstance(subject.original, WithLayers)
+    plain = subject.patient.layout is None and alone
+    foreign = type(subject.original).__module__.startswith("torch.")
+    return name if free and plain and not foreign else None
 
 
 def _tried(subject: Subject, name: str) -> str:

@@ -57,6 +57,7 @@ from patients import (  # noqa: F401, each adds its patients
     turned_beside,
     turned_late,
     two_results,
+    unhanded_masks,
     unshifted,
     unweighed,
     variants,

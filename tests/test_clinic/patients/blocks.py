@@ -23,7 +23,9 @@ from utils.encoder import Encoder, EncoderBlock
 BLOCK_SIZES = ((24, 4), (15, 3), (7, 1))
 
 
-def block(*ids: str, sizes: tuple = BLOCK_SIZES, also: tuple = (), **options) -> Callable:
+def block(
+    *ids: str, sizes: tuple = BLOCK_SIZES, also: tuple = (), remark: bool = False, **options
+) -> Callable:
     """Enter a block or a stack, built with (e, h)."""
 
     def enter(make: Callable) -> Callable:
@@ -31,7 +33,7 @@ def block(*ids: str, sizes: tuple = BLOCK_SIZES, also: tuple = (), **options) ->
             torch.manual_seed(seed)
             return diagnose_block(make(e, h), h, **options)
 
-        CASES.append(Entry(make.__name__, ids, examine, also, sizes))
+        CASES.append(Entry(make.__name__, ids, examine, also, sizes, remark))
         return make
 
     return enter

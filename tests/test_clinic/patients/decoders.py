@@ -255,6 +255,16 @@ class PreDecoderMultiplies(PreDecoder):
 # --------------------------------------------------------------------- parts, norms, residuals
 
 
+@decoder("residual-from-input")
+class PostDecoderAddsEarlier(PostDecoder):
+    """What the first norm returned is the stream before the context, and is added behind all."""
+
+    def forward(self, x, memory, src_mask, tgt_mask):
+        first = self.norms[0](x + self.look(x, tgt_mask))
+        second = self.norms[1](first + self.listen(first, memory, src_mask))
+        return self.norms[2](first + self.feed(second))
+
+
 @decoder("parts-order")
 class CrossFirst(PreDecoder):
     def forward(self, x, context, mask=None, context_mask=None):

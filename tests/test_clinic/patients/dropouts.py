@@ -204,3 +204,45 @@ class DropsByFloors(Views):
     def forward(self, x, mask=None):
         kept = (0.9 + torch.rand(len(x), 1, 1)).floor_()
         return super().forward(x, mask).div(0.9) * kept
+
+
+# -------------------------------------------------------------------- dropout of the whole stream
+
+
+@block("dropout-stream", sizes=TWO, remark=True)
+class DropsItsSums(PreNorm):
+    """Both sums are dropped, the last one, too."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x):
+        x = self.dropout(x + self.attention(self.ln_1(x)))
+        return self.dropout(x + self.ffn(self.ln_2(x)))
+
+
+@block("dropout-stream", sizes=TWO, context=True, remark=True)
+class DropsWhatNormsReturn(nn.Module):
+    """What goes on as the stream is dropped, behind a norm; the queries are the stream."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(e, h, batch_first=True)
+        self.norm1, self.norm2 = nn.LayerNorm(e), nn.LayerNorm(e)
+        self.feed = nn.Sequential(nn.Linear(e, 2 * e), nn.ReLU(), nn.Linear(2 * e, e))
+
+    def forward(self, query, key, value):
+        mixed = self.attention(query, key, value, need_weights=False)[0]
+        x = F.dropout(self.norm1(mixed + query), 0.2, self.training)
+        return F.dropout(self.norm2(self.feed(x) + x), 0.2, self.training)
+
+
+@block(sizes=TWO, remark=True)
+class DropsWhatEnters(PreNorm):
+    """Tokens are dropped before all, and what parts return: nothing is to be remarked."""
+
+    def forward(self, x):
+        x = F.dropout(x, 0.1, self.training)
+        x = x + F.dropout(self.attention(self.ln_1(x)), 0.1, self.training)
+        return x + F.dropout(self.ffn(self.ln_2(x)), 0.1, self.training)

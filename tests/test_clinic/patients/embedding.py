@@ -286,6 +286,16 @@ class TokenTimesNumber(ByConvolution):
         self.cls = nn.Parameter(torch.randn(1, 1, e)) * 0.02
 
 
+@embedding("param-plain-tensor", sizes=((40, 1), (36, 1)))
+class TokenOfNobody(ByConvolution):
+    """Drawn once: the class token asks for no gradients, and is no parameter."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        del self.cls
+        self.cls = torch.randn(1, 1, e)
+
+
 @embedding("param-plain-tensor")
 class PositionMoved(ByLinear):
     def __init__(self, e):
