@@ -86,12 +86,17 @@ def in_order(
     return call
 
 
+def said_windows(module: nn.Module | Callable[..., Any]) -> dict[str, int]:
+    """Return the sides of windows that a module sets, by the names of its attributes."""
+    parts = module.modules() if isinstance(module, nn.Module) else ()
+    held = [pair for part in parts for pair in vars(part).items()]
+    said = [(name, m) for name, m in held if type(m) is int and REACHES.fullmatch(name)]
+    return dict(sorted(said, key=lambda pair: pair[1]))  # of several, the widest
+
+
 def out_of_sight(module: nn.Module | Callable[..., Any]) -> int:
     """Return how many more tokens than usual it takes to see the window that a module sets."""
-    if not isinstance(module, nn.Module):
-        return 0
-    held = [pair for part in module.modules() for pair in vars(part).items()]
-    sides = [value for name, value in held if type(value) is int and REACHES.fullmatch(name)]
+    sides = said_windows(module).values()
     return max((side - 2 for side in sides if 3 < side <= WIDEST), default=0)
 
 

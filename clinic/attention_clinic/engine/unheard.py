@@ -104,6 +104,12 @@ def _parameters(module: nn.Module | Callable[..., Any]) -> dict[str, inspect.Par
     return dict(inspect.signature(function).parameters)
 
 
+def calls_pad(module: nn.Module) -> bool:
+    """Say whether a module's own code fills tensors up with zeros."""
+    parts = (part for part in module.modules() if not type(part).__module__.startswith("torch."))
+    return any("pad" in _names(part) for part in parts)
+
+
 def _names(part: nn.Module) -> frozenset[str]:
     return frozenset(name for code in _codes(part) for name in code.co_names)
 

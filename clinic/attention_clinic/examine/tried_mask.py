@@ -23,7 +23,11 @@ from attention_clinic.examine.subject import Subject
 
 MEANT = (True, 1.0, False)  # what a mask may be filled with: of each, one form is examined
 ADDED = 1e-6  # of 1, which a mask of ones adds to the scores
-OTHERS = re.compile(r"head|layer|drop|path|loss|label|quer|q_mask")  # what hides no key
+PLAIN = re.compile(  # what hides keys: no decay, no heads, no edges of a graph
+    r"((allow(ed)?|att|attn|attention|causal|self|slf|cross|pad|padding|padded|valid|non|key|k|kv|x"
+    r"|src|source|tgt|trg|target|input|enc|encoder|dec|decoder|mem|memory|context|ctx|text|seq"
+    r"|sequence|token)_?)*masks?"
+)
 SHOWN = {  # what no mask of a form that was not meant would show
     *("mask-tiny", "mask-weak", "mask-multiply", "mask-after-softmax", "mask-query-axis"),
     "mask-other-sample",
@@ -58,7 +62,7 @@ def with_tried_mask(
     name = tried_by_itself(subject) if report.healthy and subject.windows is None else None
     if (
         name is None
-        or OTHERS.search(name.lower())
+        or not PLAIN.fullmatch(name.lower())
         or subject.n < 2
         or subject.options.size is not None
     ):
@@ -119,7 +123,7 @@ def _wrong(subject: Subject) -> Iterator[_Form]:
 def _forms(subject: Subject) -> Iterator[_Form]:
     b, j = subject.b, subject.j if subject.crossed else subject.n
     x = subject.patient.tokens(b, subject.n, subject.e)
-    for opening in openings():
+    for opening in sorted(openings(), key=lambda one: one.value is not True):
         samples = b if "b" in opening.shape.split() else 1
         blocked = torch.zeros(samples, j, dtype=torch.bool)
         for number in range(samples):

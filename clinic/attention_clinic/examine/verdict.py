@@ -30,6 +30,7 @@ from attention_clinic.examine.matching import Match
 from attention_clinic.examine.properties import failing
 from attention_clinic.examine.resting import never_drops, thrown_away
 from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.unseen_windows import unseen_windows
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"
 REACHED = "queries, keys and values of each head reach the output"
@@ -106,6 +107,7 @@ def untried(subject: Subject, blocks_nothing: bool = False) -> tuple[str, ...]:
         said.append("another number of tokens, which it does not take")
     if subject.size is None and subject.mask is None and subject.b == 1:
         said.append("more than one sample, which it does not take")
+    said += unseen_windows(subject)
     if subject.square:
         said.append("a context of another length than the tokens, which it does not take")
     return tuple(said)

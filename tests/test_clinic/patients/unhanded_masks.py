@@ -138,11 +138,20 @@ class HandsItToTheKernel(Views):
 
 
 @attention(sizes=SOME)
-class ZeroesHeads(Views):
-    """What its mask hides are no keys: the weights of whole heads."""
+class MasksQueriesToo(Apart):
+    """The rows of padding are masked as its columns are: they see all keys alike."""
 
-    def forward(self, x, head_mask=None):
-        return super().forward(x, head_mask)
+    def masked(self, scores, mask):
+        both = mask[:, None, :, None] * mask[:, None, None, :]
+        return scores.masked_fill(both == 0, -1e9)
+
+
+@attention(sizes=SOME)
+class Decays(Views):
+    """What is called a mask are factors of the weights, which decay by distance."""
+
+    def forward(self, x, decay_mask=None):
+        return super().forward(x, decay_mask)
 
     def weigh(self, scores, mask):
         return scores.softmax(-1) if mask is None else scores.softmax(-1) * mask
