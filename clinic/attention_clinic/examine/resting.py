@@ -258,8 +258,9 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
     No call reaches them and no code reads them, or nothing uses what they return. Those of a part
     that is never called itself are not its own mistake. True stands beside a path that nothing
     calls, where the part that holds it drops something all the same: it may be a dropout too many,
-    unless its name speaks of a branch on which nothing drops. Where the kernel drops as much, only
-    one that is not called after the weights is.
+    unless its name speaks of a branch on which nothing drops, or counts it beside one that is called
+    and some branch is without. Where the kernel drops as much, only one that is not called after
+    the weights is.
     """
     paths = {path: part for path, part in module.named_modules() if _drops(part)}
     if not paths:
@@ -286,12 +287,21 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
             continue
         others = (one for one in holders[path].modules() if _drops(one))
         wasted[path] = replaced or any(one in heard.met for one in others)
+    called = {_counted(path) for path, part in paths.items() if part in heard.met} - {""}
     branches = {path: branch_named(path.rpartition(".")[2]) for path in wasted if wasted[path]}
-    if any(branches.values()):
+    counted = {path for path, branch in branches.items() if not branch and _counted(path) in called}
+    if any(branches.values()) or counted:
         dropping = dropping_branches(module, run)
         dry = set() if dropping is None else {"feed", "attention"} - dropping
         wasted |= {path: False for path, branch in branches.items() if branch in dry}
+        wasted |= {path: False for path in counted if dry}
     return wasted
+
+
+def _counted(path: str) -> str:
+    """Return what the dropouts that are counted, such as dropout1 and dropout2, have in common."""
+    found = re.fullmatch(r"(.*?)_?[12]", path)
+    return found[1] if found else ""
 
 
 PRODUCT = re.compile("matmul|mm$|einsum")

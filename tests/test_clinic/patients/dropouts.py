@@ -206,6 +206,19 @@ class DropsByFloors(Views):
         return super().forward(x, mask).div(0.9) * kept
 
 
+@block("dropout-unused", sizes=TWO)
+class SecondOfTwo(PostNorm):
+    """The second dropout is never called, and nothing drops what the feed-forward returns."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.dropout1, self.dropout2 = nn.Dropout(0.1), nn.Dropout(0.1)
+
+    def forward(self, x):
+        x = self.norms[0](x + self.dropout1(self.self_attn(x)))
+        return self.norms[1](x + self.feed(x))
+
+
 # -------------------------------------------------------------------- dropout of the whole stream
 
 
