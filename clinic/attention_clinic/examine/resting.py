@@ -258,9 +258,9 @@ def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
     No call reaches them and no code reads them, or nothing uses what they return. Those of a part
     that is never called itself are not its own mistake. True stands beside a path that nothing
     calls, where the part that holds it drops something all the same: it may be a dropout too many,
-    unless its name speaks of a branch on which nothing drops, or counts it beside one that is called
-    and some branch is without. Where the kernel drops as much, only one that is not called after
-    the weights is.
+    unless its name speaks of a branch on which nothing drops, or some branch does not drop, and its
+    name counts it beside one that is called. Where the kernel drops as much, only one that is not
+    called after the weights is.
     """
     paths = {path: part for path, part in module.named_modules() if _drops(part)}
     if not paths:
