@@ -1,10 +1,9 @@
-"""Layers and dropouts that are called and whose result nothing uses, or that nothing calls."""
+"""Dropouts that nothing calls, that never drop, or that drop scores."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,133 +14,22 @@ from attention_clinic.bugs import unused_dropout
 from attention_clinic.engine import fused
 from attention_clinic.engine.mentions import is_mentioned
 from attention_clinic.engine.modes import (
-    InOrder,
     Mode,
     NoDropout,
     Visits,
     keeping_history,
-    moved,
     wanting_gradients,
 )
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.tape import tensors_in
+from attention_clinic.engine.unheard import calls_dropout
 from attention_clinic.examine.branches import branch_named, dropping_branches
 from attention_clinic.examine.leaves import is_matrix
+from attention_clinic.examine.thrown import thrown_dropouts
 
 OF_WEIGHTS = re.compile("att|weight|score|prob|soft")
 SELDOM = 200  # runs: two samples stay whole in all of them, with a share of 0.05, never
 LEAST_SHARE = 0.05  # of a dropout whose absence shows in three runs on a few hundred numbers
-
-
-def thrown_away(module: nn.Module, run: Callable[[], Any]) -> list[str]:
-    """Return the paths of the layers that are called and reach nothing that is returned or kept.
-
-    Args:
-        module: the copy.
-        run: calls it.
-    """
-    own = {path: list(part.parameters(recurse=False)) for path, part in module.named_modules()}
-    called: list[nn.Module] = []
-    handles = [
-        part.register_forward_pre_hook(lambda part, _: called.append(part))
-        for part in module.modules()
-    ]
-    held = [p for p in module.parameters() if p.is_floating_point()]
-    try:
-        unreached = _unreached(module, run, lambda: held)
-    finally:
-        for handle in handles:
-            handle.remove()
-    parts = dict(module.named_modules())
-    idle = [
-        path
-        for path, values in own.items()
-        if path and values and any(parts[path] is part for part in called)
-        if all(id(p) in unreached for p in values)
-    ]
-    return [path for path in idle if not _matters(own[path], run)]
-
-
-def _unreached(
-    module: nn.Module, run: Callable[[], Any], held: Callable[[], Sequence[Tensor]]
-) -> set[int]:
-    """Return the ids of the tensors from which no gradient reaches what is returned or kept.
-
-    Args:
-        module: the copy.
-        run: calls it.
-        held: returns the tensors, when it has run.
-    """
-    results: list[Any] = []
-    handles = [
-        keeping_history(module),
-        module.register_forward_hook(lambda part, _, result: results.append(result)),
-    ]
-    own = [p for p in module.parameters() if p.is_floating_point()]
-    try:
-        with wanting_gradients(own), InOrder():
-            run()
-            kept = [value for part in module.modules() for value in vars(part).values()]
-            made = [t for t in tensors_in([results, kept]) if t.requires_grad and t.grad_fn]
-            total = sum(t.abs().double().sum() for t in made)
-            asked = held()
-            if not isinstance(total, Tensor) or not asked:
-                return set()
-            grads = torch.autograd.grad(total, asked, allow_unused=True)
-    except Exception:  # what cannot be differentiated says nothing
-        return set()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return {id(t) for t, grad in zip(asked, grads, strict=True) if grad is None}
-
-
-def thrown_dropouts(module: nn.Module, run: Callable[[], Any]) -> set[nn.Module]:
-    """Return the dropouts that are called in vain: what they get is used, what they return is not.
-
-    Where what they get reaches nothing either, more is thrown away than a dropout.
-
-    Args:
-        module: the copy.
-        run: calls it.
-    """
-    marks: dict[nn.Module, Tensor] = {}
-    got: dict[nn.Module, list[Tensor]] = {}
-
-    def marked(part: nn.Module, given: tuple[Any, ...], result: Tensor) -> Tensor:
-        one = torch.ones((), dtype=result.dtype, device=result.device, requires_grad=True)
-        got.setdefault(part, []).extend(t for t in tensors_in(given) if t.requires_grad)
-        return result * marks.setdefault(part, one)
-
-    dropping = [part for part in module.modules() if _drops(part) and part.p and not part.inplace]
-    handles = [part.register_forward_hook(marked) for part in dropping]
-    try:
-        unreached = _unreached(module, run, lambda: [*marks.values(), *chain(*got.values())])
-    finally:
-        for handle in handles:
-            handle.remove()
-    lost = {part for part, mark in marks.items() if id(mark) in unreached}
-    lost = {part for part in lost if not _is_heard(part, run)}  # who is cut from the graph is heard
-    return {p for p in lost if not got[p] or any(id(t) not in unreached for t in got[p])}
-
-
-def _is_heard(part: nn.Module, run: Callable[[], Any]) -> bool:
-    """Say whether what a module returns changes with what a part of it returned."""
-    first = list(tensors_in(run()))
-    handle = part.register_forward_hook(lambda part, _, result: 2 * result + 1)
-    try:
-        again = list(tensors_in(run()))
-    finally:
-        handle.remove()
-    return not all(same(one, other) for one, other in zip(first, again, strict=True))
-
-
-def _matters(values: list[nn.Parameter], run: Callable[[], Any]) -> bool:
-    """Say whether what a module returns changes with parameters, though no gradient says so."""
-    first = list(tensors_in(run()))
-    with moved(values):
-        again = list(tensors_in(run()))
-    return not all(same(one, other) for one, other in zip(first, again, strict=True))
 
 
 def never_drops(
@@ -255,18 +143,19 @@ class Dropping(Visits):
 def idle_dropouts(module: nn.Module, run: Callable[[], Any]) -> dict[str, bool]:
     """Return the paths of the dropouts that drop nothing, and that nothing replaces.
 
-    No call reaches them and no code reads them, or nothing uses what they return. Those of a part
-    that is never called itself are not its own mistake. True stands beside a path that nothing
-    calls, where the part that holds it drops something all the same: it may be a dropout too many,
-    unless its name speaks of a branch on which nothing drops, or some branch does not drop, and its
-    name counts it beside one that is called. Where the kernel drops as much, only one that is not
-    called after the weights is.
+    No call reaches them and no code reads them, or nothing uses what they return; a function that
+    drops stands under its part and its name. Those of a part that is never called itself are not
+    its own mistake. True stands beside a path that nothing calls, where the part that holds it
+    drops something all the same: it may be a dropout too many, unless its name speaks of a branch
+    on which nothing drops, or some branch does not drop, and its name counts it beside one that is
+    called. Where the kernel drops as much, only one that is not called after the weights is.
     """
     paths = {path: part for path, part in module.named_modules() if _drops(part)}
-    if not paths:
+    if not paths and not calls_dropout(module):
         return {}
-    thrown = thrown_dropouts(module, run)
+    thrown, vain = thrown_dropouts(module, run)
     wasted = {path: False for path, part in paths.items() if part in thrown}
+    wasted |= {f"{path}.F.dropout".removeprefix("."): False for path in vain}
     idle = {path: part for path, part in paths.items() if not is_mentioned(path, module)}
     if not idle:
         return wasted

@@ -28,8 +28,9 @@ from attention_clinic.examine.idle_mask import idle_mask
 from attention_clinic.examine.leaves import looks_like_a_norm
 from attention_clinic.examine.matching import Match
 from attention_clinic.examine.properties import failing
-from attention_clinic.examine.resting import never_drops, thrown_away
+from attention_clinic.examine.resting import never_drops
 from attention_clinic.examine.subject import Subject
+from attention_clinic.examine.thrown import thrown_away
 from attention_clinic.examine.unseen_windows import unseen_windows
 
 EVERYTHING = "projections, split, scale, softmax, mixing, joining"

@@ -259,3 +259,33 @@ class DropsWhatEnters(PreNorm):
         x = F.dropout(x, 0.1, self.training)
         x = x + F.dropout(self.attention(self.ln_1(x)), 0.1, self.training)
         return x + F.dropout(self.ffn(self.ln_2(x)), 0.1, self.training)
+
+
+# --------------------------------------------------------- a function whose result is thrown away
+
+
+@attention("dropout-unused", sizes=TWO)
+class DropsInVain(Layers):
+    def forward(self, x):
+        y = super().forward(x)
+        F.dropout(y, p=0.1, training=self.training)
+        return y
+
+
+@block("dropout-unused", "norm-shared", sizes=ONE)
+class DropsOneInVain(PreNorm):
+    """What the attention returns is dropped; what the feed-forward returns is not."""
+
+    def forward(self, x):
+        x = x + F.dropout(self.attention(self.ln_1(x)), 0.2, self.training)
+        y = self.ffn(self.ln_1(x))
+        F.dropout(y, 0.2, self.training)
+        return x + y
+
+
+@attention(sizes=TWO)
+class DropsInPlace(Layers):
+    def forward(self, x):
+        y = super().forward(x)
+        F.dropout(y, 0.1, self.training, inplace=True)
+        return y
