@@ -97,6 +97,8 @@ def _diagnosed(
     checked = ["sines and cosines, place by place"]
     checked += ["an odd width"] * (callable(positions) and not isinstance(positions, nn.Module))
     whole = bool(table.isfinite().all())
+    coarse = coarse_type(table) if whole and table.frac().any() else None
+    checked[0] += f", as {str(coarse).removeprefix('torch.')} holds them" * (coarse is not None)
     full, table = table, table[: len(table) - unfilled(table)] if whole else table
     found = explained(table, base) if whole else {}
     lone = whole and not found and lacks_columns(table)
@@ -228,6 +230,20 @@ def limit_of(table: Tensor) -> float:
     return 1e-6 * max(10, len(table))
 
 
+def coarse_type(table: Tensor) -> torch.dtype | None:
+    """Return the half precision in which a table was kept, None where it was in none."""
+    for kind in (torch.bfloat16, torch.float16):
+        if torch.equal(table.to(kind).double(), table):
+            return kind
+    return None
+
+
+def spacing(numbers: Tensor, kind: torch.dtype) -> Tensor:
+    """Return how far apart the numbers of a precision lie, next to each of these."""
+    step = torch.full_like(numbers, torch.finfo(kind).eps)
+    return torch.ldexp(step, numbers.frexp().exponent - 1)
+
+
 def explained(table: Tensor, base: float, image: bool = False, lone: bool = False) -> Ways:
     """Return what gives a table, with as few mistakes as possible.
 
@@ -238,11 +254,14 @@ def explained(table: Tensor, base: float, image: bool = False, lone: bool = Fals
         lone: whether its cosines stand where sines belong, and nothing where they belong.
     """
     limit, begin = limit_of(table), {"base": base, "image": image, "lone": lone}
-    stages = LONE_COSINES if lone else POSITIONS
+    stages, coarse = LONE_COSINES if lone else POSITIONS, coarse_type(table)
 
     def difference(state: State) -> float | None:
         both = state["made"].isnan() & state["given"].isnan()
-        gap = (state["made"] - state["given"]).masked_fill(both, 0.0).abs().amax(dim=0)
+        gap = (state["made"] - state["given"]).masked_fill(both, 0.0).abs()
+        if coarse is not None:  # what lies nearer to this number than to its neighbours
+            gap = (gap - 0.5 * spacing(state["given"], coarse)).clamp(min=0.0)
+        gap = gap.amax(dim=0)
         unsure = state.get("unsure")
         if unsure is not None and unsure.max() > limit and float(gap.max()) > limit:
             # angles so large that single precision rounds them: the others must be enough

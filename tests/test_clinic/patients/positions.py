@@ -549,3 +549,15 @@ def waves_by_steps(n, e):
     speed = torch.arange(0, e, 2) * math.exp(-2 * math.log(10000.0) / e)
     turned = torch.arange(n)[:, None] * speed
     return laid(turned.sin(), turned.cos(), e)
+
+
+@positions()
+def kept_in_bfloat16(n, e):
+    return laid(angles(n, e).sin(), angles(n, e).cos(), e).bfloat16()
+
+
+@positions("sincos-exponent")
+def doubled_and_kept_in_half_precision(n, e):
+    """The range steps by two, and the step is doubled again."""
+    angle = angles(n, e, power=2.0)
+    return laid(angle.sin(), angle.cos(), e).half().float()
