@@ -368,10 +368,11 @@ def found_in(subject: Subject) -> Report:
             return seen_in_steps(subject, lambda: unmasked(subject, matches))
         matches, blocks_nothing = found_with.matches, found_with.blocks_nothing
         checked += found_with.checked
+    remarked = fill_remark(misfits(subject))  # or one more mistake, of which the subject hears
     said = [*turned_alike(subject, matches), *noticed(subject, matches)]
     explanations = explanations_of(matches, subject.extra, "; ".join(said))
     explanations = [as_meant(subject, one) for one in explanations]
-    remarks = remarks_of(subject, matches, fill_remark(misfits(subject)))
+    remarks = remarks_of(subject, matches, remarked)
     only_scale = [explanation.ids for explanation in explanations] == [("scale-missing",)]
     if only_scale and "relative-bias" in subject.bias_names:
         words = "right where the queries' weights start smaller instead, as in T5, wrong elsewhere"

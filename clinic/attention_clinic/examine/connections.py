@@ -235,13 +235,18 @@ class Connections(NormPlaces):
             self.found += half_steps(stream, way)
             self.found += [("part-shared", f"{name} runs in two places") for name in again]
             return
-        several = kinds == right * (len(kinds) // len(right)) and not strange
-        listed = again and all(self._is_listed_again(h.unit) for h in way if h.unit.name in again)
+        times = len(kinds) // len(right)
+        several = kinds == right * times and not strange
+        listed = (
+            times > 1
+            and again
+            and all(self._is_listed_again(h.unit) for h in way if h.unit.name in again)
+        )
         if several and listed:
             self._name_listed(again, names.count(again[0]))
             return
         if several and not again and not self._resting(way):
-            self.said.append(f"{len(kinds) // len(right)} times in a row")
+            self.said.append(f"{times} times in a row")
             return
         runs = f"it runs {', '.join(PARTS[kind] for kind in kinds)}"
         rest = self._resting(way)
