@@ -38,6 +38,10 @@ def narrowed_seen(subject: Subject, run: Run, x: Tensor) -> Told | None:
     placed = replace(placed, columns=columns)
     whole = replace(own, q=account.q, k=account.k)
     steps = scored(whole, placed)
+    if steps.allow is not None and subject.options.causal is True and subject.sees_future:
+        # each place holds tokens that stand behind: whoever it is hidden from sees others of these
+        steps.allow, steps.fills = None, []
+        said.append(("mask-not-causal", "it hides places that hold tokens of many places"))
     known = {**subject.known, "embed_dim": subject.e}
     said += judged(whole, steps, placed.split, None, known)
     said += [*merged(own, placed), *origins(own)]

@@ -15,7 +15,7 @@ from attention_clinic.engine.weights import role
 from attention_clinic.examine.account import account_of
 from attention_clinic.examine.judging import Said
 from attention_clinic.examine.mask_argument import allowed, names_what_it_blocks
-from attention_clinic.examine.partly import in_part
+from attention_clinic.examine.partly import AXES, in_part
 from attention_clinic.examine.scoring import Unknown, before
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.told import told
@@ -124,7 +124,9 @@ def _seen(subject: Subject, b: int, n: int, j: int) -> Observed | None:
     never = {role(name).rstrip("?") for name in run.unread}
     raw = dict(said).get("projection-unused", "").split(" are ")[0].split(" and ")
     if raw != [""] and not run.idle and not {who[0] for who in raw} <= never:
-        return None
+        # no layer is left out: it is another kind of attention, in which tokens are weighed, too
+        said = [one for one in said if one[0] in AXES | {"mix-transposed"}]
+        gaps = (*gaps, f"that {' and '.join(raw)} are the tokens themselves")
     if not ends.ended and options.out_proj is not False and subject.h > 1:
         left = output_left(run, ends.joined.shape[-1])
         said += [("out-unused" if left else "out-missing", "")] * bool(left or options.out_proj)

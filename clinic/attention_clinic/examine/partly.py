@@ -29,7 +29,7 @@ from attention_clinic.examine.told import (
     right_of,
     split,
 )
-from attention_clinic.examine.written import PRODUCTS
+from attention_clinic.examine.written import BENDS, PRODUCTS
 
 SCALES = {"scale-missing", "scale-other", "scale-unused"}  # right beside what is not understood
 AXES = {"softmax-query", "softmax-heads", "softmax-batch", "softmax-joint", "softmax-axes"}
@@ -93,9 +93,12 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
             gaps.append("of what queries, keys and values are made")
     if ends.before:
         gaps.append(f"what stands before the output layer ({_listed(ends.before)})")
-    if not ends.known or not set(ends.after) <= USUAL:
-        behind = [name for name in ends.after if name not in USUAL]
-        listed = _listed(behind or ends.after)
+    after = ends.after
+    if after and after[0] in BENDS and after[1:2] in ((), ("add",)):  # the stream, at most
+        said, after = [*said, ("out-bent", f"with {after[0]}")], after[1:]
+    if not ends.known or not set(after) <= USUAL:
+        behind = [name for name in after if name not in USUAL]
+        listed = _listed(behind or after)
         gaps.append("what stands behind the output layer" + f" ({listed})" * bool(listed))
     return said, tuple(gaps)
 

@@ -18,6 +18,7 @@ from attention_clinic.engine.forms import Form
 from attention_clinic.engine.tape import Event
 from attention_clinic.examine.account import Account, Step
 from attention_clinic.examine.written import (
+    BENDS,
     NONE,
     PLAIN,
     PRODUCTS,
@@ -132,27 +133,32 @@ def scored(account: Account, placed: Placed, partly: bool = False) -> Scored:
 def before(run: Run, ids: Tensor) -> tuple[float, str, Tensor]:
     """Return the number that queries or keys are multiplied by, what else is done, and to what.
 
-    That is "layer" for nothing but a layer, "turned" where they are as long as it made them.
+    That is "layer" for nothing but a layer, "turned" where they are as long as it made them,
+    "bent" where an activation stands behind it.
 
     Args:
         run: what was written down.
         ids: of queries or keys.
     """
-    factor = 1.0
+    factor, bends = 1.0, set[str]()
     for _ in range(4):
         events = list(linked(run, ids))
         names = {event.name for event in events}
         if not events or names <= PLAIN:
-            return factor, "layer", ids
+            return factor, "bent" if bends else "layer", ids
         ways = [_grown(run, event, ids.shape[-1]) for event in events]
+        if names <= BENDS.keys() and not bends:
+            bends, ways = names, [(1.0, event.args[0]) for event in events]
         if len(names) > 1 or None in ways or len({by for by, _ in ways}) > 1:
+            break
+        if ways[0][0] != 1 and not all(BENDS[name] for name in bends):
             break
         factor *= ways[0][0]
         read = torch.full((run.tape.count,), -1)
         for event, (_, main) in zip(events, ways, strict=True):
             read[event.out] = main.expand(event.out.shape)
         ids = read[ids]
-    return factor, "turned" if _turned(run, ids) else "other", ids
+    return factor, "turned" if not bends and _turned(run, ids) else "other", ids
 
 
 def _grown(run: Run, event: Event, width: int) -> tuple[float, Tensor] | None:
@@ -168,9 +174,7 @@ def _grown(run: Run, event: Event, width: int) -> tuple[float, Tensor] | None:
     if event.name == "add" or _of_each_number(run, other, width):
         learned = isinstance(other, Tensor) and bool((run.given[other] >= 0).all())
         return (1.0, main) if learned else None
-    if not value:
-        return None
-    return (value if event.name == "mul" else 1 / value), main
+    return ((value if event.name == "mul" else 1 / value), main) if value else None
 
 
 def _of_each_number(run: Run, other: object, width: int) -> bool:

@@ -18,18 +18,18 @@ from attention_clinic.engine.arguments import cut_of
 from attention_clinic.engine.calls import further_calls, out_of_sight
 from attention_clinic.engine.forms import State
 from attention_clinic.engine.modes import is_of_types, of_shapes
-from attention_clinic.engine.patient import Patient, check_positive, possible_widths
+from attention_clinic.engine.patient import Patient, check_positive
 from attention_clinic.engine.unheard import flags_for
 from attention_clinic.engine.weighing import Weighed
-from attention_clinic.engine.weights import growth_for, sources_of
+from attention_clinic.engine.weights import growth_for
 from attention_clinic.examine.biases import Bias, bias_of, windowed_bias
-from attention_clinic.examine.built_anew import widths_built
 from attention_clinic.examine.declared import known_of
 from attention_clinic.examine.made import Made
 from attention_clinic.examine.mask_argument import adds, allowed, closed, is_turned
 from attention_clinic.examine.matching import UNKNOWN, Probe
 from attention_clinic.examine.modern import turning
 from attention_clinic.examine.options import Options
+from attention_clinic.examine.widths import as_wide_as, widths_of
 from attention_clinic.examine.windows import Windows
 
 # what is found out of a copy, and anew of another one
@@ -171,11 +171,7 @@ class Subject:
         """Find e, the width that the module accepts, perhaps once its heads are joined for it."""
         if given is not None:
             check_positive("diagnose", embed_dim=given)
-        named = self.weights or dict(self.patient.module.named_parameters())
-        if not named and self.patient.is_module:
-            named = {s.name: s.weight for s in sources_of(self.patient.module)}
-        widths = [given] if given else possible_widths(self.patient.module, named)
-        widths = widths or widths_built(self.patient, self.h)
+        widths = [given] if given else widths_of(self.patient, self.weights, self.h)
         first: tuple[Exception, tuple] | None = None
         failed = Exception()
         for b, n, width, j, c in self.calls_to_try(widths[:6]):
@@ -189,13 +185,15 @@ class Subject:
                 self.b, self.n, self.e, self.j, self.c = b, n, width, j, c
                 self.readers.clear()
                 try:
-                    self.blank(shape)
+                    made = self.blank(shape)
                 except Exception as error:
                     first, failed = first or (error, shape), error
                     if not self.crossed and of_shapes(error) and join_heads(self, shape):
                         return
                 else:
                     self.square = self.crossed and j == n
+                    if given is None and not self.crossed:
+                        self.e = self.c = as_wide_as(made, shape, self.blank)
                     return
             if self.patient.is_module:
                 self.patient.module.double()

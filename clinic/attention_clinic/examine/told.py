@@ -288,12 +288,20 @@ def origins(account: Account) -> Said:
         if columns[0] is not None and columns[0] in columns[1:]:
             who = "keys" if columns[0] == columns[1] else "values"
             said.append(("projection-shared", f"one layer makes queries and {who}"))
-    said += unnormed(account, made)
+    said += [*unnormed(account, made), *_bent(account)]
     if account.h > 1 and all(_slices(run, account.h, t) for t in made):
         said.append(("head-shared-projection", ""))
     elif all(_own_slices(run, account.h, t) for t in made):
         said.append(("head-own-slice", ""))
     return said
+
+
+def _bent(account: Account) -> Said:
+    """Return whether an activation bends what the layers of queries, keys and values make."""
+    sides = {"queries": account.q, "keys": account.k, "values": account.v}
+    bent = [name for name, t in sides.items() if before(account.run, t)[1] == "bent"]
+    words = "all three" if len(bent) == 3 else " and ".join(bent)
+    return [("projection-bent", words)] if bent else []
 
 
 def _columns(run: Run, ids: Tensor) -> set[int] | None:

@@ -15,6 +15,10 @@ from attention_clinic.examine.subject import Subject
 
 PRODUCTS = {"bmm": 0, "mm": 0, "addmm": 1}  # the place of their first factor
 BENDING = {"relu", "clamp", "clamp_min", "hardtanh", "mul", "div"}  # they may keep a number at 0
+BENDS = {  # activations, and whether what they bend may be multiplied before or behind
+    **dict.fromkeys(("relu", "leaky_relu"), True),
+    **dict.fromkeys(("gelu", "silu", "elu", "softplus", "tanh", "sigmoid"), False),
+}
 PLAIN = {"mm", "addmm", "bmm"}  # they make queries and keys as long as they are
 TURNS = {"mul", "add", "sub", "neg", "view_as_complex", "view_as_real", "stack"}
 COMPLEX = abs(complex(1, torch.pi))  # the most that a tape writes for a complex number of length 1

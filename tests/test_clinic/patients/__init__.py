@@ -9,6 +9,7 @@ from patients import (  # noqa: F401, each adds its patients
     arranged,
     asking,
     attention,
+    bent_beside,
     between,
     blocks,
     caching,
