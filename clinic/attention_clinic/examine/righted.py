@@ -16,6 +16,7 @@ from attention_clinic.examine.leaves import RMS
 from attention_clinic.examine.subject import Subject
 from attention_clinic.examine.tempered import without_temperatures
 from attention_clinic.examine.unlearned import and_more
+from attention_clinic.examine.unrounded import without_rounding
 
 SHARE = 0.6  # of the steps that are left, for the module with right norms
 EVIDENCE = "shown by the norm alone; with a right one, nothing else differs"
@@ -32,9 +33,10 @@ def part_by_part(subject: Subject, examine: Callable[[Subject], Report]) -> Repo
     def usual(subject: Subject) -> Report:
         return unabsorbed(subject, examine)
 
-    report = _with_right_norms(subject, usual)
-    if report is not None:
-        return report
+    for one in (_with_right_norms, without_rounding):
+        report = one(subject, usual)
+        if report is not None:
+            return report
     return without_temperatures(subject, usual(subject), usual)
 
 

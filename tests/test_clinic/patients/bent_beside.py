@@ -1,4 +1,4 @@
-"""Activations behind the layers of an attention, tokens that are weighed as they are, places hidden.
+"""Activations behind layers, tokens that are weighed as they are, places that are hidden.
 
 Something is done in each that no form has.
 """

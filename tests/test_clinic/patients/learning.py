@@ -35,6 +35,20 @@ class ScoresDetached(Loops):
 
 
 @attention("graph-cut", sizes=ONE)
+class RoundsWhatItReturns(Views):
+    """Four decimals: no form gives these numbers exactly."""
+
+    def forward(self, x, mask=None):
+        return torch.round(super().forward(x, mask), decimals=4)
+
+
+@attention("scale-missing", "graph-cut", sizes=ONE)
+class RoundsInItsPlace(ViewsUnscaled):
+    def forward(self, x, mask=None):
+        return (1000 * super().forward(x, mask)).round_() / 1000
+
+
+@attention("graph-cut", sizes=ONE)
 class CopiesOfWhatItMade(Loops):
     """The bias of its keys moves nothing, cut off or not."""
 
