@@ -139,7 +139,7 @@ def account_of(run: Run, h: int) -> Account | None:
     mixed = mixed.gather(1, row[:, :, 0].argsort(dim=1)[..., None].expand_as(mixed))
     path = _path(run, w, scores, steps)
     ends = ends_of(run, mixed)
-    if path is None or ends is None:
+    if path is None:
         return None
     asked = run.asked or (0, run.y.shape[1])
     return Account(run, *run.y.shape[:2], h, asked, q, k, v, scores, path, mixed, ends)

@@ -29,6 +29,7 @@ class Ends:
         factor: what was mixed is multiplied by, before it.
         before, after: the names of what else is done before the output layer, and behind it.
         known: whether it is known which token a result is of.
+        lost: whether it is not known what becomes of what was mixed.
     """
 
     joined: Tensor
@@ -37,6 +38,7 @@ class Ends:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     known: bool = True
+    lost: bool = False
 
     @property
     def alone(self) -> bool:
@@ -44,13 +46,14 @@ class Ends:
         return not self.before and not self.after
 
 
-def ends_of(run: Run, mixed: Tensor) -> Ends | None:
-    """Return what becomes of what was mixed, None where that is not known.
+def ends_of(run: Run, mixed: Tensor) -> Ends:
+    """Return what becomes of what was mixed.
 
     Args:
         run: what was written down.
         mixed: ids, (slots, i, d).
     """
+    lost = Ends(mixed, True, known=False, lost=True)
     own = torch.full((run.tape.count,), -1)  # the number that was mixed, for what was made of it
     own[mixed] = mixed
     row = torch.full((run.tape.count,), -1)  # of what the layer read, for each number after it
@@ -88,13 +91,14 @@ def ends_of(run: Run, mixed: Tensor) -> Ends | None:
             row[event.out] = made
     if rows is None:
         every = own[run.y]
-        lost = bool((every < 0).any())
-        return None if lost else Ends(every, False, factor, tuple(before))
+        if bool((every < 0).any()):
+            return lost
+        return Ends(every, False, factor, tuple(before))
     ends, said = row[run.y], (factor, tuple(before), tuple(after))
     if bool((ends >= 0).all()) and bool((ends == ends[..., :1]).all()):
         return Ends(rows[ends[..., 0]], True, *said)
     if len(rows) != run.y.shape[0] * run.y.shape[1]:
-        return None
+        return lost
     return Ends(rows.view(*run.y.shape[:2], -1), True, *said, known=False)
 
 

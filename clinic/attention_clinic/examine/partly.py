@@ -73,6 +73,8 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
         hidden |= SCALES
     if account.ends.before and account.ends.factor != 1:
         hidden.add("scale-after-softmax")
+    if account.ends.lost:  # another kind of attention, perhaps
+        said, hidden = [], {*hidden, "scale-missing"}
     if steps.lost or steps.lost_after or bare:
         said = [(id, detail) for id, detail in said if id != "heads-not-split"]
     if lost and placed.form is None:
@@ -96,7 +98,9 @@ def in_part(account: Account, causal: bool | None, known: State) -> tuple[Said, 
     after = ends.after
     if after and after[0] in BENDS and after[1:2] in ((), ("add",)):  # the stream, at most
         said, after = [*said, ("out-bent", f"with {after[0]}")], after[1:]
-    if not ends.known or not set(after) <= USUAL:
+    if ends.lost:
+        gaps.append("what becomes of what heads mixed")
+    elif not ends.known or not set(after) <= USUAL:
         behind = [name for name in after if name not in USUAL]
         listed = _listed(behind or after)
         gaps.append("what stands behind the output layer" + f" ({listed})" * bool(listed))
