@@ -122,3 +122,34 @@ class PlacesHiddenByASum(_Places):
         k, v = (torch.einsum("hrn,bnhd->bhrd", w, t) for w, t in zip(self.few, (k, v), strict=True))
         scores = q.transpose(1, 2) @ k.mT + torch.full((8, 4), -1e9).triu(1)
         return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+@attention("scale-other", size=(2, 8), sizes=SOME[1:2])
+class PlacesOfAllHeadsMixed(Apart):
+    """A layer makes 8 tokens of what 8 tokens found in each head: whose they are is lost."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.o = nn.Conv1d(8 * h, 8, 1)
+
+    def forward(self, x):
+        heads = zip(
+            *(layer(x).chunk(self.heads, -1) for layer in (self.q, self.k, self.v)), strict=True
+        )
+        made = [(q @ k.mT / 7**0.5).softmax(-1) @ v for q, k, v in heads]
+        found = self.o(torch.cat(made, dim=1))
+        return found.repeat(1, 1, self.heads)
+
+
+@attention("softmax-query", size=(2, 8), sizes=SOME[1:2])
+class PlacesMixedByALayer(Apart):
+    """Nothing scales the scores: that is not judged."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.o = nn.Linear(8 * h, 8)
+
+    def forward(self, x):
+        q, k, v = (self.cut(layer(x)) for layer in (self.q, self.k, self.v))
+        mixed = (q @ k.mT).softmax(-2) @ v
+        return self.o(mixed.flatten(1, 2).mT).mT.repeat(1, 1, self.heads)
