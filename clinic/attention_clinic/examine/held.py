@@ -59,7 +59,10 @@ def gated(up: Source, down: Source, form: str, sources: list[Source]) -> Feed:
         and source is not down
         and source.weight.shape == up.weight.shape
         and form in source.forms
-        and source.role.rstrip("?") not in ("q", "k", "v", "o", "kv", "qkv", "kqv")
+        and (
+            source.role.rstrip("?") not in ("q", "k", "v", "o", "kv", "qkv", "kqv")
+            or source.role == up.role  # linear1, linear2: such names say the same of all
+        )
         and source.name.rpartition(".")[0].rpartition(".")[0] == where
     ]
     if len(beside) != 1:

@@ -24,8 +24,10 @@ from attention_clinic.engine.report import Report, explain
 from attention_clinic.engine.wiring import Place, Step, Whole, Wires
 from attention_clinic.examine.around import Around, Question, called
 from attention_clinic.examine.bare_parts import lent_projections, without_lent
+from attention_clinic.examine.between import PARTS, kinds_of_parts
 from attention_clinic.examine.connections import Connections
 from attention_clinic.examine.cuts import Cut
+from attention_clinic.examine.doubts import doubt_of, may_be_denied
 from attention_clinic.examine.experts import experts_of
 from attention_clinic.examine.fed import is_plain, kind_of_feed, of_one
 from attention_clinic.examine.fitted import fitted
@@ -41,10 +43,12 @@ from attention_clinic.examine.leaves import (
 )
 from attention_clinic.examine.made_context import context_makers, making
 from attention_clinic.examine.masked_parts import Masks
+from attention_clinic.examine.norm_places import ORDERS
 from attention_clinic.examine.other_results import calls_of_others, other_results, without
 from attention_clinic.examine.part_kinds import Kind, kinds_of_attention, norm_kind
+from attention_clinic.examine.part_trials import sees_later, uniform
 from attention_clinic.examine.sides import sides_taken, usual
-from attention_clinic.examine.streams import Half
+from attention_clinic.examine.streams import BARE, Half
 from attention_clinic.examine.unit import Unit
 from attention_clinic.examine.units import units_of
 
@@ -132,11 +136,27 @@ class Wired:
         for norm in norms.values():
             self._norm(norm, whole.turned)
         combined = list(islice(product(*alternatives), ALTERNATIVES))
+        self._doubt(going, whole)
         report = self._told([self._located(kinds, going) for kinds in combined])
         if any(said is UNSAID for said in self.unknown.values()):
             self.partly = report  # others may explain it as a whole
             return None
         return report
+
+    def _doubt(self, going: list[Half], whole: Whole) -> None:
+        """Leave out names that a part which nothing explains may make wrong."""
+        if not any(may_be_denied(id) for id, _ in self.found):
+            return
+        for half, kind in zip(going, kinds_of_parts(tuple(going)), strict=True):
+            if half.unit.name not in self.unknown:
+                continue
+            given = [half.unit.read, *(() if half.unit.asked is None else (half.unit.asked,))]
+            given = [t.transpose(0, 1) if whole.turned else t for t in given]
+            doubt = doubt_of(PARTS[kind], half.unit.cut(whole), *given)
+            self.found[:] = [(id, said) for id, said in self.found if not doubt.denies(id, said)]
+            self.said[:] = [
+                said for said in self.said if not (doubt.norms and said == ORDERS[BARE])
+            ]
 
     def _located(self, kinds: tuple[Kind, ...], halves: list[Half]) -> tuple[Kind, ...]:
         """Say of each attention in which of several its mistakes lie."""
@@ -177,7 +197,7 @@ class Wired:
             alone = unit.kind == "feed" and unit.after is None and len(unit.paths) == 1
             if alone and unit.asked is None and not has_convolution(unit.steps):
                 part, x = unit.cut(whole), self.patient.tokens(*self.x.shape, seed=35)
-                unit.kind = "mix" if _sees_later(part, x) or _sees_later(part, x, True) else "feed"
+                unit.kind = "mix" if sees_later(part, x) or sees_later(part, x, True) else "feed"
 
     def _turned(self, root: Step) -> bool:
         """Say whether the caller hands (n, b, e) over."""
@@ -276,7 +296,7 @@ class Wired:
                 given["size"] = tuple(self.x.shape[:2])
                 report = diagnose(part, self.h, embed_dim=self.x.shape[2], **given)
         weighs = not any("sum-apart" in one.ids for one in report.explanations)
-        if weighs and _uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
+        if weighs and uniform(part, self.patient.tokens(*self.x.shape, seed=33), given):
             raise Unclear  # queries and keys do not reach its result: nothing is shown
         kinds = list(kinds_of_attention(report))
         kinds = [without_lent(kind, unit.name) for kind in kinds] if bare else kinds
@@ -304,7 +324,7 @@ class Wired:
 
     def _convolved(self, part: nn.Module, x: Tensor) -> None:
         """Say which tokens the convolutions of a feed-forward see, where that is one side."""
-        later, earlier = _sees_later(part, x), _sees_later(part, x, True)
+        later, earlier = sees_later(part, x), sees_later(part, x, True)
         if later and (self.causal or not earlier):
             only = "" if earlier else ", and no earlier ones"
             self.odd.append(f"a convolution of the feed-forward sees later tokens{only}")
@@ -378,22 +398,3 @@ def _core_of(unit: Unit) -> Step | None:
         if whole and len(matrices([step])) > 1 and matrices([step]) < own:
             return step
     return None
-
-
-def _uniform(part: nn.Module, x: Tensor, given: dict) -> bool:
-    """Say whether an attention returns the same for every token."""
-    masked = [given["mask"]] if "mask" in given else []
-    if "context" in given:
-        context = x.new_ones(len(x), *given["context"]).cumsum(1).cumsum(2).sin()
-        y = part(x, context, *masked)
-    else:
-        y = part(x, *masked)
-    return bool((y - y[:, :1]).abs().max() <= 1e-6 * y.abs().max())
-
-
-def _sees_later(part: nn.Module, x: Tensor, earlier: bool = False) -> bool:
-    """Say whether a part lets later tokens reach earlier ones, or the first one the others."""
-    other, place = x.clone(), 0 if earlier else -1
-    other[:, place] += x[:, place]
-    change = (part(x) - part(other)).abs().nan_to_num(1.0)  # no feed-forward makes NaN of numbers
-    return bool((change[:, 1:] if earlier else change[:, :-1]).max() > 1e-6)

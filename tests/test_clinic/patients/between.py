@@ -501,6 +501,32 @@ class BalancedExperts(ManyExperts):
         return Balanced(e)
 
 
+class Numbered(nn.Module):
+    """A gated feed-forward whose three layers have names that say nothing but their number."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.linear1, self.linear2 = nn.Linear(e, e + 7), nn.Linear(e, e + 7)
+        self.linear3 = nn.Linear(e + 7, e)
+
+    def forward(self, x):
+        return self.linear3(F.silu(self.linear1(x)) * self.linear2(x))
+
+
+class OfNumbered(Mixture):
+    def __init__(self, e, count=4, chosen=2):
+        super().__init__(e, count, chosen)
+        self.experts = nn.ModuleList(Numbered(e) for _ in range(count))
+
+
+@arranged("experts", "gated", sizes=ONE)
+class NumberedExperts(ManyExperts):
+    count, chosen = 4, 2
+
+    def mixture(self, e):
+        return OfNumbered(e, self.count, self.chosen)
+
+
 class Sharing(Balanced):
     """The expert of all tokens has a fixed share of what is divided by the sum."""
 
