@@ -152,9 +152,21 @@ bug(
 )
 
 
-@RULE.wrong("mask-query-axis")
-def rule_query_axis(mask: Tensor | None, causal: Tensor | None) -> Tensor | None:
-    return both(mask.mT, causal) if mask is not None else causal.mT if causal is not None else None
+@RULE.wrong("mask-query-axis", applies=lambda state: state["mask"] is not None)
+def rule_query_axis(mask: Tensor, causal: Tensor | None) -> Tensor | None:
+    return both(mask.mT, causal)
+
+
+def _has_causal(state: State) -> bool:
+    return state["mask"] is None and state["causal"] is not None
+
+
+ITSELF = "a token sees itself and the later ones: triu, where tril is meant"
+
+
+@RULE.wrong("mask-inverted", ITSELF, _has_causal)
+def rule_of_the_later(mask: Tensor | None, causal: Tensor) -> Tensor:
+    return causal.mT
 
 
 bug(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attention_clinic.bugs.hiding import ADDED_TO_BLOCKED
-from attention_clinic.bugs.masks import RULE, both, has_empty, same_rule
+from attention_clinic.bugs.masks import ITSELF, RULE, both, has_empty, same_rule
 from attention_clinic.engine.forms import State
 from attention_clinic.examine.account import Account
 from attention_clinic.examine.biases import window_of
@@ -50,7 +50,7 @@ def attending(account: Account, found: Scored, causal: bool | None, known: State
         (every.tril(-1), [("mask-off-by-one", "a token does not see itself")]),
         (every.tril(1), [("mask-off-by-one", "a token sees the one after it")]),
         (every.triu(1), [("mask-inverted", "")]),
-        (every.triu(), [("mask-query-axis", "")]),
+        (every.triu(), [("mask-inverted", ITSELF)]),
     ]
     for wanted, said in rules:
         if torch.equal(rule, wanted):

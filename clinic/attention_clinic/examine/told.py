@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attention_clinic.bugs import Setting
 from attention_clinic.bugs.joining import MERGE
+from attention_clinic.bugs.masks import ITSELF
 from attention_clinic.bugs.projections import SPLIT, TOKENS, Together
 from attention_clinic.engine.forms import Form, State
 from attention_clinic.engine.weights import role
@@ -26,7 +27,6 @@ from attention_clinic.examine.written import PRODUCTS, Run, linked, made_by_laye
 USUAL = {"add", "mul", "native_layer_norm"}  # what may stand behind the output layer
 BACK = {  # of a softmax over those who are asked, whose weights lie the other way round
     "softmax-query": "mix-transposed",
-    "mask-query-axis": "",
     "mask-inverted": "mask-off-by-one",
     "mask-off-by-one": "mask-inverted",
 }
@@ -83,7 +83,7 @@ def laid_back(said: Said) -> Said:
     if "softmax-query" not in dict(said):
         return said  # who asks is then a matter of names
     return [(BACK[id], "") if id in BACK else (id, words) for id, words in said
-            if BACK.get(id, id)]  # fmt: skip
+            if words != ITSELF]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------ tokens and heads

@@ -163,3 +163,13 @@ class HidesThePast(Straight, Crossing):
     def forward(self, x, context, mask=None, context_mask=None):
         hidden = None if mask is None else ~mask
         return super().forward(x, context, hidden, context_mask)
+
+
+@block(
+    "mask-inverted",
+    causal=True,
+    sizes=TWO,
+    call=lambda module, x: module(x, torch.ones(x.shape[1], x.shape[1]).triu()),
+)
+class KeepsTheLater(Layered):
+    """Its model makes the mask: triu, with the diagonal, where tril was meant."""

@@ -341,6 +341,14 @@ class CausalUpsideDown(CausalLoops):
         return j <= i
 
 
+@attention("mask-inverted", causal=True)
+class CausalKeepsTheLater(CausalLoops):
+    """triu where tril was meant, the diagonal in it."""
+
+    def later(self, i, j):
+        return j < i
+
+
 # -------------------------------------------- masks beside what no form has: read off their own run
 
 
