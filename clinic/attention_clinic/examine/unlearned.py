@@ -191,9 +191,15 @@ def _is_cut_too(name: str, cut: Sequence[str]) -> bool:
 def _stands_out(report: Report, patient: Patient, path: str, names: list[str], read: bool) -> bool:
     """Say whether a part that stands unused is named beside what a sick module is called."""
     wide = [n for n in names if patient.module.get_parameter(n).ndim > 1]
-    if UNUSED & set(report.ids) or read or len(wide) < 3:
+    if UNUSED & set(report.ids) or read or (len(wide) < 3 and not _looks_up(path, patient.module)):
         return False
     return not is_mentioned(path, patient.module)
+
+
+def _looks_up(path: str, module: nn.Module) -> bool:
+    """Say whether a part only looks ids up in tables, which is no work of a layer that is sick."""
+    inner = [one for one in module.get_submodule(path).modules() if not any(one.children())]
+    return bool(inner) and all(isinstance(one, nn.Embedding | nn.Dropout) for one in inner)
 
 
 def _waits_for_tokens(path: str, module: nn.Module) -> bool:

@@ -132,6 +132,44 @@ class ScaledAndIdle(ViewsScaledByEmbed):
         self.gains = Gains(e)
 
 
+class Words(nn.Module):
+    """Looks up words and places."""
+
+    def __init__(self, e):
+        super().__init__()
+        self.of_words, self.of_places = nn.Embedding(40, e), nn.Embedding(16, e)
+
+    def forward(self, ids):
+        return self.of_words(ids) + self.of_places(torch.arange(ids.shape[1]))
+
+
+@block("residual-from-norm", "part-unused", sizes=TWO)
+class FromTheNormWithWords(PreNorm):
+    """The tokens are made elsewhere: each layer builds their embedding once more."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.words = Words(e)
+
+    def forward(self, x):
+        x = self.ln_1(x)
+        x = x + self.attention(x)
+        return x + self.ffn(self.ln_2(x))
+
+
+@block("residual-missing", "part-unused", sizes=TWO)
+class LostWithPlaces(PostNorm):
+    """One table of places, which nobody reads, beside a sum that is missing."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.places = nn.Embedding(16, e)
+
+    def forward(self, x):
+        x = self.norms[0](self.self_attn(x))
+        return self.norms[1](x + self.feed(x))
+
+
 class Sandwich(PreNorm):
     """A norm before and a norm behind each part; a part may be left out between its two."""
 
