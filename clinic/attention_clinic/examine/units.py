@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attention_clinic.engine.parcels import Order, parcels_of
 from attention_clinic.engine.wiring import Step
 from attention_clinic.examine.convolving import convolution
+from attention_clinic.examine.fused import in_turn
 from attention_clinic.examine.gated import gate_of, with_gates
 from attention_clinic.examine.headed import heads_of
 from attention_clinic.examine.laid_norms import Imaged, InOneRow, InOrder
@@ -44,7 +45,7 @@ def units_of(root: Step, block: nn.Module, x: Tensor, context: Tensor | None) ->
     """
     sums = [one for step in root.all() for one in step.sums]
     added = [t for one in sums for t in one[:2]]
-    calls = with_gates(leaves(root, x), sums)
+    calls = with_gates(in_turn(leaves(root, x)), sums)
     return _Grouping(x, context, block).units(calls, added)
 
 

@@ -38,6 +38,7 @@ from attention_clinic.examine.asking import OTHER_RESULT, asked
 from attention_clinic.examine.block_noticed import noticed_of_block, still_dropping
 from attention_clinic.examine.filling import is_half
 from attention_clinic.examine.first_call import heads_of
+from attention_clinic.examine.fused import with_two_layers
 from attention_clinic.examine.handed_mask import by_signature, handing_causal
 from attention_clinic.examine.held_fast import with_layers_held
 from attention_clinic.examine.imaged import call_of_images
@@ -173,6 +174,15 @@ def diagnose_block(
                     report,
                     other,
                     lambda: other.run(x, context=around.context),
+                    lambda made: diagnose_block(made, num_heads, **given),
+                )
+            if not report.healthy and not report.explanations:
+                given = {"call": call, "size": size, "context": context, **masks, **wanted}
+                report = with_two_layers(
+                    report,
+                    block,
+                    lambda: other.run(x, context=around.context),
+                    other.module,
                     lambda made: diagnose_block(made, num_heads, **given),
                 )
             report = unless_one_token(report, x.shape[1])

@@ -24,6 +24,7 @@ from patients import (  # noqa: F401, each adds its patients
     embedding,
     followed,
     further,
+    fused,
     hand_norms,
     healthy,
     kindred,
