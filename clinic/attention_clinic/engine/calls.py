@@ -160,10 +160,12 @@ def says_time_first(module: nn.Module | Callable) -> bool:
     function = type(module).forward if isinstance(module, nn.Module) else module
     function = inspect.unwrap(function)
     documented = " ".join(filter(None, (inspect.getdoc(type(module)), inspect.getdoc(function))))
-    if re.search(r"(?i)\b(time|seq\w*|[tsl])[ ,x×*]+(batch\w*|bsz)[ ,x×*]+\w+", documented):
+    if re.search(r"(?i)\b(time|seq\w*|[tsl])[ ,x×*]+(batch\w*|bsz|b)[ ,x×*]+\w+", documented):
         return True
     return any(
-        re.fullmatch(r"(?i)(time|seq_?len|tgt_len|src_len|q_len) (bsz|batch|batch_size)", pair)
+        re.fullmatch(
+            r"(?i)([tsl]|time|seq|seq_?len|tgt_len|src_len|q_len) (b|bs|bsz|batch|batch_size)", pair
+        )
         for pair in _first_sizes(function)
     )
 

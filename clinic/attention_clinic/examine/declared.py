@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from attention_clinic.bugs import BENDS, Caps, Mixer, Opener, Places, QueryNorms, Scale
 from attention_clinic.engine.constants import is_number, read_outside
+from attention_clinic.engine.copies import origin_of
 from attention_clinic.engine.heard import Heard, heard, reached
-from attention_clinic.engine.weights import apart_from_gates, sources_of
+from attention_clinic.engine.weights import apart_from_gates, role, sources_of
 from attention_clinic.examine.leaves import equal_tensors, looks_like_a_norm
 from attention_clinic.examine.modern import configs, holders, named, query_norms
 
@@ -31,6 +32,8 @@ DISTANCES = re.compile(r"rel|dist|pos|emb|^e$|^e_?r$")  # names of vectors for d
 SHIFTS = re.compile(r"bias|shift|offset|^b$")  # names of what is added to all scores
 CHANNELS = re.compile(r"channel|covariance|transposed|xca|mdta", re.IGNORECASE)  # who means them
 FEW = 4  # layers over places
+LEAST = 4  # width of a head whose root is told from the chance of the first weights
+NEAR = 0.3  # by which the mean squares of first weights may differ
 HOTTEST = math.log(100.0)
 
 
@@ -108,13 +111,32 @@ def temperatures(module: nn.Module, num_heads: int) -> Iterator[float | Tensor]:
             yield 1 / by_head
 
 
-def is_unscaled(module: nn.Module) -> bool:
-    """Say whether a module is of a kind whose queries start smaller, and are not scaled."""
+def is_unscaled(module: nn.Module, num_heads: int) -> bool:
+    """Say whether a module is of a kind whose queries start smaller, and are not scaled.
+
+    Its name says so, or the weights that it begins with: those of the keys divided by the root of
+    the width of one head.
+
+    Args:
+        module: the copy.
+        num_heads: h.
+    """
     held = [named(holder) for holder in holders(module)]
-    return any(
+    if any(
         one.get("model_type") in UNSCALED_MODELS or any(name in one for name in UNSCALED)
         for one in held
-    )
+    ):
+        return True
+    starts = {
+        role(name): origin_of(p).detach()
+        for name, p in module.named_parameters()
+        if p.ndim == 2 and p.is_floating_point()
+    }
+    if "q" not in starts or "k" not in starts or starts["q"].shape[0] % num_heads:
+        return False
+    d = starts["q"].shape[0] // num_heads
+    queries, keys = (float(starts[name].double().square().mean()) for name in ("q", "k"))
+    return d >= LEAST and math.isclose(queries * d, keys, rel_tol=NEAR)
 
 
 def prepared(module: nn.Module) -> tuple[tuple[str, float], ...]:
@@ -271,7 +293,7 @@ def known_of(
         "query_norms": norms,
         "factors": factors(module, whole.shape[2], num_heads),
         "caps": capped,
-        "unscaled": is_unscaled(module),
+        "unscaled": is_unscaled(module, num_heads),
         "prepared": prepared(module),
         "mixers": (
             *mixers(module, num_heads),

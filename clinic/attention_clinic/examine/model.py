@@ -26,6 +26,7 @@ from attention_clinic.engine.sites import Site, sites_of, unseen
 from attention_clinic.engine.untried import odd_weights
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.attention import diagnose
+from attention_clinic.examine.closed_mask import with_opened_mask
 from attention_clinic.examine.model_parts import loss_of, patches_of, tables_of, untold
 from attention_clinic.examine.model_rows import (
     alike,
@@ -124,11 +125,12 @@ class Walk:
 
     def report(self) -> ModelReport:
         """Examine all parts."""
-        patches = patches_of(self.model, self.recording, {site.levels[0] for site in self.sites})
-        for kind, found in (("patches", patches), ("positions", tables_of(self.model))):
+        patches = patches_of(self.model, self.recording, self.sites, self.covered)
+        tables = tables_of(self.model, self.recording, () if self.run.mixed else self.sites)
+        for kind, found in (("patches", patches), ("positions", tables)):
             for path, report in found:
                 self.rows.append(Row(kind, (path,), report))
-                self.covered.add(path)
+                self.covered |= {path} - {""}
         self.blocks()
         for path in unseen(self.model, self.sites):
             report = Report(type(self.parts[path]).__name__, False, failing=(HIDDEN,))
@@ -302,9 +304,8 @@ class Walk:
             options["effort"] = min(1.0, FEW / replay.shape[1])  # each step takes longer
             options |= {"context": replay.context} if crossed else {}
             sizes = [size for size in replay.sizes if size is None or size[1] < MANY]
-            best = first_of(
-                lambda size: tool(part, heads, call=replay, size=size, **options), sizes
-            )
+            tried = partial(tool, part, heads, **options)
+            best = with_opened_mask(tried, replay, sizes, self.run.given)
             if best is not None and replay.still:
                 words = f"what comes from outside as {', '.join(replay.still)}"
                 best = replace(best, untried=(*best.untried, words))
@@ -367,9 +368,8 @@ class Walk:
 
     def whole(self, loss: tuple[str, Report] | None) -> Iterator[str]:
         """Yield the properties of the whole model that do not hold."""
-        mixed = self.run.mixes_samples()
-        if mixed:
-            yield "samples stay apart: changing one changes what the model says of another"
+        if self.run.mixed:
+            yield f"samples stay apart: changing one changes {self.run.mixed} of another"
         shifts = loss is not None and loss[1].healthy and "next token" in " ".join(loss[1].checked)
         if shifts:
             for row in self.rows:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,30 +17,38 @@ from attention_clinic.engine.calls import first_tensor
 from attention_clinic.engine.recording import Call, Recording
 from attention_clinic.engine.replay import cast
 from attention_clinic.engine.report import Report, likelier
+from attention_clinic.engine.sites import Site
 from attention_clinic.examine.embedding import diagnose_embedding
+from attention_clinic.examine.entering import front_of
 from attention_clinic.examine.loss import diagnose_loss
+from attention_clinic.examine.model_places import places_of
 from attention_clinic.examine.positions import diagnose_positions
 
 PLACES = re.compile(  # what a table of sines is called
-    r"_?(pe|(\w+_)?pos(ition)?(al|s)?(_?(enc(oding)?|emb(ed(ding)?)?)s?)?|sinusoid\w*)(_?table)?"
+    r"_?(w?pe|(\w+_)?pos(ition)?(al|s)?(_?(enc(oding)?|emb(ed(ding)?)?)s?)?|sinusoid\w*)(_?table)?"
 )
+OWN = "the model's own parameters"
 LABELS = ("labels", "targets", "target", "label", "lm_labels", "y", "tgt_labels")
 
 
 def patches_of(
-    model: nn.Module, recording: Recording, sites: set[str]
+    model: nn.Module, recording: Recording, sites: Sequence[Site], covered: set[str]
 ) -> Iterator[tuple[str, Report]]:
     """Yield the parts that cut images into patches, with what was found.
+
+    Where no part does, it is what the model does before its first block, if that is understood.
 
     Args:
         model: the copy.
         recording: of its run.
-        sites: paths of its attentions.
+        sites: its attentions.
+        covered: gets the parts that a model uses before its first block, where these are examined.
     """
     parts = dict(model.named_modules())
+    paths = {site.levels[0] for site in sites}
     found: dict[str, list[tuple[str, str, tuple[int, int]]]] = {}
     for path, part in parts.items():
-        inside = any(not path or site == path or site.startswith(f"{path}.") for site in sites)
+        inside = any(not path or site == path or site.startswith(f"{path}.") for site in paths)
         cut = None if inside else _cut(part, recording.calls.get(path))
         if cut is not None:
             name, patch, cutter = cut
@@ -56,13 +65,29 @@ def patches_of(
                     break
         if best is not None:
             yield best
+    if found or not _images(recording.calls.get("")):
+        return
+    front, call = front_of(model, recording, sites) or (None, None)
+    cut = _cut(front, call)
+    if front is not None and front.is_alone and call is not None and cut is not None:
+        name, patch, _ = cut
+        report = _patched(front, call, name, call.given[name], patch)
+        if report is not None and (report.healthy or report.explanations):
+            covered |= {path or OWN for path in front.used}
+            yield "", replace(report, name=type(model).__name__)
 
 
-def _cut(part: nn.Module, call: Call | None) -> tuple[str, tuple[int, int], str] | None:
+def _images(call: Call | None) -> dict[str, Tensor]:
+    """Return the arguments of a call that hold images."""
+    given = {} if call is None else call.given
+    return {n: t for n, t in given.items() if isinstance(t, Tensor) and t.ndim == 4}
+
+
+def _cut(part: nn.Module | None, call: Call | None) -> tuple[str, tuple[int, int], str] | None:
     """Return the argument with the images, the size of a patch, and the layer that cuts."""
-    if call is None or call.result is None:
+    if part is None or call is None or call.result is None:
         return None
-    images = {n: t for n, t in call.given.items() if isinstance(t, Tensor) and t.ndim == 4}
+    images = _images(call)
     try:
         y = first_tensor(call.result)
     except TypeError:
@@ -104,12 +129,26 @@ def _patched(
         return None
 
 
-def tables_of(model: nn.Module) -> Iterator[tuple[str, Report]]:
+def tables_of(
+    model: nn.Module, recording: Recording, sites: Sequence[Site]
+) -> Iterator[tuple[str, Report]]:
     """Yield the tables of sines and cosines that a model holds, with what was found.
 
-    A table that is none by its numbers and one by its name is yielded where a mistake is found.
+    A table that is none by its numbers and one by its name is yielded where a mistake is found,
+    and so is one, learned or not, that a model adds to all its tokens alike.
+
+    Args:
+        model: the copy.
+        recording: of its run.
+        sites: its attentions.
     """
+    held = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+    named = [name for name in held if any(map(_is_of_places, name.lower().split(".")))]
+    wrong = dict(places_of(model, recording, sites, named))
+    yield from wrong.items()
     for name, table in _tables(model):
+        if name in wrong:
+            continue
         if _waves(name, table):
             yield name, diagnose_positions(table)
         elif _says_places(name, table) and bool(table.any()):
@@ -151,9 +190,14 @@ def _waves(name: str, table: Tensor) -> bool:
     return bool(ends.all()) and mixed and moves and varied and bool(table.abs().max() < 1 + 1e-6)
 
 
+def _is_of_places(name: str) -> bool:
+    """Say whether a part, or a table, has the name of places."""
+    return PLACES.fullmatch(name) is not None
+
+
 def _says_places(name: str, table: Tensor) -> bool:
     """Say whether a table has the name of places, and numbers that sines may be."""
-    if not PLACES.fullmatch(name.rpartition(".")[2].lower()) or min(table.shape) < 4:
+    if not _is_of_places(name.rpartition(".")[2].lower()) or min(table.shape) < 4:
         return False
     return bool(table.isfinite().all()) and bool(table.abs().max() < 1 + 1e-6)
 
@@ -263,10 +307,10 @@ def untold(model: nn.Module, covered: set[str], recording: Recording) -> list[st
     """
     left: list[str] = []
     for path, part in model.named_modules():
-        own = any(True for _ in part.parameters(recurse=False))
-        under = any(path == c or path.startswith(f"{c}.") or not c for c in covered)
+        own, name = any(True for _ in part.parameters(recurse=False)), path or OWN
+        under = any(name == c or path.startswith(f"{c}.") or not c for c in covered)
         if own and not under:
-            left.append(path or "the model's own parameters")
+            left.append(name)
     tables = [name for name, table in _tables(model) if _says_places(name, table)]
     under = tuple(f"{c}." for c in covered if c)
     left += [n for n in tables if n not in covered and not n.startswith(under)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any
 
@@ -91,11 +92,16 @@ class Run:
         except Exception:
             return None
 
-    def mixes_samples(self) -> bool:
-        """Say whether another first sample changes what the model says of the others."""
+    @cached_property
+    def mixed(self) -> str:
+        """What another first sample changes of the others, "" for nothing.
+
+        Where no sample changes what the model says, such as of a class token alone, its parts are
+        asked.
+        """
         y = self.again()
         if y is None or self.given is None or y.ndim < 2 or not same(y, self.again()):
-            return False
+            return ""
         b = y.shape[0]
         changed = {
             name: value.flip(1) if _is_samples(value, b) else value
@@ -106,9 +112,33 @@ class Run:
                 changed[name] = torch.cat([value[:1], self.given[name][1:]])
         other = self.again(changed)
         if b < 2 or other is None or other.shape != y.shape:
-            return False
+            return ""
+        if torch.equal(y, other):
+            path = self._mixes_inside(changed, b)
+            return path and f"what {path} makes"
         gap = (other[1:] - y[1:]).abs().max()
-        return bool(gap > 1e-4 * (1 + y.abs().max()))
+        return "what the model says" if gap > 1e-4 * (1 + y.abs().max()) else ""
+
+    def _mixes_inside(self, changed: Mapping[str, Any], b: int) -> str:
+        """Return the path of a part that gets another first sample, and changes others by it."""
+        heard = []
+        for given in (self.given, changed):
+            with Recording(self.model) as recording:
+                self.again(given)
+            heard.append(recording.calls)
+        for path, call in heard[0].items():
+            twin = heard[1].get(path)
+            if not path or twin is None:
+                continue
+            got = [_changed(t, twin.given.get(name)) for name, t in call.given.items()]
+            made = _changed(call.result, twin.result)
+            own = {
+                rows: list(range(rows // b)) for _, rows in (*got, made) if rows and rows % b == 0
+            }
+            first = all(where in ([], own.get(rows)) for where, rows in got)
+            if first and any(where for where, _ in got) and made[0] not in ([], own.get(made[1])):
+                return path
+        return ""
 
 
 def _is_finite(result: Any) -> bool:
@@ -117,6 +147,16 @@ def _is_finite(result: Any) -> bool:
         return bool(first_tensor(result).isfinite().all())
     except TypeError:
         return True
+
+
+def _changed(value: Any, other: Any) -> tuple[list[int], int]:
+    """Return the rows of tokens that are others, and how many rows there are."""
+    if not (isinstance(value, Tensor) and isinstance(other, Tensor) and value.ndim > 2):
+        return [], 0
+    if value.shape != other.shape:
+        return [], 0
+    apart = (value != other).flatten(1).any(1)
+    return apart.nonzero().flatten().tolist(), len(apart)
 
 
 def _is_samples(value: Any, b: int) -> bool:

@@ -198,6 +198,28 @@ def _stablelm(e, h):
 variant(*GROUPED, "scale-set", sizes=TWO)(_granite)
 variant(*GROUPED, "scale-set", "soft-cap", sizes=TWO)(_gemma2)
 variant("scale-in-weights")(_t5_without_table)
+
+
+@variant("scale-in-weights", sizes=((24, 4), (64, 8)))
+class SmallQueries(Loops):
+    """Nothing says T5 but the weights that the queries start with."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        nn.init.normal_(self.tokeys.weight, 0, e**-0.5)
+        nn.init.normal_(self.toqueries.weight, 0, (e * e // h) ** -0.5)
+
+    def score(self, q, k):
+        return q @ k.mT
+
+
+@attention("scale-missing", sizes=((24, 4), (64, 8)))
+class LargeQueries(SmallQueries):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        nn.init.normal_(self.toqueries.weight, 0, e**-0.5)
+
+
 variant(
     *("qk-norm", "qk-norm-layer", "rotary-halves", "rotary-partial", "grouped-queries"),
     sizes=((32, 4),),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from patients.bank import attention
 from patients.blocks import PreNorm, block
 from patients.wirings import ONE, TWO
 
@@ -20,6 +21,32 @@ class Inside(nn.Module):
         x = x.transpose(0, 1)
         memory = x if memory is None else memory.transpose(0, 1)
         return self.mha(x, memory, memory, need_weights=False)[0].transpose(0, 1)
+
+
+class TimeMajor(nn.Module):
+    """The code takes the sizes of its tokens apart as T, B, D."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.h, self.qkv, self.out = h, nn.Linear(e, 3 * e), nn.Linear(e, e)
+
+    def width(self, D):
+        return D // self.h
+
+    def forward(self, inputs):
+        T, B, D = inputs.shape
+        q, k, v = (t.reshape(T, B, self.h, -1) for t in self.qkv(inputs).split(D, dim=-1))
+        scores = torch.einsum("tbhd,sbhd->bhts", q, k) / self.width(D) ** 0.5
+        return self.out(torch.einsum("bhts,sbhd->tbhd", scores.softmax(-1), v).reshape(T, B, D))
+
+
+class TimeMajorScaledByEmbed(TimeMajor):
+    def width(self, D):
+        return D
+
+
+attention(sizes=TWO)(TimeMajor)
+attention("scale-embed", sizes=TWO)(TimeMajorScaledByEmbed)
 
 
 @block("residual-from-norm", causal=True, sizes=TWO)
