@@ -38,6 +38,34 @@ def test_a_part_that_an_argument_asks_for_is_not_tried() -> None:
     assert not report.remarks
 
 
+class Early(nn.Module):
+    """A stack that is left as soon as a small head is sure; `judges` is what it does with that."""
+
+    def __init__(self, judges: str):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(24, 4, 48, 0.0, batch_first=True) for _ in range(3)
+        )
+        self.heads, self.judges = nn.ModuleList(nn.Linear(24, 2) for _ in range(3)), judges
+
+    def forward(self, x):
+        for layer, head in zip(self.layers, self.heads, strict=True):
+            x = layer(x)
+            sure = head(x.mean(1)).softmax(-1).amax()
+            if self.judges == "ends" and sure > 0.5:
+                break
+            if self.judges == "throws" and x.isnan().any():
+                break
+        return x
+
+
+def test_what_the_data_of_a_run_leave_out_is_not_unused() -> None:
+    report = diagnose_block(Early("ends"), 4)
+    assert report.healthy and any("what heads is for" in words for words in report.untried)
+    assert any("what layers.1 is for" in words for words in report.untried)
+    assert diagnose_block(Early("throws"), 4).ids == ("part-unused",)
+
+
 def test_a_parameter_that_an_option_asks_for_is_a_remark() -> None:
     class Spare(Views):
         def __init__(self):

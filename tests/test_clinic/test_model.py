@@ -419,6 +419,20 @@ def test_layers_that_never_run_are_named() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.layers["text"](x)
 
+    class Early(Stacked):
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+                if x.abs().amax() > 0:
+                    break
+            return x
+
+    class Counted(Stacked):
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers[: 1 + int(x.mean().abs().item() > 1e9)]:
+                x = layer(x)
+            return x
+
     class Forgotten(nn.Module):
         def __init__(self):
             super().__init__()
@@ -431,6 +445,7 @@ def test_layers_that_never_run_are_named() -> None:
     assert ("stack", "layers", "sick: layers-shared + part-unused") in table(report)
     assert "layers.1, layers.2 are never called" in str(report)
     assert diagnose_model(Asked()) and diagnose_model(Chosen())
+    assert diagnose_model(Early()) and diagnose_model(Counted())
     report = diagnose_model(Forgotten())
     assert ("stack", "second", "sick: part-unused") in table(report)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attention_clinic.engine import fused
 from attention_clinic.engine.modes import Visits
+from attention_clinic.engine.severed import ASKS
 
 BEYOND = "*"  # what begins the names of values that forward gives none
 SOFTMAXES = ("softmax", "log_softmax", "_softmax")
@@ -60,6 +61,7 @@ class Recording(Visits):
         calls: the first call of each part.
         weighings: where tokens are weighed by tokens.
         closed: whether some of them weighed all alike, as a mask makes them that blocks all.
+        asked: paths of the parts whose code may go on as its data say.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -68,6 +70,7 @@ class Recording(Visits):
         self.weighings: list[Weighing] = []
         self.running: list[str] = []
         self.closed = False
+        self.asked: set[str] = set()
 
     def arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
         """Write down the first call of a part."""
@@ -92,6 +95,8 @@ class Recording(Visits):
 
     def _heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         name, path = getattr(func, "__name__", ""), self.running[-1]
+        if name in ASKS:
+            self.asked.add(path)
         if func is F.scaled_dot_product_attention:
             q, k = args[:2] if len(args) > 1 else (kwargs["query"], kwargs["key"])
             self.weighings.append(Weighing(path, (*q.shape[:-1], k.shape[-2]), True))

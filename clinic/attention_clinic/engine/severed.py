@@ -9,6 +9,9 @@ from torch import Tensor
 from attention_clinic.engine.modes import Mode
 
 LARGEST = ("amax", "max")
+ASKS = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "is_nonzero")
+ASKS += ("equal", "allclose", "__contains__")  # what makes yes, no or a number of Python of tensors
+COMPARES = ("__gt__", "__lt__", "__ge__", "__le__", "gt", "lt", "ge", "le", "argmax", "argmin")
 CUTS = ("detach", "detach_", "item", "numpy", "tolist")
 
 
@@ -18,22 +21,27 @@ class Severed(Mode):
     Attributes:
         inside: whether the module runs, not who calls it.
         cuts: whether a cut was heard.
+        asked: whether the code asked its data, and may go on as they say.
+        answers: what was compared or asked, and learns.
         tops: whether a largest number was cut off, which is taken from others to keep them small.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.inside = self.cuts = self.tops = False
+        self.inside = self.cuts = self.tops = self.asked = False
+        self.answers: list[Tensor] = []
         self.largest: list[Tensor] = []
         self.bare: list[Tensor] = []  # what .data gave
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
+        self.asked |= self.inside and name in ASKS
         if self.inside and getattr(args[0] if args else None, "requires_grad", False):
             top = any(args[0] is one for one in self.largest)
             self.tops |= name in CUTS and top
             self.cuts |= name in CUTS and not top
+            self.answers += [args[0]] * (name in ASKS or name in COMPARES)
             if func == Tensor.data.__get__:
                 self.bare.append(result)
         if self.inside and name in LARGEST:

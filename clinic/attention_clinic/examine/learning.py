@@ -91,6 +91,9 @@ class Gradients(Mode):
             found = self._asked(total, inputs)
             every = sum(t.abs().sum() for t in made if t.requires_grad)
             reached = self._asked(every, inputs)
+            answers = sum(t.sum() for t in self.severed.answers) if self.severed.asked else 0
+            choosing = self._asked(answers, inputs)[1:]
+            self.severed.answers.clear()
             own = _has_own(total)
         floor = self.noise * float(y.detach().double().nan_to_num(0.0).square().sum().sqrt())
         cut = []
@@ -128,7 +131,9 @@ class Gradients(Mode):
         grads = zip(self.held, found[1:], reached[1:], strict=True)
         still = [n for n, *both in grads if all(g is not None and not g.any() for g in both)]
         still = [n for n in still if n not in cut and self._chooses(self.held[n], y)]
-        return Learned(tuple(cut), tuple(unused), own, read, silent, never, tuple(still))
+        chosen = frozenset(n for n, g in zip(self.held, choosing, strict=True) if g is not None)
+        asked = self.severed.asked, chosen
+        return Learned(tuple(cut), tuple(unused), own, read, silent, never, tuple(still), *asked)
 
     def _chooses(self, p: nn.Parameter, y: Tensor) -> bool:
         """Say whether a weight turned over gives another output, as one does that only chooses."""

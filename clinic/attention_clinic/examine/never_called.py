@@ -21,7 +21,8 @@ def never_called(
 ) -> dict[str, tuple[list[str], str]]:
     """Return where parts that hold attentions never run: the ids of it, and what is said.
 
-    What code asks for elsewhere, or an argument that got nothing may ask for, is left out.
+    What code asks for elsewhere, what an argument that got nothing may ask for, or the data of
+    another run, is left out.
 
     Args:
         model: the copy, with the weights of the original.
@@ -37,7 +38,8 @@ def never_called(
         owner = around.rpartition(".")[0] if name.isdigit() else around
         if isinstance(parts[around], nn.ModuleDict):
             continue  # a name chooses
-        if not (is_mentioned(path, model) or _may_be_asked_for(model, ("", owner), recording)):
+        free = _may_be_asked_for(model, ("", owner), recording) or _data_choose(owner, recording)
+        if not (free or is_mentioned(path, model)):
             groups.setdefault(around if name.isdigit() else path, []).append(path)
     if not groups or _move(model, [path for paths in groups.values() for path in paths], again):
         return {}
@@ -68,6 +70,12 @@ def _may_be_asked_for(model: nn.Module, paths: tuple[str, ...], recording: Recor
         if has_options(model.get_submodule(path), filled, beside="mask"):
             return True
     return False
+
+
+def _data_choose(owner: str, recording: Recording) -> bool:
+    """Say whether code of a part, of one around it or in it, asked its data what comes next."""
+    kin = {owner, *above(owner)} if owner else {""}
+    return any(path in kin or not owner or path.startswith(f"{owner}.") for path in recording.asked)
 
 
 @torch.no_grad()

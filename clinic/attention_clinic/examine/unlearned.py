@@ -42,6 +42,8 @@ class Learned:
         silent: whether something of the cut gets no gradient at all, or the cut was heard.
         lost: parameters of the cut that get no gradient of anything that is returned.
         still: weights that choose, and whose gradient is 0.
+        asked: whether the code asked its data, and may go on as they say.
+        choosing: parameters that are behind the answers.
     """
 
     cut: tuple[str, ...] = ()
@@ -51,6 +53,8 @@ class Learned:
     silent: bool = False
     lost: tuple[str, ...] = ()
     still: tuple[str, ...] = ()
+    asked: bool = False
+    choosing: frozenset[str] = frozenset()
 
 
 def both(first: Learned, second: Learned) -> Learned:
@@ -60,7 +64,9 @@ def both(first: Learned, second: Learned) -> Learned:
     own, silent = first.own or second.own, first.silent and second.silent
     lost = tuple(name for name in first.lost if name in second.lost)
     still = tuple(name for name in first.still if name in second.still)
-    return Learned(cut, unused, own, first.read | second.read, silent, lost, still)
+    asked, choosing = first.asked or second.asked, first.choosing | second.choosing
+    read = first.read | second.read
+    return Learned(cut, unused, own, read, silent, lost, still, asked, choosing)
 
 
 def told(
@@ -99,7 +105,11 @@ def told(
         if not right and not _stands_out(report, patient, path, names, read):
             continue
         mentioned = not read and is_mentioned(path, patient.module)
-        if mentioned and layer and has_options(patient.module, patient.given):
+        listed_only = found.asked and path.rpartition(".")[2].isdigit()
+        if not found.choosing.isdisjoint(names) if read else listed_only:
+            words = f"what {path} is for: numbers of the run say what comes next"
+            report = replace(report, untried=(*report.untried, words))
+        elif mentioned and layer and has_options(patient.module, patient.given):
             report = replace(report, untried=(*report.untried, f"what {path} is for"))
         elif mentioned:
             remark = explain([BUGS[id]], detail=f"{words} here: right where an option uses it")
