@@ -89,7 +89,7 @@ def above(path: str) -> list[str]:
     return [".".join(names[:n]) for n in range(len(names) - 1, -1, -1)]
 
 
-def _is_list(part: nn.Module) -> bool:
+def is_list(part: nn.Module) -> bool:
     """Say whether a part only holds others: a list of a class of its own may attend itself."""
     kinds = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
     return any(isinstance(part, kind) and type(part).forward is kind.forward for kind in kinds)
@@ -111,7 +111,7 @@ def _holder(weighing: Weighing, parts: dict[str, nn.Module]) -> str | None:
     if len(shape) < 3 or (not weighing.certain and len(shape) == 3 and shape[-1] != shape[-2]):
         return None
     for path in (weighing.path, *above(weighing.path)):
-        if _is_list(parts[path]):
+        if is_list(parts[path]):
             continue
         if _projects(parts[path]):
             return path
@@ -122,7 +122,7 @@ def _by_names(parts: dict[str, nn.Module]) -> list[str]:
     """Return the innermost parts whose layers are called queries, keys and values."""
     found: list[str] = []
     for path, part in parts.items():
-        if _is_list(part) or isinstance(part, nn.Linear):
+        if is_list(part) or isinstance(part, nn.Linear):
             continue
         direct = {
             source.role
@@ -186,15 +186,15 @@ def _site(
     levels, block = [path], None
     for place in above(path):
         part = parts[place]
-        if _is_list(part) and not isinstance(part, nn.Sequential):
+        if is_list(part) and not isinstance(part, nn.Sequential):
             continue
         inside = [p for p in order if p == place or p.startswith(f"{place}.") or not place]
         more = count(part) - sum(matrices[p] for p in inside)
-        if more < 2 and len(inside) == 1 and _keeps(recording, place):
+        if more < 2 and len(inside) == 1 and keeps(recording, place):
             levels.append(place)
         elif more >= 2:
             crossed = len(inside) == 2 and len(levels) < 4
-            if (len(inside) == 1 or crossed) and _keeps(recording, place) and _norms(part):
+            if (len(inside) == 1 or crossed) and keeps(recording, place) and _norms(part):
                 block = place
             break
         elif len(inside) > 2:
@@ -217,7 +217,7 @@ def _norms(part: nn.Module) -> bool:
     )
 
 
-def _keeps(recording: Recording, path: str) -> bool:
+def keeps(recording: Recording, path: str) -> bool:
     """Say whether a part returns tokens of the shape that it gets; True where it never ran."""
     call = recording.calls.get(path)
     if call is None or call.result is None:

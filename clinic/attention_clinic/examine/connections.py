@@ -28,6 +28,7 @@ from attention_clinic.examine.leaves import (
     idle_parts,
 )
 from attention_clinic.examine.norm_places import INSIDE, POST, NormPlaces
+from attention_clinic.examine.placing import parts_in_words
 from attention_clinic.examine.streams import (
     AROUND,
     BARE,
@@ -67,11 +68,11 @@ class Connections(NormPlaces):
             usual = [half for half, kind in zip(way, kinds, strict=True) if kind != "conv"]
             self._parts([kind for kind in kinds if kind != "conv"], tuple(usual), stream)
         self.passed: list[Sum] = []  # the stream before the parts so far
-        for half, kind in zip(way, kinds, strict=True):
-            self._joined(half, PARTS[kind], stream)
+        for half, part in zip(way, parts_in_words(way, kinds), strict=True):
+            self._joined(half, part, stream)
             self.passed += [] if half.now is None else [half.now]
             if not parallel:
-                self._reads(half, PARTS[kind], stream)
+                self._reads(half, part, stream)
         strange = [half.join == "other" for half in way] + [half.source is not None for half in way]
         if sum(strange) > 2:  # so much is unusual that it may be a block of another kind
             self.odd += [said for _, said in self.found]

@@ -29,9 +29,8 @@ from attention_clinic.examine.attention import diagnose
 from attention_clinic.examine.closed_mask import with_opened_mask
 from attention_clinic.examine.model_parts import loss_of, patches_of, tables_of, untold
 from attention_clinic.examine.model_rows import (
-    alike,
-    equal,
     first_of,
+    grouped,
     has_shell,
     is_open,
     lost_in,
@@ -43,6 +42,7 @@ from attention_clinic.examine.model_rows import (
     without_heads,
 )
 from attention_clinic.examine.model_run import Inputs, Run
+from attention_clinic.examine.model_shells import shells_of, with_shell
 from attention_clinic.examine.model_stacks import stacks_of
 from attention_clinic.examine.standin import may_be_left_out, with_stand_ins
 from attention_clinic.examine.whole_block import diagnose_block
@@ -173,17 +173,7 @@ class Walk:
         for site in self.sites:
             place = site.levels[0] if site.block is None else site.block
             by_block.setdefault(place, []).append(site)
-        groups: list[tuple[str, list[str], list[Site], Tensor | None]] = []
-        for path, sites in by_block.items():
-            print_ = self.fingerprint(path, sites)
-            for first, places, others, other in groups:
-                kin = alike(self.parts[first], others, self.parts[path], sites)
-                if kin and equal(print_, other):
-                    places.append(path)
-                    break
-            else:
-                groups.append((path, [path], sites, print_))
-        for path, places, sites, _ in groups:
+        for path, places, sites in grouped(by_block, self.parts, self.fingerprint):
             self.covered |= set(places)
             if sites[0].block is None:
                 site = sites[0]
@@ -192,6 +182,14 @@ class Walk:
                 self.rows.append(self.attention_row(levels, site, order))
             else:
                 self.rows += self.block_rows(path, places, sites)
+        shells = shells_of(self.sites, self.parts, self.recording)
+        for path, places, sites in grouped(shells, self.parts, self.fingerprint):
+            replay, heads = self.replay(path, sites), self.num_heads or sites[0].num_heads
+            if replay is not None and heads is not None and replay.shape[1] <= MANY:
+                found = self.examined(diagnose_block, path, replay, heads)
+                rows = None if found is None else with_shell(self.rows, places, found)
+                self.covered |= set() if rows is None else set(places)
+                self.rows = self.rows if rows is None else rows
 
     def replay(self, path: str, sites: list[Site]) -> Replay | None:
         """Return how to call a part as the model did, None where it did not."""
@@ -242,7 +240,8 @@ class Walk:
         if found is None:
             found = self.examined(diagnose_block, path, self.replay(path, sites), heads)
             if found is not None and (found.healthy or found.explanations):
-                yield Row("block", tuple(places), found)
+                right = found.healthy and all(report.healthy for report in reports)
+                yield Row("block", tuple(places), merged(found, reports) if right else found)
                 return
         elif found.healthy and all(report.healthy for report in reports):
             yield Row("block", tuple(places), merged(found, reports))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from torch import Tensor, nn
@@ -64,6 +64,30 @@ def alike(one: nn.Module, sites: list[Site], other: nn.Module, others: list[Site
     heads = [site.num_heads for site in sites] == [site.num_heads for site in others]
     shapes = [[(n, p.shape) for n, p in part.named_parameters()] for part in (one, other)]
     return heads and shapes[0] == shapes[1]
+
+
+def grouped(
+    found: Mapping[str, list[Site]],
+    parts: Mapping[str, nn.Module],
+    fingerprint: Callable[[str, list[Site]], Tensor | None],
+) -> list[tuple[str, list[str], list[Site]]]:
+    """Return parts of one kind together: the first, the paths of all, the attentions of the first.
+
+    Args:
+        found: paths with the attentions in each.
+        parts: the model's.
+        fingerprint: what a part gives with the random weights that all parts get.
+    """
+    groups: list[tuple[str, list[str], list[Site], Tensor | None]] = []
+    for path, sites in found.items():
+        print_ = fingerprint(path, sites)
+        for first, places, others, other in groups:
+            if alike(parts[first], others, parts[path], sites) and equal(print_, other):
+                places.append(path)
+                break
+        else:
+            groups.append((path, [path], sites, print_))
+    return [(path, places, sites) for path, places, sites, _ in groups]
 
 
 def without_heads(part: nn.Module) -> Report:

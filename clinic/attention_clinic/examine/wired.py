@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from attention_clinic.bugs import BUGS, VARIANTS
-from attention_clinic.bugs.decoder import located
 from attention_clinic.bugs.feeds import ACTIVATIONS
 from attention_clinic.engine.arguments import ROTARY, tensors
 from attention_clinic.engine.budget import Spent, reserved
@@ -47,6 +46,7 @@ from attention_clinic.examine.norm_places import ORDERS
 from attention_clinic.examine.other_results import calls_of_others, other_results, without
 from attention_clinic.examine.part_kinds import Kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.part_trials import sees_later, uniform
+from attention_clinic.examine.placing import placed
 from attention_clinic.examine.sides import sides_taken, usual
 from attention_clinic.examine.streams import BARE, Half
 from attention_clinic.examine.unit import Unit
@@ -137,7 +137,7 @@ class Wired:
             self._norm(norm, whole.turned)
         combined = list(islice(product(*alternatives), ALTERNATIVES))
         self._doubt(going, whole)
-        report = self._told([self._located(kinds, going) for kinds in combined])
+        report = self._told([placed(kinds, going, len(self.found)) for kinds in combined])
         if any(said is UNSAID for said in self.unknown.values()):
             self.partly = report  # others may explain it as a whole
             return None
@@ -157,19 +157,6 @@ class Wired:
             self.said[:] = [
                 said for said in self.said if not (doubt.norms and said == ORDERS[BARE])
             ]
-
-    def _located(self, kinds: tuple[Kind, ...], halves: list[Half]) -> tuple[Kind, ...]:
-        """Say of each attention in which of several its mistakes lie."""
-        across = [half.unit.asked is not None for half in halves if half.unit.kind == "mix"]
-        if sorted(across) != [False, True]:
-            return kinds
-        total, told = len(self.found) + sum(len(kind.ids) for kind in kinds), []
-        for kind, half in zip(kinds, halves, strict=True):
-            part = "self-attention" if half.unit.asked is None else "cross-attention"
-            mixes = half.unit.kind == "mix" and kind.ids
-            words = located(kind.ids, kind.detail, part, total) if mixes else kind.detail
-            told.append(replace(kind, detail=words))
-        return tuple(told)
 
     def _ran(self, whole: Whole) -> tuple[Step, list[str]]:
         """Return the run of the block, and the activations that were heard in it."""
