@@ -6,10 +6,21 @@ import math
 
 import pytest
 import torch
-from test_model_calls import Attention, E, EncoderLayer, H, Padded, feed_forward, verdicts
+from test_model_calls import (
+    Attention,
+    DecoderLayer,
+    E,
+    EncoderLayer,
+    H,
+    Padded,
+    feed_forward,
+    verdicts,
+)
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from attention_clinic import diagnose, diagnose_block, diagnose_model
+from helpers import error_of
 
 
 @pytest.fixture(autouse=True)
@@ -134,3 +145,78 @@ def test_texts_are_as_long_as_the_places_and_ids_as_few_as_the_segments() -> Non
     assert report, report
     assert verdicts(report) == {"layers.0-1": "healthy"}
     assert not any("as a whole" in words for words in report.untried), report
+
+
+class Unsized(nn.Module):
+    """A ViT whose layers get their sizes in the first call, which takes an image."""
+
+    def __init__(self):
+        super().__init__()
+        self.cut, self.block = nn.Conv2d(3, E, 8, 8), EncoderLayer()
+        self.head = nn.LazyLinear(5)
+        self.img_size = 32
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        assert pixels.ndim == 4
+        tokens = self.block(self.cut(pixels).flatten(2).mT, torch.ones(1))
+        return self.head(tokens.mean(1))
+
+
+def test_lazy_layers_of_a_model_get_their_sizes_of_its_own_inputs() -> None:
+    model = Unsized()
+    report = diagnose_model(model)
+    assert verdicts(report)["block"] == "healthy", report
+    assert is_lazy(model.head.weight)
+    assert diagnose_model(Unsized(), inputs=torch.randn(2, 3, 16, 16))
+    assert "Call it once first: model(inputs)" in error_of(
+        lambda: diagnose_model(Unsized(), inputs=torch.randn(2, 5, E))
+    )
+
+
+class Halves(nn.Module):
+    """Says how to encode and how to decode, and has no forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.source, self.target = nn.Embedding(30, E), nn.Embedding(40, E)
+        self.encoder = nn.ModuleList([EncoderLayer(), EncoderLayer()])
+        self.decoder = nn.ModuleList([DecoderLayer(), DecoderLayer()])
+        self.ran: list[torch.Size] = []
+
+    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
+        x = self.source(src)
+        for layer in self.encoder:
+            x = layer(x, src_mask)
+        return x
+
+    def decode(self, memory: Tensor, src_mask: Tensor, tgt: Tensor, tgt_mask: Tensor) -> Tensor:
+        self.ran.append(tgt.shape)
+        x = self.target(tgt)
+        for layer in self.decoder:
+            x = layer(x, memory, src_mask, tgt_mask)
+        return x
+
+
+def test_a_model_that_encodes_and_decodes_needs_no_forward() -> None:
+    model = Halves()
+    report = diagnose_model(model)
+    assert verdicts(report) == {"encoder.0-1": "healthy", "decoder.0-1": "healthy"}, report
+    assert any("encoder: 2 layers, each reads" in words for words in report.checked)
+    assert not any("did not run" in words for words in report.untried)
+    assert type(model) is Halves and not model.ran
+
+
+class OneText(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.block = nn.Embedding(30, E), EncoderLayer()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        (n,) = ids.shape
+        return self.block(self.words(ids)[None], torch.ones(n, n))[0]
+
+
+def test_a_model_of_one_text_gets_ids_without_an_axis_of_samples() -> None:
+    report = diagnose_model(OneText())
+    assert verdicts(report) == {"block": "healthy"}, report
+    assert not any("did not run" in words for words in report.untried)

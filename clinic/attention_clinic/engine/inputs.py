@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from attention_clinic.engine.arguments import CACHES
 from attention_clinic.engine.openings import Opening, openings
@@ -72,6 +73,13 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
         if also and _are_tokens(made):
             others = dict.fromkeys(also, made[:, :length])
             yield given | dict.fromkeys(open_masks) | others
+    for ids in [made[0] for made, _ in usual if _are_ids(made)][:1]:  # of one text alone
+        left = {name: parameters[name] for name in needed if name in beside - {*open_masks}}
+        yield (
+            dict.fromkeys((*wanted, *open_masks))
+            | dict.fromkeys(wanted, ids)
+            | (_filled(left, ids[None]) | quiet)
+        )
 
 
 def _filled(left: Mapping[str, inspect.Parameter], made: Tensor) -> dict[str, Any]:
@@ -116,7 +124,7 @@ def _are_ids(t: Tensor) -> bool:
 def _further_ids(model: nn.Module) -> Iterator[Tensor]:
     """Yield ids that are alike for all arguments: few words, and as many as there are places."""
     tables = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
-    places = [t for t in model.parameters() if t.ndim == 3 and t.shape[0] == 1]
+    places = [t for t in _sized(model) if t.ndim == 3 and t.shape[0] == 1]
     places += [t for t in model.buffers() if t.is_floating_point() and t.ndim in (2, 3)]
     lengths = [t.shape[-2] for t in (*tables[1:], *places)]
     fewest = min((len(t) for t in tables), default=LENGTH)
@@ -171,10 +179,15 @@ def _made(model: nn.Module, name: str) -> Iterator[Tensor]:
     widths = [part.in_features for part in parts if isinstance(part, nn.Linear)]
     widths += [part.normalized_shape[-1] for part in parts if isinstance(part, nn.LayerNorm)]
     widths += [m.embed_dim for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
-    for width in dict.fromkeys(widths[:3]):
+    for width in dict.fromkeys([width for width in widths if width][:3]):
         yield noise(SAMPLES, LENGTH, width)
     if tables and (pictures or "features" in name or "values" in name):
         yield _ids(model)
+
+
+def _sized(model: nn.Module) -> list[Tensor]:
+    """Return the parameters of a model that have sizes."""
+    return [p for p in model.parameters() if not is_lazy(p)]
 
 
 def _channels(model: nn.Module) -> Iterator[int]:
@@ -202,7 +215,7 @@ def _sides(model: nn.Module) -> Iterator[int]:
 def _sides_of_places(model: nn.Module) -> Iterator[int]:
     """Yield the sides of square images whose patches are as many as learned places, (1, n, e)."""
     cuts = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == m.stride]
-    places = [p for _, p in model.named_parameters() if p.ndim == 3 and p.shape[0] == 1]
+    places = [p for p in _sized(model) if p.ndim == 3 and p.shape[0] == 1]
     for cut, table, classes in product(cuts[:1], places, (0, 1, 2)):
         root = math.isqrt(max(0, table.shape[1] - classes))
         if root > 1 and root**2 == table.shape[1] - classes:

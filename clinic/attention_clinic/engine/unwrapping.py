@@ -6,6 +6,7 @@ import copy
 import inspect
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -22,12 +23,17 @@ UNSAID = re.compile(r"mask|valid|len")  # arguments that may be None
 PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
-def unwrapped(where: str, module: Any) -> Any:
+Tries = Callable[[nn.Module], Iterable[Mapping[str, Any]]]
+
+
+def unwrapped(where: str, module: Any, tries: Tries | None = None) -> Any:
     """Return the plain module, or function, behind what its caller built around it.
 
     Args:
         where: the public name that an error begins with.
         module: what the caller gave.
+        tries: what a module whose layers have no sizes may be called with, by the names of
+            forward's arguments; None for tokens.
 
     Raises:
         ValueError: a scripted module, one whose layers have no sizes or no values yet, a function
@@ -48,12 +54,13 @@ def unwrapped(where: str, module: Any) -> Any:
     refuse_unsigned(where, module)
     if isinstance(module, nn.Module):
         lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
-        made = sized(module) if lazy else module
+        made = sized(module, tries) if lazy else module
         module = module if made is None else made
         if made is None:
+            once = "module(torch.randn(2, 5, width))" if tries is None else "model(inputs)"
             raise ValueError(
                 f"{where}: the layers must have their sizes, got {type(module).__name__} with "
-                f"{lazy[0]} still lazy. Call it once first: module(torch.randn(2, 5, width))."
+                f"{lazy[0]} still lazy. Call it once first: {once}."
             )
     return module
 
@@ -87,25 +94,31 @@ def refuse_unsigned(where: str, module: Any) -> None:
             ) from error
 
 
-def sized(module: nn.Module) -> nn.Module | None:
-    """Return a copy whose lazy layers have sizes, as a first call on tokens gives them; or None.
+def sized(module: nn.Module, tries: Tries | None = None) -> nn.Module | None:
+    """Return a copy whose lazy layers have sizes, as a first call gives them; or None.
 
-    The width is one that the other layers have; where none has any, it is free.
+    Args:
+        module: that has lazy layers.
+        tries: as in `unwrapped`.
     """
-    known = [p.shape[-1] for p in module.parameters() if not is_lazy(p) and p.ndim > 0]
-    names = needed_names(module)
-    for width in dict.fromkeys((*known, FREE)):
+    for given in (_of_tokens if tries is None else tries)(module):
         copied = copy.deepcopy(module).eval()
-        x = torch.zeros(2, 5, width)
-        given = {name: None if UNSAID.search(name.lower()) else x for name in names}
         try:
             with torch.no_grad():
-                copied(*given.values())
+                copied(**given)
         except Exception:
             continue
         if not any(is_lazy(p) for p in copied.parameters()):
             return copied.train(module.training)
     return None
+
+
+def _of_tokens(module: nn.Module) -> Iterator[dict[str, Any]]:
+    """Yield tokens of a width that the other layers have; where none has any, it is free."""
+    known = [p.shape[-1] for p in module.parameters() if not is_lazy(p) and p.ndim > 0]
+    for width in dict.fromkeys((*known, FREE)):
+        x = torch.zeros(2, 5, width)
+        yield {n: None if UNSAID.search(n.lower()) else x for n in needed_names(module)}
 
 
 def refuse_scripted(where: str, module: Any) -> None:

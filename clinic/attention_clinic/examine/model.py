@@ -23,6 +23,7 @@ from attention_clinic.engine.patient import (
 from attention_clinic.engine.replay import Replay, keys_of, replay_of
 from attention_clinic.engine.report import Report
 from attention_clinic.engine.sites import Site, sites_of, unseen
+from attention_clinic.engine.unforwarded import with_forward
 from attention_clinic.engine.untried import odd_weights
 from attention_clinic.engine.unwrapping import unwrapped
 from attention_clinic.examine.attention import diagnose
@@ -41,7 +42,7 @@ from attention_clinic.examine.model_rows import (
     tells,
     without_heads,
 )
-from attention_clinic.examine.model_run import Inputs, Run
+from attention_clinic.examine.model_run import Inputs, Run, tries_of
 from attention_clinic.examine.model_shells import shells_of, with_shell
 from attention_clinic.examine.model_stacks import stacks_of
 from attention_clinic.examine.standin import may_be_left_out, with_stand_ins
@@ -96,7 +97,8 @@ def diagnose_model(
     if num_heads is not None:
         check_positive("diagnose_model", num_heads=num_heads)
     with undisturbed(model), entered():
-        return Walk(unwrapped("diagnose_model", model), inputs, num_heads, causal).report()
+        plain = unwrapped("diagnose_model", model, lambda one: tries_of(one, inputs))
+        return Walk(with_forward(plain), inputs, num_heads, causal).report()
 
 
 class Walk:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any
@@ -40,7 +40,7 @@ class Run:
 
     def start(self, inputs: Inputs) -> None:
         """Run the copy on inputs that it takes."""
-        tries = inputs_of(self.model) if inputs is None else [_named(self.model, inputs)]
+        tries = tries_of(self.model, inputs)
         first: Exception | None = None
         for given in tries:
             recording = Recording(self.model)
@@ -139,6 +139,11 @@ class Run:
             if first and any(where for where, _ in got) and made[0] not in ([], own.get(made[1])):
                 return path
         return ""
+
+
+def tries_of(model: nn.Module, inputs: Inputs) -> Iterable[dict[str, Any]]:
+    """Return what a model may be called with: what its user says, or what it may take."""
+    return inputs_of(model) if inputs is None else [_named(model, inputs)]
 
 
 def _is_finite(result: Any) -> bool:
