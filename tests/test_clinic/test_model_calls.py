@@ -352,6 +352,39 @@ def test_queries_that_are_added_are_no_tokens() -> None:
     assert "what is added as query_embed: it was 0" in report.untried
 
 
+class Placed(nn.Module):
+    """A layer of DETR: places are added to queries and keys, not to values."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(E, H, batch_first=True)
+        self.feed, self.norm1, self.norm2 = feed_forward(), nn.LayerNorm(E), nn.LayerNorm(E)
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        asks = x + places
+        x = self.norm1(x + self.attention(asks, asks, value=x)[0])
+        return self.norm2(x + self.feed(x))
+
+
+class Detects(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.places = nn.Linear(5, E), nn.Parameter(torch.randn(1, 7, E))
+        self.layers = nn.ModuleList([Placed(), Placed()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x)
+        for layer in self.layers:
+            x = layer(x, self.places.expand_as(x))
+        return x
+
+
+def test_values_without_the_places_of_queries_and_keys_are_no_context() -> None:
+    report = diagnose_model(Detects())
+    assert report.healthy and not report.ids, report
+    assert not any("cross" in row.kind for row in report.rows)
+
+
 class Kept(EncoderLayer):
     """Empties what is padding behind itself, and weighs its tokens as nothing explains."""
 

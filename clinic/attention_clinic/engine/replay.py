@@ -167,7 +167,10 @@ def replay_of(
     if form is None:
         return None
     same = tuple(name for name, value in streams.items() if value is x)
-    others = {name: value for name, value in streams.items() if value is not x}
+    own = any(role(name) == "asked" for name in same)  # the keys are made of the queries' tokens
+    if own:  # and the values, too, where a code of places is added to queries and keys alone
+        same += tuple(n for n, v in streams.items() if n not in same and _is_value(n, v, x))
+    others = {name: value for name, value in streams.items() if name not in same}
     i, j = scores[-2:] if scores is not None else (None, None)
     asked: tuple[str, ...] = ()
     if form in ("b n e", "n b e"):
@@ -179,8 +182,7 @@ def replay_of(
             and (role(name) == "asked" or name.startswith(BEYOND))
             and (j is None or value.shape[places] == j or i == j)
         )
-        if any(role(name) == "asked" for name in same):
-            asked = ()  # the keys are made of the queries' tokens: what else there is stands beside
+        asked = () if own else asked  # what else there is stands beside
         longer = [
             n for n, v in others.items() if v.ndim == 3 and v.shape[places] != x.shape[places]
         ]
@@ -202,6 +204,11 @@ def replay_of(
         and re.search(r"bias|rel|pos", name)
     ]
     return Replay(call, same, asked, form, tuple(dict.fromkeys(still)))
+
+
+def _is_value(name: str, value: Tensor, x: Tensor) -> bool:
+    """Say whether an argument takes what values are made of, of tokens like the queries'."""
+    return role(name) == "asked" and value.shape == x.shape
 
 
 def _form(part: nn.Module, x: Tensor, result: Any, scores: tuple[int, ...] | None) -> str | None:

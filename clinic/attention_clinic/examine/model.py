@@ -176,22 +176,22 @@ class Walk:
             place = site.levels[0] if site.block is None else site.block
             by_block.setdefault(place, []).append(site)
         for path, places, sites in grouped(by_block, self.parts, self.fingerprint):
-            self.covered |= set(places)
             if sites[0].block is None:
                 site = sites[0]
                 levels = [[outer(p, path, level) for p in places] for level in site.levels]
                 order = reversed(range(len(levels)))
                 self.rows.append(self.attention_row(levels, site, order))
+                self.covered |= {*places, *self.rows[-1].places}
             else:
-                self.rows += self.block_rows(path, places, sites)
+                self.rows += (rows := list(self.block_rows(path, places, sites)))
+                self.covered |= {place for row in rows for place in row.places}
         shells = shells_of(self.sites, self.parts, self.recording)
         for path, places, sites in grouped(shells, self.parts, self.fingerprint):
             replay, heads = self.replay(path, sites), self.num_heads or sites[0].num_heads
             if replay is not None and heads is not None and replay.shape[1] <= MANY:
                 found = self.examined(diagnose_block, path, replay, heads)
-                rows = None if found is None else with_shell(self.rows, places, found)
-                self.covered |= set() if rows is None else set(places)
-                self.rows = self.rows if rows is None else rows
+                if (rows := with_shell(self.rows, places, found)) is not None:
+                    self.rows, self.covered = rows, self.covered | set(places)
 
     def replay(self, path: str, sites: list[Site]) -> Replay | None:
         """Return how to call a part as the model did, None where it did not."""

@@ -43,13 +43,13 @@ def shells_of(
     return found
 
 
-def with_shell(rows: list[Row], places: list[str], found: Report) -> list[Row] | None:
+def with_shell(rows: list[Row], places: list[str], found: Report | None) -> list[Row] | None:
     """Return the rows of a model with what was found in a part that holds some of their places.
 
     Args:
         rows: so far.
         places: of the part, and of those that do the same.
-        found: in it.
+        found: in it, None where it could not be called.
 
     Returns:
         None where what was found says nothing, or something else than those rows.
@@ -65,7 +65,7 @@ def with_shell(rows: list[Row], places: list[str], found: Report) -> list[Row] |
     whole = all(any(_is_in(at, place) for place in places) for row in inner for at in row.places)
     kept = [row for row in rows if row not in inner]
     kind = "block" if sum(len(row.places) for row in inner) <= 2 * len(places) else "blocks"
-    if not (found.healthy or found.explanations) or (found.healthy and named) or not whole:
+    if found is None or is_open(found) or (found.healthy and named) or not whole:
         return None
     if found.healthy:
         right = not any(map(is_open, reports))
