@@ -178,8 +178,9 @@ class Gradients(Mode):
 
         def enter(part: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
             torch.set_grad_enabled(isinstance(moved, Tensor))
+            given = tuple(map(move, args)), {name: move(value) for name, value in kwargs.items()}
             self.severed.inside = True
-            return tuple(map(move, args)), {name: move(value) for name, value in kwargs.items()}
+            return given
 
         def leave(part: nn.Module, args: tuple, made: Any) -> None:
             self.severed.inside = False
