@@ -210,7 +210,7 @@ class LayerNormWithDropout(ByHand):
         return self.drop(self.gamma * made + self.beta)
 
 
-@block("norm-formula", "parameter-unused", sizes=TWO[:1])
+@block("norm-formula", "parameter-unused", sizes=ONE[:1])
 class FeedsOneNumberOfEachToken(LlamaBlock):
     def norm(self, e):
         return RMSNormAlone(e)
