@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from patients.attention import Views
+from patients.bent_beside import AllBentBesideANorm
 from torch import Tensor, nn
 
 from attention_clinic import diagnose_block
@@ -171,3 +172,23 @@ class Shifted(Views):
 
     def weigh(self, scores, mask):
         return scores.relu() - 0.3 * scores.sigmoid()
+
+
+class AddsBesideItsNorm(nn.Module):
+    """Its attention adds what it reads, and what stands behind that is not judged."""
+
+    def __init__(self):
+        super().__init__()
+        self.attn = AllBentBesideANorm(E, H)
+        self.up, self.down = nn.Linear(E, 2 * E), nn.Linear(2 * E, E)
+
+    def forward(self, x):
+        x = self.attn(x)
+        return x + self.down(self.up(x).relu())
+
+
+def test_a_residual_in_a_part_that_is_not_judged_whole_is_not_called_missing() -> None:
+    torch.manual_seed(0)
+    report = diagnose_block(AddsBesideItsNorm(), H)
+    assert "residual-missing" not in report.ids
+    assert {"projection-bent", "scale-embed", "out-bent"} <= set(report.ids)

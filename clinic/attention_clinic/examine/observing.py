@@ -26,6 +26,7 @@ from attention_clinic.examine.written import Run, runs
 
 BY_MASK = "what the mask does, which hides no score"
 TURNED = "how queries and keys are turned"
+NOT_JUDGED = "not judged"  # before each step that is not understood
 EVIDENCE = "seen in a run that was written down number by number"
 
 
@@ -83,7 +84,7 @@ def _observed(subject: Subject) -> tuple[Explanation, Observed] | None:
     first = both[0]
     other = {detail for _, detail in both[-1].said}  # what depends on the sizes is said otherwise
     details = list(dict.fromkeys(d for _, d in first.said if d and d in other))
-    details += [f"not judged: {gap}" for gap in first.gaps]
+    details += [f"{NOT_JUDGED}: {gap}" for gap in first.gaps]
     explanation = explain([BUGS[id] for id in first.ids], detail="; ".join(details))
     return replace(explanation, evidence=EVIDENCE), first
 

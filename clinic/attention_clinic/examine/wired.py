@@ -43,6 +43,7 @@ from attention_clinic.examine.leaves import (
 from attention_clinic.examine.made_context import context_makers, making
 from attention_clinic.examine.masked_parts import Masks
 from attention_clinic.examine.norm_places import ORDERS
+from attention_clinic.examine.observing import NOT_JUDGED
 from attention_clinic.examine.other_results import calls_of_others, other_results, without
 from attention_clinic.examine.part_kinds import Kind, kinds_of_attention, norm_kind
 from attention_clinic.examine.part_trials import sees_later, uniform
@@ -136,19 +137,21 @@ class Wired:
         for norm in norms.values():
             self._norm(norm, whole.turned)
         combined = list(islice(product(*alternatives), ALTERNATIVES))
-        self._doubt(going, whole)
+        self._doubt(going, alternatives, whole)
         report = self._told([placed(kinds, going, len(self.found)) for kinds in combined])
         if any(said is UNSAID for said in self.unknown.values()):
             self.partly = report  # others may explain it as a whole
             return None
         return report
 
-    def _doubt(self, going: list[Half], whole: Whole) -> None:
-        """Leave out names that a part which nothing explains may make wrong."""
+    def _doubt(self, going: list[Half], alternatives: list[list[Kind]], whole: Whole) -> None:
+        """Leave out names that a part which nothing explains, or not whole, may make wrong."""
         if not any(may_be_denied(id) for id, _ in self.found):
             return
-        for half, kind in zip(going, kinds_of_parts(tuple(going)), strict=True):
-            if half.unit.name not in self.unknown:
+        parts = zip(going, kinds_of_parts(tuple(going)), alternatives, strict=True)
+        for half, kind, explained in parts:
+            some = any(NOT_JUDGED in one.detail for one in explained)
+            if half.unit.name not in self.unknown and not some:
                 continue
             given = [half.unit.read, *(() if half.unit.asked is None else (half.unit.asked,))]
             given = [t.transpose(0, 1) if whole.turned else t for t in given]
