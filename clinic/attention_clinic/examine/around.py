@@ -22,7 +22,7 @@ from attention_clinic.engine.patient import Patient
 from attention_clinic.engine.weighing import WholeScores, hides_all
 from attention_clinic.examine.mask_argument import adds
 
-CROSS = re.compile(r"cross|enc|src|source|mem|context|ctx|inter|multihead_attn|co_?att")
+CROSS = re.compile(r"cross|(?<!qu)enc|src|source|mem|context|ctx|inter|multihead_attn|co_?att")
 
 
 @dataclass(frozen=True)

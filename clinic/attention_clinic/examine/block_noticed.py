@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -142,7 +143,7 @@ def _idle(report: Report, patient: Patient, x: Tensor, around: Around) -> Iterat
         if causal and name not in crossed:
             continue
         words = _tried(patient, x, around, name)
-        if words:
+        if words and not _waits(patient, x, around, name, [n for n in names if n != name]):
             yield ("context-mask-dropped" if name in crossed else "mask-dropped"), words
     patient.given = given  # what these calls tried is no examination of a mask
 
@@ -170,6 +171,22 @@ def _tried(patient: Patient, x: Tensor, around: Around, name: str) -> str:
     lengths = dict.fromkeys(t.shape[1] for t in (x, around.context) if t is not None)
     candidates = (one for keys in lengths for one in masks(*x.shape[:2], keys, x.dtype))
     return idle(patient.module, name, run, candidates)
+
+
+def _waits(patient: Patient, x: Tensor, around: Around, name: str, others: list[str]) -> bool:
+    """Say whether a mask that changes nothing alone counts beside another one, which is open."""
+    plain = patient.run(x, context=around.context)
+    lengths = dict.fromkeys(t.shape[1] for t in (x, around.context) if t is not None)
+    sizes = [(len(x), keys) for keys in lengths] + [(x.shape[1], keys) for keys in lengths]
+    for other, size, value in product(others, sizes, (True, False)):
+        with _handed(patient.module, other, torch.full(size, value)):
+            try:
+                taken = same(plain, patient.run(x, context=around.context))
+            except Exception:
+                continue
+            if taken and not _tried(patient, x, around, name):
+                return True
+    return False
 
 
 @contextmanager

@@ -173,3 +173,27 @@ class HidesThePast(Straight, Crossing):
 )
 class KeepsTheLater(Layered):
     """Its model makes the mask: triu, with the diagonal, where tril was meant."""
+
+
+# ----------------------------------------------------- a mask that waits for another, and its name
+
+
+@block(context=True, sizes=TWO)
+class SequenceMaskBesidePadding(PostDecoder):
+    """The mask of the sequence is read only where there is one of padding, too."""
+
+    def forward(self, x, memory, src_mask=None, tgt_padding_mask=None, tgt_sequence_mask=None):
+        mask = None
+        if tgt_padding_mask is not None:
+            mask = ~tgt_padding_mask[:, None, None, :]
+            if tgt_sequence_mask is not None:
+                mask = mask & tgt_sequence_mask.bool()
+        return super().forward(x, memory, src_mask, mask)
+
+
+@block("mask-dropped", context=True, sizes=TWO)
+class SequenceMaskUnread(PostDecoder):
+    """A sequence is no encoder's, though its letters hold enc."""
+
+    def forward(self, x, memory, src_mask=None, tgt_sequence_mask=None):
+        return super().forward(x, memory, src_mask, None)
