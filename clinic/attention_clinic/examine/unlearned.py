@@ -201,7 +201,8 @@ def _is_cut_too(name: str, cut: Sequence[str]) -> bool:
 def _stands_out(report: Report, patient: Patient, path: str, names: list[str], read: bool) -> bool:
     """Say whether a part that stands unused is named beside what a sick module is called."""
     wide = [n for n in names if patient.module.get_parameter(n).ndim > 1]
-    if UNUSED & set(report.ids) or read or (len(wide) < 3 and not _looks_up(path, patient.module)):
+    alone = path not in names and _looks_up(path, patient.module)
+    if UNUSED & set(report.ids) or read or (len(wide) < 3 and not alone):
         return False
     return not is_mentioned(path, patient.module)
 

@@ -55,6 +55,21 @@ class OneParameter(Layers):
         self.v_fc.weight, self.v_fc.bias = self.k_fc.weight, self.k_fc.bias
 
 
+@attention("value-from-key", sizes=TWO)
+class MatricesWithoutValues(nn.Module):
+    """A matrix of each head, which is no layer, and that of the values is not read."""
+
+    def __init__(self, e, h):
+        super().__init__()
+        self.wq, self.wk, self.wv = (nn.Parameter(torch.randn(h, e, e // h)) for _ in range(3))
+        self.out = nn.Linear(e, e)
+
+    def forward(self, x):
+        q, k, v = (torch.einsum("bne,hed->bhnd", x, w) for w in (self.wq, self.wk, self.wk))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
 @attention("mask-dropped", sizes=TWO)
 class FillsACopy(Layers):
     """Keeps a query's highest scores, and forgets that masked_fill gives a new tensor."""
