@@ -74,8 +74,8 @@ class Front(nn.Module):
         whole = self.model
         self.model = copy.deepcopy(whole)
         for name in later:
-            _put(self.model, name, nn.Identity())
-        _put(self.model, path, _Stop())
+            self.model.set_submodule(name, nn.Identity())
+        self.model.set_submodule(path, _Stop())
         try:
             self(**given)
             self.is_alone = True
@@ -122,8 +122,3 @@ def front_of(
 
 def _tokens_in(given: Any) -> Tensor:
     return next(t for t in tensors_in(given) if t.ndim == 3 and t.is_floating_point())
-
-
-def _put(model: nn.Module, path: str, part: nn.Module) -> None:
-    above, _, name = path.rpartition(".")
-    model.get_submodule(above)._modules[name] = part
