@@ -147,6 +147,11 @@ class Visits(Mode):
         """Notice what a part returns."""
 
 
+def dropped_share(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Return the share that one of torch's functions named dropout was told to drop."""
+    return kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+
+
 class NoDropout(Mode):
     """Turn every dropout into nothing, wherever it is called, or drawn: see `Draws`, too.
 
@@ -174,7 +179,7 @@ class NoDropout(Mode):
             kwargs.pop("dropout_p", None)
             args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
         elif "dropout" in name:
-            self._count(kwargs.get("p", args[1] if len(args) > 1 else 0.5))
+            self._count(dropped_share(args, kwargs))
             return args[0] if args else kwargs["input"]
         elif name in ("bernoulli", "bernoulli_"):
             drawn = args[0] if args else kwargs["input"]

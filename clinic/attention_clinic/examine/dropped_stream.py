@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.engine.modes import NoDropout
+from attention_clinic.engine.modes import NoDropout, dropped_share
 from attention_clinic.engine.patient import same
 from attention_clinic.engine.tape import tensors_in
 
@@ -43,7 +43,7 @@ class Emptied(NoDropout):
         name = getattr(func, "__name__", "")
         tensors = list(tensors_in([*args, *kwargs.values()]))
         drops = kwargs.get("training", args[2] if len(args) > 2 else True)
-        share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        share = dropped_share(args, kwargs)
         if "dropout" in name and drops and share and tensors[0].shape == self.shape:
             number = len(self.read)
             self.read.append(tensors[0])

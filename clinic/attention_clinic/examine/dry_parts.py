@@ -11,7 +11,7 @@ from torch import nn
 from attention_clinic.bugs import dropout_kept, dropout_taken
 from attention_clinic.engine import fused
 from attention_clinic.engine.mentions import is_mentioned
-from attention_clinic.engine.modes import Visits
+from attention_clinic.engine.modes import Visits, dropped_share
 
 DRAWS = {"rand", "rand_like", "bernoulli", "bernoulli_"}  # what drops without a dropout
 
@@ -45,7 +45,7 @@ class Drops(Visits):
         if func is F.scaled_dot_product_attention:
             share = fused.given(args, kwargs).get("dropout_p")
         elif "dropout" in name:
-            share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+            share = dropped_share(args, kwargs)
         if share or name in DRAWS:
             self.dropped.update(self.running)
         return func(*args, **kwargs)

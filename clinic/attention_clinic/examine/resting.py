@@ -17,6 +17,7 @@ from attention_clinic.engine.modes import (
     Mode,
     NoDropout,
     Visits,
+    dropped_share,
     keeping_history,
     wanting_gradients,
 )
@@ -117,7 +118,7 @@ class Dropping(Visits):
         if func is F.scaled_dot_product_attention:
             self.shares.append((fused.given(args, kwargs).get("dropout_p"), [*self.running]))
         elif func is F.dropout and not any(_drops(part) for part in self.running[-1:]):
-            share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+            share = dropped_share(args, kwargs)
             self.shares.append((share, [*self.running]))
         return func(*args, **kwargs)
 

@@ -144,22 +144,13 @@ def thrown_dropouts(
     unreached = _unreached(module, in_view, lambda: [*marks.values(), *chain(*got.values())])
     lost = [key for key, mark in marks.items() if id(mark) in unreached]
     vain = [k for k in lost if not got[k] or any(id(t) not in unreached for t in got[k])]
-    vain = [key for key in vain if not _is_heard(marks, key, in_view)]  # though cut from the graph
+    vain = [key for key in vain if not _matters([marks[key]], in_view)]  # though cut off
     parts = {key for key in vain if isinstance(key, nn.Module)}
     return parts, dict.fromkeys(key[0] for key in vain if not isinstance(key, nn.Module))
 
 
-def _is_heard(marks: dict[Any, Tensor], key: object, run: Callable[[], Any]) -> bool:
-    """Say whether what a module returns changes with a mark."""
-    first = list(tensors_in(run()))
-    one, marks[key] = marks[key], torch.full_like(marks[key], 2.0)
-    again = list(tensors_in(run()))
-    marks[key] = one
-    return not all(same(one, other) for one, other in zip(first, again, strict=True))
-
-
-def _matters(values: list[nn.Parameter], run: Callable[[], Any]) -> bool:
-    """Say whether what a module returns changes with parameters, though no gradient says so."""
+def _matters(values: Sequence[Tensor], run: Callable[[], Any]) -> bool:
+    """Say whether what a module returns changes with some numbers, though no gradient says so."""
     first = list(tensors_in(run()))
     with moved(values):
         again = list(tensors_in(run()))
