@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attention_clinic.engine.patient import undisturbed
+from attention_clinic.capture.module import undisturbed
 from checks.engine.answer import NotYet, Wrong, raised, stub_left
 from checks.engine.message import Message, as_message, message, say
 

@@ -1,21 +1,21 @@
 """The clinic: name the bug that passes every shape check.
 
-`engine` knows patients, weights, the search and reports; `bugs` is the catalogue, each mistake
-beside the right code; `examine` holds the tools, one file a part. Imports run in this order.
+`capture` records a run of a module, `attention` and `blocks` read a program off it, `catalogue`
+holds each bug with its rule and its wrong form, `behaviour` measures what one run does not show.
+The other files are the tools for embeddings, positions, losses, loaded weights, caches and models.
 """
 
-from attention_clinic.bugs import BUGS, VARIANTS
-from attention_clinic.engine.model_report import ModelReport, Row
-from attention_clinic.engine.report import Bug, Explanation, Report, Variant
-from attention_clinic.examine.attention import diagnose
-from attention_clinic.examine.cache import diagnose_cache
-from attention_clinic.examine.embedding import diagnose_embedding
-from attention_clinic.examine.loading import diagnose_loading
-from attention_clinic.examine.loss import diagnose_loss
-from attention_clinic.examine.model import diagnose_model
-from attention_clinic.examine.positions import diagnose_positions
-from attention_clinic.examine.whole_block import diagnose_block
-from attention_clinic.testing import assert_healthy
+from attention_clinic.attention.tool import assert_healthy, diagnose
+from attention_clinic.blocks.tool import diagnose_block
+from attention_clinic.caching.tool import diagnose_cache
+from attention_clinic.catalogue import BUGS, VARIANTS
+from attention_clinic.embedding import diagnose_embedding
+from attention_clinic.loading.tool import diagnose_loading
+from attention_clinic.losses import diagnose_loss
+from attention_clinic.models.report import ModelReport, Row
+from attention_clinic.models.tool import diagnose_model
+from attention_clinic.positions import diagnose_positions
+from attention_clinic.report import Bug, Explanation, Report, Variant
 
 __all__ = [
     "BUGS",

@@ -1,62 +1,46 @@
-"""`python -m attention_clinic check PLACE ...`: every model of some files, for CI."""
+"""Import what the command line names, and nothing else; build its models and examine them."""
 
 from __future__ import annotations
 
+import ast
+import importlib
+import importlib.util
 import inspect
-import json
-import re
-from collections.abc import Iterator
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from attention_clinic.engine.heads import NAMES as HEADS
-from attention_clinic.engine.model_report import ModelReport, Row
-from attention_clinic.engine.refusal import wants_inputs
-from attention_clinic.examine.model import diagnose_model
-from attention_clinic.importing import (
-    apart,
-    files_of,
-    imported,
-    is_kind_of_module,
-    is_own,
-    named,
-)
+from attention_clinic.capture.calling import is_needed, parameters_of
+from attention_clinic.capture.module import CallFailed, attempted, check_positive, first_line
+from attention_clinic.models.find import above
+from attention_clinic.models.report import ModelReport, Row
+from attention_clinic.models.tool import diagnose_model
 
-HEALTHY, SICK, BAD_CALL = 0, 1, 2
-# what a constructor gets that must be told its sizes, by the names of its arguments
-SIZES: tuple[tuple[str, Any], ...] = (
-    (r"embed_dim|dim|d_?model|n_embd|hidden_(size|dim)|emb_?(size|dim)|embed_size|model_dim"
-     r"|d|e|(d_)?in(_dim|_features)?|input_dim|d_out|out_(dim|features)|embedding_dim|channels"
-     r"|width", 32),
-    (r"head_dim|dim_head|head_size|d_[kv]|[kv]_dim", 8),
-    (r"num_kv_heads|n_kv_heads?|num_key_value_heads", 2),
-    (r"mlp_dim|ffn?_dim|dim_feedforward|d_ff|intermediate_size|hidden|d_inner|mlp_hidden_dim", 48),
-    (r"num_layers|n_layers?|depth|num_blocks|layers|n_blocks", 2),
-    (r"(\w+_)?vocab(_size|ulary_size)?|num_embeddings|n_vocab|ntoken", 50),
-    (r"max_(len|length|seq_len|position_embeddings)|block_size|context_length|seq_len|n_ctx", 16),
-    (r"image_size|img_size", 16),
-    (r"patch_size", 4),
-    (r"in_(channels|chans)|num_channels", 3),
-    (r"num_classes|n_classes|k|num_labels", 10),
-    (r"(\w*_)?(drop|dropout|p)(_rate|_prob|_p)?", 0.0),
-    (r"(\w+_)?bias|causal", False),
+INSTALLED = ("site-packages", "dist-packages")
+PYTHON = Path(inspect.getsourcefile(ast) or "").parent.resolve()  # its own files
+# values for the arguments of a constructor, by their names
+SIZES: tuple[tuple[Any, str], ...] = (
+    (32, "embed_dim dim d_model model_dim n_embd hidden_size hidden_dim emb_size emb_dim d e width "
+     "embed_size embedding_dim d_in in_dim in_features input_dim d_out out_dim channels"),
+    (8, "head_dim dim_head head_size d_k d_v"),
+    (4, "num_heads n_heads n_head nhead heads h num_attention_heads patch_size"),
+    (2, "num_kv_heads n_kv_heads n_kv_head num_layers n_layers n_layer depth num_blocks"),
+    (48, "mlp_dim ff_dim dim_feedforward d_ff intermediate_size hidden vocab_size max_len img_size "
+     "max_length max_seq_len block_size context_length seq_len image_size src_vocab_size"),
+    (3, "in_channels in_chans num_channels num_classes"),
+    (0.0, "dropout drop p dropout_rate drop_prob attn_drop bias qkv_bias causal"),
 )  # fmt: skip
+KNOWN = {name: size for size, names in SIZES for name in names.split()}
 
 
-@dataclass(frozen=True)
-class Site:
-    """Where the class of a part stands.
-
-    Args:
-        name: of the class.
-        file: relative to the folder that the command runs in where it lies there.
-        line: where the class begins.
-    """
+class Source(NamedTuple):
+    """A class, its file (relative if inside the working folder) and its first line."""
 
     name: str
     file: str
@@ -65,284 +49,222 @@ class Site:
 
 @dataclass(frozen=True)
 class Checked:
-    """One model of a place.
+    """One model of a place, PLACE:NAME, and the source of its class.
 
     Args:
-        target: PLACE:NAME, as one would write it.
-        site: of its class.
-        report: what was found; None where it could not be examined.
-        skipped: why it could not be.
-        sites: of the classes of the report's rows.
-        bad: whether it must not pass although nothing in it was examined: it was named, or is no
-            file that can be imported.
+        report, skipped: what was found; None, and why it could not be examined.
+        sources: of the classes of the report's rows.
+        bad: whether it must not pass: it was named, or its file cannot be imported.
     """
 
     target: str
-    site: Site
-    report: ModelReport | None
+    source: Source
+    report: ModelReport | None = None
     skipped: str = ""
-    sites: tuple[Site, ...] = ()
+    sources: tuple[Source, ...] = ()
     bad: bool = False
 
 
 def check(
     places: list[str], num_heads: int | None = None, causal: bool | None = None
 ) -> list[Checked]:
-    """Examine what the places name: a whole file, a name in it, or a call such as `Net(64, 8)`.
+    """Examine the models of places, in order; those without attention are left out.
 
     Args:
-        places: path/to/file.py, path/to/file.py:Name, path/to/file.py:Name(64, 8), or the same
-            with a module that Python finds; a folder stands for its files that derive classes.
-            Only these are imported, each apart from the others.
-        num_heads: as in `diagnose_model`.
-        causal: as there.
-
-    Returns:
-        One entry for each model, in the order of the files. Classes without attention are none.
-
-    Raises:
-        ValueError: a place that cannot be imported, or a name that is not there.
+        places: file.py, file.py:Name, file.py:Name(64, 8), the same with a module that Python
+            finds, or a folder: its files that derive classes. Each is imported by itself.
+        num_heads, causal: as in `diagnose_model`.
     """
+    if num_heads is not None:
+        check_positive("attention_clinic", num_heads=num_heads)
     found: list[Checked] = []
     for place in places:
-        where, _, name = _parted(place)
+        whole = ":" not in place or Path(place).exists()  # C:\\model.py
+        where, name = (place, "") if whole else place.rsplit(":", 1)
         if name or not Path(where).is_dir():
-            found += _checked(where, name, num_heads, causal)
+            found += _checked(where, name.strip(), num_heads, causal)
             continue
-        for file in files_of(Path(where)):
+        for file in _files_of(Path(where)):
             try:
                 found += _checked(str(file), "", num_heads, causal)
             except ValueError as error:  # one of many: the others are examined
-                site = Site(file.stem, _from_here(file), 1)
-                found.append(Checked(str(file), site, None, str(error), bad=True))
+                source = Source(file.stem, _relative(file), 1)
+                found.append(Checked(str(file), source, None, str(error), bad=True))
     return found
 
 
 def _checked(where: str, name: str, num_heads: int | None, causal: bool | None) -> list[Checked]:
     """Examine the models of one file or module, or the one with a name."""
     found = []
-    with apart():
-        for target, built, skipped in _models(where, imported(where), name):
-            site = _site(type(built) if isinstance(built, nn.Module) else built)
-            if skipped:
-                found.append(Checked(target, site, None, skipped, bad=bool(name)))
-                continue
-            torch.manual_seed(0)
-            model = built if isinstance(built, nn.Module) else _made(built)
+    with _isolated():
+        for target, value in _values(where, imported(where), name):
+            source = _source(type(value) if isinstance(value, nn.Module) else value)
             try:
+                model = value if isinstance(value, nn.Module) else _sized(value, target)
                 report = diagnose_model(model, num_heads=num_heads, causal=causal)
             except ValueError as error:  # one of several: the others are examined
-                if not wants_inputs(error):
-                    raise
-                found.append(Checked(target, site, None, str(error), bad=bool(name)))
+                found.append(Checked(target, source, None, str(error), bad=bool(name)))
                 continue
             if report.rows or name:
-                sites = tuple(_site_of(row, model, site) for row in report.rows)
-                found.append(Checked(target, site, report, "", sites, bad=not report.rows))
+                sources = tuple(_source_of(row, model, source) for row in report.rows)
+                found.append(Checked(target, source, report, "", sources, bad=not report.rows))
     return found
 
 
-def _parted(place: str) -> tuple[str, str, str]:
-    """Return where to look, a colon, and the name or call behind it."""
-    matched = re.match(r"(?P<where>(?:[A-Za-z]:)?[^:]+)(?P<colon>:?)(?P<name>.*)", place, re.DOTALL)
-    if matched is None:
-        raise ValueError(
-            f"attention_clinic: a place must be a file or a module, got {place!r}. "
-            "Write path/to/file.py or path/to/file.py:Class."
-        )
-    return matched["where"], matched["colon"], matched["name"].strip()
-
-
-def _models(where: str, module: Any, name: str) -> Iterator[tuple[str, Any, str]]:
-    """Yield targets with a model, or a class that can be built, and why one cannot."""
-    if "(" in name:
-        try:
-            built = eval(name, vars(module))  # the caller's own words, in the caller's own file
-        except Exception as error:
-            raise ValueError(
-                f"attention_clinic: {where}:{name} must build a model, got "
-                f"{type(error).__name__}: {error}. Write it as in that file."
-            ) from error
-        if not isinstance(built, nn.Module):
-            raise ValueError(
-                f"attention_clinic: {where}:{name} must build an nn.Module, got "
-                f"{type(built).__name__}. Name the class of the model itself."
-            )
-        yield f"{where}:{name}", built, ""
-        return
-    if name:
-        found = {name: named(where, module, name)}
+def _values(where: str, module: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield targets with a model, or a class or function that builds one."""
+    if "(" in name:  # the user's own words, in the user's own file
+        advice = "Write it as in that file."
+        yield f"{where}:{name}", built(f"{where}:{name}", advice, eval, name, vars(module))
+    elif name:
+        yield f"{where}:{name}", named(where, module, name)
     else:
-        own = module.__name__
-        found = {
-            n: value
-            for n, value in vars(module).items()
-            if isinstance(value, nn.Module)
-            or (is_kind_of_module(value) and getattr(value, "__module__", "") == own)
-        }
-    for n, value in found.items():
-        skipped = "" if isinstance(value, nn.Module) else _not_built(where, n, value)
-        yield f"{where}:{n}", value, skipped
+        for key, value in list(vars(module).items()):
+            own = getattr(value, "__module__", "") == module.__name__ and _is_class(value)
+            if own or isinstance(value, nn.Module):
+                yield f"{where}:{key}", value
 
 
-def _not_built(where: str, name: str, value: Any) -> str:
-    """Say why a class cannot be built with sizes of our own, "" where it can."""
-    if not callable(value):
-        return f"{name} is no class, and builds nothing"
-    try:
-        torch.manual_seed(0)
-        built = _made(value)
-    except Exception as error:
-        said = str(error).strip().splitlines()
-        why = f"{type(error).__name__}: {said[0] if said else ''}"
-        return f"it must be built by its arguments ({why}): name it as {where}:{name}(...)"
-    return "" if isinstance(built, nn.Module) else f"{name} builds no nn.Module"
-
-
-def _made(value: Any) -> Any:
+def _sized(value: Any, target: str) -> nn.Module:
     """Build a class, or call a function, with sizes by the names of what it needs."""
-    given = {}
-    for name, parameter in inspect.signature(value).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        if parameter.default is inspect.Parameter.empty:
-            sizes = [size for words, size in SIZES if re.fullmatch(words, name.lower())]
-            if name in HEADS:
-                sizes = [4]
-            if not sizes:
-                raise TypeError(f"nobody says its {name}")
-            given[name] = sizes[0]
-    return value(**given)
+    advice = f"To give its arguments, name it as {target}(...)."
+    needed = [n for n, p in parameters_of(value).items() if is_needed(p)] if callable(value) else []
+    if unknown := ", ".join(name for name in needed if name.lower() not in KNOWN):
+        raise ValueError(f"nothing settles its {unknown}. {advice}")
+    torch.manual_seed(0)
+    return built(target, advice, value, **{name: KNOWN[name.lower()] for name in needed})
 
 
-def _site(value: Any) -> Site:
-    """Return where a class stands, or the one that it only inherits from."""
-    kinds = [one for one in getattr(value, "__mro__", ()) if one.__module__ != "builtins"]
-    own = (one for one in kinds if {"forward", "__init__"} & set(vars(one)))
-    kind = next(own, value)
-    kind = kind if kind is value or is_own(inspect.getsourcefile(kind) or "") else value
-    name = getattr(kind, "__name__", type(kind).__name__)
+def built(
+    target: str, advice: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> nn.Module:
+    """Return the module that a user's class or function builds; a `ValueError` if it does not."""
     try:
-        file, line = inspect.getsourcefile(kind) or "", inspect.getsourcelines(kind)[1]
-    except (OSError, TypeError):
-        return Site(name, "", 1)
-    return Site(name, _from_here(Path(file)), line)
+        found = attempted(function, *args, **kwargs)
+        got = type(found).__name__
+    except CallFailed as failed:
+        found, got = None, f"{type(failed.error).__name__}: {first_line(failed.error)}"
+    if not isinstance(found, nn.Module):
+        raise ValueError(f"attention_clinic: {target} must build an nn.Module, got {got}. {advice}")
+    return found
 
 
-def _from_here(file: Path) -> str:
-    """Return a file relative to the folder that the command runs in, where it lies there."""
-    file, here = file.resolve(), Path.cwd().resolve()
-    return (file.relative_to(here) if file.is_relative_to(here) else file).as_posix()
-
-
-def _site_of(row: Row, model: nn.Module, outer: Site) -> Site:
-    """Return where the class of a row stands: of what is installed, the user's class around it.
-
-    Args:
-        row: of the model's report.
-        model: the model.
-        outer: where the model's own class stands.
-    """
-    parts = dict(model.named_modules(remove_duplicate=False))
-    path = row.places[0]
-    part = _inmost(parts[path], row.report.ids) if path in parts else None
-    if part is not None and part is not model:
-        site = _site(type(part))
-        if site.file and is_own(site.file):
-            return site
-    while path := path.rpartition(".")[0]:
-        site = _site(type(parts[path])) if path in parts else Site("", "", 1)
-        if site.file and is_own(site.file):
-            return site
-    return outer
-
-
-def _inmost(part: nn.Module, ids: tuple[str, ...]) -> nn.Module:
-    """Return the inmost of a user's modules that has these mistakes by itself."""
-    for child in part.children() if ids else ():
-        own = is_own(inspect.getsourcefile(type(child)) or "") and any(child.children())
-        with suppress(ValueError):
-            if own and diagnose_model(child).ids == ids:
-                return _inmost(child, ids)
-    return part
-
-
-def status(checked: list[Checked], only_named: bool = False) -> int:
-    """Return the exit status: 1 when something is sick, or unexplained and that counts.
-
-    It is 2 when something that was named, or a file of a folder, could not be examined.
-
-    Args:
-        checked: what was examined.
-        only_named: leave out what is unexplained.
-    """
-    reports = [one.report for one in checked if one.report is not None]  # a sick one is false
-    rows = [row for report in reports for row in report.sick]
-    failing = any(report.failing for report in reports)
-    counted = [row for row in rows if row.report.explanations or not only_named]
-    if counted or (failing and not only_named):
-        return SICK
-    return BAD_CALL if any(one.bad for one in checked) else HEALTHY
-
-
-def as_text(checked: list[Checked]) -> str:
-    """Return what people read: each report, and what was skipped."""
-    lines = []
-    for one in checked:
-        lines.append(f"{one.target}: skipped, {one.skipped}" if one.report is None else
-                     f"{one.target}\n{one.report}")  # fmt: skip
-    return "\n\n".join(lines) or "nothing with attention was found"
-
-
-def as_json(checked: list[Checked]) -> str:
-    """Return what programs read: a list with one object for each model."""
-    data = []
-    for one in checked:
-        found = {"skipped": one.skipped} if one.report is None else one.report.data()
-        for row, site in zip(found.get("rows", ()), one.sites, strict=True):
-            row |= {"class": site.name, "file": site.file, "line": site.line}
-        at = {"file": one.site.file, "line": one.site.line}
-        data.append({"target": one.target, **at, **found})
-    return json.dumps(data, indent=2)
-
-
-def as_annotations(checked: list[Checked]) -> str:
-    """Return GitHub's workflow commands: an error for each mistake, at the class that has it."""
-    lines: list[str] = []
-    for one in checked:
-        kind = "error" if one.bad else "notice"
-        if one.report is None:
-            lines.append(_command(kind, one.site, f"{one.site.name}: skipped", one.skipped))
+def _source(value: Any) -> Source:
+    """Return where a class is defined, or the one of the user that it only inherits from."""
+    kinds = [k for k in getattr(value, "__mro__", ()) if {"forward", "__init__"} & set(vars(k))]
+    found = [Source(getattr(value, "__name__", type(value).__name__), "", 1)]
+    for kind in (value, *kinds[:1]):
+        try:
+            file, line = inspect.getsourcefile(kind) or "", inspect.getsourcelines(kind)[1]
+        except (OSError, TypeError):
             continue
-        if not one.report.rows:
-            title = f"{one.site.name}: not examined"
-            lines.append(_command(kind, one.site, title, one.report.verdict))
-        for row, site in zip(one.report.rows, one.sites, strict=True):
-            if not row.report.healthy:
-                lines.append(_row_command(one, row, site))
-        lines += [
-            _command("warning", one.site, one.report.name, f"fails: {words}")
-            for words in one.report.failing
-        ]
-    return "\n".join(dict.fromkeys(lines))  # a model of the file may hold another one of it
+        if _is_own(file) or len(found) == 1:
+            found.append(Source(kind.__name__, _relative(Path(file)), line))
+    return found[-1]
 
 
-def _row_command(one: Checked, row: Row, site: Site) -> str:
-    report = row.report
-    name = site.name if site != one.site or row.places[0] == "" else f"{site.name}, {row.where}"
-    if not report.explanations:
-        fails = "; ".join(report.failing) or "no known mistake gives its output"
-        return _command("warning", site, f"{name}: unexplained", fails)
-    told = "; or ".join(f"{e.words}. Fix: {e.fix}" for e in report.explanations)
-    return _command("error", site, f"{name}: {' + '.join(report.ids)}", told)
+def _source_of(row: Row, model: nn.Module, outer: Source) -> Source:
+    """Return the source of a row's class; of an installed one, that of the user's around it."""
+    parts = dict(model.named_modules(remove_duplicate=False))
+    paths = (row.places[0], *above(row.places[0])[:-1])
+    sources = (_source(type(parts[path])) for path in paths if path in parts)
+    return next((source for source in sources if _is_own(source.file)), outer)
 
 
-def _command(kind: str, site: Site, title: str, words: str) -> str:
-    """Return one workflow command, with what GitHub wants escaped."""
+def _relative(file: Path) -> str:
+    near = file.resolve().is_relative_to(Path.cwd())
+    return (file.resolve().relative_to(Path.cwd()) if near else file.resolve()).as_posix()
 
-    def plain(text: str) -> str:
-        return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
-    named_ = plain(title).replace(":", "%3A").replace(",", "%2C")
-    place = plain(site.file).replace(":", "%3A").replace(",", "%2C")
-    return f"::{kind} file={place},line={site.line},title={named_}::{plain(words)}"
+def _is_class(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, nn.Module)
+
+
+def _is_own(file: str) -> bool:
+    """Return whether a file is the user's, not one of Python or of an installed package."""
+    path = Path(file).resolve()
+    return bool(file) and not path.is_relative_to(PYTHON) and not {*INSTALLED} & {*path.parts}
+
+
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Forget what a place imports: the next one may have other files of the same names."""
+    paths, before = list(sys.path), dict(sys.modules)
+    try:
+        yield
+    finally:
+        sys.path[:] = paths
+        for name, module in list(sys.modules.items()):
+            held = getattr(module, "__file__", None) or [*getattr(module, "__path__", ()), None][0]
+            if before.get(name) is not module and isinstance(held, str) and _is_own(held):
+                del sys.modules[name]
+                sys.modules |= {name: before[name]} if name in before else {}
+        importlib.invalidate_caches()
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Return the files of a folder that derive a class, or cannot be read."""
+    found = []
+    for file in sorted(folder.rglob("*.py")):
+        inner = file.relative_to(folder).parts
+        if not any(n.startswith((".", "__pycache__")) or n in INSTALLED for n in inner):
+            body = [None] if (tree := _parsed(file)) is None else tree.body
+            derives = (n is None or (isinstance(n, ast.ClassDef) and n.bases) for n in body)
+            found += [file] * any(derives)
+    return found
+
+
+def _parsed(file: Path) -> ast.Module | None:
+    """Return the code of a file, None where it has an error: the import gives the reason."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def imported(place: str) -> Any:
+    """Import path/to/file.py, path/to/package or package.module; a `ValueError` if it does not run.
+
+    A file that imports its neighbours relatively is imported as a part of its package.
+    """
+    file = Path(place)
+    file = file / "__init__.py" if (file / "__init__.py").is_file() else file
+    top = folder = file.resolve().parent
+    while (top / "__init__.py").is_file() and top != top.parent:
+        top = top.parent
+    try:
+        if file.suffix != ".py":
+            sys.path.insert(0, str(Path.cwd()))
+            return importlib.import_module(place)
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no file {file}")
+        code = ast.walk(_parsed(file) or ast.Module([], []))
+        relative = any(isinstance(one, ast.ImportFrom) and one.level > 0 for one in code)
+        if top != folder and (file.stem == "__init__" or relative):
+            sys.path.insert(0, str(top))
+            parts = file.resolve().relative_to(top).with_suffix("").parts
+            return importlib.import_module(".".join(p for p in parts if p != "__init__"))
+        sys.path[:0] = dict.fromkeys((str(folder), str(top)))
+        taken = file.stem in sys.stdlib_module_names or file.stem in sys.modules
+        name = f"_{file.stem}_of_a_place" if taken else file.stem  # which hides no other module
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None and spec.loader is not None, "a .py file has a loader"
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle looks there
+        spec.loader.exec_module(module)
+        return module
+    except (Exception, SystemExit) as error:  # of a stranger's file: it is refused
+        raise ValueError(
+            f"attention_clinic: {place} must be a file or module that can be imported, got "
+            f"{type(error).__name__}: {error}. Import it by itself first."
+        ) from error
+
+
+def named(place: str, module: Any, name: str) -> Any:
+    """Return what `Name` or `Name.inner` in a module refers to; a `ValueError` if nothing does."""
+    for part in name.split("."):
+        if not hasattr(module, part):
+            classes = ", ".join(n for n, v in vars(module).items() if _is_class(v)) or "none"
+            words = f"attention_clinic: {place} must hold {name}, got no such name. "
+            raise ValueError(f"{words}Its modules are {classes}.")
+        module = getattr(module, part)
+    return module

@@ -1,6 +1,6 @@
 """For pytest: a test that fails by `assert diagnose(module)` shows the whole report, fix included.
 
-Installed with the distribution, pytest finds it by itself.
+pytest finds this plugin by itself once the package is installed.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from attention_clinic.engine.report import ASKED
+from attention_clinic.report import ASKED
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: Any, call: Any) -> Iterator[Any]:
-    """Add the reports that the test asked for their truth, where that was false and it failed."""
+    """Add the reports that were false in a condition to a test that failed by an assertion."""
     result = yield
     if call.excinfo is not None and call.excinfo.errisinstance(AssertionError):
-        said = str(call.excinfo.value)
+        shown = str(call.excinfo.value)
         for report in ASKED:
-            if str(report) not in said:  # `assert_healthy` has said it already
+            if str(report) not in shown:  # `assert_healthy` has shown it already
                 result.sections.append(("attention_clinic", str(report)))
     ASKED.clear()
     return result

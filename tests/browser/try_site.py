@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
 from pypdf import PdfReader
 
-from attention_clinic.bugs import BUGS
+from attention_clinic import BUGS
 from browser.explorers import LONG, ROOT, stored, try_all
 from course.registry import course
 from make_site import build

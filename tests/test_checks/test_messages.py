@@ -17,7 +17,7 @@ import torch
 from nbformat import NotebookNode
 from torch import Tensor
 
-from attention_clinic.bugs import BUGS
+from attention_clinic import BUGS
 from checks import Verdict, examine
 from checks.engine import message as messages
 from checks.engine import verdict as verdicts

@@ -139,7 +139,9 @@ def tree(origin: Path, sick: Case, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_the_cases_keep_the_rules() -> None:
     cases = read_cases()
-    known = {*BUGS, *VARIANTS, NONE}
+    retired = tomllib.loads((BENCH / "taxonomy.toml").read_text())["retired"]["ids"]
+    assert not set(retired) & {*BUGS, *VARIANTS}
+    known = {*BUGS, *VARIANTS, NONE, *retired}
     for case in cases:
         named = {*case.ids, *case.variants, *(one for ids in case.also for one in ids)}
         assert named <= known, f"{case.id}: {sorted(named - known)} are not in the catalogue"

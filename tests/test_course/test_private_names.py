@@ -18,10 +18,10 @@ FILES = [
     for path in sorted((ROOT / folder).rglob("*.py"))
     if path != HOME
 ]
-# The clinic is a distribution of its own: what it uses of them stands in two files, one of which
-# is the mode that hears every operation: torch documents no other way to it.
+# The clinic is a distribution of its own and uses them in two files. One is the mode that records
+# every operation: torch documents no other way to it.
 OWN = [
-    ROOT / "clinic" / "attention_clinic" / "engine" / f"{name}.py" for name in ("patient", "tape")
+    ROOT / "clinic" / "attention_clinic" / "capture" / f"{name}.py" for name in ("module", "tape")
 ]
 # What torch.nn.Module keeps for itself.
 OF_MODULES = {"_buffers", "_parameters", "_modules", "_forward_hooks", "_forward_pre_hooks"}

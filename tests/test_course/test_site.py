@@ -10,7 +10,7 @@ import pytest
 
 import make_site
 import release
-from attention_clinic.bugs import BUGS, VARIANTS
+from attention_clinic import BUGS, VARIANTS
 from course import outputs
 from course.leaks import leaks, solutions
 from course.registry import ROOT, Course, course
@@ -93,13 +93,11 @@ def test_every_bug_has_a_page_that_says_all(made: sources.Pages) -> None:
     assert all(f"## {id}\n" in variants for id in VARIANTS)
 
 
-def test_nearly_every_bug_shows_code(made: sources.Pages) -> None:
-    silent = [
-        id for id in BUGS if "together with other bugs only" in made[f"clinic/{id}.md"].decode()
-    ]
-    assert len(silent) < 0.05 * len(BUGS), silent
+def test_most_bugs_show_code(made: sources.Pages) -> None:
+    silent = [id for id in BUGS if "catalogue computes it" in made[f"clinic/{id}.md"].decode()]
+    assert len(silent) < 0.2 * len(BUGS), silent
     page = made["clinic/scale-embed.md"].decode()
-    assert "return scores / s.embed_dim**0.5" in page and "head_dim**0.5" in page
+    assert "return scores / p.e**0.5" in page and "scores / p.own_dim**0.5" in page
 
 
 def test_words_stay_words_in_markdown() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from attention_clinic.bugs import BUGS
+from attention_clinic import BUGS
 from course.registry import Course
 from web import front, proof
 from web.front import Entry

@@ -12,28 +12,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import attention_clinic.bugs
-from attention_clinic.engine.forms import BUGS, VARIANTS, Form, Stage
-from attention_clinic.engine.report import Bug, Report, explain
+import attention_clinic.catalogue
+from attention_clinic import BUGS, VARIANTS, Bug, Report
+from attention_clinic.catalogue.forms import Form, Step
+from attention_clinic.report import explain
 
-# A line of a test for each part of a Transformer; those of attention are the files without one.
-ATTENTION = "assert_healthy(MyAttention(64), num_heads=8)"
+# A line of a test, by the beginning of a bug's id; the first is that of attention.
+BLOCK = "assert diagnose_block(MyBlock(64), num_heads=8)"
+EMBEDDING = "assert diagnose_embedding(MyEmbedding(), image_size=96, patch_size=16)"
 TESTS = {
-    "blocks": "assert diagnose_block(MyBlock(64), num_heads=8)",
-    "caching": "assert diagnose_cache(my_model, cache=KeyValueCache)",
-    "decoder": "assert diagnose_block(MyBlock(64), num_heads=8, context=True)",
-    "feeds": "assert diagnose_block(MyBlock(64), num_heads=8)",
-    "loading": "assert diagnose_loading(mine, theirs)",
-    "losses": "assert diagnose_loss(my_loss)",
-    "norms": "assert diagnose_block(MyBlock(64), num_heads=8)",
-    "packing": "assert diagnose_loading(mine, theirs)",
-    "patches": "assert diagnose_embedding(MyEmbedding(), image_size=96, patch_size=16)",
-    "positions": "assert diagnose_positions(my_table)",
-    "table_rows": "assert diagnose_positions(my_table)",
-    "stacks": "assert diagnose_block(MyEncoder(64), num_heads=8)",
-    "wirings": "assert diagnose_block(MyBlock(64), num_heads=8)",
+    "": "assert_healthy(MyAttention(64), num_heads=8)",
+    **dict.fromkeys(("activation-", "context-mask", "gate-", "gelu-", "norm-", "rms-"), BLOCK),
+    **dict.fromkeys(("part-", "parts-", "residual-", "layers-s", "stack-"), BLOCK),
+    **dict.fromkeys(("patch-", "pos-", "param-batch", "unpatch-"), EMBEDDING),
+    **dict.fromkeys(("double-", "padding-", "target-"), "assert diagnose_loss(my_loss)"),
+    "cache-": "assert diagnose_cache(my_model, cache=KeyValueCache)",
+    "loading-": "assert diagnose_loading(mine, theirs)",
+    "sincos-": "assert diagnose_positions(my_table)",
 }
-ENTERED = re.compile(r'^bug\(\s*"([a-z0-9-]+)"', re.MULTILINE)
+ENTERED = re.compile(r'^(?:(?:\w+ = )?bug\("""|)([a-z0-9-]+), chapter \d\d$', re.MULTILINE)
 SIGNS = re.compile(r"[\\`*_{}\[\]<>$|]")
 THREAD = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
 LONGEST = 40  # lines of an example
@@ -53,17 +50,17 @@ class Part:
     title: str
     ids: tuple[str, ...]
 
-    @property
-    def test(self) -> str:
-        """The line of a test that finds its bugs."""
-        return TESTS.get(self.name, ATTENTION)
+
+def test_of(id: str) -> str:
+    """Return the line of a test that finds a bug."""
+    return TESTS[max((start for start in TESTS if id.startswith(start)), key=len)]
 
 
 def parts() -> list[Part]:
-    """Returns the files of the catalogue that enter bugs, in the order of the stages."""
+    """Returns the files of the catalogue that enter bugs, in the order of the steps."""
     place = {id: number for number, id in enumerate(BUGS)}
     found = []
-    for path in Path(attention_clinic.bugs.__file__).parent.glob("*.py"):
+    for path in Path(attention_clinic.catalogue.__file__).parent.glob("*.py"):
         text = path.read_text("utf-8")
         ids = tuple(id for id in ENTERED.findall(text) if id in BUGS)
         if ids:
@@ -72,23 +69,29 @@ def parts() -> list[Part]:
     return sorted(found, key=lambda part: min(place[id] for id in part.ids))
 
 
-def stages() -> Iterator[Stage]:
-    """Gives every stage of the catalogue."""
+def all_steps() -> Iterator[Step]:
+    """Yield every step of the catalogue."""
     seen: set[int] = set()
     for name, module in sorted(sys.modules.items()):
-        if not name.startswith("attention_clinic.bugs"):
+        if not name.startswith("attention_clinic.catalogue"):
             continue
         for value in vars(module).values():
-            if isinstance(value, Stage) and id(value) not in seen:
+            if isinstance(value, Step) and id(value) not in seen:
                 seen.add(id(value))
                 yield value
 
 
 def _code(form: Form) -> str | None:
-    """Returns the code of a form, without its decorator; None of one without a name."""
-    if not inspect.isfunction(form.run) or form.run.__name__ == "<lambda>":
+    """Returns the code of a form, without its decorator; None of one that others make."""
+    if not inspect.isfunction(form.run) or form.run.__closure__ or form.run.__defaults__:
         return None
-    lines = textwrap.dedent(inspect.getsource(form.run)).splitlines()
+    source = textwrap.dedent(inspect.getsource(form.run))
+    if form.run.__name__ == "<lambda>":
+        written = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Lambda)]
+        names = inspect.getfullargspec(form.run).args
+        same = [node for node in written if [own.arg for own in node.args.args] == names]
+        return ast.unparse(same[-1]) if len(same) == 1 else None
+    lines = source.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("def "))
     return "\n".join(lines[first:])
 
@@ -96,12 +99,12 @@ def _code(form: Form) -> str | None:
 def steps() -> dict[str, tuple[str, str]]:
     """Returns the code of the step as it is right and as it is wrong, by the bug's id."""
     found: dict[str, tuple[str, str]] = {}
-    for stage in stages():
-        right = _code(stage.reference) if stage.forms else None
-        for form in stage.forms:
+    for step in all_steps():
+        right = _code(step.reference) if step.forms else None
+        for form in step.forms:
             wrong = _code(form)
-            if right and wrong and len(form.ids) == 1 and right != wrong:
-                found.setdefault(form.ids[0], (right, wrong))
+            if wrong and len(form.ids) == 1 and right != wrong:
+                found.setdefault(form.ids[0], (right or "", wrong))
     return found
 
 
@@ -192,8 +195,9 @@ def bug_page(bug: Bug, part: Part, chapter: str, root: Path, shown: Shown) -> st
     lines += ["## The code", ""]
     if bug.id in shown.steps:
         right, wrong = shown.steps[bug.id]
-        lines += ["The step as it is right, in the clinic's words:", "", fenced(right), ""]
-        lines += ["And with the mistake:", "", fenced(wrong), ""]
+        if right:
+            lines += ["The step as it is right, in the clinic's words:", "", fenced(right), ""]
+        lines += ["The step with the mistake:", "", fenced(wrong), ""]
     if bug.id in shown.examples:
         code, file = shown.examples[bug.id]
         said = f"A module that has it, from the clinic's own tests (`{file}`)"
@@ -201,9 +205,9 @@ def bug_page(bug: Bug, part: Part, chapter: str, root: Path, shown: Shown) -> st
             said += f"; `{bases[1]}` there is right in all that is not written here"
         lines += [f"{said}:", "", fenced(code), ""]
     if bug.id not in shown.steps and bug.id not in shown.examples:
-        lines += ["The clinic's tests hold it together with other bugs only.", ""]
-    names = re.findall(r"\b(?:assert_healthy|diagnose\w*)\b", part.test)
-    test = f"from attention_clinic import {names[0]}\n\n\ndef test_mine():\n    {part.test}"
+        lines += [f"The clinic's catalogue computes it: `catalogue/{part.name}.py`.", ""]
+    names = re.findall(r"\b(?:assert_healthy|diagnose\w*)\b", test_of(bug.id))
+    test = f"from attention_clinic import {names[0]}\n\n\ndef test_mine():\n    {test_of(bug.id)}"
     lines += ["## The test", "", "It fails for a module with this bug, and says so:", ""]
     lines += [fenced(test), "", "## The repair", ""]
     lines += [plain(sentence(bug.fix)), ""]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from attention_clinic.bugs import BUGS
+from attention_clinic import BUGS
 from course import outputs
 from course.handing_out import readme
 from course.registry import Chapter, Course

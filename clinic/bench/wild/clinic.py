@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import attention_clinic
-from attention_clinic.engine.report import Explanation
+from attention_clinic import Explanation
 
 
 def examine(module: nn.Module, tool: str, given: dict[str, Any]) -> dict[str, Any]:

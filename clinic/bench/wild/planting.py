@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 MERGE = ("merge-no-transpose", "merge-axes", "merge-batch-head")
-SPLIT = ("split-no-transpose", "packed-no-transpose", "key-no-transpose", "split-tokens")
+SPLIT = ("split-no-transpose", "split-tokens")
 PATCHES = ("patch-view", "patch-channel-mix", "patch-order")
 AXES = (
     *(*MERGE, *SPLIT, *PATCHES),
-    *("heads-as-tokens", "batch-first", "mix-transposed", "sum-apart"),
+    *("heads-as-tokens", "batch-first", "mix-transposed"),
 )
 WIDE = ("softmax-query", "softmax-heads", "softmax-batch", "softmax-axes", "softmax-joint")
 HIDES = ("mask-dropped", "mask-not-causal", "context-mask-dropped")
@@ -206,7 +206,7 @@ def other_letters(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]
             yield repr(left + _swapped(out, first, second))
 
 
-@kind("weights transposed", "mix-transposed", "sum-apart")
+@kind("weights transposed", "mix-transposed")
 def transposed(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     turned = "{}.transpose(-2, -1)"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
@@ -219,7 +219,7 @@ def transposed(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
         yield made.format(turned.format(first), second)
 
 
-@kind("heads of keys in another order", "groups-order", "groups-first")
+@kind("heads of keys in another order", "groups-order")
 def tiled(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if (
         _called(node) == "repeat_interleave"
@@ -267,16 +267,6 @@ def no_softmax(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
             yield get(node.args[0])
 
 
-@kind("dropout of scores", "dropout-scores")
-def dropped_scores(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
-    owner = getattr(getattr(node, "func", None), "value", None)
-    if _called(node) == "softmax" and getattr(owner, "id", "") in ("F", "torch"):
-        dropped = "__import__('torch').dropout({}, 0.2, self.training)"
-        first, *rest = map(get, node.args)
-        rest += [f"{k.arg}={get(k.value)}" for k in node.keywords]
-        yield f"{get(node.func)}({', '.join([dropped.format(first), *rest])})"
-
-
 @kind("mask turned over", "mask-inverted", *HIDES)
 def inverse(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     if _called(node) in ("masked_fill", "masked_fill_") and len(node.args) == 2:
@@ -320,7 +310,7 @@ def diagonal(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
 # ------------------------------------------------------------------------------ layers and parts
 
 
-@kind("layer of another", *SHARED, *IDLE, "qk-norm-exchanged", "residual-from-norm")
+@kind("layer of another", *SHARED, *IDLE, "residual-from-norm")
 def other_layer(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     own = _own(node)
     for first, second in SIBLINGS:
@@ -388,7 +378,7 @@ def great_eps(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
 
 @kind(  # or of what fills the masked scores
     "another sign",
-    *("rotary-across", "rotary-mixed", "rotary-backwards", "alibi-inverted", "mask-positive"),
+    *("rotary-mixed", "rotary-backwards", "mask-positive"),
 )
 def sign(node: ast.AST, get: Callable[[ast.AST], str]) -> Iterator[str]:
     minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)

@@ -41,7 +41,8 @@ def counts(cases: Sequence[Case]) -> tuple[Count, ...]:
         cases: of both shares.
     """
     made = []
-    for bug in (*BUGS, NONE):
+    named = [id for case in cases if case.truth == "bug" for id in case.ids]
+    for bug in dict.fromkeys((*BUGS, *named, NONE)):
         mine = [c for c in cases if c.truth == "bug" and bug in c.ids]
         sample = sum(c.found == "sample" for c in mine)
         threads = len(BUGS[bug].threads) if bug in BUGS else 0

@@ -1,74 +1,10 @@
-"""The bank of the clinic: sick modules of every kind, each written twice, and healthy ones.
+"""The bank of the clinic: buggy modules, and correct ones that must stay healthy.
 
-A `Entry` builds a module, says how it is examined and what must be found. One file a part.
+An `Entry` builds a module, says how it is examined and what must be found. One file a part.
 """
 
-from patients import (  # noqa: F401, each adds its patients
-    absent_parts,
-    absorbed,
-    arranged,
-    asking,
-    attention,
-    bent_beside,
-    between,
-    blocks,
-    caching,
-    compared,
-    connections,
-    convolved,
-    crossing,
-    declared,
-    decoders,
-    dropouts,
-    embedded,
-    embedding,
-    followed,
-    further,
-    fused,
-    hand_norms,
-    healthy,
-    kindred,
-    laid_otherwise,
-    learning,
-    loading,
-    losses,
-    many,
-    masked_blocks,
-    masked_late,
-    masks,
-    modern,
-    modern_blocks,
-    needed,
-    normed_inside,
-    noticed,
-    observed,
-    pairs,
-    parted,
-    partly,
-    planted,
-    positions,
-    reduced_blocks,
-    relatives,
-    shells,
-    single_layers,
-    stacks,
-    strangers,
-    structure,
-    tokens_first,
-    turned,
-    turned_beside,
-    turned_late,
-    two_results,
-    unhanded_masks,
-    unshifted,
-    unweighed,
-    variants,
-    weighed,
-    windowed,
-    windowed_blocks,
-    wirings,
-)
+from patients import attention, crossing, healthy, masks, modern, projections  # noqa: F401
+from patients.attention import UNKNOWN
 from patients.bank import CASES, SIZES, Entry
-from patients.unknown import UNKNOWN
 
 __all__ = ["CASES", "SIZES", "UNKNOWN", "Entry"]

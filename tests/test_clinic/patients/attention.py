@@ -1,97 +1,21 @@
-"""Two families of attention, each written differently on purpose, and their mistakes.
-
-`Views` packs its projections and works with views on all heads at once, `Loops` has four layers
-with other names and works head by head.
-"""
+"""Attention without a mask: bugs of scale, softmax, weighted sum, split and join of heads."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
-from einops import einsum, rearrange
-from torch import Tensor, nn
+from torch import nn
 
-from patients.bank import SIZES, attention
+from patients.bank import SEVERAL, SIZES, attention, changed, derived
+from patients.healthy import Loops, Views
 
-# ------------------------------------------------------------------- two families, both healthy
+TWO = SIZES[:2]
+views, loops = partial(changed, Views), partial(changed, Loops)
 
-
-@attention()
-class Views(nn.Module):
-    """Packed projections, all heads at once."""
-
-    def __init__(self, e: int, h: int):
-        super().__init__()
-        self.h = h
-        self.qkv = nn.Linear(e, 3 * e)
-        self.proj = nn.Linear(e, e)
-
-    def heads(self, x: Tensor) -> tuple[Tensor, ...]:
-        b, n, e = x.shape
-        packed = self.qkv(x).reshape(b, n, 3, self.h, e // self.h)
-        return packed.permute(2, 0, 3, 1, 4).unbind(0)
-
-    def factor(self, e: int) -> float:
-        return (e // self.h) ** -0.5
-
-    def weigh(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        if mask is not None:
-            scores = scores.masked_fill(~mask, float("-inf"))
-        return scores.softmax(dim=-1)
-
-    def join(self, mixed: Tensor) -> Tensor:
-        return mixed.transpose(1, 2).flatten(2)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        q, k, v = self.heads(x)
-        weights = self.weigh(q @ k.transpose(-2, -1) * self.factor(x.shape[-1]), mask)
-        return self.proj(self.join(weights @ v))
-
-
-@attention()
-class Loops(nn.Module):
-    """Four layers with other names, head after head."""
-
-    def __init__(self, e: int, h: int):
-        super().__init__()
-        self.num_heads, self.width = h, e // h
-        self.toqueries = nn.Linear(e, e, bias=False)
-        self.tokeys = nn.Linear(e, e, bias=False)
-        self.tovalues = nn.Linear(e, e, bias=False)
-        self.unifyheads = nn.Linear(e, e)
-
-    def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.toqueries(x), self.tokeys(x), self.tovalues(x)
-
-    def cut(self, t: Tensor) -> list[Tensor]:
-        return list(t.split(self.width, dim=2))
-
-    def score(self, q: Tensor, k: Tensor) -> Tensor:
-        return torch.einsum("bid,bjd->bij", q, k) / math.sqrt(self.width)
-
-    def normalise(self, all_scores: list[Tensor], allow: Tensor | None) -> list[Tensor]:
-        return [F.softmax(self.block(s, allow, i), dim=2) for i, s in enumerate(all_scores)]
-
-    def block(self, scores: Tensor, allow: Tensor | None, head: int) -> Tensor:
-        return scores if allow is None else torch.where(self.flat(allow), scores, -math.inf)
-
-    def flat(self, allow: Tensor) -> Tensor:
-        return allow[:, 0] if allow.ndim == 4 else allow
-
-    def concatenate(self, mixed: list[Tensor]) -> Tensor:
-        return torch.cat(mixed, dim=2)
-
-    def forward(self, tokens: Tensor, allow_mask: Tensor | None = None) -> Tensor:
-        queries, keys, values = (self.cut(t) for t in self.projected(tokens))
-        scores = [self.score(q, k) for q, k in zip(queries, keys, strict=True)]
-        weights = self.normalise(scores, allow_mask)
-        mixed = [torch.bmm(w, v) for w, v in zip(weights, values, strict=True)]
-        return self.unifyheads(self.concatenate(mixed))
-
-
-# --------------------------------------------------------------------------------------- scaling
+# --------------------------------------------------------------------------------------- scale
 
 
 @attention("scale-embed")
@@ -100,28 +24,17 @@ class ViewsScaledByEmbed(Views):
         return e**-0.5
 
 
-@attention("scale-embed")
-class LoopsScaledByEmbed(Loops):
-    def score(self, q, k):
-        return (q / self.toqueries.in_features**0.5) @ k.transpose(1, 2)
-
-
 @attention("scale-missing")
 class ViewsUnscaled(Views):
     def factor(self, e):
         return 1.0
 
 
-@attention("scale-missing")
-class LoopsUnscaled(Loops):
-    def score(self, q, k):
-        return torch.bmm(q, k.mT)
-
-
-@attention("scores-rounded", sizes=SIZES[:1])
-class ViewsRounded(Views):
-    def weigh(self, scores, mask):
-        return super().weigh(torch.floor(scores), mask)
+@attention("scale-unused")
+class ViewsScaleUnused(ViewsUnscaled):
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.scale = (e // h) ** -0.5
 
 
 @attention("scores-rounded", sizes=SIZES[:1])
@@ -130,94 +43,29 @@ class LoopsRounded(Loops):
         return torch.bmm(q, k.mT) // math.sqrt(self.width)
 
 
-@attention("scale-other")
-class ViewsScaledByConstant(Views):
-    def factor(self, e):
-        return 0.2718
+def _with_root(self, e, h):
+    Loops.__init__(self, e, h)
+    self.temperature = math.sqrt(e // h)
 
 
-@attention("scale-other", sizes=((24, 4), (15, 3), (30, 10)))  # 1 / 8 is 1 / sqrt(64)
-class LoopsScaledByWidth(Loops):
-    def score(self, q, k):
-        return q @ k.mT / self.width
+def _by_length(self, q, k):
+    return q @ k.mT / math.sqrt(k.shape[1])
 
 
-@attention("scale-other")
-class LoopsScaledByLength(Loops):
-    def score(self, q, k):
-        return q @ k.mT / math.sqrt(k.shape[1])
+def _scaled_again(self, all_scores):
+    return [scores.softmax(dim=-1) / 2 for scores in all_scores]
 
 
-@attention("scale-after-softmax")
-class ViewsScaledTwice(Views):
-    """The scores are scaled, as they should be, and the weights are, too."""
+views("scale-other", factor=lambda self, e: 0.2718)
+views("scale-after-softmax", weigh=lambda self, s, m: s.softmax(-1) / 2)
+loops("scale-embed", score=lambda self, q, k: (q / self.toqueries.in_features**0.5) @ k.mT)
+loops("scale-missing", score=lambda self, q, k: torch.bmm(q, k.mT))
+loops("scale-unused", __init__=_with_root, score=lambda self, q, k: q @ k.mT)
+loops("scale-other", sizes=SIZES[::2], score=_by_length)
+loops("scale-after-softmax", normalise=_scaled_again)
+views("scores-rounded", sizes=TWO[:1], weigh=lambda self, s, m: s.floor().softmax(-1))
 
-    def weigh(self, scores, mask):
-        return super().weigh(scores, mask) / 2
-
-
-@attention("scale-after-softmax")
-class ViewsScaledAfter(Views):
-    def factor(self, e):
-        return 1.0
-
-    def weigh(self, scores, mask):
-        return scores.softmax(dim=-1) / (self.proj.in_features // self.h) ** 0.5
-
-
-@attention("scale-after-softmax")
-class LoopsScaledAfter(LoopsUnscaled):
-    def normalise(self, all_scores, allow):
-        scaling = self.toqueries.in_features ** (1 / 2)
-        return [F.softmax(s, dim=-1) / scaling for s in all_scores]
-
-
-# ------------------------------------------------------------------------------ scores and mixing
-
-
-@attention("key-no-transpose")
-class ViewsOfKeys(Views):
-    def forward(self, x):
-        q, k, v = self.heads(x)
-        b, h, n, d = k.shape
-        scores = torch.matmul(q, k.reshape(b, h, d, n)) / math.sqrt(d)
-        return self.proj(self.join(scores.softmax(-1) @ v))
-
-
-@attention("key-no-transpose")
-class LoopsOfKeys(Loops):
-    def score(self, q, k):
-        return q.bmm(k.contiguous().view(k.shape[0], k.shape[2], -1)) * self.width**-0.5
-
-
-@attention("mix-transposed")
-class ViewsMixTransposed(Views):
-    def weigh(self, scores, mask):
-        return scores.softmax(dim=-1).transpose(2, 3)
-
-
-@attention("mix-transposed")
-class LoopsMixTransposed(Loops):
-    def normalise(self, all_scores, allow):
-        return [torch.einsum("bij->bji", w) for w in super().normalise(all_scores, allow)]
-
-
-@attention("softmax-query", also=(("mix-transposed",),))
-class UnnamedSoftmaxQuery(nn.Module):
-    """Nothing says which is the query: both names fit."""
-
-    def __init__(self, e, h):
-        super().__init__()
-        self.h, self.layers = h, nn.ParameterList([torch.randn(e, e) for _ in range(5)][1:])
-
-    def forward(self, x):
-        a, b, c = (rearrange(x @ m, "b n (h d) -> b h n d", h=self.h) for m in
-                   (self.layers[i] for i in (2, 0, 3)))  # fmt: skip
-        weights = (a @ b.mT / a.shape[-1] ** 0.5).softmax(2)
-        return rearrange(weights @ c, "b h n d -> b n (h d)") @ self.layers[1]
-
-
-# --------------------------------------------------------------------------------------- softmax
+# ------------------------------------------------------------------------- softmax, weighted sum
 
 
 @attention("softmax-query")
@@ -226,325 +74,75 @@ class ViewsSoftmaxQuery(Views):
         return scores.softmax(dim=-2)
 
 
-@attention("softmax-query")
-class LoopsSoftmaxQuery(Loops):
-    def normalise(self, all_scores, allow):
-        return [s.exp() / s.exp().sum(dim=1, keepdim=True) for s in all_scores]
-
-
-@attention("softmax-heads", sizes=SIZES[:4])
-class ViewsSoftmaxHeads(Views):
-    def weigh(self, scores, mask):
-        return F.softmax(scores, dim=1)
-
-
-@attention("softmax-heads", sizes=SIZES[:4])
-class LoopsSoftmaxHeads(Loops):
-    def normalise(self, all_scores, allow):
-        return list(torch.stack(all_scores).softmax(dim=0))
-
-
-@attention("softmax-batch")
-class ViewsSoftmaxBatch(Views):
-    def weigh(self, scores, mask):
-        return scores.softmax(dim=0)
-
-
-@attention("softmax-batch")
-class FlatSoftmaxBatch(Views):
-    def weigh(self, scores, mask):
-        flat = scores.flatten(0, 1)  # (b * h, i, j), as for torch.bmm
-        return nn.Softmax(dim=0)(flat).view_as(scores)
-
-
-@attention("softmax-joint", sizes=SIZES[:4])
-class ViewsSoftmaxJoint(Views):
-    def weigh(self, scores, mask):
-        together = scores.transpose(1, 2)
-        return together.flatten(2).softmax(-1).view_as(together).transpose(1, 2)
-
-
-@attention("softmax-joint", sizes=SIZES[:4])
+@attention("softmax-joint", sizes=SEVERAL)
 class LoopsSoftmaxJoint(Loops):
-    def normalise(self, all_scores, allow):
+    def normalise(self, all_scores):
         return list(torch.cat(all_scores, dim=2).softmax(dim=2).chunk(self.num_heads, dim=2))
 
 
-# ---------------------------------------------------------------------------- splitting, joining
+@attention("softmax-axes")
+class ViewsSoftmaxOfAllPairs(Views):
+    def weigh(self, scores, mask):
+        return scores.flatten(2).softmax(dim=-1).view_as(scores)
 
 
-@attention("split-no-transpose", sizes=SIZES[:4])
+def _by_hand(*axes):
+    """Divide exponentials by their sums over these axes of (b, i, j)."""
+    return lambda self, s: [t.exp() / t.exp().sum(dim=axes, keepdim=True) for t in s]
+
+
+def _jointly(self, scores, mask):
+    together = scores.transpose(1, 2)  # (b, i, h, j)
+    return together.flatten(2).softmax(-1).view_as(together).transpose(1, 2)
+
+
+def _of_rows(self, scores, mask):
+    return nn.Softmax(dim=0)(scores.flatten(0, 1)).view_as(scores)
+
+
+loops("softmax-batch", normalise=lambda self, s: [t.softmax(0) for t in s])
+views("softmax-heads", sizes=SEVERAL, weigh=lambda self, s, m: F.softmax(s, dim=1))
+views("softmax-missing", sizes=SEVERAL, weigh=lambda self, s, m: s)
+views("mix-transposed", weigh=lambda self, s, m: s.softmax(dim=-1).transpose(2, 3))
+loops("softmax-query", normalise=_by_hand(1))
+loops("softmax-heads", sizes=SEVERAL, normalise=lambda self, s: list(torch.stack(s).softmax(0)))
+views("softmax-batch", sizes=SEVERAL, weigh=_of_rows)
+views("softmax-joint", sizes=SEVERAL, weigh=_jointly)
+loops("softmax-axes", normalise=_by_hand(1, 2))
+loops("softmax-missing", sizes=SEVERAL, normalise=lambda self, all_scores: all_scores)
+loops("mix-transposed", normalise=lambda self, s: [t.softmax(2).permute(0, 2, 1) for t in s])
+
+
+# ------------------------------------------------------------------------------ split and join
+
+
+@attention("split-no-transpose", sizes=SEVERAL)
 class ViewsSplit(Views):
     def heads(self, x):
         b, n, e = x.shape
         return tuple(t.reshape(b, self.h, n, e // self.h) for t in self.qkv(x).chunk(3, dim=-1))
 
 
-@attention("split-no-transpose", sizes=SIZES[:4])
-class LoopsSplit(Loops):
+@attention("heads-as-tokens", sizes=SEVERAL)
+class HeadsMeet(Views):
+    def forward(self, x):
+        b, n, e = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.h, e // self.h).unbind(2)
+        return self.proj(F.scaled_dot_product_attention(q, k, v).reshape(b, n, e))
+
+
+@attention("heads-not-split", sizes=SEVERAL)
+class NeverSplit(Loops):
     def cut(self, t):
-        b, n, _ = t.shape
-        return [part.squeeze(1) for part in t.contiguous().view(b, -1, n, self.width).split(1, 1)]
+        return [t]
 
 
-@attention("merge-no-transpose", sizes=SIZES[:4])
-class ViewsMerge(Views):
-    def join(self, mixed):
-        b, h, n, d = mixed.shape
-        return mixed.reshape(b, n, h * d)
-
-
-@attention("merge-no-transpose", sizes=SIZES[:4])
-class LoopsMerge(Loops):
-    def concatenate(self, mixed):
-        b, n, _ = mixed[0].shape
-        return torch.stack(mixed, dim=1).view(b, n, -1)
-
-
-@attention("merge-no-transpose", sizes=SIZES[:4])
-class ViewsMergeTail(Views):
-    def join(self, mixed):
-        b, h, n, d = mixed.shape
-        return mixed.permute(0, 1, 3, 2).reshape(b, n, h * d)
-
-
-@attention("merge-batch-head", sizes=SIZES[:4])
-class ViewsMergeBatch(Views):
-    def join(self, mixed):
-        b, h, n, d = mixed.shape
-        rows = mixed.transpose(0, 1).reshape(h * b, n, d)
-        return rows.view(b, h, n, d).transpose(1, 2).reshape(b, n, h * d)
-
-
-@attention("merge-batch-head", sizes=SIZES[:4])
-class LoopsMergeBatch(Loops):
-    def concatenate(self, mixed):
-        rows = torch.stack(mixed, dim=1).flatten(0, 1)  # (b * h, n, d)
-        return rearrange(rows, "(h b) n d -> b n (h d)", h=self.num_heads)
-
-
-@attention("merge-batch-head", sizes=SIZES[:4])
-class LoopsMergeFlat(Loops):
-    def concatenate(self, mixed):
-        b, n, _ = mixed[0].shape
-        return torch.stack(mixed).view(b, n, -1)
-
-
-@attention("heads-not-joined", sizes=SIZES[:4])
-class ViewsUnjoined(Views):
-    def join(self, mixed):
-        return mixed
-
-
-@attention("heads-not-joined", sizes=SIZES[:4])
-class LoopsUnjoined(Loops):
-    def concatenate(self, mixed):
-        return torch.stack(mixed, dim=2)
-
-
-# ----------------------------------------------------------------------------------- projections
-
-
-@attention("projection-shared")
-class ViewsKeysFromQueries(Views):
-    def heads(self, x):
-        q, _, v = super().heads(x)
-        return q, q, v
-
-
-@attention("projection-shared")
-class LoopsQueriesFromValues(Loops):
-    def projected(self, tokens):
-        _, k, v = super().projected(tokens)
-        return v, k, v
-
-
-@attention("projection-shared", sizes=SIZES[:3])
-class LoopsAllFromOne(Loops):
-    def projected(self, tokens):
-        q, _, _ = super().projected(tokens)
-        return q, q, q
-
-
-@attention("value-from-key")
-class ViewsValueFromKey(Views):
-    def heads(self, x):
-        q, k, _ = super().heads(x)
-        return q, k, k
-
-
-@attention("value-from-key")
-class LoopsValueFromKey(Loops):
-    def projected(self, x):
-        return self.toqueries(x), self.tokeys(x), self.tokeys(x)
-
-
-@attention("value-from-key")
-class TwoLayers(nn.Module):
-    """There is no value layer at all."""
-
-    def __init__(self, e, h):
-        super().__init__()
-        self.h, self.query, self.key, self.out = (
-            h,
-            nn.Linear(e, e),
-            nn.Linear(e, e),
-            nn.Linear(e, e),
-        )
-
+@attention("split-tokens", sizes=TWO[:1], size=(3, 8))
+class TokensChunked(Views):
     def forward(self, x):
-        q, k = (rearrange(f(x), "b n (h d) -> b h n d", h=self.h) for f in (self.query, self.key))
-        return self.out(rearrange(F.scaled_dot_product_attention(q, k, k), "b h n d -> b n (h d)"))
-
-
-@attention("head-shared-projection", sizes=SIZES[:4])
-class SharedViews(nn.Module):
-    def __init__(self, e, h):
-        super().__init__()
-        self.h, d = h, e // h
-        self.values, self.keys, self.queries = (nn.Linear(d, d, bias=False) for _ in range(3))
-        self.fc_out = nn.Linear(e, e)
-
-    def forward(self, values, keys, query):
-        b, n, e = query.shape
-        split = [t.reshape(b, n, self.h, e // self.h) for t in (values, keys, query)]
-        v, k, q = self.values(split[0]), self.keys(split[1]), self.queries(split[2])
-        energy = torch.einsum("nqhd,nkhd->nhqk", q, k) / (e // self.h) ** 0.5
-        mixed = torch.einsum("nhql,nlhd->nqhd", energy.softmax(dim=3), v)
-        return self.fc_out(mixed.reshape(b, n, e))
-
-
-@attention("head-shared-projection", sizes=SIZES[:4])
-class SharedLoops(Loops):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.toqueries, self.tokeys, self.tovalues = (
-            nn.Linear(self.width, self.width) for _ in range(3)
-        )
-
-    def projected(self, x):
-        parts = x.chunk(self.num_heads, dim=-1)
-        layers = (self.toqueries, self.tokeys, self.tovalues)
-        return tuple(torch.cat([layer(part) for part in parts], dim=-1) for layer in layers)
-
-
-@attention("out-missing", sizes=SIZES[:4], out_proj=True)
-@attention("out-missing", remark=True)
-class ViewsNoOut(Views):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.proj = nn.Identity()
-
-
-@attention("out-missing", sizes=SIZES[:4], out_proj=True)
-class LoopsNoOut(Loops):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.unifyheads = nn.Identity()
-
-
-# ------------------------------------------------------------------------------------- behaviour
-
-tokens = torch.randn(2, 6, 24)  # the variable of a notebook
-
-
-@attention("ignores-input", sizes=((24, 4), (24, 1)))
-class ReadsGlobal(Views):
-    def forward(self, x):
-        return super().forward(tokens.to(self.proj.weight))
-
-
-@attention("ignores-input")
-class ReadsOwnTokens(Loops):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.example = nn.Parameter(torch.randn(1, 1, e))
-
-    def forward(self, tokens):
-        return super().forward(self.example.expand(tokens.shape[0], tokens.shape[1], -1))
-
-
-@attention("dropout-eval")
-class ViewsDropoutEval(Views):
-    def weigh(self, scores, mask):
-        return F.dropout(scores.softmax(dim=-1), 0.3)
-
-
-@attention("dropout-eval")
-class FusedDropoutEval(Views):
-    def forward(self, x):
-        q, k, v = self.heads(x)
-        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=0.4)
-        return self.proj(self.join(mixed))
-
-
-@attention("dropout-eval")
-class ViewsDrawsWhatIsKept(Views):
-    def weigh(self, scores, mask):
-        kept = torch.empty_like(scores).bernoulli_(0.9)
-        return scores.softmax(dim=-1) * kept / 0.9
-
-
-@attention("dropout-eval")
-class LoopsDropoutBuiltInForward(Loops):
-    def normalise(self, all_scores, allow):
-        return [nn.Dropout(0.5)(w) for w in super().normalise(all_scores, allow)]
-
-
-@attention("dropout-unused")
-class ViewsDropoutUnused(Views):
-    def __init__(self, e, h, dropout=0.1):
-        super().__init__(e, h)
-
-
-@attention("dropout-unused")
-class LoopsDropoutUnused(Loops):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.drop = nn.Dropout(0.2)
-
-
-@attention("dropout-unused")
-class LoopsDropoutInVain(Loops):
-    """It drops a copy of the weights, and mixes with the weights themselves."""
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.drop = nn.Dropout(0.2)
-
-    def normalise(self, all_scores, allow):
-        all_weights = super().normalise(all_scores, allow)
-        self.dropped = [self.drop(w) for w in all_weights]
-        return all_weights
-
-
-@attention("dropout-unused", sizes=SIZES[:2])
-class ViewsDropoutForgotten(Views):
-    """What it drops of the weights goes nowhere; behind the output layer another one drops."""
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.drop, self.behind = nn.Dropout(0.1), nn.Dropout(0.1)
-
-    def weigh(self, scores, mask):
-        weights = super().weigh(scores, mask)
-        self.drop(weights)
-        return weights
-
-    def forward(self, x, mask=None):
-        return self.behind(super().forward(x, mask))
-
-
-@attention("dropout-unused")
-class LoopsOneOfTwoDropouts(Loops):
-    """The one that is called drops nothing, the one that would is not called."""
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.attn_drop, self.proj_drop = nn.Dropout(0.1), nn.Dropout(0.0)
-
-    def normalise(self, all_scores, allow):
-        return [self.proj_drop(w) for w in super().normalise(all_scores, allow)]
+        q, k, v = (torch.stack(t.chunk(self.h, dim=1), 1) for t in self.qkv(x).chunk(3, dim=-1))
+        weights = (q @ k.mT * self.factor(x.shape[-1])).softmax(-1)
+        return self.proj(torch.cat((weights @ v).unbind(1), dim=1))
 
 
 @attention("batch-first")
@@ -557,11 +155,118 @@ class TorchNotBatchFirst(nn.Module):
         return self.attn(x, x, x)[0]
 
 
-@attention("batch-first")
-class LoopsOverBatch(Loops):
-    def forward(self, tokens):
-        n, b, _ = tokens.shape  # what it believes
-        q, k, v = (t.view(n, b, self.num_heads, self.width) for t in self.projected(tokens))
-        scores = einsum(q, k, "i b h d, j b h d -> b h i j") / self.width**0.5
-        mixed = einsum(scores.softmax(-1), v, "b h i j, j b h d -> i b h d")
-        return self.unifyheads(mixed.reshape(n, b, -1))
+@attention("merge-no-transpose", sizes=SEVERAL)
+class ViewsMerge(Views):
+    def join(self, mixed):
+        b, h, n, d = mixed.shape
+        return mixed.reshape(b, n, h * d)
+
+
+@attention("merge-batch-head", sizes=SEVERAL)
+class ViewsMergeBatch(Views):
+    def join(self, mixed):
+        b, h, n, d = mixed.shape
+        return mixed.transpose(0, 1).reshape(b, n, h * d)
+
+
+@attention(variants=("no-self",), sizes=SEVERAL)
+class ViewsOfOthers(Views):
+    def weigh(self, scores, mask):
+        itself = torch.eye(scores.shape[-1], dtype=torch.bool)
+        return super().weigh(scores.masked_fill(itself, -math.inf), mask)
+
+
+@attention(variants=("class-attention",), sizes=SEVERAL)
+class FirstTokenAttends(Views):
+    def forward(self, x):
+        q, k, v = self.heads(x)
+        weights = self.weigh(q[:, :, :1] @ k.mT * self.factor(x.shape[-1]), None)
+        return self.proj(self.join(weights @ v))
+
+
+@attention("merge-axes", sizes=SEVERAL)
+class TokensBeforeSamples(Views):
+    def join(self, mixed):
+        b, h, n, d = mixed.shape
+        return mixed.transpose(1, 2).reshape(n, b, h * d).transpose(0, 1)
+
+
+def _viewed(self, t):
+    b, n, _ = t.shape
+    return list(t.reshape(b, self.num_heads, n, self.width).unbind(1))
+
+
+def _meet(self, tokens, allow_mask=None):
+    q, k, v = (t.unflatten(2, (self.num_heads, -1)) for t in self.projected(tokens))
+    weights = (torch.einsum("bngd,bnhd->bngh", q, k) / self.width**0.5).softmax(-1)
+    return self.unifyheads(torch.einsum("bngh,bnhd->bngd", weights, v).flatten(2))
+
+
+def _whole(self, x):
+    return [t[:, None] for t in self.qkv(x).chunk(3, dim=-1)]
+
+
+def _parts_of_tokens(self, tokens):
+    b, n, e = tokens.shape
+    q, k, v = (t.view(b * self.num_heads, -1, e) for t in self.projected(tokens))
+    weights = (torch.bmm(q, k.mT) / self.width**0.5).softmax(2)
+    return self.unifyheads(torch.bmm(weights, v).view(b, n, e))
+
+
+def _over_samples(self, tokens):
+    n, b, _ = tokens.shape  # what it believes
+    q, k, v = (t.view(n, b, self.num_heads, self.width) for t in self.projected(tokens))
+    scores = torch.einsum("ibhd,jbhd->bhij", q, k) / self.width**0.5
+    return self.unifyheads(torch.einsum("bhij,jbhd->ibhd", scores.softmax(-1), v).flatten(2))
+
+
+def _stacked(*axes):
+    """Stack the heads, (h, b, n, d), permute axes, and view the result as (b, n, e)."""
+    return lambda self, mixed: torch.stack(mixed).permute(axes).reshape(*mixed[0].shape[:2], -1)
+
+
+loops("split-no-transpose", sizes=SEVERAL, cut=_viewed)
+loops("heads-as-tokens", sizes=SEVERAL, forward=_meet)
+views("heads-not-split", sizes=SEVERAL, heads=_whole)
+loops("split-tokens", sizes=TWO[:1], size=(3, 8), forward=_parts_of_tokens)
+loops("batch-first", sizes=SEVERAL, forward=_over_samples)
+loops("merge-no-transpose", sizes=SEVERAL, concatenate=_stacked(1, 0, 2, 3))
+loops("merge-no-transpose", sizes=SEVERAL, concatenate=_stacked(1, 0, 3, 2))
+loops("merge-batch-head", sizes=SEVERAL, concatenate=_stacked(0, 1, 2, 3))
+loops("merge-axes", sizes=SEVERAL, concatenate=_stacked(2, 0, 1, 3))
+
+# ------------------------------------------ what the catalogue does not explain, and must not name
+
+
+def _linear(self, x):
+    q, k, v = self.heads(x)
+    q, k = F.elu(q) + 1, F.elu(k) + 1
+    return self.proj(self.join(q @ (k.mT @ v) / (q @ k.sum(dim=2, keepdim=True).mT)))
+
+
+def _one_sign(self, x):
+    q, k, v = Views.heads(self, x)
+    angle = torch.arange(x.shape[1])[:, None].to(x)
+    return *(t * angle.cos() + t.flip(-1) * angle.sin() for t in (q, k)), v
+
+
+def _others_nearby(self, scores, mask):
+    place = torch.arange(scores.shape[-1])
+    away = (place[:, None] - place).abs()
+    return scores.masked_fill((away == 0) | (away > 2), -math.inf).softmax(-1)
+
+
+def _noisy(self, q, k):
+    return Loops.score(self, q, k) + 0.01 * torch.randn(q.shape[1], k.shape[1]).to(q)
+
+
+UNKNOWN = [
+    derived(Views, weigh=lambda self, s, m: s.sin()),
+    derived(Views, weigh=lambda self, s, m: s.softmax(-1) ** 2),
+    derived(Views, weigh=lambda self, s, m: (s + 1e-4 * s**2).softmax(-1)),
+    derived(Views, weigh=lambda self, s, m: (s + s.mean() * torch.eye(s.shape[-1])).softmax(-1)),
+    derived(Views, weigh=_others_nearby),
+    derived(Views, heads=_one_sign),
+    derived(Views, forward=_linear),
+    derived(Loops, score=_noisy),
+]

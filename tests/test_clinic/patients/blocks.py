@@ -1,369 +1,688 @@
-"""Blocks and stacks."""
+"""Patients of `diagnose_block`: blocks and stacks, each written in two ways, with their bugs.
+
+A kit holds the parts of a block: `Own` is written by hand, `Torch` is made from PyTorch's layers. A
+wiring is a function of a kit and its tokens; a patient is a wiring with the parts of a kit.
+"""
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-from attention_clinic import (
-    Report,
-    diagnose_block,
-)
-from patients.attention import Loops, Views, ViewsMerge, ViewsScaledByEmbed, ViewsSoftmaxQuery
-from patients.bank import CASES, Entry
-from utils.encoder import Encoder, EncoderBlock
-
-# ---------------------------------------------------------------------------------------- blocks
-
-BLOCK_SIZES = ((24, 4), (15, 3), (7, 1))
+E, H, B, N, J = 24, 4, 2, 5, 7
 
 
-def block(
-    *ids: str, sizes: tuple = BLOCK_SIZES, also: tuple = (), remark: bool = False, **options
-) -> Callable:
-    """Enter a block or a stack, built with (e, h)."""
+@dataclass(frozen=True)
+class Patient:
+    """One block or stack.
 
-    def enter(make: Callable) -> Callable:
-        def examine(seed: int, e: int, h: int) -> Report:
-            torch.manual_seed(seed)
-            return diagnose_block(make(e, h), h, **options)
+    Args:
+        name: of the patient.
+        make: builds it.
+        ids: its bugs, () for a healthy one.
+        variants: of a healthy one.
+        given: options of `diagnose_block`.
+    """
 
-        CASES.append(Entry(make.__name__, ids, examine, also, sizes, remark))
-        return make
+    name: str
+    make: Callable[[], nn.Module]
+    ids: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    given: dict[str, Any] = field(default_factory=dict)
+
+
+PATIENTS: list[Patient] = []
+
+
+# ------------------------------------------------------------------------------------ parts
+
+
+class Attention(nn.Module):
+    """Attention by hand, to its own tokens or to a context."""
+
+    def __init__(self, scale: float | None = None) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(E, E) for _ in range(4))
+        self.scale = (E // H) ** -0.5 if scale is None else scale
+
+    def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None):
+        context = x if context is None else context
+        given = ((self.q, x), (self.k, context), (self.v, context))
+        q, k, v = (f(t).unflatten(2, (H, -1)).transpose(1, 2) for f, t in given)
+        scores = q @ k.mT * self.scale
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class TorchAttention(nn.MultiheadAttention):
+    """PyTorch's own attention, called like the other one."""
+
+    def __init__(self) -> None:
+        super().__init__(E, H, batch_first=True)
+
+    def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None):
+        context = x if context is None else context
+        hidden = None
+        if mask is not None:
+            sizes = (len(x), H, x.shape[1], context.shape[1])
+            hidden = ~mask.expand(sizes).reshape(-1, *sizes[2:])
+        return super().forward(x, context, context, attn_mask=hidden, need_weights=False)[0]
+
+
+class Formula(nn.Module):
+    """A norm by hand, with a weight and a bias."""
+
+    def __init__(self, run: Callable[[Tensor], Tensor], bias: bool = True) -> None:
+        super().__init__()
+        self.run, self.gain = run, nn.Parameter(torch.ones(E))
+        self.shift = nn.Parameter(torch.zeros(E)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.gain * self.run(x)
+        return y if self.shift is None else y + self.shift
+
+
+class RMSByHand(Formula):
+    """A norm that is called RMSNorm."""
+
+    def __init__(self, run: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(run, bias=False)
+
+
+class Own(nn.Module):
+    """Parts by hand, and the wiring that is given."""
+
+    def __init__(
+        self,
+        wiring: Callable[..., Tensor],
+        norm: Callable[[], nn.Module] | None = None,
+        act: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.wiring = wiring
+        self.attn, self.cross = self.attention(), self.attention()
+        self.n1, self.n2, self.n3 = ((norm or self.norm)() for _ in range(3))
+        self.up, self.down = nn.Linear(E, 2 * E), nn.Linear(2 * E, E)
+        self.act = act or F.relu
+        used = wiring.__code__.co_names
+        for name in ("cross", "n1", "n2", "n3", "attn"):
+            if name not in used:
+                delattr(self, name)
+        if "up" not in used and "feed" not in used:
+            del self.up, self.down
+
+    def attention(self) -> nn.Module:
+        return Attention()
+
+    def norm(self) -> nn.Module:
+        return Formula(
+            lambda x: (
+                (x - x.mean(-1, keepdim=True)) / (x.var(-1, False, keepdim=True) + 1e-6).sqrt()
+            )
+        )
+
+    def feed(self, x: Tensor) -> Tensor:
+        return self.down(self.act(self.up(x)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.wiring(self, x)
+
+
+class Torch(Own):
+    """Parts of PyTorch."""
+
+    def attention(self) -> nn.Module:
+        return TorchAttention()
+
+    def norm(self) -> nn.Module:
+        return nn.LayerNorm(E)
+
+
+class Crossed(Own):
+    """A decoder block by hand."""
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return self.wiring(self, x, context)
+
+
+class TorchCrossed(Torch):
+    """A decoder block of PyTorch's parts."""
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return self.wiring(self, x, context)
+
+
+class Masked(Own):
+    """A decoder block that takes masks."""
+
+    def forward(self, x: Tensor, context: Tensor, mask=None, context_mask=None) -> Tensor:
+        return self.wiring(self, x, context, mask, context_mask)
+
+
+class TorchMasked(Torch):
+    """A decoder block of PyTorch's parts that takes masks."""
+
+    def forward(self, x: Tensor, context: Tensor, mask=None, context_mask=None) -> Tensor:
+        return self.wiring(self, x, context, mask, context_mask)
+
+
+def wired(*ids: str, variants: tuple[str, ...] = (), kits: tuple = (Own, Torch), **given: Any):
+    """Enter a wiring, with each of some kits."""
+
+    def enter(wiring: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        for kit in kits:
+            name = f"{wiring.__name__} {kit.__name__}"
+            PATIENTS.append(Patient(name, lambda k=kit: k(wiring), ids, variants, given))
+        return wiring
 
     return enter
 
 
-@block()
-class PreNorm(nn.Module):
-    """Every part written out, other names."""
-
-    def __init__(self, e, h):
-        super().__init__()
-        self.ln_1, self.ln_2 = self.norm(e), self.norm(e)
-        self.attention = Views(e, h)
-        self.ffn = nn.Sequential(nn.Linear(e, 2 * e + 1), self.bend(), nn.Linear(2 * e + 1, e))
-
-    def norm(self, e):
-        return nn.LayerNorm(e, eps=1e-6)
-
-    def bend(self):
-        return nn.GELU()
-
-    def forward(self, x):
-        x = x + self.attention(self.ln_1(x))
-        x = x + self.ffn(self.ln_2(x))
-        return x
+def enter(name: str, make: Callable[[], nn.Module], *ids: str, variants=(), **given: Any) -> None:
+    """Enter one patient."""
+    PATIENTS.append(Patient(name, make, ids, tuple(variants), given))
 
 
-@block()
-class PostNorm(nn.Module):
-    """Two more modules inside, as in the annotated Transformer."""
-
-    def __init__(self, e, h):
-        super().__init__()
-        self.self_attn = Loops(e, h)
-        self.w_1, self.w_2 = nn.Linear(e, e + 5), nn.Linear(e + 5, e)
-        self.norms = nn.ModuleList([nn.LayerNorm(e), nn.LayerNorm(e)])
-
-    def feed(self, x):
-        return self.w_2(self.w_1(x).relu())
-
-    def forward(self, x):
-        x = self.norms[0](x + self.self_attn(x))
-        return self.norms[1](x + self.feed(x))
+# -------------------------------------------------------------------------- wirings of blocks
 
 
-def _block_course(e, h):
-    return EncoderBlock(e, h, 2 * e)
+@wired()
+def pre(m, x):
+    x = x + m.attn(m.n1(x))
+    return x + m.feed(m.n2(x))
 
 
-def _block_course_post(e, h):
-    return EncoderBlock(e, h, 2 * e, dropout=0.1, norm_first=False, activation="relu")
+@wired()
+def post(m, x):
+    x = m.n1(x + m.attn(x))
+    return m.n2(x + m.feed(x))
 
 
-def _block_torch(e, h):
-    return nn.TransformerEncoderLayer(e, h, 3 * e, batch_first=True, norm_first=True)
+@wired("norm-order", norm_first=False)
+def announced_post(m, x):
+    x = m.attn(m.n1(x)) + x
+    return m.feed(m.n2(x)) + x
 
 
-def _block_torch_post(e, h):
-    return nn.TransformerEncoderLayer(e, h, e + 3, batch_first=True, activation="gelu")
+@wired("norm-order", norm_first=True)
+def announced_pre(m, x):
+    x = m.n1(m.attn(x) + x)
+    return m.n2(m.feed(x) + x)
 
 
-def _block_torch_time_first(e, h):
-    return nn.TransformerEncoderLayer(e, h, e + 3)
+@wired("residual-from-norm")
+def from_norm(m, x):
+    x = m.n1(x)
+    x = m.n2(x + m.attn(x))
+    return x + m.feed(x)
 
 
-def _stack_course(e, h):
-    return Encoder(3, e, h, 2 * e)
+@wired("residual-from-norm")
+def feed_from_norm(m, x):
+    x = x + m.attn(m.n1(x))
+    normed = m.n2(x)
+    return m.feed(normed) + normed
 
 
-for _make in (
-    _block_course,
-    _block_course_post,
-    _block_torch,
-    _block_torch_post,
-    _block_torch_time_first,
-    _stack_course,
+@wired("residual-missing")
+def no_residual(m, x):
+    x = m.attn(m.n1(x))
+    return x + m.feed(m.n2(x))
+
+
+@wired("residual-missing")
+def no_residual_post(m, x):
+    x = m.n1(x + m.attn(x))
+    return m.n2(m.feed(x))
+
+
+@wired("residual-missing", kits=(Own,))
+def added_to_itself(m, x):
+    x = x + m.attn(m.n1(x))
+    y = m.feed(m.n2(x))
+    return y + y
+
+
+@wired("residual-from-input")
+def from_input(m, x):
+    y = x + m.attn(m.n1(x))
+    return x + m.feed(m.n2(y))
+
+
+@wired("residual-from-input")
+def from_input_post(m, x):
+    y = m.n1(x + m.attn(x))
+    return m.n2(x + m.feed(y))
+
+
+@wired("residual-again")
+def twice_added(m, x):
+    x = x + m.attn(m.n1(x))
+    return x + (x + m.feed(m.n2(x)))
+
+
+@wired("residual-again")
+def twice_added_post(m, x):
+    x = m.n1(x + (x + m.attn(x)))
+    return m.n2(x + m.feed(x))
+
+
+@wired("norm-missing")
+def one_norm_less(m, x):
+    x = x + m.attn(x)
+    return x + m.feed(m.n2(x))
+
+
+@wired("norm-missing")
+def one_norm_less_post(m, x):
+    x = m.n1(x + m.attn(x))
+    return x + m.feed(x)
+
+
+@wired("norm-shared")
+def one_norm(m, x):
+    x = x + m.attn(m.n1(x))
+    return x + m.feed(m.n1(x))
+
+
+@wired("norm-shared")
+def one_norm_post(m, x):
+    for part in (m.attn, m.feed):
+        x = m.n1(x + part(x))
+    return x
+
+
+@wired("norm-doubled")
+def two_norms_in_a_row(m, x):
+    x = x + m.attn(m.n1(x))
+    return x + m.feed(m.n3(m.n2(x)))
+
+
+@wired("norm-doubled")
+def two_norms_in_a_row_post(m, x):
+    x = m.n3(m.n1(x + m.attn(x)))
+    return m.n2(x + m.feed(x))
+
+
+@wired("norm-mixed")
+def pre_then_post(m, x):
+    x = x + m.attn(m.n1(x))
+    return m.n2(x + m.feed(x))
+
+
+@wired("norm-mixed")
+def post_then_pre(m, x):
+    x = m.n1(x + m.attn(x))
+    return x + m.feed(m.n2(x))
+
+
+@wired("parts-order")
+def feed_first(m, x):
+    x = x + m.feed(m.n1(x))
+    return x + m.attn(m.n2(x))
+
+
+@wired("activation-missing")
+def straight(m, x):
+    x = x + m.attn(m.n1(x))
+    return x + m.down(m.up(m.n2(x)))
+
+
+@wired("activation-last")
+def activated(m, x):
+    x = x + m.attn(m.n1(x))
+    return x + F.relu(m.feed(m.n2(x)))
+
+
+@wired(variants=("norm-of-part",))
+def norm_of_part(m, x):
+    x = x + m.n1(m.attn(x))
+    return x + m.n2(m.feed(x))
+
+
+@wired(variants=("parallel",))
+def parallel(m, x):
+    y = m.n1(x)
+    return x + m.attn(y) + m.feed(y)
+
+
+@wired("part-unused")
+def never_feeds(m, x):
+    x = x + m.attn(m.n1(x))
+    return x + m.n2(x) if m.up else x
+
+
+# ----------------------------------------------------------------------------- decoder blocks
+
+
+DECODERS = (Crossed, TorchCrossed)
+
+
+@wired(kits=DECODERS, context=True)
+def decoder(m, x, c):
+    x = x + m.attn(m.n1(x))
+    x = x + m.cross(m.n2(x), c)
+    return x + m.feed(m.n3(x))
+
+
+@wired(kits=DECODERS, context=True)
+def decoder_post(m, x, c):
+    x = m.n1(x + m.attn(x))
+    x = m.n2(x + m.cross(x, c))
+    return m.n3(x + m.feed(x))
+
+
+@wired(kits=DECODERS, context=True)
+def cross_alone(m, x, c):
+    x = m.n1(x + m.cross(x, c))
+    return m.n2(x + m.feed(x))
+
+
+@wired("cross-ignored", kits=DECODERS, context=True)
+def ignores_context(m, x, c):
+    x = x + m.attn(m.n1(x))
+    x = x + m.cross(m.n2(x))
+    return x + m.feed(m.n3(x))
+
+
+@wired("residual-from-context", kits=DECODERS, context=(N, E), size=(B, N))
+def from_context(m, x, c):
+    x = m.n1(x + m.attn(x))
+    x = m.n2(c + m.cross(x, c))
+    return m.n3(x + m.feed(x))
+
+
+@wired("part-shared", kits=DECODERS, context=True)
+def one_attention(m, x, c):
+    x = x + m.attn(m.n1(x))
+    x = x + m.attn(m.n2(x), c)
+    return x + m.feed(m.n3(x))
+
+
+@wired("part-shared", kits=DECODERS, context=True)
+def one_attention_post(m, x, c):
+    x = m.n1(x + m.attn(x))
+    x = m.n2(x + m.attn(x, c))
+    return m.n3(x + m.feed(x))
+
+
+@wired("parts-order", kits=DECODERS, context=True)
+def cross_first(m, x, c):
+    x = x + m.cross(m.n1(x), c)
+    x = x + m.attn(m.n2(x))
+    return x + m.feed(m.n3(x))
+
+
+PADDED = torch.ones(B, 1, 1, J, dtype=torch.bool)
+PADDED[0, ..., -2:] = False
+MASKS = {
+    "context": True,
+    "mask": torch.ones(1, 1, N, N, dtype=torch.bool).tril(),
+    "context_mask": PADDED,
+}
+MASKED = (Masked, TorchMasked)
+
+
+@wired(kits=MASKED, **MASKS)
+def masked(m, x, c, mask, context_mask):
+    x = x + m.attn(m.n1(x), None, mask)
+    x = x + m.cross(m.n2(x), c, context_mask)
+    return x + m.feed(m.n3(x))
+
+
+@wired("mask-dropped", kits=MASKED, **MASKS)
+def drops_mask(m, x, c, mask, context_mask):
+    x = x + m.attn(m.n1(x))
+    x = x + m.cross(m.n2(x), c, context_mask)
+    return x + m.feed(m.n3(x))
+
+
+@wired("context-mask-dropped", kits=MASKED, **MASKS)
+def drops_context_mask(m, x, c, mask, context_mask):
+    x = x + m.attn(m.n1(x), None, mask)
+    x = x + m.cross(m.n2(x), c)
+    return x + m.feed(m.n3(x))
+
+
+# -------------------------------------------------------------------------------------- norms
+
+
+def mean(x: Tensor, dim: Any = -1) -> Tensor:
+    return x.mean(dim, keepdim=True)
+
+
+def std(x: Tensor, unbiased: bool = True) -> Tensor:
+    return x.std(-1, unbiased, keepdim=True)
+
+
+def normed(id: str, *runs: Callable[[Tensor], Tensor], kind: type[Formula] = Formula) -> None:
+    """Enter pre-norm and post-norm blocks with norms of a formula."""
+    for number, run in enumerate(runs):
+        for wiring in (pre, post):
+            name = f"{id} {number} {wiring.__name__}"
+            enter(name, lambda w=wiring, r=run: Own(w, lambda: kind(r)), id)
+
+
+normed(
+    "norm-bessel",
+    lambda x: (x - mean(x)) / (std(x) + 1e-6),
+    lambda x: (x - mean(x)) * torch.rsqrt(x.var(-1, keepdim=True) + 1e-6),
+    lambda x: (x - mean(x)) / (std(x, False) + 1e-3),
+)
+normed(
+    "norm-axis",
+    lambda x: (x - mean(x, 1)) / (x.var(1, False, keepdim=True) + 1e-6).sqrt(),
+    lambda x: (x - mean(x, (1, 2))) / (x.var((1, 2), False, keepdim=True) + 1e-6).sqrt(),
+)
+normed(
+    "norm-formula",
+    lambda x: (x - mean(x)) / (x.var(-1, False, keepdim=True) + 1e-3),
+    lambda x: x / (x.var(-1, False, keepdim=True) + 1e-6).sqrt(),
+)
+normed(
+    "rms-eps",
+    lambda x: x / (mean(x.square()).sqrt() + 1e-3),
+    lambda x: x / (x.pow(2).mean(-1, True) ** 0.5 + 1e-2),
+    kind=RMSByHand,
+)
+normed(
+    "rms-inverted",
+    lambda x: x * (mean(x.square()) + 1e-6).sqrt(),
+    lambda x: x / torch.rsqrt(mean(x * x) + 1e-6),
+    kind=RMSByHand,
+)
+normed(
+    "rms-length",
+    lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(),
+    lambda x: x * torch.rsqrt((x * x).sum(-1, True) + 1e-6),
+    kind=RMSByHand,
+)
+normed(
+    "rms-mean",
+    lambda x: (x - mean(x)) / (x.var(-1, False, keepdim=True) + 1e-6).sqrt(),
+    lambda x: x / (x.var(-1, False, keepdim=True) + 1e-6).sqrt(),
+    kind=RMSByHand,
+)
+enter(
+    "norm-axis LayerNorm",
+    lambda: Torch(pre, lambda: nn.LayerNorm((N, E))),
+    "norm-axis",
+    size=(B, N),
+)
+enter("norm-eps announced", lambda: Torch(pre), "norm-eps", norm_eps=1e-6)
+enter("norm-eps as dropout", lambda: Torch(post, lambda: nn.LayerNorm(E, 0.1)), "norm-eps")
+for _norm in (
+    lambda: nn.RMSNorm(E),
+    lambda: RMSByHand(lambda x: x * torch.rsqrt(mean(x.pow(2)) + 1e-6)),
+    lambda: RMSByHand(lambda x: F.normalize(x, dim=-1) * E**0.5),
 ):
-    block()(_make)
-block(norm_first=False, activation="relu", norm_eps=1e-5)(_block_course_post)
+    enter("rms-norm", lambda n=_norm: Own(pre, n), variants=("rms-norm",))
 
 
-def _layer_vit(e, h):
-    from transformers import ViTConfig
-    from transformers.models.vit.modeling_vit import ViTLayer
+class PlusOne(RMSByHand):
+    """Gemma's norm."""
 
-    return ViTLayer(ViTConfig(hidden_size=e, num_attention_heads=h, intermediate_size=e + 7))
-
-
-def _layer_bert(e, h):
-    from transformers import BertConfig
-    from transformers.models.bert.modeling_bert import BertLayer
-
-    return BertLayer(BertConfig(hidden_size=e, num_attention_heads=h, intermediate_size=2 * e))
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x) * (1 + self.gain)
 
 
-block()(_layer_vit)
-block()(_layer_bert)
+enter(
+    "norm-plus-one",
+    lambda: Own(pre, lambda: PlusOne(lambda x: x * torch.rsqrt(mean(x.pow(2)) + 1e-6))),
+    variants=("rms-norm", "norm-plus-one"),
+)
 
 
-@block("residual-from-norm")
-class AddsNorm(PreNorm):
-    def forward(self, x):
-        x = self.ln_1(x)
-        x = x + self.attention(x)
-        x = self.ln_2(x)
-        return x + self.ffn(x)
+# -------------------------------------------------------------------------------- activations
+
+for _name, _act in (
+    ("gelu", F.gelu),
+    ("silu", F.silu),
+    ("by hand", lambda t: 0.5 * t * (1 + torch.erf(t / 2**0.5))),
+):
+    enter(f"activation {_name}", lambda a=_act: Own(pre, act=a))
+enter(
+    "quick-gelu",
+    lambda: Own(pre, act=lambda t: t * (1.702 * t).sigmoid()),
+    variants=("quick-gelu",),
+)
+for _kit in (Own, Torch):
+    enter(f"relu {_kit.__name__}", lambda k=_kit: k(pre), "activation-other", activation="gelu")
+    enter(
+        f"tanh {_kit.__name__}",
+        lambda k=_kit: k(post, act=lambda t: F.gelu(t, approximate="tanh")),
+        "gelu-tanh",
+        activation="gelu",
+    )
 
 
-@block("residual-from-norm")
-class CourseAddsNorm(EncoderBlock):
-    def __init__(self, e, h):
-        super().__init__(e, h, 2 * e)
+class Gated(Own):
+    """A gated feed-forward."""
 
-    def forward(self, x):
-        x = x + self.attn(self.norm1(x))
-        return self.mlp(y := self.norm2(x)) + y
+    def __init__(self, wiring, form: str) -> None:
+        super().__init__(wiring)
+        self.form, self.gate = form, nn.Linear(E, 2 * E)
+        if form == "packed":
+            self.gate = nn.Linear(E, 4 * E)
+            del self.up
 
-
-@block("residual-missing")
-class NoResidual(PreNorm):
-    def forward(self, x):
-        x = self.attention(self.ln_1(x))
-        return x + self.ffn(self.ln_2(x))
-
-
-@block("residual-missing")
-class PostNormDoubled(PostNorm):
-    def forward(self, x):
-        x = self.self_attn(x)
-        x = self.norms[0](x + x)
-        return self.norms[1](x + self.feed(x))
+    def feed(self, x: Tensor) -> Tensor:
+        if self.form == "packed":
+            value, gate = self.gate(x).chunk(2, -1)
+            return self.down(value * F.gelu(gate))
+        if self.form == "product":
+            return self.down(F.silu(self.gate(x) * self.up(x)))
+        return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-@block("residual-from-input")
-class FromInput(PostNorm):
-    def forward(self, x):
-        y = self.norms[0](x + self.self_attn(x))
-        return self.norms[1](x + self.feed(y))
+enter("gated", lambda: Gated(pre, ""), variants=("gated",))
+enter("gate-second", lambda: Gated(post, "packed"), variants=("gated", "gate-second"))
+enter("gate-product pre", lambda: Gated(pre, "product"), "gate-product")
+enter("gate-product post", lambda: Gated(post, "product"), "gate-product")
 
 
-@block("residual-from-input")
-class PreFromInput(PreNorm):
-    def forward(self, x):
-        return x + self.ffn(self.ln_2(x + self.attention(self.ln_1(x))))
+# ------------------------------------------------------------------------------ other variants
 
 
-block("norm-order", norm_first=False)(PreNorm)
-block("norm-order", norm_first=True)(_block_torch_post)
-block("norm-eps", norm_eps=1e-5)(PreNorm)
-block("norm-eps", norm_eps=1e-12)(_block_torch)
-block("activation-other", activation="gelu")(PostNorm)
-block("activation-other", activation="relu")(_block_course)
-block("gelu-tanh", activation="gelu-tanh")(_block_course)
+class Sandwich(Torch):
+    def __init__(self) -> None:
+        super().__init__(post)
+        self.a1, self.a2 = nn.LayerNorm(E), nn.LayerNorm(E)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.a1(self.attn(self.n1(x)))
+        return x + self.a2(self.feed(self.n2(x)))
 
 
-@block("gelu-tanh", activation="gelu")
-class TanhByHand(PostNorm):
-    def feed(self, x):
-        t = self.w_1(x)
-        inner = math.sqrt(2 / math.pi) * (t + 0.044715 * t**3)
-        return self.w_2(0.5 * t * (1 + torch.tanh(inner)))
+class LayerScale(Torch):
+    def __init__(self) -> None:
+        super().__init__(pre)
+        self.g1, self.g2 = (nn.Parameter(torch.full((E,), 1e-4)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.g1 * self.attn(self.n1(x))
+        return x + self.g2 * self.feed(self.n2(x))
 
 
-class HandNorm(nn.Module):
-    def __init__(self, features, eps=1e-6):
+enter("sandwich-norm", Sandwich, variants=("sandwich-norm",))
+enter("layer-scale", LayerScale, variants=("layer-scale",))
+enter("torch encoder", lambda: nn.TransformerEncoderLayer(E, H, 2 * E))
+enter(
+    "torch decoder", lambda: nn.TransformerDecoderLayer(E, H, 2 * E, batch_first=True), context=True
+)
+enter("causal", lambda: Causal(pre), causal=True)
+
+
+class Causal(Own):
+    def __init__(self, wiring) -> None:
+        super().__init__(lambda m, x: x)
+        self.attn, self.n1, self.n2 = Attention(), nn.LayerNorm(E), nn.LayerNorm(E)
+        self.up, self.down = nn.Linear(E, 2 * E), nn.Linear(2 * E, E)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+        x = x + self.attn(self.n1(x), None, mask)
+        return x + self.feed(self.n2(x))
+
+
+class ScaledByEmbed(Own):
+    """A bug of the attention inside the second half of the bank."""
+
+    def attention(self) -> nn.Module:
+        return Attention(E**-0.5)
+
+
+enter("not causal", lambda: Own(pre), "mask-not-causal", causal=True)
+enter("scale-embed pre", lambda: ScaledByEmbed(pre), "scale-embed")
+enter(
+    "scale-embed and from norm",
+    lambda: ScaledByEmbed(from_norm),
+    "scale-embed",
+    "residual-from-norm",
+)
+
+
+# ------------------------------------------------------------------------------------- stacks
+
+
+class Stack(nn.Module):
+    """Layers in a row, and perhaps a norm."""
+
+    def __init__(self, layers: list[nn.Module], norm: bool, last: bool = False) -> None:
         super().__init__()
-        self.a_2, self.b_2 = nn.Parameter(torch.ones(features)), nn.Parameter(torch.zeros(features))
-        self.eps = eps
+        self.layers, self.last = nn.ModuleList(layers), last
+        self.norm = nn.LayerNorm(E) if norm else nn.Identity()
 
-    def forward(self, x):
-        mean, std = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
-        return self.a_2 * (x - mean) / (std + self.eps) + self.b_2
-
-
-class HandNormInside(HandNorm):
-    def forward(self, x):
-        var, mean = torch.var_mean(x, dim=-1, keepdim=True)
-        return (x - mean) * torch.rsqrt(var + self.eps) * self.a_2 + self.b_2
-
-
-@block("norm-bessel")
-class BesselOutside(PreNorm):
-    def norm(self, e):
-        return HandNorm(e)
-
-
-@block("norm-bessel")
-class BesselInside(PostNorm):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.norms = nn.ModuleList([HandNormInside(e), HandNormInside(e)])
-
-
-@block("norm-bessel", sizes=BLOCK_SIZES[:2])
-class EpsOnly(PreNorm):
-    """The deviation is that of n values; eps is large enough to show where it stands."""
-
-    class Norm(HandNorm):
-        def forward(self, x):
-            deviation = x.std(-1, correction=0, keepdim=True)
-            return self.a_2 * (x - x.mean(-1, keepdim=True)) / (deviation + self.eps) + self.b_2
-
-    def norm(self, e):
-        return self.Norm(e, eps=1e-3)
-
-
-@block("dropout-eval")
-class BlockDropoutEval(PreNorm):
-    def forward(self, x):
-        return F.dropout(super().forward(x), 0.1)
-
-
-@block("scale-embed", sizes=BLOCK_SIZES[:2])
-class BlockScaledByEmbed(PreNorm):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.attention = ViewsScaledByEmbed(e, h)
-
-
-@block("merge-no-transpose", "residual-from-norm", sizes=BLOCK_SIZES[:2])
-class BlockPair(AddsNorm):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.attention = ViewsMerge(e, h)
-
-
-class ScaledAndTurned(ViewsScaledByEmbed, ViewsSoftmaxQuery):
-    pass
-
-
-@block("scale-embed", "softmax-query", sizes=BLOCK_SIZES[:1])
-class PairInside(PreNorm):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.attention = ScaledAndTurned(e, h)
-
-
-@block("scale-embed", "softmax-query", "residual-from-norm", sizes=BLOCK_SIZES[:1])
-class PairInsideAddsNorm(AddsNorm):
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.attention = ScaledAndTurned(e, h)
-
-
-@block(sizes=BLOCK_SIZES[:2])
-class ScaledParts(PreNorm):
-    """Two factors that begin small, one for each part."""
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.gamma_1 = nn.Parameter(1e-4 * torch.ones(e))
-        self.gamma_2 = nn.Parameter(1e-4 * torch.ones(e))
-
-    def forward(self, x):
-        x = x + self.gamma_1 * self.attention(self.ln_1(x))
-        return x + self.gamma_2 * self.ffn(self.ln_2(x))
-
-
-@block("layers-in-forward", sizes=BLOCK_SIZES[:1])
-class NormBuiltInForwardOfBlock(PreNorm):
-    def forward(self, x):
-        return nn.LayerNorm(x.shape[-1]).to(x)(super().forward(x))
-
-
-@block("layers-shared")
-class OneLayerThrice(nn.Module):
-    def __init__(self, e, h):
-        super().__init__()
-        self.layer = PreNorm(e, h)
-
-    def forward(self, x):
-        for _ in range(3):
-            x = self.layer(x)
-        return x
-
-
-@block("layers-shared")
-def _listed_thrice(e, h):
-    return nn.Sequential(*[PostNorm(e, h)] * 3)
-
-
-@block("layers-same-init")
-def _stack_torch(e, h):
-    layer = nn.TransformerEncoderLayer(e, h, 2 * e, batch_first=True)
-    return nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
-
-
-@block("layers-same-init")
-def _stack_copied(e, h):
-    layer = PreNorm(e, h)
-    return nn.Sequential(*(copy.deepcopy(layer) for _ in range(3)))
-
-
-@block(call=lambda stack, x: stack(x.transpose(0, 1)).transpose(0, 1), sizes=BLOCK_SIZES[:2])
-def _stack_of_places_first(e, h):
-    layers = (nn.TransformerEncoderLayer(e, h, 2 * e) for _ in range(2))
-    return nn.Sequential(*layers)
-
-
-@block("layers-same-init", call=lambda stack, x: stack(x.transpose(0, 1)).transpose(0, 1))
-def _copies_of_places_first(e, h):
-    layer = nn.TransformerEncoderLayer(e, h, 2 * e)
-    return nn.Sequential(layer, copy.deepcopy(layer))
-
-
-@block("stack-last-only")
-class LastOnly(Encoder):
-    def __init__(self, e, h):
-        super().__init__(3, e, h, 2 * e)
-
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x
         for layer in self.layers:
-            out = layer(x)
-        return self.norm(out)
+            y = layer(x if self.last else y)
+        return self.norm(y)
 
 
-@block("stack-last-only")
-class LastOfList(nn.Module):
-    def __init__(self, e, h):
-        super().__init__()
-        self.blocks = nn.ModuleList(PostNorm(e, h) for _ in range(2))
-
-    def forward(self, src):
-        return [block(src) for block in self.blocks][-1]
+def copies(make: Callable[[], nn.Module]) -> list[nn.Module]:
+    """Return a layer and its copies."""
+    layer = make()
+    return [layer, copy.deepcopy(layer), copy.deepcopy(layer)]
 
 
-@block("stack-last-only", sizes=BLOCK_SIZES[:2])
-class LastOfDropping(LastOfList):
-    """The dropouts of the other layers are lost with all that these layers give."""
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.blocks = nn.ModuleList(EncoderBlock(e, h, 2 * e, dropout=0.1) for _ in range(2))
+for _w, _final in ((pre, True), (post, False)):
+    _kit = Own if _w is pre else Torch
+    _make = lambda k=_kit, w=_w: k(w)  # noqa: E731
+    _name = _w.__name__
+    enter(f"stack {_name}", lambda m=_make, f=_final: Stack([m() for _ in range(3)], f))
+    enter(f"shared {_name}", lambda m=_make, f=_final: Stack([m()] * 3, f), "layers-shared")
+    enter(f"copies {_name}", lambda m=_make, f=_final: Stack(copies(m), f), "layers-same-init")
+    enter(
+        f"last {_name}",
+        lambda m=_make, f=_final: Stack([m() for _ in range(3)], f, True),
+        "stack-last-only",
+    )
+enter("stack of one norm", lambda: Stack([Torch(one_norm), Torch(one_norm)], True), "norm-shared")

@@ -1,41 +1,34 @@
-"""Patches and learned positions."""
+"""Patients of `diagnose_embedding`: patches, their projection, class tokens, learned positions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import nn
 
-from attention_clinic import (
-    Report,
-    diagnose_embedding,
-)
+from attention_clinic import Report, diagnose_embedding
 from patients.bank import CASES, Entry
+from patients.positions import made
 from utils.embedding import PatchEmbedding, patchify, unpatchify
-
-# ---------------------------------------------------------------------------- patches, positions
 
 IMAGE, PATCH, CHANNELS, COUNT = (8, 12), (2, 3), 3, 16
 
 
 def embedding(
-    *ids: str,
-    also: tuple = (),
-    sizes: tuple = ((20, 1), (18, 1)),
-    remark: bool = False,
-    **options,
+    *ids: str, sizes: tuple = ((20, 1), (18, 1)), remark: bool = False, name: str = "", **options
 ) -> Callable:
-    """Enter a patch embedding, built with e."""
+    """Add a patch embedding, built with e, to the bank."""
 
     def enter(make: Callable) -> Callable:
         def examine(seed: int, e: int, h: int) -> Report:
             torch.manual_seed(seed)
             return diagnose_embedding(make(e), IMAGE, PATCH, CHANNELS, **options)
 
-        CASES.append(Entry(make.__name__, ids, examine, also, sizes, remark))
+        CASES.append(Entry(name or make.__name__, ids, examine, sizes, remark, None))
         return make
 
     return enter
@@ -45,44 +38,26 @@ def embedding(
 class ByConvolution(nn.Module):
     def __init__(self, e):
         super().__init__()
-        n = (IMAGE[0] // PATCH[0]) * (IMAGE[1] // PATCH[1])
         self.conv = nn.Conv2d(CHANNELS, e, PATCH, stride=PATCH)
         self.cls = nn.Parameter(torch.zeros(1, 1, e))
-        self.pos = nn.Parameter(torch.zeros(1, n + 1, e))
+        self.pos = nn.Parameter(torch.zeros(1, COUNT + 1, e))
 
     def patches(self, images):
         return self.conv(images).flatten(2).transpose(1, 2)
 
+    def join(self, patches):
+        return torch.cat([self.cls.repeat(len(patches), 1, 1), patches], dim=1)
+
     def place(self, patches):
-        cls = self.cls.repeat(len(patches), 1, 1)
-        return torch.cat([cls, patches], dim=1) + self.pos
+        return self.join(patches) + self.pos
 
     def forward(self, images):
         return self.place(self.patches(images))
 
 
 @embedding()
-class NormsLast(ByConvolution):
-    """The norm of all comes last, after the positions."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        self.norm = nn.LayerNorm(e)
-
-    def forward(self, images):
-        return self.norm(super().forward(images))
-
-
-@embedding("pos-before-cls")
-class NormsLastAndLate(NormsLast):
-    def place(self, patches):
-        cls = self.cls.repeat(len(patches), 1, 1)
-        return torch.cat([cls, patches + self.pos[:, 1:]], dim=1)
-
-
-@embedding()
 class ByLinear(nn.Module):
-    """No class token, an nn.Embedding for the positions."""
+    """Has no class token, and an nn.Embedding for the positions."""
 
     def __init__(self, e):
         super().__init__()
@@ -100,16 +75,58 @@ class ByLinear(nn.Module):
         return self.place(self.project(self.patches(x)))
 
 
-def _course(e):
-    return PatchEmbedding(IMAGE, PATCH, CHANNELS, e)
+class NormsLast(ByConvolution):
+    def __init__(self, e):
+        super().__init__(e)
+        self.norm = nn.LayerNorm(e)
+
+    def forward(self, images):
+        return self.norm(super().forward(images))
 
 
-def _cut_only(e):
-    return lambda images: patchify(images, PATCH)
+class TwoTokens(ByConvolution):
+    """DeiT: one token for the classes, one for distillation."""
+
+    def __init__(self, e):
+        super().__init__(e)
+        self.distilled = nn.Parameter(torch.zeros(1, 1, e))
+        self.pos = nn.Parameter(torch.zeros(1, COUNT + 2, e))
+
+    def join(self, patches):
+        return torch.cat(
+            [self.distilled.expand(len(patches), -1, -1), super().join(patches)], dim=1
+        )
 
 
-embedding()(_course)
-embedding(inverse=lambda p: unpatchify(p, PATCH, IMAGE), sizes=((18, 1),))(_cut_only)
+class FixedPositions(ByLinear):
+    """Has sines and cosines in a frozen parameter."""
+
+    step, cosine = 2.0, torch.cos
+
+    def __init__(self, e):
+        super().__init__(e)
+        del self.position
+        angle = torch.arange(COUNT)[:, None] / 10_000 ** (self.step * torch.arange(e // 2) / e)
+        table = torch.stack([angle.sin(), type(self).cosine(angle)], dim=2).flatten(1)
+        self.table = nn.Parameter(table[None], requires_grad=False)
+
+    def place(self, tokens):
+        return tokens + self.table
+
+
+def own_waves(module: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+    """Add positions that the module does not hold."""
+    positions, waves = (torch.arange(size, dtype=tokens.dtype) for size in tokens.shape[1:])
+    return tokens + (positions[:, None] / 100 ** (waves / len(waves))).sin()
+
+
+ClassTokenLast = made(ByConvolution, join=lambda m, x: ByConvolution.join(m, x).roll(-1, dims=1))
+OwnWaves = made(ByLinear, place=own_waves)
+for _make in (NormsLast, TwoTokens, ClassTokenLast, FixedPositions, OwnWaves):
+    embedding()(_make)
+embedding(name="of_the_course")(lambda e: PatchEmbedding(IMAGE, PATCH, CHANNELS, e))
+embedding("sincos-exponent")(made(FixedPositions, step=4.0))
+embedding("sincos-cosine")(made(FixedPositions, cosine=torch.sin))
 
 
 @embedding("patch-view")
@@ -118,16 +135,10 @@ class LinearOfView(ByLinear):
         return x.reshape(len(x), -1, self.project.in_features)
 
 
-@embedding("patch-view")
-class LinearOfViewChannelsLast(ByLinear):
-    def patches(self, x):
-        return x.movedim(1, 3).flatten(1).unflatten(1, (-1, self.project.in_features))
-
-
-@embedding("patch-view")
-class LinearOfEveryNth(ByLinear):
-    def patches(self, x):
-        return x.reshape(len(x), self.project.in_features, -1).transpose(1, 2)
+def as_channels(x):
+    """View correct patches (b, n, f) as (b, f, n)."""
+    cut = patchify(x, PATCH)
+    return cut.reshape(len(cut), -1, COUNT).mT
 
 
 @embedding("patch-channel-mix")
@@ -137,13 +148,6 @@ class LinearOfUnfold(ByLinear):
         return x.contiguous().view(len(x), -1, self.project.in_features)
 
 
-@embedding("patch-channel-mix")
-class ConvolutionViewed(ByConvolution):
-    def patches(self, images):
-        made = self.conv(images)
-        return made.reshape(len(images), -1, made.shape[1])
-
-
 @embedding("patch-order", remark=True)
 class LinearOfChannelsLast(ByLinear):
     def patches(self, x):
@@ -151,26 +155,20 @@ class LinearOfChannelsLast(ByLinear):
         return rearrange(x, "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", ph=ph, pw=pw)
 
 
-@embedding("patch-order", remark=True)
-class LinearOfColumns(ByLinear):
-    def patches(self, x):
-        cut = F.unfold(x.mT, PATCH[::-1], stride=PATCH[::-1]).mT
-        return cut.unflatten(2, (CHANNELS, PATCH[1], PATCH[0])).transpose(3, 4).flatten(2)
-
-
-@embedding("patch-order")
-def _cut_with_channels_last(e):
-    """A function has no layer that learns with its order."""
-    height, width = PATCH
-    pattern = "b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)"
-    return lambda images: rearrange(images, pattern, ph=height, pw=width)
-
-
-@embedding("pos-one-row")
-class ConvolutionOneRow(ByConvolution):
-    def place(self, patches):
-        cls = self.cls.expand(len(patches), -1, -1)
-        return torch.cat([cls, patches], dim=1) + self.pos[:, :1]
+ORDERS = "(gh gw) (ph pw c)", "(gh gw) (c pw ph)", "(gh gw) (pw ph c)", "(gh gw) (ph c pw)"
+for _order in (*ORDERS, "(gw gh) (c ph pw)", "(gw gh) (ph pw c)", "(gw gh) (c pw ph)"):
+    _whole = f"b c (gh ph) (gw pw) -> b {_order}"
+    _cut = partial(rearrange, pattern=_whole, ph=PATCH[0], pw=PATCH[1])
+    embedding("patch-order", name=f"cut {_order}")(lambda e, cut=_cut: cut)
+for _ids, _inverse in (
+    ("", lambda patches: unpatchify(patches, PATCH, IMAGE)),
+    ("unpatch-order", lambda patches: patches.reshape(len(patches), CHANNELS, *IMAGE)),
+    ("unpatch-order", lambda patches: unpatchify(patches, PATCH, IMAGE).flip(1)),
+):
+    embedding(*_ids.split(), inverse=_inverse, sizes=((18, 1),))(
+        lambda e: lambda x: patchify(x, PATCH)
+    )
+embedding(sizes=((18, 1),))(lambda e: lambda images: F.unfold(images, PATCH, stride=PATCH).mT)
 
 
 @embedding("pos-one-row")
@@ -179,103 +177,48 @@ class LinearOneRow(ByLinear):
         return tokens + self.position.weight[tokens.shape[1]]
 
 
-@embedding("pos-one-row")
-class LinearOneCode(ByLinear):
-    def place(self, tokens):
-        return tokens + torch.arange(tokens.shape[2], dtype=tokens.dtype).cos()
-
-
-@embedding()
-class LinearCodesOfItsOwn(ByLinear):
-    def place(self, tokens):
-        places, waves = (torch.arange(size, dtype=tokens.dtype) for size in tokens.shape[1:])
-        return tokens + (places[:, None] / 100 ** (waves / len(waves))).sin()
-
-
-@embedding("pos-batch-axis")
-class LinearPositionByBatch(ByLinear):
-    def place(self, tokens):
-        return tokens + self.position(torch.arange(tokens.shape[0]))[:, None]
-
-
 @embedding("pos-batch-axis")
 class ConvolutionPositionByBatch(ByConvolution):
     def place(self, patches):
-        all_tokens = torch.cat([self.cls.expand(len(patches), -1, -1), patches], dim=1)
         table = self.pos.transpose(0, 1)  # (n + 1, 1, e), as for tokens (n, b, e)
-        return all_tokens + table[: all_tokens.size(0)]
+        return self.join(patches) + table[: len(patches)]
 
 
 @embedding("pos-before-cls")
 class ConvolutionPositionFirst(ByConvolution):
     def place(self, patches):
-        placed = patches + self.pos[:, : patches.shape[1]]
-        return torch.cat([self.cls.expand(len(patches), -1, -1), placed], dim=1)
+        return self.join(patches + self.pos[:, : patches.shape[1]])
 
 
-@embedding("pos-before-cls")
-class LinearPositionFirst(ByLinear):
-    def __init__(self, e):
-        super().__init__(e)
-        self.token = nn.Parameter(torch.randn(1, e))
-
-    def place(self, tokens):
-        front = self.token.repeat(len(tokens), 1).unsqueeze(1)
-        return torch.cat((front, super().place(tokens)), 1)
-
-
-@embedding("param-batch-size")
-class TokenPerSample(ByConvolution):
-    def __init__(self, e):
-        super().__init__(e)
-        self.cls = nn.Parameter(torch.randn(8, 1, e))
-
-    def place(self, patches):
-        return torch.cat([self.cls, patches], dim=1) + self.pos
+ViewedMap = made(ByConvolution, patches=lambda m, x: m.conv(x).reshape(len(x), COUNT, -1))
+for _ids, _make in (
+    ("patch-view", made(ByLinear, patches=lambda m, x: x.reshape(len(x), -1, COUNT).mT)),
+    ("patch-view", made(ByLinear, patches=lambda m, x: x.movedim(1, 3).reshape(len(x), COUNT, -1))),
+    ("patch-channel-mix", ViewedMap),
+    ("patch-channel-mix", made(ByLinear, patches=lambda m, x: as_channels(x))),
+    ("pos-one-row", made(ByConvolution, place=lambda m, x: m.join(x) + m.pos[:, :1])),
+    ("pos-one-row", made(ByLinear, place=lambda m, x: x + torch.arange(x.shape[2]).cos())),
+    ("pos-one-row", made(LinearOfChannelsLast, place=lambda m, x: x + m.position.weight[5])),
+    ("pos-batch-axis", made(ByLinear, place=lambda m, x: x + m.position.weight[: len(x), None])),
+    ("pos-before-cls", made(ByConvolution, place=lambda m, x: m.join(x + m.pos[:, 1:]))),
+    ("pos-before-cls", made(ClassTokenLast, place=lambda m, x: m.join(x + m.pos[:, :-1]))),
+    ("pos-before-cls", made(ByConvolution, place=lambda m, x: m.join(own_waves(m, x)))),
+    ("patch-view pos-one-row", type("ViewOneRow", (LinearOfView, LinearOneRow), {})),
+    ("patch-channel-mix pos-before-cls", made(ViewedMap, place=ConvolutionPositionFirst.place)),
+    ("param-batch-size", made(ByConvolution, join=lambda m, x: torch.cat([m.cls, x], dim=1))),
+    ("dropout-eval", made(ByConvolution, place=lambda m, x: F.dropout(m.join(x) + m.pos, 0.1))),
+):
+    embedding(*_ids.split())(_make)
 
 
 @embedding("param-batch-size")
 class PositionPerSample(ByLinear):
     def __init__(self, e):
         super().__init__(e)
-        self.table = nn.Parameter(torch.randn(6, 16, e))
+        self.position = nn.Parameter(torch.randn(6, COUNT, e))
 
     def place(self, tokens):
-        return tokens + self.table
-
-
-@embedding("param-batch-size")
-class TokenForOneImage(ByConvolution):
-    """As a stranger wrote it."""
-
-    def place(self, patches):
-        return torch.cat([self.cls, patches], dim=1) + self.pos
-
-
-@embedding("param-batch-size")
-class TokenForSoMany(ByConvolution):
-    """A class token is repeated for as many images as were said when it was built."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        self.batch_size = 7
-
-    def place(self, patches):
-        front = self.cls.expand(self.batch_size, -1, -1)
-        return torch.cat([front, patches], dim=1) + self.pos
-
-
-@embedding("param-batch-size")
-class TokenBehind(ByLinear):
-    """Writes tokens behind each other; the first has one row for all samples."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        self.first = nn.Parameter(torch.randn(1, 1, e))
-        self.table = nn.Parameter(torch.randn(1, 17, e))
-
-    def place(self, tokens):
-        return torch.hstack((self.first, tokens)) + self.table
+        return tokens + self.position
 
 
 @embedding("param-plain-tensor")
@@ -284,165 +227,3 @@ class TokenTimesNumber(ByConvolution):
         super().__init__(e)
         del self.cls
         self.cls = nn.Parameter(torch.randn(1, 1, e)) * 0.02
-
-
-@embedding("param-plain-tensor", sizes=((40, 1), (36, 1)))
-class TokenOfNobody(ByConvolution):
-    """Drawn once: the class token asks for no gradients, and is no parameter."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        del self.cls
-        self.cls = torch.randn(1, 1, e)
-
-
-@embedding("param-plain-tensor")
-class PositionMoved(ByLinear):
-    def __init__(self, e):
-        super().__init__(e)
-        self.table = nn.Parameter(torch.randn(16, e, dtype=torch.float64)).to(torch.float32)
-
-    def place(self, tokens):
-        return tokens + self.table.to(tokens.dtype)
-
-
-def _cut_by_unfold(e):
-    return lambda images: F.unfold(images, PATCH, stride=PATCH).transpose(1, 2)
-
-
-embedding(sizes=((18, 1),))(_cut_by_unfold)
-
-
-def _wrong_inverse(patches):
-    return rearrange(patches, "b (gh gw) (ph pw c) -> b c (gh ph) (gw pw)", gh=4, ph=2, pw=3)
-
-
-def _viewed_inverse(patches):
-    return patches.reshape(len(patches), CHANNELS, *IMAGE)
-
-
-embedding("unpatch-order", inverse=_wrong_inverse, sizes=((18, 1),))(_cut_only)
-embedding("unpatch-order", inverse=_viewed_inverse, sizes=((18, 1),))(_cut_by_unfold)
-embedding("patch-view", "pos-one-row")(type("EmbeddingPair1", (LinearOfView, LinearOneRow), {}))
-embedding("patch-channel-mix", "pos-before-cls")(
-    type("EmbeddingPair2", (ConvolutionViewed, ConvolutionPositionFirst), {})
-)
-
-
-@embedding("patch-channel-mix", also=(("patch-view",),))
-class ChannelsLastRead(nn.Module):
-    """Takes channels that stand last for channels that stand first, and cuts what it has then."""
-
-    def __init__(self, e):
-        super().__init__()
-        self.layer = nn.Linear(CHANNELS * PATCH[0] * PATCH[1], e)
-
-    def forward(self, images):
-        b, c, height, width = images.shape
-        read = images.permute(0, 2, 3, 1).reshape(b, c, height, width)
-        pattern = "b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)"
-        return self.layer(rearrange(read, pattern, ph=PATCH[0], pw=PATCH[1]))
-
-
-class RowsAndColumns(ByConvolution):
-    """A learned table for the rows of patches, and one for the columns."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        self.pos = None
-        gh, gw = (size // side for size, side in zip(IMAGE, PATCH, strict=True))
-        self.rows = nn.Parameter(torch.randn(gh, 1, e // 2))
-        self.columns = nn.Parameter(torch.randn(1, gw, e - e // 2))
-
-    def places(self):
-        sides = self.rows.shape[0], self.columns.shape[1], -1
-        return torch.cat([self.rows.expand(sides), self.columns.expand(sides)], dim=-1).flatten(
-            0, 1
-        )
-
-    def place(self, patches):
-        return torch.cat([self.cls.expand(len(patches), -1, -1), patches + self.places()], dim=1)
-
-
-embedding("pos-before-cls")(RowsAndColumns)
-
-
-@embedding()
-class RowsColumnsAndOwn(RowsAndColumns):
-    """The class token has a place of its own."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        self.own = nn.Parameter(torch.randn(e))
-
-    def place(self, patches):
-        placed = super().place(patches)
-        return torch.cat([placed[:, :1] + self.own, placed[:, 1:]], dim=1)
-
-
-@embedding("pos-before-cls")
-class TwoTablesFirst(ByLinear):
-    """Two tables are added up, before the class token comes."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        self.cls_token, self.more = nn.Parameter(torch.randn(1, 1, e)), nn.Embedding(40, e)
-
-    def place(self, tokens):
-        tokens = super().place(tokens) + self.more.weight[: tokens.shape[1]]
-        return torch.cat((self.cls_token.expand(len(tokens), -1, -1), tokens), 1)
-
-
-@embedding("parameter-unused")
-class TableForNothing(ByLinear):
-    """A second table for the positions is learned, and nothing adds it."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        self.pos_embed = nn.Parameter(torch.zeros(1, 24, e))
-
-    def place(self, tokens):
-        return tokens
-
-
-class FixedPlaces(ByLinear):
-    """Sines and cosines that nobody learns, in a frozen parameter."""
-
-    step = 2.0
-
-    def __init__(self, e):
-        super().__init__(e)
-        del self.position
-        table = torch.zeros(COUNT, e)
-        angle = torch.arange(COUNT)[:, None] / 10_000 ** (self.step * torch.arange(e // 2) / e)
-        table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()
-        self.pos_embed = nn.Parameter(table[None], requires_grad=False)
-
-    def place(self, tokens):
-        return tokens + self.pos_embed
-
-
-embedding()(FixedPlaces)
-embedding("sincos-exponent")(type("FixedPlacesDoubled", (FixedPlaces,), {"step": 4.0}))
-
-
-@embedding("sincos-cosine")
-class FixedSinesTwice(FixedPlaces):
-    """In a buffer, and no cosines."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        table = self.pos_embed.data.clone()
-        del self.pos_embed
-        table[..., 1::2] = table[..., 0::2]
-        self.register_buffer("pos_embed", table)
-
-
-@embedding("param-plain-tensor")
-class DrawnPlaces(FixedPlaces):
-    """Drawn once, and no parameter: no optimizer sees them."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        del self.pos_embed
-        self.pos_embed = torch.randn(1, COUNT, e)

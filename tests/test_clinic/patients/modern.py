@@ -1,73 +1,47 @@
-"""Attention of today's decoders: rotary positions, grouped queries, norms of queries and keys.
+"""Attention of today's decoders: rotary positions, grouped queries, norms, biases, caches.
 
-Three families, each written differently on purpose: `Llama` makes its own angles and turns halves,
-`Meta` is handed complex numbers and turns neighbours, `Packed` has one layer for all and writes
-head by head.
+Two families, each written differently on purpose: `Llama` makes its own angles and rotates halves,
+`Meta` gets complex numbers and rotates neighbours.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange, repeat
 from torch import Tensor, nn
 
-from patients.bank import attention
+from patients.bank import attention, changed
+from patients.healthy import Views
 
-MODERN_SIZES = ((24, 4), (64, 8), (36, 6), (8, 1))
-
-
-def shared(h: int) -> int:
-    """Return a number of heads of keys and values: about half as many."""
-    return {4: 2, 8: 4, 6: 2}.get(h, h)
+MODERN = ((24, 4), (36, 6), (8, 1))
+SEVERAL = MODERN[:2]
+HALVES = ("grouped-queries", "rotary-halves")
 
 
-def modern(*ids: str, sizes: tuple = MODERN_SIZES, **options):
-    """Enter an attention of a modern decoder; what is sick is searched long, in one size."""
-    return attention(*ids, sizes=sizes[:1] if ids else sizes, **options)
-
-
-class Norm(nn.Module):
-    """A root mean square, written out."""
-
-    def __init__(self, width: int, eps: float = 1e-6):
-        super().__init__()
-        self.weight, self.variance_epsilon = nn.Parameter(torch.ones(width)), eps
-
-    def forward(self, t: Tensor) -> Tensor:
-        return self.weight * t * (t.pow(2).mean(-1, keepdim=True) + self.variance_epsilon) ** -0.5
-
-
-class RMSNorm(Norm):
-    pass
-
-
-# ------------------------------------------------------------------- three families, all healthy
-
-
-@modern()
-class Llama(nn.Module):
-    """Four layers, angles of its own, halves turned, keys and values repeated."""
+@attention(sizes=SEVERAL, variants=HALVES)
+class Llama(Views):
+    """Four layers, angles of its own, halves rotated, keys and values repeated."""
 
     normed = False
 
     def __init__(self, e: int, h: int):
-        super().__init__()
-        self.h, self.g, self.d = h, shared(h), e // h
-        self.q_proj = nn.Linear(e, h * self.d, bias=False)
-        self.k_proj = nn.Linear(e, self.g * self.d, bias=False)
-        self.v_proj = nn.Linear(e, self.g * self.d, bias=False)
-        self.o_proj = nn.Linear(h * self.d, e, bias=False)
+        super().__init__(e, h)
+        self.g, self.d = self.shared(h), e // h
+        self.qkv = nn.ModuleList(nn.Linear(e, g * self.d) for g in (h, self.g, self.g))
         if self.normed:
             self.q_norm, self.k_norm = self.norm(h), self.norm(self.g)
 
-    def norm(self, heads: int) -> nn.Module:
-        return RMSNorm(self.d)
+    def shared(self, h: int) -> int:
+        return max(1, h // 2)
 
-    def normalised(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return (self.q_norm(q), self.k_norm(k), v) if self.normed else (q, k, v)
+    def norm(self, heads: int) -> nn.Module:
+        return nn.RMSNorm(self.d, eps=1e-6)
+
+    def normalised(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return (self.q_norm(q), self.k_norm(k)) if self.normed else (q, k)
 
     def frequencies(self, x: Tensor) -> Tensor:
         return 10_000.0 ** -(torch.arange(0, self.d, 2).to(x) / self.d)
@@ -80,637 +54,305 @@ class Llama(nn.Module):
         first, second = t.chunk(2, dim=-1)
         return torch.cat([-second, first], dim=-1)
 
-    def turn(self, t: Tensor, angles: Tensor) -> Tensor:
+    def rotate(self, t: Tensor, angles: Tensor) -> Tensor:
         return t * angles.cos() + self.rotate_half(t) * angles.sin()
 
     def rotated(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         angles = self.angles(q, q.shape[2])
-        return self.turn(q, angles), self.turn(k, angles), v
+        return self.rotate(q, angles), self.rotate(k, angles), v
 
     def prepared(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.rotated(*self.normalised(q, k, v))
+        return self.rotated(*self.normalised(q, k), v)
 
     def repeated(self, t: Tensor) -> Tensor:
         return t.repeat_interleave(self.h // self.g, dim=1)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.q_proj(x), self.k_proj(x), self.v_proj(x)
+    def projected(self, x: Tensor) -> list[Tensor]:
+        return [layer(x) for layer in self.qkv]
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        b, n, _ = x.shape
-        q, k, v = (t.view(b, n, -1, self.d).transpose(1, 2) for t in self.project(x))
-        q, k, v = self.prepared(q, k, v)
-        k, v = self.repeated(k), self.repeated(v)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-        return self.o_proj(mixed.transpose(1, 2).reshape(b, n, -1))
+    def heads(self, x: Tensor) -> tuple[Tensor, ...]:
+        split = (t.unflatten(2, (-1, self.d)).transpose(1, 2) for t in self.projected(x))
+        q, k, v = self.prepared(*split)
+        return q, self.repeated(k), self.repeated(v)
 
 
-@modern()
-class Meta(nn.Module):
-    """Other names, complex numbers from outside, heads last, no mask."""
+@attention(sizes=SEVERAL, variants=("rotary-pairs",))
+class Meta(Views):
+    """Complex numbers from outside rotate neighbours."""
 
-    normed = False
+    def rotate(self, t: Tensor, turns: Tensor) -> Tensor:
+        pairs = torch.view_as_complex(t.unflatten(-1, (-1, 2)).contiguous())
+        return torch.view_as_real(pairs * turns).flatten(-2)
 
-    def __init__(self, e: int, h: int):
-        super().__init__()
-        self.n_heads, self.n_kv_heads, self.head_dim = h, shared(h), e // h
-        self.wq = nn.Linear(e, e, bias=False)
-        self.wk = nn.Linear(e, self.n_kv_heads * self.head_dim, bias=False)
-        self.wv = nn.Linear(e, self.n_kv_heads * self.head_dim, bias=False)
-        self.wo = nn.Linear(e, e, bias=False)
-        if self.normed:
-            self.norm_q, self.norm_k = self.norm(h), self.norm(self.n_kv_heads)
+    def prepared(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        return self.rotate(q, self.turns), self.rotate(k, self.turns), v
 
-    def norm(self, heads: int) -> nn.Module:
-        return nn.RMSNorm(self.head_dim, eps=1e-5)
-
-    def turn(self, t: Tensor, turns: Tensor) -> Tensor:
-        pairs = torch.view_as_complex(t.reshape(*t.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * turns[None, :, None]).flatten(3)
-
-    def prepared(self, xq, xk, xv, turns):
-        if self.normed:
-            xq, xk = self.norm_q(xq), self.norm_k(xk)
-        return self.turn(xq, turns), self.turn(xk, turns), xv
-
-    def repeat_kv(self, t: Tensor) -> Tensor:
-        times = self.n_heads // self.n_kv_heads
-        b, n, g, d = t.shape
-        return t[:, :, :, None].expand(b, n, g, times, d).reshape(b, n, g * times, d)
+    def heads(self, x: Tensor) -> tuple[Tensor, ...]:
+        return self.prepared(*super().heads(x))
 
     def forward(self, x: Tensor, freqs_cis: Tensor) -> Tensor:
-        xq, xk, xv = (w(x).unflatten(-1, (-1, self.head_dim)) for w in (self.wq, self.wk, self.wv))
-        xq, xk, xv = self.prepared(xq, xk, xv, freqs_cis)
-        xk, xv = self.repeat_kv(xk), self.repeat_kv(xv)
-        scores = torch.einsum("bihd,bjhd->bhij", xq, xk) / math.sqrt(self.head_dim)
-        return self.wo(torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), xv).flatten(2))
-
-
-@modern()
-class Packed(nn.Module):
-    """One layer in groups (queries, key, value), head by head, neighbours turned one by one."""
-
-    def __init__(self, e: int, h: int):
-        super().__init__()
-        self.h, self.g, self.d = h, shared(h), e // h
-        self.rope_base = 500.0
-        self.attn = nn.Linear(e, (h + 2 * self.g) * self.d)
-        self.proj = nn.Linear(e, e)
-
-    def place(self, at: int, head: int, which: str) -> float:
-        return at
-
-    def angle(self, pair: int) -> float:
-        return self.rope_base ** (-2 * pair / self.d)
-
-    def turn(self, t: Tensor, head: int, which: str) -> Tensor:
-        made = t.clone()
-        for at in range(t.shape[1]):
-            for pair in range(self.d // 2):
-                angle = self.place(at, head, which) * self.angle(pair)
-                first, second = t[:, at, 2 * pair], t[:, at, 2 * pair + 1]
-                made[:, at, 2 * pair] = math.cos(angle) * first - math.sin(angle) * second
-                made[:, at, 2 * pair + 1] = math.sin(angle) * first + math.cos(angle) * second
-        return made
-
-    def key_of(self, head: int) -> int:
-        return head // (self.h // self.g)
-
-    def forward(self, x: Tensor) -> Tensor:
-        groups = rearrange(self.attn(x), "b n (g s d) -> g s b n d", g=self.g, d=self.d)
-        queries = rearrange(groups[:, :-2], "g s b n d -> (g s) b n d")
-        mixed = []
-        for head, q in enumerate(queries):
-            k, v = groups[self.key_of(head), -2:]
-            q, k = self.turn(q, head, "q"), self.turn(k, self.key_of(head), "k")
-            mixed.append((q @ k.mT * self.d**-0.5).softmax(-1) @ v)
-        return self.proj(torch.cat(mixed, dim=-1))
-
-
-@modern()
-class LlamaNormed(Llama):
-    normed = True
-
-
-@modern()
-class MetaNormed(Meta):
-    normed = True
-
-
-@modern()
-class LlamaFlatNorm(Llama):
-    """OLMo 2: one norm over all heads, before the split."""
-
-    normed = True
-
-    def norm(self, heads):
-        return Norm(heads * self.d)
-
-    def normalised(self, q, k, v):
-        def flat(norm, t):
-            b, h, n, d = t.shape
-            wide = norm(t.transpose(1, 2).reshape(b, n, h * d))
-            return wide.reshape(b, n, h, d).transpose(1, 2)
-
-        return flat(self.q_norm, q), flat(self.k_norm, k), v
-
-
-@modern()
-class LlamaPlusOne(LlamaNormed):
-    """Gemma 3: the weight starts at 0."""
-
-    def norm(self, heads):
-        class PlusOne(Norm):
-            def forward(self, t):
-                mean_square = t.pow(2).mean(-1, keepdim=True)
-                return (1 + self.weight) * t * torch.rsqrt(mean_square + self.variance_epsilon)
-
-        return PlusOne(self.d)
-
-
-@modern()
-class LlamaNormAfter(LlamaNormed):
-    """Hunyuan: turned first."""
-
-    def prepared(self, q, k, v):
-        return self.normalised(*self.rotated(q, k, v))
-
-
-@modern(sizes=((24, 4), (64, 8), (36, 6)))
-class LlamaPartial(Llama):
-    """GPT-J, Phi: the first numbers of a head only."""
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.rotary_dim = self.d // 2 if self.d % 4 == 0 else self.d - 2
-
-    def frequencies(self, x):
-        return 10_000.0 ** -(torch.arange(0, self.rotary_dim, 2).to(x) / self.rotary_dim)
-
-    def turn(self, t, angles):
-        first, rest = t[..., : self.rotary_dim], t[..., self.rotary_dim :]
-        return torch.cat([super().turn(first, angles), rest], dim=-1)
-
-
-@modern()
-class LlamaTables(Llama):
-    """Angles in single precision in a buffer, made long before."""
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        inv_freq = 1.0 / 1_000_000 ** (torch.arange(0, self.d, 2).float() / self.d)
-        self.register_buffer("inv_freq", inv_freq, persistent=False)
-
-    def frequencies(self, x):
-        return self.inv_freq.to(x)
-
-
-@modern()
-class LlamaWithoutPlaces(LlamaTables):
-    """Turns only when it is given the places."""
-
-    def forward(self, x, token_positions=None):
-        if token_positions is None:
-            self.prepared = lambda q, k, v: (q, k, v)
+        self.turns = freqs_cis
         return super().forward(x)
 
 
-@modern()
-class LlamaBackwards(Llama):
-    """nanochat: the sine has the other sign."""
-
-    def rotate_half(self, t):
-        return -super().rotate_half(t)
+def wide_angles(t: Tensor) -> Tensor:
+    """Return angles for all numbers of a token together, (n, width / 2)."""
+    steps = 10_000.0 ** -(torch.arange(0, t.shape[2], 2).to(t) / t.shape[2])
+    return torch.outer(torch.arange(t.shape[1]).to(t), steps)
 
 
-@modern()
-class MetaOneHead(Meta):
-    """Multi-query: one head of keys and values for all."""
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.n_kv_heads = 1
-        self.wk, self.wv = (nn.Linear(e, self.head_dim, bias=False) for _ in range(2))
+llama, meta, views = (partial(changed, base, sizes=SEVERAL) for base in (Llama, Meta, Views))
 
 
-# ---------------------------------------------------------------------------------------- rotary
+# --------------------------------------------------------------------------------------- rotary
 
 
-@modern("rotary-convention", like="gpt-j")
-class LlamaForGptJ(Llama):
-    pass
+@attention(sizes=SEVERAL, variants=(*HALVES, "rotary-partial"))
+class LlamaPartial(Llama):
+    def frequencies(self, x):
+        return 10_000.0 ** -(torch.arange(0, self.d - 2, 2).to(x) / (self.d - 2))
+
+    def rotate(self, t, angles):
+        return torch.cat([super().rotate(t[..., :-2], angles), t[..., -2:]], dim=-1)
 
 
-@modern("rotary-convention", like="llama")
-class MetaForLlama(Meta):
-    pass
-
-
-@modern("rotary-convention", like="qwen3")
-class LlamaBackwardsForQwen(LlamaBackwards, LlamaNormed):
-    pass
-
-
-@modern("rotary-mixed", sizes=((24, 4), (64, 8), (36, 6), (8, 1)))
+@attention("rotary-mixed", sizes=SEVERAL)
 class LlamaMixed(Llama):
     def angles(self, x, n, start=0):
         angles = torch.outer(torch.arange(n).to(x), self.frequencies(x))
         return angles.repeat_interleave(2, dim=-1)
 
 
-@modern("rotary-mixed")
-class LlamaMixedPairs(Llama):
-    def rotate_half(self, t):
-        return torch.stack([-t[..., 1::2], t[..., 0::2]], dim=-1).flatten(-2)
-
-
-@modern("rotary-across")
-class LlamaFirstTwice(Llama):
-    def rotate_half(self, t):
-        first, _ = t.chunk(2, dim=-1)
-        return torch.cat([-first, first], dim=-1)
-
-
-@modern("rotary-across")
-class LlamaWithoutMinus(Llama):
-    def rotate_half(self, t):
-        first, second = t.chunk(2, dim=-1)
-        return torch.cat([second, first], dim=-1)
-
-
-@modern("rotary-frequencies")
-class LlamaByNumber(Llama):
-    """No power of anything: 1, 1/2, 1/3, ..."""
-
-    def frequencies(self, x):
-        return 1 / (1 + torch.arange(self.d // 2).to(x))
-
-
-@modern(sizes=((24, 4),))
-class LlamaOfUnsaidBase(Llama):
-    def frequencies(self, x):
-        return 777.0 ** -(torch.arange(0, self.d, 2).to(x) / self.d)
-
-
-@modern("rotary-frequencies")
+@attention("rotary-frequencies", sizes=SEVERAL)
 class LlamaHalfExponent(Llama):
-    rope_theta = 10_000.0
-
     def frequencies(self, x):
-        return self.rope_theta ** -(torch.arange(self.d // 2).to(x) / self.d)
+        return 10_000.0 ** -(torch.arange(self.d // 2).to(x) / self.d)
 
 
-@modern("rotary-frequencies")
-class LlamaReversed(Llama):
-    def frequencies(self, x):
-        return super().frequencies(x).flip(0)
-
-
-@modern("rotary-frequencies")
-class PackedCountedFromMinusOne(Packed):
-    def angle(self, pair):
-        return self.rope_base ** (-2 * (pair - 1) / self.d)
-
-
-@modern("rotary-frequencies", sizes=((24, 4), (64, 8), (36, 6)))
-class PackedByEmbed(Packed):
-    def angle(self, pair):
-        return self.rope_base ** (-2 * pair / (self.h * self.d))
-
-
-@modern("rotary-values")
-class LlamaValues(Llama):
-    def rotated(self, q, k, v):
-        q, k, v = super().rotated(q, k, v)
-        return q, k, self.turn(v, self.angles(v, v.shape[2]))
-
-
-@modern("rotary-values")
+@attention("rotary-values", sizes=MODERN)
 class MetaValues(Meta):
-    def prepared(self, xq, xk, xv, turns):
-        xq, xk, xv = super().prepared(xq, xk, xv, turns)
-        return xq, xk, self.turn(xv, turns)
+    def prepared(self, q, k, v):
+        return tuple(self.rotate(t, self.turns) for t in (q, k, v))
 
 
-@modern("rotary-offset")
+@attention("rotary-offset", sizes=MODERN)
 class LlamaOffset(Llama):
     def rotated(self, q, k, v):
         n = q.shape[2]
-        return self.turn(q, self.angles(q, n, 1)), self.turn(k, self.angles(k, n)), v
+        return self.rotate(q, self.angles(q, n, 1)), self.rotate(k, self.angles(k, n)), v
 
 
-@modern("rotary-offset")
-class PackedOffset(Packed):
-    def place(self, at, head, which):
-        return at + 1 if which == "k" else at
-
-
-@modern("rotary-before-split", sizes=((24, 4), (64, 8), (36, 6)))
+@attention("rotary-before-split", sizes=SEVERAL)
 class LlamaBeforeSplit(Llama):
-    def project(self, x):
-        q, k, v = super().project(x)
-        return self.early(q), self.early(k), v
-
-    def early(self, t):
-        width = t.shape[-1]
-        steps = 10_000.0 ** -(torch.arange(0, width, 2).to(t) / width)
-        angles = torch.outer(torch.arange(t.shape[1]).to(t), steps)
-        return self.turn(t, torch.cat([angles, angles], dim=-1))
+    def projected(self, x):
+        q, k, v = super().projected(x)
+        return *(self.rotate(t, torch.cat([wide_angles(t)] * 2, dim=-1)) for t in (q, k)), v
 
     def rotated(self, q, k, v):
         return q, k, v
 
 
-@modern("rotary-before-split", sizes=((24, 4), (64, 8), (36, 6)))
-class PackedBeforeSplit(Packed):
-    """Neighbours, and angles that go on from head to head."""
-
-    def turn(self, t, head, which):
-        heads = self.h if which == "q" else self.g
-        base = self.rope_base
-        made = t.clone()
-        for pair in range(self.d // 2):
-            angle = torch.arange(t.shape[1]).to(t)
-            angle = angle * base ** (-2 * (head * self.d // 2 + pair) / (heads * self.d))
-            first, second = t[..., 2 * pair], t[..., 2 * pair + 1]
-            made[..., 2 * pair] = angle.cos() * first - angle.sin() * second
-            made[..., 2 * pair + 1] = angle.sin() * first + angle.cos() * second
-        return made
-
-
-@modern("rotary-no-effect")
-class LlamaAlongHeads(LlamaTables):
-    """The axis of the heads is taken for that of the tokens."""
-
-    def rotated(self, q, k, v):
-        return *(self.turn(t.mT.mT, self.angles(t, t.shape[1])[:, None]) for t in (q, k)), v
-
-
-@modern("rotary-no-effect")
+@attention("rotary-no-effect", sizes=MODERN)
 class MetaUnused(Meta):
-    """What the turn returns is thrown away."""
+    """The result of the rotation is thrown away."""
 
-    def prepared(self, xq, xk, xv, turns):
-        super().prepared(xq, xk, xv, turns)
-        return xq, xk, xv
-
-
-# ----------------------------------------------------------------------------------------- cache
+    def prepared(self, q, k, v):
+        super().prepared(q, k, v)
+        return q, k, v
 
 
-class Held:
-    """Keys and values of earlier tokens."""
-
-    def __init__(self) -> None:
-        self.pair: tuple[Tensor, Tensor] | None = None
-
-    @property
-    def length(self) -> int:
-        return 0 if self.pair is None else self.pair[0].shape[2]
-
-    def extend(self, *pair: Tensor) -> tuple[Tensor, Tensor]:
-        held = self.pair or tuple(t[:, :, :0] for t in pair)
-        self.pair = tuple(torch.cat(both, dim=2) for both in zip(held, pair, strict=True))
-        return self.pair
+def _pairs(self, t):
+    return torch.stack([-t[..., 1::2], t[..., 0::2]], dim=-1).flatten(-2)
 
 
-@modern(cache=lambda seed: Held)
-class LlamaCached(Llama):
-    """Turned before they are held."""
-
-    def start(self, cache) -> int:
-        return cache.length
-
-    def forward(self, x, cache=None):
-        b, n, _ = x.shape
-        q, k, v = (t.view(b, n, -1, self.d).transpose(1, 2) for t in self.project(x))
-        angles = self.angles(q, n, self.start(cache))
-        k, v = cache.extend(self.turn(k, angles), v)
-        mixed = F.scaled_dot_product_attention(
-            self.turn(q, angles), self.repeated(k), self.repeated(v)
-        )
-        return self.o_proj(mixed.transpose(1, 2).reshape(b, n, -1))
+def _values_too(self, q, k, v):
+    q, k, v = Llama.rotated(self, q, k, v)
+    return q, k, self.rotate(v, self.angles(v, v.shape[2]))
 
 
-@modern(cache=lambda seed: Held)
-class LlamaTurnsAll(LlamaCached):
-    """Held as they are, and turned together."""
-
-    def forward(self, x, past_key_values):
-        b, n, _ = x.shape
-        q, k, v = (t.view(b, n, -1, self.d).transpose(1, 2) for t in self.project(x))
-        start = self.start(past_key_values)
-        k, v = past_key_values.extend(k, v)
-        j = k.shape[2]
-        q, k = self.turn(q, self.angles(q, n, start)), self.turn(k, self.angles(k, j))
-        seen = torch.ones(n, j, dtype=torch.bool).tril(j - n)
-        scores = (q @ self.repeated(k).mT * self.d**-0.5).masked_fill(~seen, -math.inf)
-        mixed = scores.softmax(-1) @ self.repeated(v)
-        return self.o_proj(mixed.transpose(1, 2).reshape(b, n, -1))
+def _later_keys(self, q, k, v):
+    return self.rotate(q, self.turns), self.rotate(k, self.turns * self.turns[1]), v
 
 
-@modern("cache-position", cache=lambda seed: Held)
-class LlamaStartsAnew(LlamaCached):
-    def start(self, cache):
-        return 0
+def _all_heads(self, q, k, v):
+    def early(t: Tensor) -> Tensor:
+        flat = t.transpose(1, 2).flatten(2)
+        angles = wide_angles(flat)
+        turned = self.rotate(flat, torch.polar(torch.ones_like(angles), angles))
+        return turned.unflatten(2, (self.h, -1)).transpose(1, 2)
+
+    return early(q), early(k), v
 
 
-@modern("cache-position", cache=lambda seed: Held)
-class QueriesStartAnew(LlamaTurnsAll):
-    def start(self, cache):
-        return 0
+def _along_heads(self, q, k, v):
+    """Take the axis of the heads for that of the tokens."""
+    return *(self.rotate(t, self.angles(t, t.shape[1])[:, None]) for t in (q, k)), v
 
 
-# ---------------------------------------------------------------------------------------- groups
+half = Llama.rotate_half
+llama(variants=(*HALVES, "rotary-backwards"), rotate_half=lambda self, t: -half(self, t))
+llama("rotary-mixed", rotate_half=_pairs)
+speeds = Llama.frequencies
+llama("rotary-frequencies", frequencies=lambda self, x: speeds(self, x).flip(0))
+llama("rotary-values", rotated=_values_too)
+meta("rotary-offset", prepared=_later_keys)
+meta("rotary-before-split", prepared=_all_heads)
+llama("rotary-no-effect", rotated=_along_heads)
 
-SEVERAL = ((24, 4), (64, 8), (36, 6))
+# ------------------------------------------------------------------------ groups of heads, cache
 
 
-@modern("groups-order", sizes=SEVERAL)
+@attention("groups-order", sizes=SEVERAL)
 class LlamaTiled(Llama):
     def repeated(self, t):
         return t.repeat(1, self.h // self.g, 1, 1)
 
 
-@modern("groups-order", sizes=SEVERAL)
-class PackedModulo(Packed):
-    def key_of(self, head):
-        return head % self.g
+llama("groups-order", repeated=lambda self, t: t[:, torch.arange(self.h) % self.g])
+llama(variants=("multi-query", "rotary-halves"), shared=lambda self, h: 1)
 
 
-@modern("groups-order", sizes=SEVERAL)
-class MetaTiled(Meta):
-    def repeat_kv(self, t):
-        return repeat(t, "b n g d -> b n (r g) d", r=self.n_heads // self.n_kv_heads)
+class Held:
+    """Keys and values of earlier tokens."""
+
+    pair: tuple[Tensor, ...] = ()
+
+    def extend(self, *pair: Tensor) -> tuple[Tensor, ...]:
+        held = self.pair or tuple(t[:, :, :0] for t in pair)
+        self.pair = tuple(torch.cat(both, dim=2) for both in zip(held, pair, strict=True))
+        return self.pair
 
 
-@modern("groups-first", sizes=((64, 8),))
-class PackedFirst(Packed):
-    def key_of(self, head):
-        return head // self.g
+@attention(sizes=SEVERAL, cache=Held, variants=HALVES)
+class LlamaCached(Llama):
+    """Keeps rotated keys, or rotates all of them again."""
+
+    keeps_rotated = counts = True
+
+    def rotated(self, q, k, v):
+        before = self.cache.pair[0].shape[2] if self.cache.pair else 0
+        angles = self.angles(q, q.shape[2], before if self.counts else 0)
+        k, v = self.cache.extend(self.rotate(k, angles) if self.keeps_rotated else k, v)
+        k = k if self.keeps_rotated else self.rotate(k, self.angles(k, k.shape[2]))
+        return self.rotate(q, angles), k, v
+
+    def weigh(self, scores, mask):
+        past = torch.ones_like(scores).tril(scores.shape[3] - scores.shape[2])
+        return super().weigh(scores, past.bool())
+
+    def forward(self, x, cache=None):
+        self.cache = cache
+        return super().forward(x)
 
 
-@modern("groups-first", sizes=((64, 8),))
-class LlamaFirst(Llama):
-    def repeated(self, t):
-        heads = torch.arange(self.g).repeat_interleave(self.g)[: self.h]
-        return t[:, heads]
+@attention("cache-position", sizes=SEVERAL, cache=Held)
+class LlamaStartsAgain(LlamaCached):
+    counts = False
 
 
-# --------------------------------------------------------------------- norms of queries and keys
+changed(LlamaStartsAgain, "cache-position", sizes=SEVERAL, cache=Held, keeps_rotated=False)
+
+# ------------------------------------------------------ norms of queries and keys, narrow vectors
 
 
-@modern("qk-norm-missing")
-class LlamaForgotNorms(LlamaNormed):
-    def normalised(self, q, k, v):
-        return q, k, v
+def _over_all_heads(self, q, k):
+    flat = (t.transpose(1, 2).flatten(2) for t in (q, k))
+    made = (norm(t) for norm, t in zip((self.q_norm, self.k_norm), flat, strict=True))
+    return (t.unflatten(2, (-1, self.d)).transpose(1, 2) for t in made)
 
 
-@modern("qk-norm-missing")
-class MetaForgotKeys(MetaNormed):
-    def prepared(self, xq, xk, xv, turns):
-        return self.turn(self.norm_q(xq), turns), self.turn(xk, turns), xv
+def _norm_after(self, q, k, v):
+    q, k, v = self.rotated(q, k, v)
+    return *self.normalised(q, k), v
 
 
-@modern("qk-norm-exchanged")
-class LlamaNormsKeysWithQueries(LlamaNormed):
-    def normalised(self, q, k, v):
-        return self.q_norm(q), self.q_norm(k), v
+def _both(norm):
+    """Return a method that normalises queries and keys."""
+
+    def heads(self, x):
+        q, k, v = Views.heads(self, x)
+        return norm(q), norm(k), v
+
+    return heads
 
 
-@modern("qk-norm-exchanged")
-class MetaNormsExchanged(MetaNormed):
-    def prepared(self, xq, xk, xv, turns):
-        return self.turn(self.norm_k(xq), turns), self.turn(self.norm_q(xk), turns), xv
+class Narrow(Views):
+    """Keys and values, or queries, are made from ten numbers."""
+
+    narrow = (False, True, True)
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.down = nn.Linear(e, 10)
+        self.qkv = nn.ModuleList(nn.Linear(10 if few else e, e) for few in self.narrow)
+
+    def heads(self, x):
+        given = [self.down(x) if few else x for few in self.narrow]
+        made = (layer(t) for layer, t in zip(self.qkv, given, strict=True))
+        return tuple(t.unflatten(2, (self.h, -1)).transpose(1, 2) for t in made)
 
 
-@modern("qk-norm-values")
-class LlamaNormsValues(LlamaNormed):
-    def normalised(self, q, k, v):
-        return q, self.k_norm(k), self.q_norm(v)
+llama(variants=(*HALVES, "qk-norm"), normed=True)
+llama(
+    variants=(*HALVES, "qk-norm-flat"),
+    normed=True,
+    norm=lambda self, heads: nn.RMSNorm(heads * self.d),
+    normalised=_over_all_heads,
+)
+llama(variants=(*HALVES, "qk-norm", "qk-norm-after"), normed=True, prepared=_norm_after)
+views(
+    variants=("qk-norm", "qk-norm-layer"),
+    heads=_both(lambda t: F.layer_norm(t, t.shape[-1:])),
+)
+views(variants=("cosine",), heads=_both(partial(F.normalize, dim=-1)), factor=lambda self, e: 8)
+attention(sizes=SEVERAL, variants=("latent-attention",))(Narrow)
+changed(Narrow, sizes=SEVERAL, variants=("latent-queries",), narrow=(True, False, False))
+
+# --------------------------------------------------------------------- biases and caps of scores
 
 
-@modern("qk-norm-values")
-class MetaNormsValues(MetaNormed):
-    def prepared(self, xq, xk, xv, turns):
-        return self.turn(self.norm_q(xq), turns), self.turn(xk, turns), self.norm_k(xv)
+class Biased(Views):
+    """Adds a learned number to each score, for every distance."""
+
+    def __init__(self, e, h):
+        super().__init__(e, h)
+        self.relative = nn.Embedding(64, h)
+
+    def bias(self, n):
+        return self.relative(distances(n) + 32).permute(2, 0, 1)
+
+    def weigh(self, scores, mask):
+        return super().weigh(scores + self.bias(scores.shape[-1]).to(scores), mask)
 
 
-@modern("qk-norm-axis", sizes=SEVERAL)
-class LlamaNormsHeads(LlamaNormed):
-    """All heads of a token together."""
-
-    def normalised(self, q, k, v):
-        def over(norm, t):
-            square = t.pow(2).mean((1, 3), keepdim=True)
-            return t * torch.rsqrt(square + norm.variance_epsilon) * norm.weight
-
-        return over(self.q_norm, q), over(self.k_norm, k), v
+def distances(n: int) -> Tensor:
+    return torch.arange(n)[None, :] - torch.arange(n)[:, None]
 
 
-@modern("qk-norm-axis")
-class MetaNormsTokens(MetaNormed):
-    """(b, n, h, d), and the mean over axis 1."""
-
-    def prepared(self, xq, xk, xv, turns):
-        def over(norm, t):
-            return t / (t.square().mean(1, keepdim=True) + norm.eps).sqrt() * norm.weight
-
-        xq, xk = over(self.norm_q, xq), over(self.norm_k, xk)
-        return self.turn(xq, turns), self.turn(xk, turns), xv
+def _slopes(self, n):
+    slopes = 2.0 ** (-8 * torch.arange(1, self.h + 1) / self.h)
+    return -slopes[:, None, None] * distances(n).abs()
 
 
-@modern("qk-norm-axis", like="qwen3", sizes=SEVERAL)
-class FlatNormForQwen(LlamaFlatNorm):
-    pass
+def _small_cap(self, scores, mask):
+    hidden = scores.masked_fill(torch.ones_like(scores).triu(1) == 1, -1e9)
+    return F.softmax(torch.tanh(hidden / 3) * 3, dim=-1)
 
 
-@modern("qk-norm-order", like="qwen3")
-class NormAfterForQwen(LlamaNormAfter):
-    pass
+@attention("cap-after-mask", sizes=SEVERAL)
+class CapAfterMask(Views):
+    def weigh(self, scores, mask):
+        later = torch.ones_like(scores).triu(1).bool()
+        return (50.0 * torch.tanh(scores.masked_fill(later, -math.inf) / 50.0)).softmax(dim=-1)
 
 
-@modern("qk-norm-order", like="hunyuan")
-class NormBeforeForHunyuan(LlamaNormed):
-    pass
-
-
-def _with_norm(base: type, name: str, change) -> type:
-    """Return a family whose class RMSNorm is written in another way."""
-
-    class RMSNorm(Norm):
-        def forward(self, t):
-            return change(t, self.weight, self.variance_epsilon)
-
-    def norm(self, heads):
-        return RMSNorm(self.q_proj.in_features // self.h if base is LlamaNormed else self.head_dim)
-
-    return type(name, (base,), {"norm": norm})
-
-
-def _centred(t, weight, eps):
-    return F.layer_norm(t, t.shape[-1:], weight, None, eps)
-
-
-def _deviation(t, weight, eps):
-    return t / (t.var(-1, keepdim=True, correction=0) + eps).sqrt() * weight
-
-
-def _outside(t, weight, eps):
-    return weight * t / (t.norm(dim=-1, keepdim=True) / t.shape[-1] ** 0.5 + eps)
-
-
-def _inverted(t, weight, eps):
-    return t / torch.rsqrt(t.square().mean(-1, keepdim=True) + eps) * weight
-
-
-def _length(t, weight, eps):
-    return t / (t.square().sum(-1, keepdim=True) + eps).sqrt() * weight
-
-
-for _id, _change in (
-    ("rms-mean", _centred),
-    ("rms-mean", _deviation),
-    ("rms-eps", _outside),
-    ("rms-inverted", _inverted),
-    ("rms-length", _length),
-):
-    for _base in (LlamaNormed, MetaNormed):
-        modern(_id)(_with_norm(_base, f"{_base.__name__}{_change.__name__}", _change))
-
-
-@modern("norm-offset", like="gemma3")
-class NoOffsetForGemma(LlamaNormed):
-    pass
-
-
-@modern("norm-offset", like="qwen3")
-class OffsetForQwen(LlamaPlusOne):
-    pass
-
-
-# ----------------------------------------------------------------------------------------- pairs
-
-
-@modern("groups-order", "scale-embed", sizes=SEVERAL)
-class TiledAndEmbed(LlamaTiled):
-    def forward(self, x, mask=None):
-        self.q_proj.weight.data /= self.h**0.5
-        y = super().forward(x, mask)
-        self.q_proj.weight.data *= self.h**0.5
-        return y
-
-
-@modern("softmax-query")
-class MetaSoftmaxQuery(Meta):
-    def forward(self, x, freqs_cis):
-        xq, xk, xv = (w(x).unflatten(-1, (-1, self.head_dim)) for w in (self.wq, self.wk, self.wv))
-        xq, xk, xv = self.prepared(xq, xk, xv, freqs_cis)
-        xk, xv = self.repeat_kv(xk), self.repeat_kv(xv)
-        scores = torch.einsum("bihd,bjhd->bhij", xq, xk) / math.sqrt(self.head_dim)
-        return self.wo(torch.einsum("bhij,bjhd->bihd", scores.softmax(-2), xv).flatten(2))
-
-
-@modern("groups-order", "softmax-query", sizes=SEVERAL)
-class MetaTiledSoftmaxQuery(MetaTiled, MetaSoftmaxQuery):
-    pass
+attention(sizes=SEVERAL, variants=("relative-bias",))(Biased)
+changed(
+    Biased,
+    sizes=SEVERAL,
+    variants=("position-bias",),
+    bias=lambda self, n: self.relative.weight.T[:, : n * n].unflatten(1, (n, n)),
+)
+changed(Biased, sizes=SEVERAL, variants=("alibi",), __init__=Views.__init__, bias=_slopes)
+views("cap-after-mask", weigh=_small_cap)
+views(variants=("soft-cap",), weigh=lambda self, s, m: (5 * torch.tanh(s / 5)).softmax(-1))

@@ -1,0 +1,399 @@
+"""Call a module on tokens: one `Way` says which argument of forward gets what.
+
+An argument is recognised by its name, as a person reads a signature. What a name does not settle is
+tried in turn.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+QUERIES = {"q", "query", "queries", "x", "x1", "xq", "x_q", "tokens", "stream", "latents"}
+KEYS = {"k", "v", "kv", "ctx", "mem", "cond", "x_kv", "xkv", "x_k", "x_v", "xk", "xv", "xa"}
+QUERY_STARTS = ("input", "hidden_state", "tgt", "trg", "target", "dec", "que")
+KEY_STARTS = ("key", "val", "context", "memory", "enc", "src", "source", "cross_", "e_out")
+ADDED = {"pos_emb", "position_embedding", "position_embeddings", "query_pos", "pos", "query_embed"}
+POSITIONS = {"position_ids", "positions", "pos", "pos_ids", "input_pos", "cache_position"}
+STARTS = {"start_pos", "start", "offset", "past_length"}
+COSINES = {"cos", "freqs_cos", "cos_cached", "rope_cos"}
+SINES = {"sin", "freqs_sin", "sin_cached", "rope_sin"}
+BOTH = {"position_embeddings", "cos_sin", "rope", "rotary", "rope_cache", "rotary_emb", "pos_emb"}
+COMPLEX = {"freqs_cis", "freqs_complex", "pos_cis"}
+ANGLES = {"freqs", "rotary_pos_emb", "angles"}
+TABLES = COSINES | SINES | BOTH | COMPLEX | ANGLES
+CACHES = {"cache", "past_key_values", "past_key_value", "kv_cache", "layer_past", "past"}
+MASKS = {"msk", "allow", "allowed", "visible", "valid", "pad", "padding", "attn_bias", "keep"}
+KNOWN = POSITIONS | STARTS | TABLES | CACHES | MASKS | ADDED
+OTHERS = ("mask", "cache", "bias", "rope", "freq", "cos", "sin", "rot", "head", "len", "layer")
+CONTEXT_WORDS = ("context", "mem", "enc", "src", "source", "cross")
+HEIGHTS = {"h", "hh", "height", "feat_h", "grid_h"}
+WIDTHS = {"w", "ww", "width", "feat_w", "grid_w"}
+PAIRS = {"hw", "size", "shape", "resolution", "hw_shape", "x_size", "grid_size", "input_resolution"}
+COUNTS = {"num_patches", "seq_len", "max_len", "block_size", "context_length", "window_size"}
+TORCH_STACKS = (
+    *(nn.TransformerEncoderLayer, nn.TransformerEncoder),
+    *(nn.TransformerDecoderLayer, nn.TransformerDecoder),
+)
+MOST = 256  # tokens that are tried
+Signature = dict[str, inspect.Parameter]
+Examined = nn.Module | Callable[..., Any]
+
+
+def parameters_of(module: Examined) -> Signature:
+    """Return the parameters of forward, or of a function, without *args and **kwargs."""
+    function = module.forward if isinstance(module, nn.Module) else module
+    every = inspect.signature(function).parameters
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: p for name, p in every.items() if p.kind not in variable}
+
+
+def is_needed(parameter: inspect.Parameter) -> bool:
+    """Return whether an argument has no default."""
+    return parameter.default is inspect.Parameter.empty
+
+
+def is_mask(name: str) -> bool:
+    """Return whether an argument takes a mask, by its name."""
+    return "mask" in name.lower() or name.lower() in MASKS
+
+
+def side(name: str) -> str:
+    """Return "tokens", "context", "other", or "" for a name that settles nothing."""
+    low = name.lower().strip("_")
+    if low in KNOWN or low.endswith(("_pos", "_pos_embed")) or any(word in low for word in OTHERS):
+        return "other"
+    if low in KEYS or low.startswith(KEY_STARTS):
+        return "context"
+    return "tokens" if low in QUERIES or low.startswith(QUERY_STARTS) else ""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The arguments of forward that take tokens, and those that take a context."""
+
+    tokens: tuple[str, ...]
+    context: tuple[str, ...]
+
+
+def sides_of(module: Examined) -> Sides | None:
+    """Return which arguments take tokens and which a context; None if none takes a context."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, parameter in parameters_of(module).items():
+        kind = side(name)
+        if is_needed(parameter) or (kind == "tokens" and not found[kind]):
+            found[kind].append(name)
+        elif parameter.default is None and kind != "tokens":
+            found[f"{kind}?"].append(name)
+    tokens, context, unknown = found["tokens"], found["context"], found[""]
+    optional = found["context?"]
+    if not context and optional and (tokens or unknown):
+        pair = [name for name in optional if name.lower().startswith(("k", "v"))]
+        context = pair if optional[0] in pair else optional[:1]
+        tokens, unknown = tokens + unknown[:1], []
+    for name in unknown:
+        (context if tokens else tokens).append(name)
+    if len(tokens) > 1 and not context:
+        tokens, context = tokens[:1], tokens[1:]
+    context = context or found["?"][:1]
+    return Sides(tuple(tokens), tuple(context)) if tokens and context else None
+
+
+def needs_context(module: Examined) -> bool:
+    """Return whether forward needs an argument that is named after a context."""
+    needed = [name.lower() for name, p in parameters_of(module).items() if is_needed(p)]
+    starts = ("context", "memory", "enc_", "encoder_", "cross_")
+    return any(side(name) == "context" and name.startswith(starts) for name in needed)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """One layout of the cosines and sines of rotary positions."""
+
+    width: int  # how many numbers of a head are rotated; 0 for position ids alone
+    repeat: str = ""  # "halves" and "pairs" repeat each angle
+    shape: str = "n w"
+
+    def value(self, name: str, n: int, dtype: torch.dtype, start: int = 0) -> Any:
+        """Return the value of an argument with this name for n tokens, None for other names."""
+        if name in POSITIONS and (not self.width or name not in TABLES):
+            return positions(name, start, n)
+        steps = torch.arange(0, self.width, 2, dtype=torch.float64) / max(1, self.width)
+        angles = torch.arange(start, start + n, dtype=torch.float64)[:, None] * 10_000.0**-steps
+        if name in COMPLEX:
+            return torch.polar(torch.ones_like(angles), angles)
+        if self.repeat == "halves":
+            angles = torch.cat([angles, angles], dim=1)
+        elif self.repeat == "pairs":
+            angles = angles.repeat_interleave(2, dim=1)
+        sizes = {"n": n, "w": angles.shape[1], "1": 1}
+        angles = angles.reshape([sizes[letter] for letter in self.shape.split()])
+        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        known = ((COSINES, cos), (SINES, sin), (BOTH, (cos, sin)), (ANGLES, angles.to(dtype)))
+        return next((value for names, value in known if name in names), None)
+
+
+def positions(name: str, start: int, n: int) -> Tensor:
+    """Return the positions of n tokens: (1, n) under the names of transformers, else (n,)."""
+    places = torch.arange(start, start + n)
+    return places[None] if name in ("position_ids", "pos_ids") else places
+
+
+def tables_for(names: list[str], widths: list[int]) -> Iterator[Tables]:
+    """Yield layouts of rotary tables for these arguments and widths, the usual ones first."""
+    if POSITIONS.issuperset(names) and TABLES.isdisjoint(names):
+        yield Tables(0)
+        return
+    shapes = ("n w",) if (COMPLEX | POSITIONS).issuperset(names) else ("1 n w", "n w", "1 1 n w")
+    for width in (w for w in widths if w % 2 == 0):
+        for repeat in ("halves", "pairs", "") if len(shapes) > 1 else ("",):
+            yield from (Tables(width, repeat, shape) for shape in shapes)
+
+
+@dataclass(frozen=True)
+class Blank:
+    """A mask of one value that blocks nothing; its shape in letters b, i (queries), j and 1."""
+
+    shape: str
+    value: bool | float
+
+    def made(self, x: Tensor, keys: int | None = None) -> Tensor:
+        """Return the mask for tokens x (b, n, e), and a context of so many keys."""
+        sizes = {"b": len(x), "i": x.shape[1], "j": keys or x.shape[1], "1": 1}
+        dtype = torch.bool if isinstance(self.value, bool) else x.dtype
+        return torch.full([sizes[s] for s in self.shape.split()], self.value, dtype=dtype)
+
+    def hiding(self, allow: Tensor, x: Tensor, keys: int | None = None) -> Tensor | None:
+        """Return a mask of this form for a rule (1 or b, 1, 1 or i, j), None if it cannot be."""
+        letters, blank = self.shape.split(), self.made(x, keys)
+        if any(allow.shape[axis] > 1 and s not in letters for axis, s in ((0, "b"), (2, "i"))):
+            return None
+        rows = allow.expand(len(x), 1, x.shape[1], keys or x.shape[1])[:, 0]
+        rows = rows if "b" in letters else rows[0]
+        rule = (rows if "i" in letters else rows[..., 0, :]).reshape(blank.shape)
+        if self.value is False:
+            return ~rule
+        return rule.to(blank.dtype) if self.value else blank.masked_fill(~rule, -torch.inf)
+
+
+SHAPES = ("b 1 1 j", "b 1 j", "b i j", "i j", "b 1 i j", "b j")
+BLANKS = [Blank(shape, value) for value in (False, True, 1.0, 0.0) for shape in SHAPES]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How forward takes tokens (b, n, e)."""
+
+    form: str = "b n e"  # or "n b e", "b c h w", "b h w c"
+    grids: tuple[tuple[int, int], ...] = ()  # rows and columns in the first and second call
+
+    def grid(self, n: int) -> tuple[int, int]:
+        """Return rows and columns of n tokens."""
+        return next((grid for grid in self.grids if math.prod(grid) == n), (1, n))
+
+    def arranged(self, x: Tensor) -> Tensor:
+        """Return tokens (b, n, e) as forward takes them."""
+        if "h" in self.form:
+            images = x.unflatten(1, self.grid(x.shape[1]))
+            return images if self.form == "b h w c" else images.movedim(-1, 1).contiguous()
+        return x.transpose(0, 1) if self.form == "n b e" else x
+
+    def tokens(self, y: Tensor) -> Tensor:
+        """Return a result of forward as tokens (b, n, e)."""
+        if y.ndim == 4 and "h" in self.form:
+            return y.flatten(1, 2) if self.form == "b h w c" else y.flatten(2).mT
+        return y.transpose(0, 1) if y.ndim == 3 and self.form == "n b e" else y
+
+
+def token_counts(module: Examined) -> list[int]:
+    """Return numbers of tokens that a module may insist on, from its attributes and tables."""
+    found: list[int] = []
+    for part in module.modules() if isinstance(module, nn.Module) else ():
+        for value in (value for name, value in vars(part).items() if name in COUNTS):
+            if isinstance(value, tuple | list) and len(value) == 2:
+                found.append(int(value[0] * value[1]))
+            elif isinstance(value, int):
+                found += [value * value, value]
+        tables = [p for p in part.parameters(recurse=False) if p.ndim > 2]
+        for table in (*tables, *(t for t in part.buffers(recurse=False) if t.ndim > 1)):
+            found += [table.shape[-1]] * (table.shape[-1] == table.shape[-2])
+            found += [table.shape[1]] * (table.ndim == 3 and len(table) == 1)
+    return [n for n in dict.fromkeys(found) if 1 < n <= MOST]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to call a module: which argument gets what."""
+
+    layout: Layout = field(default_factory=Layout)
+    sides: Sides | None = None
+    tables: Tables | None = None
+    blank: Blank | None = None
+    flags: tuple[str, ...] = ()  # arguments that get True
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What is unusual about it, for a report."""
+        said = [f"called with {name}=True" for name in self.flags]
+        if self.layout.grids:
+            said.append(f"tokens as ({', '.join(self.layout.form.split())})")
+        if self.blank is not None:
+            shape = ", ".join(self.blank.shape.split())
+            said.append(f"with a mask ({shape}) of {self.blank.value}")
+        return tuple(said)
+
+
+def ways(
+    module: Examined, head_dims: list[int], crossed: bool, flags: tuple[str, ...] = ()
+) -> Iterator[Way]:
+    """Yield ways to call a module, with a context or without one, the likeliest first."""
+    sides = sides_of(module) if crossed else None
+    stack = is_time_first(module) and not isinstance(module, nn.MultiheadAttention)
+    plain = Way(Layout("n b e") if stack else Layout(), sides, flags=flags)
+    yield plain
+    parameters = parameters_of(module)
+    needed = [name for name, p in parameters.items() if is_needed(p)]
+    known = [name for name in parameters if name in TABLES | POSITIONS]
+    tables = list(tables_for(known, head_dims)) if known else []
+    yield from (replace(plain, tables=one) for one in tables)
+    for blank in BLANKS if any(map(is_mask, parameters)) else ():
+        yield replace(plain, blank=blank)
+        if blank.shape == "b 1 1 j" and not set(known).isdisjoint(needed):
+            yield from (replace(plain, blank=blank, tables=one) for one in tables[:6])
+    if not stack and says_time_first(module):
+        yield replace(plain, layout=Layout("n b e"))
+    if crossed:
+        return
+    counts = [math.isqrt(n) for n in token_counts(module) if math.isqrt(n) ** 2 == n]
+    squares = [((s, s), (s, s)) for s in dict.fromkeys((*counts, 4, 8, 14))]
+    sized = not (PAIRS | HEIGHTS | WIDTHS).isdisjoint(map(str.lower, needed[1:]))
+    for form in ("b n e", "b h w c", "b c h w") if sized else ("b h w c", "b c h w"):
+        for pair in (((2, 3), (3, 3)), ((4, 6), (6, 6)), *squares):
+            yield replace(plain, layout=Layout(form, pair))
+
+
+def mask_argument(module: Examined, context: bool = False) -> str | None:
+    """Return the argument that takes a mask, or the mask of a context; None if none does."""
+    names = [name for name in parameters_of(module) if "mask" in name.lower()]
+    names = names or [name for name in parameters_of(module) if is_mask(name)]
+    speaking = [n for n in names if any(word in n.lower() for word in CONTEXT_WORDS)]
+    usual = [name for name in ("attn_mask", "mask", "attention_mask") if name in names]
+    return next(iter((*(speaking if context else ()), *usual, *names)), None)
+
+
+def positional(function: Callable[..., Any]) -> int:
+    """Return how many positional arguments a function takes; 2 where it does not say."""
+    try:
+        kinds = [p.kind for p in inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        return 2
+    return sum(kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
+
+
+def is_time_first(module: Examined) -> bool:
+    """Return whether a module of torch takes (n, b, e)."""
+    inner = module.modules() if isinstance(module, (nn.MultiheadAttention, *TORCH_STACKS)) else ()
+    return any(isinstance(p, nn.MultiheadAttention) and not p.batch_first for p in inner)
+
+
+def says_time_first(module: Examined) -> bool:
+    """Return whether the documentation of a module announces (n, b, e)."""
+    function = module.forward if isinstance(module, nn.Module) else module
+    documented = f"{inspect.getdoc(type(module)) or ''} {inspect.getdoc(function) or ''}".lower()
+    words = documented.translate(dict.fromkeys(map(ord, "([,x"), " ")).split()
+    firsts, seconds = {"time", "t", "seq", "seq_len", "l", "s"}, {"b", "batch", "bsz", "batch_size"}
+    return any(one in firsts and two in seconds for one, two in pairwise(words))
+
+
+def call(
+    module: Examined, way: Way, x: Tensor, mask: Any = None, context: Any = None, cache: Any = None
+) -> object:
+    """Call a module on tokens (b, n, e) and return its result as it is.
+
+    The mask is that of the context (b, j, c) where there is one; a cache comes with its length.
+    """
+    if isinstance(module, nn.MultiheadAttention):
+        return _torch_attention(module, x, mask, x if context is None else context)
+    sides = way.sides if context is not None else None
+    where = mask_argument(module, context is not None)
+    if (mask is not None and where is None) or (context is not None and sides is None):
+        raise TypeError(f"forward has no argument for a {'mask' if where is None else 'context'}")
+    tokens = way.layout.arranged(x)
+    known: dict[str | None, Any] = {} if mask is None else {where: mask}
+    if sides is not None:
+        known |= dict.fromkeys(sides.tokens, tokens)
+        known |= dict.fromkeys(sides.context, way.layout.arranged(context))
+    args: list[Any] = []
+    kwargs: dict[str, Any] = dict.fromkeys(way.flags, True)
+    for name, parameter in parameters_of(module).items():
+        value = known.get(name, NotImplemented)
+        if name not in known and (is_needed(parameter) or parameter.default is None):
+            value = _value(name, is_needed(parameter), way, (x, tokens, context), cache)
+        if value is not NotImplemented and parameter.kind == parameter.POSITIONAL_ONLY:
+            args.append(value)
+        elif value is not NotImplemented:
+            kwargs[name] = value
+    if not any(value is tokens for value in (*args, *kwargs.values())):
+        args.insert(0, tokens)
+        kwargs.pop(next(iter(parameters_of(module)), ""), None)
+    return module(*args, **kwargs)
+
+
+def _value(name: str, needed: bool, way: Way, given: tuple, cache: Any) -> Any:
+    """Return the value of an argument that takes no tokens; NotImplemented leaves it out."""
+    (x, tokens, context), start = given, 0 if cache is None else cache[1]
+    n, low, absent = x.shape[1], name.lower(), None if needed else NotImplemented
+    if is_mask(name):
+        keys = None if context is None else context.shape[1]
+        return absent if way.blank is None else way.blank.made(x, keys)
+    if cache is not None and name in CACHES:
+        return cache[0]
+    if way.tables is not None and name in TABLES | POSITIONS:
+        value = way.tables.value(name, n, x.dtype, start)
+        return absent if value is None else value
+    if not needed or name in CACHES or "bias" in low:
+        return absent
+    if name in POSITIONS:
+        return torch.arange(start, start + n)
+    if low in ADDED or low.endswith(("_pos", "_pos_embed")):
+        return torch.zeros_like(tokens)
+    if low in PAIRS or (way.layout.grids and low in HEIGHTS | WIDTHS):
+        grid = way.layout.grid(n)
+        return grid if low in PAIRS else grid[low in WIDTHS]
+    return start if low in STARTS else None if context is not None else tokens
+
+
+def _torch_attention(
+    module: nn.MultiheadAttention, x: Tensor, mask: Tensor | None, context: Tensor
+) -> Tensor:
+    """Call PyTorch's own attention, whose boolean masks mean the opposite."""
+    if mask is not None:
+        mask = ~mask if not mask.is_floating_point() else mask
+        sizes = (x.shape[0], module.num_heads, x.shape[1], context.shape[1])
+        mask = mask.expand(sizes).reshape(-1, *sizes[2:])
+    if not module.batch_first:
+        x, context = x.transpose(0, 1), context.transpose(0, 1)
+    result = module(x, context, context, attn_mask=mask, need_weights=False)[0]
+    return result if module.batch_first else result.transpose(0, 1)
+
+
+def first_tensor(result: object) -> Tensor:
+    """Return the first tensor of a result; a result without one is a `TypeError`."""
+    values = list(result.values()) if isinstance(result, dict) else result
+    for value in values if isinstance(values, tuple | list) else [values]:
+        if isinstance(value, Tensor):
+            return value
+    raise TypeError(f"it returned {type(result).__name__}, not a tensor")
+
+
+def tokens_of(result: object, way: Way) -> Tensor:
+    """Return the tokens (b, n, e) of a result: its first tensor."""
+    return way.layout.tokens(first_tensor(result))

@@ -1,0 +1,396 @@
+"""What a user says about a module, what it states, and sizes and a way to call it that work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attention_clinic.capture.calling import (
+    Examined,
+    Way,
+    mask_argument,
+    parameters_of,
+    token_counts,
+    ways,
+)
+from attention_clinic.capture.module import CallFailed, Patient, check_positive
+from attention_clinic.capture.run import Run, capture
+
+CONFIGS = ("config", "cfg", "args", "params", "hparams", "conf")
+HEAD_NAMES = (
+    "num_heads", "n_heads", "n_head", "nhead", "nheads", "num_head", "heads", "num_attention_heads",
+    "n_attention_heads", "num_q_heads", "n_local_heads", "attention_heads", "head_num", "n_h",
+    "num_query_heads", "head_count", "head", "h", "H",
+)  # fmt: skip
+HEAD_LISTS = ("heads", "attention_heads", "attn_heads", "head_list", "self_attention_heads")
+HEAD_DIM_NAMES = ("rotary_ndims", "rotary_dim", "head_dim", "head_size", "dim_head", "d_k")
+WIDTHS = (
+    "embed_dim", "hidden_size", "d_model", "n_embd", "dim", "embed_size", "emb_size", "emb_dim",
+    "model_dim", "width",
+)  # fmt: skip
+PADS = ("pad", "block", "ignore", "exclude", "masked")  # names of masks whose True blocks
+MOST_WIDTHS = 6
+FREE_WIDTH = 64  # of a module without parameters
+Number = int | float | tuple[int | float, ...]
+
+
+@dataclass(frozen=True)
+class Context:
+    """Samples, tokens and width (b, j, c) of a context; None is free."""
+
+    samples: int | None = None
+    length: int | None = None
+    width: int | None = None
+
+    @staticmethod
+    def of(where: str, given: Tensor | tuple[int, int] | int | bool | None) -> Context | None:
+        """Return the context that a user gave: a tensor, (length, width), a width, True or None."""
+        if given is None or isinstance(given, bool):
+            return Context() if given else None
+        sizes: Any = (given,) if isinstance(given, int) else given
+        sizes = tuple(given.shape) if isinstance(given, Tensor) else sizes
+        counts = (3,) if isinstance(given, Tensor) else (1, 2)
+        usual = isinstance(sizes, tuple) and len(sizes) in counts
+        if usual and all(_is_number(size, int) for size in sizes):
+            return Context(*(None,) * (3 - len(sizes)), *sizes)
+        got = sizes if isinstance(given, Tensor) else repr(given)
+        raise ValueError(
+            f"{where}: context must be a tensor (b, j, width), (length, width), a width or True, "
+            f"got {got}. context=True tries one as wide as the tokens."
+        )
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user of a tool said, as in `diagnose`; `more` has further options of the tool."""
+
+    where: str
+    num_heads: int
+    mask: Tensor | None = None
+    causal: bool | None = None
+    call: Callable[..., Any] | None = None
+    size: tuple[int, int] | None = None
+    true_means: str | None = None
+    context: Context | None = None
+    own_weights: bool = False
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def checked(self) -> Options:
+        """Return the options as they are; values that contradict each other are a `ValueError`."""
+        check_positive(self.where, num_heads=self.num_heads)
+        crossed = self.where == "diagnose" and self.context is not None
+        rules = {
+            "causal must be True, False or None": isinstance(self.causal, bool | None),
+            'true_means must be "attend" or "block"': self.true_means in (None, "attend", "block"),
+            "causal must be None with a context": not (crossed and self.causal),
+        }
+        for rule in (rule for rule, kept in rules.items() if not kept):
+            name = rule.split()[0]
+            got = getattr(self, name)
+            got = type(got).__name__ if isinstance(got, Tensor) else repr(got)
+            raise ValueError(
+                f"{self.where}: {rule}, got {name}={got}. "
+                "Pass a mask as mask=, and what True means in it as true_means=."
+            )
+        return self
+
+
+def is_additive(mask: Tensor) -> bool:
+    """Return whether a mask is added to the scores: floats that are not all 0 or 1."""
+    binary = bool(((mask == 0) | (mask == 1)).all() and mask.any())
+    return mask.is_floating_point() and not binary
+
+
+def allowed(mask: Tensor, b: int, n: int, blocks: bool = False, keys: int | None = None) -> Tensor:
+    """Return which keys each query may attend to, (1 or b, 1 or h, 1 or i, j).
+
+    A mask of bool, integers or floats of 0 and 1 has 1 for attend, or for blocked with `blocks`;
+    other floats are added. A wrong shape is a `ValueError`.
+    """
+    added = is_additive(mask)
+    allow = (mask == 0) if added or blocks else mask > 0
+    shape, j = tuple(allow.shape), n if keys is None else keys
+    if shape == (n, j) and (keys is None or n != b):
+        return allow[None, None]
+    if shape == (b, j):
+        return allow[:, None, None, :]
+    if len(shape) == 3 and shape[0] in (1, b) and shape[1] in (1, n) and shape[2] == j:
+        return allow[:, None]
+    if len(shape) == 4 and shape[3] == j and shape[2] in (1, n):
+        return allow
+    raise ValueError(
+        f"diagnose: mask must have shape (i, j), (b, j), (b, i, j) or (b, 1, i, j), got "
+        f"mask.shape={shape} for b={b}, i={n} and j={j}. Make it for one call: size=(b, i) sets "
+        f"both{'' if keys is None else '; context=(j, width) sets the last axis'}."
+    )
+
+
+def _attributes(model: object, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield attributes with these names: of the parts of a module, then of their configs."""
+    parts = list(model.modules()) if isinstance(model, nn.Module) else []
+    configs = [getattr(part, name, None) for part in parts for name in CONFIGS]
+    for holder in (*parts, *(one for one in configs if not isinstance(one, nn.Module))):
+        for name in names:
+            value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
+            if value is not None:
+                yield name, value
+
+
+def _is_number(value: object, kind: Any = int | float) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and value > 0
+
+
+def heads_of(where: str, module: Examined) -> int:
+    """Return the number of heads that a module states; a `ValueError` if it states none."""
+    for name, value in _attributes(module, dict.fromkeys((*HEAD_NAMES, *HEAD_LISTS))):
+        if name in HEAD_NAMES and _is_number(value, int):
+            return value
+        if name in HEAD_LISTS and isinstance(value, nn.ModuleList) and len(value):
+            return len(value)
+    raise ValueError(
+        f"{where}: num_heads must be given, got None, and {type(module).__name__} has no attribute "
+        f"such as num_heads. Pass it: {where}(module, num_heads=8)."
+    )
+
+
+def stated(model: object, names: Collection[str]) -> dict[Number, str]:
+    """Return positive numbers, and tuples of them, that a model states, with their first names."""
+    found: dict[Number, str] = {}
+    for name, value in _attributes(model, sorted(names)):
+        value = tuple(value) if isinstance(value, list) else value
+        several = value if isinstance(value, tuple) else (value,)
+        if several and all(map(_is_number, several)):
+            found.setdefault(value, name)
+    return found
+
+
+def stated_integers(model: object, names: Collection[str]) -> dict[int, str]:
+    """Return the positive integers that a model states under some names, with the first name."""
+    return {size: name for size, name in stated(model, names).items() if isinstance(size, int)}
+
+
+def vocabulary(model: nn.Module) -> int:
+    """Return a number below which every id is known to a model."""
+    sizes = stated_integers(model, ("vocab_size",))
+    tables = [part for part in model.modules() if isinstance(part, nn.Embedding)]
+    return next(iter((*sizes, *(table.num_embeddings for table in tables), 8)))
+
+
+def possible_widths(model: Examined, weights: list[Tensor] | None = None) -> list[int]:
+    """Return what the width of a token may be, the likeliest first."""
+    if weights is None:
+        weights = list(model.parameters())
+    often = _common([w for w in weights if w.ndim > 1])
+    norms = [len(w) for w in weights if w.ndim == 1]
+    named = stated_integers(model, WIDTHS)
+    return [size for size in dict.fromkeys((*named, *often, *norms)) if size > 1]
+
+
+def _common(weights: list[Tensor]) -> list[int]:
+    """Return the sizes of all axes, the most frequent first."""
+    sizes = [size for w in weights for size in w.shape]
+    return sorted(dict.fromkeys(sizes), key=lambda size: -sizes.count(size))
+
+
+class Trial:
+    """A module, its tokens (b, n, e) and context (b, j, c), and a way to call it."""
+
+    def __init__(self, module: Examined, options: Options) -> None:
+        self.options, self.h, self.mask = options, options.num_heads, options.mask
+        self.crossed = options.context is not None
+        self.patient = Patient(options.where, module, options.call, options.own_weights)
+        self.same_length = False  # whether a context must have as many tokens
+        (self.b, self.n), self.j = self.sizes(0), self.keys(0)
+        self.e = self.c = 0
+        self._runs: dict[tuple, Run | None] = {}
+
+    def sizes(self, number: int) -> tuple[int, int]:
+        """Return samples and tokens of call number 0 or 1: all sizes different, if possible."""
+        grids, mask, context = self.patient.way.layout.grids, self.mask, self.options.context
+        if self.options.size is not None:
+            return self.options.size
+        if grids:
+            return 3, grids[number][0] * grids[number][1]
+        b = [b for b in (3, 2, 4) if b != self.h][number]
+        n = [n for n in (5, 7, 9, 11) if n != self.h][number]
+        if context is not None:
+            if mask is None and self.same_length:
+                n = context.length or n
+            elif mask is not None:
+                b = mask.shape[0] if mask.ndim == 2 or mask.shape[0] > 1 else b
+                n = mask.shape[-2] if mask.ndim > 2 and mask.shape[-2] > 1 else n
+            return context.samples or b, n
+        if mask is not None and mask.ndim >= 2:
+            n = mask.shape[-1]
+            batch = mask.shape[0] if mask.ndim > 2 or mask.shape[0] != n else 1
+            return (batch, n) if batch > 1 else ((2 if n != 2 else 3) + number, n)
+        return b, n
+
+    def keys(self, number: int) -> int:
+        """Return the tokens of the context of call number 0 or 1."""
+        b, n = self.sizes(number)
+        if self.options.context is None or self.same_length:
+            return n
+        if self.mask is not None:
+            return self.mask.shape[-1]
+        free = [j + number for j in (6, 8, 9, 10) if j + number not in (b, n, self.h)]
+        return self.options.context.length or free[0]
+
+    def shape(self, number: int) -> tuple[int, int, int]:
+        """Return samples, tokens and keys of call number 0 or 1."""
+        return (*self.sizes(1), self.keys(1)) if number else (self.b, self.n, self.j)
+
+    def tokens(self, number: int = 0, seed: int = 0) -> Tensor:
+        """Return random tokens (b, n, e)."""
+        return self.patient.tokens(*self.shape(number)[:2], self.e, seed=seed)
+
+    def context(self, number: int = 0, seed: int = 100) -> Tensor | None:
+        """Return a random context (b, j, c), None without one."""
+        b, _, j = self.shape(number)
+        return self.patient.tokens(b, j, self.c, seed=seed) if self.crossed else None
+
+    def run(self, x: Tensor, context: Tensor | None = None, masked: bool = False) -> Tensor:
+        """Call the module, with its mask or with one that blocks nothing where it needs one."""
+        maker = self.options.more.get("cache")
+        if maker is not None:
+            return self.patient.run(x, cache=(maker(), 0))
+        if self.crossed and context is None:
+            context = self.patient.tokens(len(x), self.j, self.c, seed=100)
+        if masked or self.mask is None:
+            return self.patient.run(x, self.mask if masked else None, context)
+        try:
+            return self.patient.run(x, None, context)
+        except CallFailed:
+            blocks = is_additive(self.mask) or self.options.true_means == "block"
+            return self.patient.run(x, torch.full_like(self.mask, not blocks), context)
+
+    def record(self, number: int = 0, masked: bool = False) -> Run | None:
+        """Return a recorded call of number 0 or 1; None if it is too long."""
+        b, n, j = self.shape(number)
+        key = b, n, j, masked, self.patient.resting
+        if key not in self._runs:
+            sizes = [(n, self.e), *[(j, self.c)] * self.crossed]
+            mine, others = (
+                [self.patient.tokens(b, *s, seed=seed + 100 * i) for i, s in enumerate(sizes)]
+                for seed in (51, 52)
+            )
+
+            def call(x: Tensor, context: Tensor | None = None) -> Tensor:
+                return self.run(x, context, masked)
+
+            self._runs[key] = capture(call, mine, others, self._weights().items())
+        return self._runs[key]
+
+    def forget(self) -> None:
+        """Drop the recorded calls, because the module changed."""
+        self._runs.clear()
+
+    def takes(self, number: int) -> bool:
+        """Return whether the module takes the sizes of a call."""
+        try:
+            y = self.run(self.tokens(number), self.context(number))
+        except CallFailed:
+            return False
+        return y.shape[:2] == self.shape(number)[:2]
+
+    def meanings(self) -> tuple[Tensor, ...]:
+        """Return the rules that the given mask may mean, True = may attend; () without a mask."""
+        if self.mask is None:
+            return ()
+        said = self.options.true_means
+        name = (mask_argument(self.patient.module, self.crossed) or "").lower()
+        blocks: tuple[bool, ...] = (said == "block",)
+        if said is None and self.mask.dtype == torch.bool and any(word in name for word in PADS):
+            blocks = (False, True)
+        keys = self.j if self.crossed else None
+        return tuple(allowed(self.mask, self.b, self.n, one, keys) for one in blocks)
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Return the parameters of the module, or the weights given with a function."""
+        module = self.patient.module
+        given = self.options.more.get("weights") or {}
+        return dict(module.named_parameters()) if self.patient.is_module else given
+
+    def head_dims(self) -> list[int]:
+        """Return possible widths of a head, the likeliest first."""
+        common = _common([*self._weights().values()])
+        held = stated_integers(self.patient.module, HEAD_DIM_NAMES)
+        return [*dict.fromkeys((*held, *(s // self.h for s in common if s % self.h == 0)))][:4]
+
+    def widths(self) -> list[int]:
+        """Return possible widths of a token, the likeliest first."""
+        found = possible_widths(self.patient.module, [*self._weights().values()])
+        return list(dict.fromkeys((*found, *(size * self.h for size in found)))) or [FREE_WIDTH]
+
+    def _shapes(self, widths: list[int]) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield samples, tokens, their width, and those of the context."""
+        (b, n), context = self.sizes(0), self.options.context
+        if context is not None:
+            wide = [context.width] if context.width else widths
+            pairs = sorted(product(widths, wide), key=lambda pair: pair[0] != pair[1])
+            same = n if context.length is None else self.keys(0)
+            free = self.mask is None and (same == n or self.options.size is None)
+            for i, j in ((n, self.keys(0)), *[(same, same)] * free):
+                yield from ((b, i, width, j, c) for width, c in pairs)
+            return
+        counts = [(b, n)]
+        if self.options.size is None and self.mask is None and not self.patient.way.layout.grids:
+            counts += [(b, 4), (1, n)]
+            counts += [(b, count) for count in token_counts(self.patient.module)[:3]]
+        yield from ((b, n, width, n, width) for b, n in counts for width in widths)
+
+    def fits(self, way: Way, embed_dim: int | None) -> BaseException | None:
+        """Try a way to call, with one width or several; return None if it works, or the error."""
+        self.patient.way = way
+        first: BaseException | None = None
+        for shape in self._shapes([embed_dim] if embed_dim else self.widths()[:MOST_WIDTHS]):
+            self.b, self.n, self.e, self.j, self.c = shape
+            for single in (False, True):
+                self.patient.in_single(single)
+                try:
+                    self.run(self.tokens(), self.context())
+                except CallFailed as failed:
+                    first = first or failed.error
+                    continue
+                self.same_length = self.crossed and self.j == self.n and self.keys(0) != self.n
+                return None
+        self.patient.in_single(False)
+        return first or ValueError("no width")
+
+
+def working(
+    module: Examined, options: Options, embed_dim: int | None = None, most: int = 6
+) -> Iterator[Trial]:
+    """Yield trials of a module, one for each of the ways to call it that work, `most` at most.
+
+    A module that runs in no way, with any width or the given one, is a `ValueError`.
+    """
+    if embed_dim is not None:
+        check_positive(options.where, embed_dim=embed_dim)
+    first = Trial(module, options)
+    flags: tuple[str, ...] = ()
+    if options.causal and options.mask is None and not type(module).__module__.startswith("torch."):
+        named = parameters_of(module).items()
+        flags = tuple(n for n, p in named if n.lower().endswith("causal") and p.default is False)
+    candidates: Iterator[Way] = iter([Way()])
+    if options.call is None:
+        candidates = ways(first.patient.module, first.head_dims(), first.crossed, flags)
+    failed: tuple[BaseException, tuple[int, ...]] | None = None
+    found = 0
+    for number, way in enumerate(islice(candidates, 90)):
+        trial = first if number == 0 else Trial(module, options)
+        error = trial.fits(way, embed_dim)
+        if error is None:
+            found += 1
+            yield trial
+            if found >= most or number == 0 or (way.tables is None and way.blank is None):
+                return
+        elif failed is None:
+            failed = error, (trial.b, trial.n, trial.e)
+    if not found and failed is not None:
+        raise first.patient.refusal(*failed) from failed[0]

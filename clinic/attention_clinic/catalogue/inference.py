@@ -1,0 +1,248 @@
+"""What loading weights, and later calls with a cache, get wrong.
+
+A form of loading undoes a bug: it returns the values of my model that change. Layers are found by
+the shapes of their tensors. A form of caching changes the calls of a plan (`caching.decoding`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, combinations, permutations
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from attention_clinic.caching.decoding import Call
+from attention_clinic.catalogue.forms import Form, State, Step, always, bug
+
+Values = Mapping[str, Tensor]
+NONE = Form(lambda values: {})
+STEPS: list[Step] = []
+
+
+def kind(name: str) -> str:
+    """Return the name of a tensor without the number of its layer: layers.*.attn.q_proj.weight."""
+    return ".".join("*" if word.isdigit() else word for word in name.split("."))
+
+
+def parts(names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+    """Return the kinds of tensors of every part: layers.*.attn.q_proj -> weight, bias -> names."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name in names:
+        part, _, leaf = kind(name).rpartition(".")
+        found.setdefault(part, {}).setdefault(leaf, []).append(name)
+    return found
+
+
+def by_kind(names: Iterable[str]) -> list[list[str]]:
+    """Return the tensors of each kind, layer by layer."""
+    return [own for leaves in parts(names).values() for own in leaves.values()]
+
+
+def siblings(values: Values, count: int) -> Iterator[tuple[str, ...]]:
+    """Yield some of the first three parts of one parent with the same leaves and one width."""
+    groups: dict[object, list[str]] = {}
+    for part, leaves in parts(values).items():
+        widths = [values[own[0]].shape[1] for own in leaves.values() if values[own[0]].ndim == 2]
+        if len(widths) == 1:
+            groups.setdefault((part.rpartition(".")[0], *widths, *leaves), []).append(part)
+    return (chosen for group in groups.values() for chosen in combinations(group[:3], count))
+
+
+def _changed(form: Form, state: State) -> State | None:
+    """Put changed values among the others; None if nothing changes."""
+    values, made = state["values"], form.run(state["values"])
+    same = all(torch.equal(value, values[name]) for name, value in made.items())
+    return None if form.ids and same else {"values": {**values, **made}}
+
+
+def proposing(propose: Callable[[State], Iterable[Form]]) -> Callable[[State], Iterable[Form]]:
+    """Add a step whose wrong forms are proposed from the weights of both models."""
+    found = lambda state: propose(state) if state["left"] else ()  # noqa: E731
+    STEPS.append(Step(propose.__name__, _changed, found, [NONE]))
+    return propose
+
+
+def undone(id: str, said: str, names: Iterable[str], change: Callable[[Tensor], Tensor]) -> Form:
+    """Return a form that changes each of these tensors."""
+    return Form(lambda values: {name: change(values[name]) for name in names}, (id,), said)
+
+
+def laid(before: str, after: str, **sizes: int) -> Callable[[Tensor], Tensor]:
+    """Return a change of the order of rows, given as axes of einops."""
+    return lambda t: rearrange(t, f"({before}) ... -> ({after}) ...", **sizes)
+
+
+bug("""loading-transposed, chapter 15
+holds transposed matrices: rows and columns are swapped, and being square they fit
+Fix: transpose them where they are loaded, by what the layer is (nn.Linear keeps (out, in), Conv1D
+of GPT-2 (in, out)), never by whether the shape fits.
+Seen: vllm-project/vllm#44113; lablup/mlxcel#926; nntile/nntile#402""")
+
+
+@proposing
+def transposed(state: State) -> Iterator[Form]:
+    """Propose square matrices: some kinds of them, and the one of a single layer."""
+    alone, values = state["total"] == 1, state["values"]
+    squares = [n for n, t in values.items() if t.ndim == 2 and t.shape[0] == t.shape[1]]
+    groups = by_kind(squares)
+    sizes = range(1, len(groups) + 1) if alone and len(groups) < 7 else (1, len(groups))
+    chosen = [[*chain(*some)] for size in sizes for some in combinations(groups, size)]
+    for names in filter(None, (*chosen, *([name] for name in squares[: 40 * alone]))):
+        said = names[0] if len(names) == 1 else ", ".join(dict.fromkeys(map(kind, names)))
+        yield undone("loading-transposed", said, names, lambda t: t.T)
+
+
+bug("""loading-exchanged, chapter 15
+holds weights of one part in another part of the same shape
+Fix: write the names of both models next to each other, ours and theirs, and load by that table.
+Seen: NVIDIA-NeMo/Megatron-Bridge#4200; NVIDIA-NeMo/Speech#11951; b4rtaz/distributed-llama#52""")
+
+
+@proposing
+def exchanged(state: State) -> Iterator[Form]:
+    """Propose two parts of one shape, or three of one parent."""
+    values, found = state["values"], parts(state["values"])
+    three = [(a, *two) for a, *rest in siblings(values, 3) for two in permutations(rest)]
+    for order in (*combinations(found, 2), *three):
+        leaves = [found[part] for part in order]
+        shapes = [[(n, len(own), values[own[0]].shape) for n, own in p.items()] for p in leaves]
+        if shapes.count(shapes[0]) == len(order):
+            places = [list(chain(*part.values())) for part in leaves]
+            pairs = [*zip(chain(*places), chain(*places[1:], places[0]), strict=True)]
+            run = lambda values, pairs=pairs: {own: values[o] for own, o in pairs}  # noqa: E731
+            yield Form(run, ("loading-exchanged",), " and ".join(order))
+
+
+bug("""loading-packed, chapter 15
+cuts packed weights in a different order than they were packed: per head, or other thirds
+Fix: find out how theirs are laid out, "(k h d)" or "(h k d)", and rearrange the rows: rearrange(w,
+"(h k d) e -> (k h d) e", k=3, h=num_heads).
+Seen: sgl-project/sglang#40127; sgl-project/sglang#24321; huggingface/transformers#40253;
+huggingface/transformers#21519; awslabs/slapo#46""")
+
+
+@proposing
+def packed(state: State) -> Iterator[Form]:
+    """Propose other orders of the thirds of one matrix, and of three cut from one by head."""
+    values, heads = state["values"], [h for h in state["heads"] if h > 1]
+    for part, leaves in parts(values).items():
+        names = list(chain(*leaves.values()))
+        if not any(t.ndim == 2 and len(t) == 3 * t.shape[1] for t in map(values.get, names)):
+            continue
+        for h in (h for h in heads if len(values[names[0]]) % (3 * h) == 0):
+            for before, after in permutations(("h k d", "k h d")):
+                said = f"{part}: ({before}) instead of ({after})"
+                yield undone("loading-packed", said, names, laid(before, after, k=3, h=h))
+    for three in siblings(values, 3):
+        triples = [*zip(*(chain(*parts(values)[part].values()) for part in three), strict=True)]
+        rows = {len(values[name]) for names in triples for name in names}
+        for h in (h for h in heads if len(rows) == 1 and max(rows) % h == 0):
+
+            def run(values: Values, triples: list = triples, h: int = h) -> Values:
+                wholes = (torch.cat([values[name] for name in names]) for names in triples)
+                cut = [rearrange(t, "(h k d) ... -> k (h d) ...", k=3, h=h) for t in wholes]
+                return dict(zip(chain(*triples), chain(*cut), strict=True))
+
+            said = "theirs packs queries, keys and values head by head"
+            yield Form(run, ("loading-packed",), said)
+
+
+@proposing
+def rotated(state: State) -> Iterator[Form]:
+    """Propose queries and keys whose rows rotate in other pairs."""
+    values, found = state["values"], parts(state["values"])
+    for two in siblings(values, 2):
+        names = [name for part in two for name in chain(*found[part].values())]
+        rows = [len(values[name]) for name in names]
+        for d in (max(rows) // h for h in state["heads"]):
+            for before, after, said in (
+                ("p s", "s p", "yours are neighbours, and your model rotates halves"),
+                ("s p", "p s", "yours are halves, and your model rotates neighbours"),
+            ):
+                change = laid(f"h {before}", f"h {after}", s=2, p=d // 2)
+                if d > 1 and not any(size % (d // 2 * 2) for size in rows):
+                    yield undone("rotary-convention", said, names, change)
+
+
+bug("""loading-missing, chapter 15
+holds values that are not those of the other model: some tensors were never loaded, or twice
+Fix: load with strict=True and a table of names in which every tensor occurs once; tie the head to
+the embedding where theirs is tied.
+Seen: vllm-project/vllm#53020; tinygrad/tinygrad#13796; huggingface/transformers#43429;
+huggingface/transformers#40253; pytorch/examples#1029""")
+
+
+@proposing
+def replaced(state: State) -> Iterator[Form]:
+    """Propose tensors of theirs, which `loading.tool` found once."""
+    for made, said in state["missing"]:
+        yield Form(lambda values, made=made: made, ("loading-missing",), said)
+
+
+LOADING = tuple(STEPS)
+
+bug("""cache-offset, chapter 16
+counts the positions of new tokens from a different number than the cache holds
+Fix: count from the number of tokens that came before, the same number in every layer: read it
+before the new tokens go into the cache, and not from a cache that was cut to a window.
+Seen: ml-explore/mlx-lm#1702; lucidrains/rotary-embedding-torch#11; rajveer43/VeloxQuant-MLX#138""")
+bug("""cache-mask-corner, chapter 16
+lets new token i attend to keys 0 to i, as if no token came before: the causal mask has not grown
+Fix: start the rows of new tokens at their position: causal_mask(start + n)[start:]. is_causal=True
+is correct only for as many queries as keys.
+Seen: hyprstream/hyprstream#1521; pytorch/executorch#21749; pytorch/executorch#22443;
+gittensor-ai-lab/sparkinfer#3; wenyuchen96/transformer""")
+bug("""cache-window-cut, chapter 16
+cuts keys and values to the window before the first queries of the call have read them
+Fix: let the queries read the kept keys and all new ones, under the mask of the window, and cut
+after that: n new tokens need the window - 1 keys before them as well.
+Seen: rasbt/LLMs-from-scratch#1013; pytorch/executorch#20346""")
+bug("""cache-window-forgotten, chapter 16
+lets new tokens attend to everything in the cache, although the model has a window
+Fix: give a single new token the last keys of the window only: k[:, :, -window:], values alike.
+Seen: karpathy/nanochat#452""")
+BEAMS = bug("""cache-stale-beams, chapter 16
+continues with the keys and values of other beams after the beams changed their order
+Fix: reorder the keys and values of every layer along the batch, as the beams: held[order].
+Seen: huggingface/transformers#46612; allenai/OLMo#526; bigscience-workshop/petals#571""")
+
+
+def _planned(form: Form, state: State) -> State | None:
+    """Change the plan of every schedule; None if nothing changes."""
+    made = tuple(tuple(map(form.run, plan)) for plan in state["plans"])
+    return None if form.ids and made == state["plans"] else {"plans": made}
+
+
+def _moved(which: str, shift: Callable[[Call], int]) -> Callable[[Call], Call]:
+    """Return a change that puts the new tokens of all calls but the first at other positions."""
+    return lambda call: replace(call, shift=shift(call), shifted=which) if call.start else call
+
+
+def _where(applies: Callable[[Call], bool], **fields: Any) -> Callable[[Call], Call]:
+    """Return a change of fields of those calls to which it applies."""
+    return lambda call: replace(call, **fields) if applies(call) else call
+
+
+CACHE = (
+    Step("positions", _planned, forms=[Form(lambda call: call)]),
+    Step("masks", _planned, forms=[Form(lambda call: call)]),
+)
+for _which, _only in (("qk", ""), ("q", "only the queries: "), ("k", "only the keys: ")):
+    for _id, _words, _shift in (
+        ("cache-position", "they begin at 0", lambda call: -call.start),
+        ("cache-offset", "they count one less than they should", lambda call: -1),
+        ("cache-offset", "the cache holds them already", lambda call: call.end - call.start),
+    ):
+        CACHE[0].forms.append(Form(_moved(_which, _shift), (_id,), _only + _words))
+for _id, _change, _words in (
+    ("cache-mask-corner", _where(lambda call: call.start > 0, mask="corner"), ""),
+    ("cache-window-forgotten", _where(lambda call: call.end - call.start == 1, mask="open"), ""),
+    ("cache-window-forgotten", _where(lambda call: call.start > 0, mask="open"), "several as well"),
+    ("cache-window-cut", _where(always, cut=0), ""),
+    ("cache-window-cut", _where(lambda call: call.start == 0, cut=0), "in the first call only"),
+):
+    CACHE[1].forms.append(Form(_change, (_id,), _words))

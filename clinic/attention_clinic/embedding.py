@@ -1,0 +1,289 @@
+"""`diagnose_embedding`: patches, their projection, class token and learned positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import nan
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention_clinic.behaviour.gradients import learned
+from attention_clinic.capture.calling import first_tensor
+from attention_clinic.capture.module import (
+    CallFailed,
+    Patient,
+    attempted,
+    check_positive,
+    same,
+    undisturbed,
+    unwrapped,
+)
+from attention_clinic.catalogue import BUGS
+from attention_clinic.catalogue.embedding import EMBEDDING
+from attention_clinic.catalogue.forms import Form, Found, State, simplest, with_more
+from attention_clinic.positions import explained
+from attention_clinic.report import Explanation, Report, explain
+
+WHERE = "diagnose_embedding"
+SEVERAL = 8  # tokens that are not patches, at most
+Size = int | tuple[int, int]
+Join = Callable[[Tensor], Tensor]
+
+
+def diagnose_embedding(
+    module: nn.Module | Callable[..., Any],
+    image_size: Size,
+    patch_size: Size,
+    in_channels: int = 3,
+    *,
+    inverse: Callable[..., Any] | None = None,
+    call: Callable[..., Any] | None = None,
+) -> Report:
+    """Compare a patch embedding, or a function that cuts patches, with the course's own.
+
+    Args:
+        module: maps images to tokens, with or without class token and positions, or to patches.
+        image_size: side of the images in pixels, or (height, width).
+        patch_size: side of a patch in pixels, or (height, width).
+        in_channels: channels of the images, c.
+        inverse: a function that should put the patches together again.
+        call: how to call the module: call(module, images).
+
+    Shape:
+        images  (b, c, H, W)
+        result  (b, n, e), (b, n + 1, e), or patches (b, n, c * ph * pw)
+
+    Returns:
+        A `Report`: print it, or read `healthy` and `explanations`.
+
+    Raises:
+        ValueError: patches that do not tile the image, or an error inside the module.
+    """
+    image, patch = _pair("image_size", image_size), _pair("patch_size", patch_size)
+    if image[0] % patch[0] or image[1] % patch[1]:
+        height, width = ([n for n in range(1, side + 1) if side % n == 0] for side in image)
+        raise ValueError(
+            f"{WHERE}: patches must tile the image, got patch_size={patch} for an image "
+            f"of {image[0]} x {image[1]} pixels. "
+            f"Pick the patch height from {height} and the width from {width}, or crop the image."
+        )
+    given = unwrapped(WHERE, module)
+    with undisturbed():
+        patient = Patient(WHERE, given, call or (lambda m, images: m(images)))
+        try:
+            n = image[0] // patch[0] * (image[1] // patch[1])
+            images, y, more = _started(patient, (in_channels, *image), n)
+            report = _report(patient, images, y, (n, *patch))
+            if inverse is not None:
+                back = attempted(lambda: first_tensor(inverse(y.clone())))
+                right = back.shape == images.shape and torch.allclose(back, images, atol=1e-9)
+                more += ["unpatch-order"] * (not right)
+                report = replace(report, checked=(*report.checked, "the way back"))
+            report = with_more(report, [(id, "") for id in more])
+            return learned(report, patient, lambda: patient.run(images), [images])
+        except CallFailed as failed:
+            raise patient.refusal(failed.error, (3, in_channels, *image)) from failed.error
+
+
+def _pair(name: str, size: Size) -> tuple[int, int]:
+    """Return a size as (height, width)."""
+    height, width = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
+    check_positive(WHERE, **{name: height})
+    check_positive(WHERE, **{name: width})
+    return height, width
+
+
+def _held(module: object) -> dict[str, Tensor]:
+    """Return the tensors of a module, registered or not, by their paths."""
+    return {
+        f"{path}.{name}".lstrip("."): value
+        for path, part in (module.named_modules() if isinstance(module, nn.Module) else ())
+        for name, value in (
+            *vars(part).items(),
+            *part.named_parameters(recurse=False),
+            *part.named_buffers(recurse=False),
+        )
+        if isinstance(value, Tensor) and value.is_floating_point()
+    }
+
+
+def _started(patient: Patient, image: tuple[int, ...], n: int) -> tuple[Tensor, Tensor, list[str]]:
+    """Return images of a batch that runs, the output, and the mistakes that this shows."""
+    held = [t for t in _held(patient.module).values() if t.ndim == 3 and len(t) > 1]
+    insists = [len(t) for t in held if t.shape[1] in (1, n, n + 1)]
+    free = next(size for size in (3, 4, 5, 6, 7) if size not in insists)
+    failures = []
+    for size in (free, *insists, 1):  # 1 where what is held once is not repeated
+        try:
+            images = patient.tokens(size, *image)
+            ids = ["dropout-eval"] * patient.rest(images)
+            y = patient.run(images)
+        except CallFailed as failed:
+            failures.append(failed)
+            continue
+        if y.ndim != 3 or len(y) != size:
+            raise ValueError(
+                f"{WHERE}: {patient.name} must return (b, n, e), got a result of shape "
+                f"{tuple(y.shape)}. Say how to call it: call=lambda module, images: ..."
+            )
+        return images, y, ["param-batch-size"] * bool(failures) + ids
+    raise failures[0]
+
+
+def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, int]) -> Report:
+    """Return the report on tokens y (b, n or more, e); sizes are n and those of a patch."""
+    n, e = sizes[0], y.shape[2]
+    found = searched(patient, images, y, sizes)
+    explanations = [
+        explain([BUGS[id] for id in ids], way.difference, way.path.detail)
+        for ids, way in found.items()
+        if ids
+    ]
+    failing = [] if found else list(_failing(patient, images, y, sizes))
+    used = any(bool(way.state["table"].any()) for way in found.values())
+    for name, held in _held(patient.original).items() if () in found else ():
+        table = held.detach().cpu().double().squeeze()
+        if not held.requires_grad and table.shape in ((n, e), (n + 1, e)):
+            explanations += _wrong_table(name, table) if used else []
+            idle = f"what it holds of positions is added: nothing adds {name}"
+            failing += [idle] * (not used)
+    orders = [way.path.forms[0] for way in found.values() if patient.is_module]
+    orders = [order for order in orders if order.ids == ("patch-order",)][:1]
+    checked = ["cutting", "order inside a patch"] + ["class token"] * (y.shape[1] > n)
+    return Report(
+        patient.name,
+        bool(found) and not explanations and not failing,
+        tuple(explanations),
+        tuple(failing),
+        (", ".join(checked + ["positions"] * used),),
+        remarks=tuple(explain([BUGS["patch-order"]], detail=order.detail) for order in orders),
+    )
+
+
+def searched(
+    patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, int]
+) -> dict[tuple[str, ...], Found]:
+    """Return the forms with the fewest mistakes that give tokens y; see `_report`."""
+    (b, rows, e), (n, ph, pw) = y.shape, sizes
+    extra, held = rows - n, list(_held(patient.module).values())
+    if not 0 <= extra <= SEVERAL:
+        return {}
+    tables = list(_tables(held, n, e, b))
+    if extra > 1:  # compare the patches, if the others depend on no image
+        others = patient.run(patient.tokens(*images.shape, seed=3))
+        if not same(y[:, :extra], others[:, :extra]):
+            return {}
+        y = y[:, extra:]
+        tables = [t[:, extra:] for t in tables if t.shape[1] >= n + extra] + tables
+    p = images.shape[1] * ph * pw
+    projections, limit = _projections(patient, p, e), patient.tolerance * (1 + y.abs().max())
+
+    def difference(state: State) -> float | None:
+        made = state["tokens"]
+        gap = float((made - y).abs().max()) if made.shape == y.shape else torch.inf
+        return gap if gap <= limit else None
+
+    joins = list(_joins(held, e, b)) if extra == 1 else [nn.Identity()]
+    none = torch.zeros(1, n + 1 + b, e, dtype=y.dtype)  # the others end in rows without numbers
+    state = {
+        "images": images,
+        "sizes": sizes,
+        "learns": patient.is_module,
+        "class_token": extra == 1,
+        "projections": [
+            Form(lambda x, w=weight, bias=bias, norm=norm: F.linear(norm(x), w, bias))
+            for weight, bias in projections
+            for norm in _norms(patient, p)
+        ],
+        "norms": [Form(norm) for norm in _norms(patient, e)],
+        "heads": [Form(join) for join in joins],
+        "tables": [Form(none), *(Form(F.pad(t, (0, 0, 0, 1 + b), value=nan)) for t in tables)],
+    }
+    ways = simplest(EMBEDDING, state, difference)
+    if ways or extra > 1 or not patient.is_module:
+        return ways
+    made = _computed(patient, images, n, joins, [bias for _, bias in projections])
+    return simplest(EMBEDDING, {**state, "tables": made}, difference)
+
+
+def _norms(patient: Patient, width: int) -> list[nn.Module]:
+    """Return no norm, and the norms of this width inside a module."""
+    parts = patient.module.modules() if patient.is_module else ()
+    kinds = (part for part in parts if isinstance(part, nn.LayerNorm))
+    return [nn.Identity(), *(part for part in kinds if part.normalized_shape == (width,))]
+
+
+def _projections(patient: Patient, p: int, e: int) -> list[tuple[Tensor, Tensor | None]]:
+    """Return what may project patches: weights (e, p) with their bias, or the identity."""
+    found = [(torch.eye(p, dtype=patient.dtype), None)] if e == p else []
+    for part in patient.module.modules() if patient.is_module else ():
+        own = [*part.parameters(recurse=False)]
+        biases = [t for t in own if t.shape == (e,)] or [None]
+        flat = [t.flatten(1) for t in own if t.ndim > 1]
+        flat = [t for t in (*flat, *(t.mT for t in flat)) if t.shape == (e, p)]
+        found += [(t, bias) for t in flat for bias in biases]
+    return found
+
+
+def _joins(held: list[Tensor], e: int, b: int) -> Iterator[Join]:
+    """Yield what may put a class token before the patches, or after them."""
+    for t in held:
+        if t.shape[-1:] == (e,) and t.numel() in (e, e * b) and t.shape[-2:-1] in ((), (1,)):
+            token = t.reshape(-1, 1, e)
+            yield lambda x, token=token: torch.cat([token.expand(len(x), -1, -1), x], dim=1)
+            yield lambda x, token=token: torch.cat([x, token.expand(len(x), -1, -1)], dim=1)
+
+
+def _tables(held: list[Tensor], n: int, e: int, b: int) -> Iterator[Tensor]:
+    """Yield what may be a table of positions, as (1 or b, rows, e)."""
+    for t in held:
+        rows = t[None] if t.ndim == 2 else t
+        rows = rows.transpose(0, 1) if rows.ndim == 3 and rows.shape[1] == 1 else rows
+        if rows.ndim == 3 and rows.shape[0] in (1, b) and rows.shape[2] == e and rows.shape[1] >= n:
+            yield rows
+
+
+def _computed(
+    patient: Patient, images: Tensor, n: int, joins: list[Join], biases: list[Tensor | None]
+) -> list[Form]:
+    """Return tables that no tensor holds: what is added to images of zeros."""
+    empty, forms = patient.run(torch.zeros_like(images[:1])), []
+    for bias in {id(bias): bias for bias in biases}.values():
+        for join in joins:
+            patches = torch.zeros(1, n, empty.shape[2], dtype=patient.dtype)
+            table = empty - join(patches if bias is None else patches + bias)[:1]
+            rows = table[:, 1:]
+            if same(rows, rows[..., :1].expand_as(rows)):
+                continue  # nothing, or one number for all of a token
+            lone = empty.shape[1] > n and bool(table[:, :1].abs().max() < 1e-9)
+            ids = ("pos-before-cls",) * lone
+            ids += ("pos-one-row",) * same(rows, rows[:, :1].expand_as(rows))
+            forms.append(Form(table, ids))
+    return [form for form in forms if "pos-before-cls" in form.ids] or forms
+
+
+def _wrong_table(name: str, table: Tensor) -> list[Explanation]:
+    """Return what is wrong with a table of sines and cosines; another base may be intended."""
+    ids, way = next(iter(explained(table, 10_000.0)[0].items()), ((), None))
+    if way is None or ids in ((), ("sincos-base",)):
+        return []
+    detail = "; ".join(filter(None, (f"the fixed table {name}", way.path.detail)))
+    return [explain([BUGS[id] for id in ids], way.difference, detail, what="table")]
+
+
+def _failing(
+    patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, int]
+) -> Iterator[str]:
+    """Yield the properties that do not hold; see `_report`."""
+    one = images.clone()
+    one[:, :, : sizes[1], : sizes[2]] += 1.0
+    if not y.isfinite().all():
+        yield "the output holds numbers: it has NaN or infinity"
+    elif torch.equal(y, patient.run(patient.tokens(*images.shape, seed=3))):
+        yield "the output depends on the images"
+    elif int(((patient.run(one) - y).abs().amax(dim=(0, 2)) > 1e-9).sum()) != 1:
+        yield "one patch makes one token: changing a patch changes other tokens"

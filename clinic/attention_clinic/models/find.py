@@ -1,0 +1,383 @@
+"""Find the attentions and blocks of a model by one run, and call them again with other tokens."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attention_clinic.capture import calling
+from attention_clinic.capture.calling import (
+    BLANKS,
+    CACHES,
+    STARTS,
+    Layout,
+    first_tensor,
+    is_mask,
+    is_needed,
+    side,
+)
+from attention_clinic.capture.module import Mode, attempted
+from attention_clinic.capture.tape import tensors_in
+from attention_clinic.capture.trial import possible_widths, stated, vocabulary
+
+PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
+NORMALISED = {"softmax", "_softmax", "exp", "exp2", "sigmoid"}  # scores become weights
+SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # different, so that no axis is mistaken for another
+SIDES = ("image_size", "img_size", "input_size", "resolution", "img_dim")
+USUAL_SIDES = (64, 224, 32, 28, 96, 8)
+CHANNELS = ("in_channels", "in_chans", "num_channels", "channels")
+TARGETS = ("tgt", "trg", "target", "dec", "output")
+LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
+BLOCKED = -1e4  # a mask that is added to the scores has lower numbers where it blocks
+
+
+@dataclass
+class Call:
+    """The first call of a part, and how often the part was called in all.
+
+    `given` has the names of forward's arguments; those beyond its named ones are *1, *2, ...
+    `order` has the names that were given by position.
+    """
+
+    given: dict[str, Any]
+    order: tuple[str, ...] = ()
+    result: Any = None
+    count: int = 1
+
+    @property
+    def output(self) -> Tensor | None:
+        """The first tensor of the result, None if there is none."""
+        return next(tensors_in(self.result), None)
+
+    @property
+    def streams(self) -> dict[str, Tensor]:
+        """The arguments that may hold tokens: floats (b, n, e), or images."""
+        tensors = {name: t for name, t in self.given.items() if isinstance(t, Tensor)}
+        return {n: t for n, t in tensors.items() if t.is_floating_point() and t.ndim in (3, 4)}
+
+
+class Weighing(NamedTuple):
+    """Scores (..., i, j) that became weights of tokens, and the innermost part that ran."""
+
+    path: str
+    shape: tuple[int, ...]
+
+
+class Recording(Mode):
+    """Watch a model while it runs in this context.
+
+    Attributes:
+        parts: of the model, by path.
+        calls: the first call of each part, by path, in the order of the calls.
+        weighings: a softmax between two products of activations, or a fused kernel.
+        uniform: whether a softmax weighed all keys alike, as one does where a mask blocks all.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.parts, self.uniform = dict(model.named_modules()), False
+        self.calls: dict[str, Call] = {}
+        self.weighings: list[Weighing] = []
+        self._running: list[str] = []
+        self._handles: list[Any] = []
+        # a tensor, and "parameter", "scores", or the weighing that it belongs to
+        self._kinds: dict[int, tuple[Tensor, str | Weighing]] = {}
+
+    def __enter__(self) -> Self:
+        for path, part in self.parts.items():
+            arrives, leaves = partial(self._arrives, path), partial(self._leaves, path)
+            self._handles.append(part.register_forward_pre_hook(arrives, with_kwargs=True))
+            self._handles.append(part.register_forward_hook(leaves))
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for handle in self._handles:
+            handle.remove()
+        self._kinds.clear()
+
+    def _arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
+        self._running.append(path)
+        if path in self.calls:
+            self.calls[path].count += 1
+            return
+        parameters = inspect.signature(part.forward).parameters.values()
+        names = [
+            p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        order = (*names, *(f"*{n}" for n in range(1, len(args) - len(names) + 1)))[: len(args)]
+        self.calls[path] = Call(dict(zip(order, args, strict=True)) | kwargs, order)
+
+    def _leaves(self, path: str, part: nn.Module, args: Any, result: Any) -> None:
+        self._running.pop()
+        if self.calls[path].result is None:
+            self.calls[path].result = result
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        given = list(tensors_in((args, kwargs)))
+        if not self._running or not given:
+            return result
+        path = self._running[-1]
+        if func is F.scaled_dot_product_attention:
+            self.weighings.append(Weighing(path, (*given[0].shape[:-1], given[1].shape[-2])))
+        elif func is F.multi_head_attention_forward:
+            i, b = given[0].shape[:2] if given[0].ndim == 3 else (given[0].shape[0], 1)
+            heads = args[4] if len(args) > 4 else kwargs["num_heads"]
+            self.weighings.append(Weighing(path, (b, heads, i, given[1].shape[0])))
+        elif isinstance(result, Tensor):
+            known = [self._kinds.get(id(t), (t, ""))[1] for t in given]
+            parameters = [isinstance(t, nn.Parameter) for t in given]
+            kinds = ["parameter" if p else k for p, k in zip(parameters, known, strict=True)]
+            if made := self._made(getattr(func, "__name__", ""), path, kinds, result):
+                self._kinds[id(result)] = (result, made)  # which keeps it, and its id
+        return result
+
+    def _made(
+        self, name: str, path: str, kinds: list[str | Weighing], result: Tensor
+    ) -> str | Weighing:
+        """Return what a result is, from what its operands are."""
+        if name in PRODUCTS:
+            self.weighings += [kind for kind in kinds if isinstance(kind, Weighing)][:1]
+            return "" if "parameter" in kinds or len(kinds) < 2 else "scores"
+        if name in NORMALISED and "scores" in kinds and result.ndim > 2:
+            flat = name.endswith("softmax") and result.shape[-1] > 1
+            self.uniform |= flat and not bool((result != result[..., :1]).any())
+            return Weighing(path, tuple(result.shape))
+        if set(kinds) == {"parameter"}:
+            return "parameter"
+        activations = [kind for kind in kinds if kind not in ("", "parameter")]
+        return "" if name == "linear" or not activations else activations[0]
+
+
+@torch.no_grad()
+def run(model: nn.Module, given: dict[str, Any]) -> Any:
+    """Call a whole model and return its result; its errors are raised as `CallFailed`."""
+    with warnings.catch_warnings(action="ignore"):
+        return attempted(model, **given)
+
+
+class Site(NamedTuple):
+    """One attention: parts that may be all of it, the innermost first; its block; (..., i, j)."""
+
+    levels: tuple[str, ...]
+    block: str | None
+    scores: tuple[int, ...]
+
+
+def sites_of(recording: Recording) -> list[Site]:
+    """Return every attention that ran, in the order of the model's parts."""
+    found: dict[str, tuple[int, ...]] = {}
+    for path, shape in recording.weighings:
+        found.setdefault(_holder(path, recording.parts), shape)
+    for path, shape in list(found.items()):  # heads that are modules of their own are joined
+        folder = path.rpartition(".")[0]
+        kin = [p for p in found if p and p.rpartition(".")[0] == folder]
+        firsts = {id(t) for p in kin for t in [*recording.calls[p].streams.values()][:1]}
+        if len(kin) > 1 == len(firsts) and isinstance(recording.parts[folder], nn.ModuleList):
+            owner = folder.rpartition(".")[0]
+            found[owner] = (shape[0], len(kin), *shape[-2:])
+            for head in kin:
+                del found[head]
+    order = [path for path in recording.parts if path in found]
+    return [_site(path, order, found[path], recording) for path in order]
+
+
+def above(path: str) -> list[str]:
+    """Return the paths around a part, the nearest first, the model's "" last."""
+    names = path.split(".") if path else []
+    return [".".join(names[:n]) for n in range(len(names) - 1, -1, -1)]
+
+
+def is_inside(path: str, place: str) -> bool:
+    """Return whether a path is a place, or inside it."""
+    return not place or path == place or path.startswith(f"{place}.")
+
+
+def _is_list(part: nn.Module) -> bool:
+    return any(isinstance(part, kind) and type(part).forward is kind.forward for kind in LISTS)
+
+
+def _matrices(part: nn.Module) -> int:
+    """Return how many matrices a part has, without tables of ids and positions."""
+    tables = {id(m.weight) for m in part.modules() if isinstance(m, nn.Embedding)}
+    found = (p for p in part.parameters() if id(p) not in tables)
+    return sum(sum(s > 1 for s in p.shape) > 1 and (p.ndim < 3 or p.shape[0] > 1) for p in found)
+
+
+def _holder(path: str, parts: dict[str, nn.Module]) -> str:
+    """Return the innermost part around a softmax with two matrices, or a packed one."""
+    for place in [one for one in (path, *above(path)) if not _is_list(parts[one])]:
+        weights = [p for p in parts[place].parameters() if p.ndim > 1]
+        packed = any(max(p.shape) == 3 * min(p.shape[:2]) for p in weights)
+        if packed or _matrices(parts[place]) > 1:
+            return place
+    return ""
+
+
+def _site(path: str, order: list[str], scores: tuple[int, ...], recording: Recording) -> Site:
+    """Return one attention with the parts around it."""
+    levels, block, parts = [path], None, recording.parts
+    for place in above(path):
+        if _is_list(parts[place]) and not isinstance(parts[place], nn.Sequential):
+            continue
+        inside = [p for p in order if is_inside(p, place)]
+        more = _matrices(parts[place]) - sum(_matrices(parts[p]) for p in inside)
+        fits = _keeps(recording.calls.get(place), recording.calls.get(path))
+        if more >= 2:  # a feed-forward
+            block = place if fits else None
+            break
+        if fits and len(inside) == 1:
+            levels.append(place)
+    return Site(tuple(levels), block, scores)
+
+
+def _keeps(outer: Call | None, inner: Call | None) -> bool:
+    """Return whether a part returns tokens of the shape that it gets, as wide as a part inside."""
+    if outer is None or inner is None or outer.output is None:
+        return False
+    shape, widths = outer.output.shape, {t.shape[-1] for t in inner.streams.values()}
+    return shape[-1] in widths and any(t.shape == shape for t in outer.streams.values())
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A call with other tokens: `replay(module, x)`, or `replay(module, x, context)`.
+
+    The arguments `tokens` and `context` take them; those in `zeroed`, such as positions that are
+    added inside, are 0.
+    """
+
+    call: Call
+    tokens: tuple[str, ...]
+    context: tuple[str, ...] = ()
+    zeroed: tuple[str, ...] = ()
+    layout: Layout = field(default_factory=Layout)
+
+    def sizes(self, name: str) -> tuple[int, int, int]:
+        """Return the sizes (b, n, e) of an argument in the model's own call."""
+        b, n, e = self.layout.tokens(self.call.given[name]).shape
+        return b, n, e
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether other arguments, such as a mask, fix the number of samples and tokens."""
+        others = [v for name, v in self.call.given.items() if name not in self.tokens]
+        return any(isinstance(value, Tensor | tuple | list) for value in others)
+
+    def __call__(self, module: nn.Module, x: Tensor, *context: Tensor) -> Tensor:
+        """Return the tokens that a module makes of tokens x (b, n, e), and a context (b, j, c)."""
+        given: dict[str, Any] = {}
+        for name, value in self.call.given.items():
+            if name in self.tokens:
+                given[name] = self.layout.arranged(x)
+            elif name in self.context and context:
+                given[name] = self.layout.arranged(context[0])
+            elif name in self.zeroed:
+                given[name] = torch.where(value < BLOCKED, value, 0.0).to(x.dtype)
+            else:
+                given[name] = None if name in CACHES else _cast(value, x.dtype)
+        args = [given.pop(name) for name in self.call.order]
+        return self.layout.tokens(first_tensor(module(*args, **given)))
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    """Return a value with its floats in a precision."""
+    if type(value) in (tuple, list):
+        return type(value)(_cast(one, dtype) for one in value)
+    is_float = isinstance(value, Tensor) and value.is_floating_point()
+    return value.to(dtype) if is_float else value
+
+
+def replay_of(recording: Recording, path: str, sites: Sequence[Site]) -> Replay | None:
+    """Return how to call a part with some attentions again, None where nothing holds tokens."""
+    call, shapes = recording.calls.get(path), {site.scores[-2:] for site in sites}
+    streams = {} if call is None else {n: t for n, t in call.streams.items() if not is_mask(n)}
+    if call is None or call.output is None or not streams:
+        return None
+    x = streams[next((name for name in streams if side(name) == "tokens"), next(iter(streams)))]
+    if not x.ndim == call.output.ndim == 3 or x.shape[0] != call.output.shape[0]:
+        return None
+    axis = 0 if x.shape[0] == sites[0].scores[-2] != x.shape[1] else 1  # of the tokens
+    tokens = [name for name, t in streams.items() if t is x]
+    keyed = any(side(name) == "context" for name in tokens)  # it attends to its own tokens
+    if keyed:  # values without the positions that queries and keys have are its tokens, too
+        kin = [n for n, t in streams.items() if side(n) == "context" and t.shape == x.shape]
+        tokens = [*dict.fromkeys((*tokens, *kin))]
+    others = {n: t for n, t in streams.items() if n not in tokens and t.ndim == 3}
+    inner = [recording.calls.get(site.levels[0], Call({})).streams for site in sites]
+    keys = {id(t) for held in inner for n, t in held.items() if side(n) == "context"}
+    context = [
+        name
+        for name, t in others.items()
+        if not keyed
+        and t.shape[1 - axis] == x.shape[1 - axis]
+        and t.shape[axis] in {j for _, j in shapes}
+        and (t.shape[axis] != x.shape[axis] or side(name) == "context" or id(t) in keys)
+    ]
+    added = [n for n, t in others.items() if t.shape[axis] in (1, x.shape[axis])]
+    tensors = {n: t for n, t in call.given.items() if isinstance(t, Tensor) and not is_mask(n)}
+    biases = [n for n, t in tensors.items() if t.ndim > 2 and t.is_floating_point()]
+    added += [n for n in biases if n not in (*tokens, *added) and tensors[n].shape[-2:] in shapes]
+    zeroed = tuple(name for name in added if name not in context)
+    layout = Layout("n b e" if axis == 0 else "b n e")
+    return Replay(call, tuple(tokens), tuple(context), zeroed, layout)
+
+
+def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
+    """Yield inputs to try, by the names of forward's arguments, the likeliest first."""
+    parameters = calling.parameters_of(model)
+    needed = [name for name, p in parameters.items() if is_needed(p)]
+    main = getattr(model, "main_input_name", None)
+    first = main if main in parameters else next(iter(needed or parameters), None)
+    if first is None:
+        return
+    fixed: dict[str, Any] = {name: False for name in parameters if name == "use_cache"}
+    numbers = (bool, int, "bool", "int")
+    fixed |= {n: 0 for n in needed if n in STARTS or parameters[n].annotation in numbers}
+    fixed |= {name: None for name in needed if name in CACHES}
+    masks = [name for name in needed if is_mask(name) and name != first]
+    others = [name for name in needed if name not in (first, *fixed, *masks)]
+    others += ["decoder_input_ids"] * ("decoder_input_ids" in parameters)
+    for made in tensors_for(model):
+        is_image = made.ndim == 4
+        for rest in (made[:, :OTHER_LENGTH], made) if others and not is_image else (made,):
+            given = {first: made} | dict.fromkeys(others, rest) | fixed
+            yield given | dict.fromkeys(masks)
+            for blank in BLANKS if masks and not is_image else ():
+                sizes = {n: (rest if n.startswith(TARGETS) else made).shape[1] for n in masks}
+                yield given | {n: blank.made(torch.ones(SAMPLES, sizes[n], 1)) for n in masks}
+
+
+def tensors_for(model: nn.Module) -> Iterator[Tensor]:
+    """Yield ids, images and vectors for the first argument of a model."""
+    torch.manual_seed(0)  # its state is restored at the end
+    parts, counts = list(model.modules()), calling.token_counts(model)
+    cuts = [part for part in parts if isinstance(part, nn.Conv2d)]
+    firsts = [part.in_features for part in parts if isinstance(part, nn.Linear)][:1]
+    tables = [part.num_embeddings for part in parts if isinstance(part, nn.Embedding)]
+    sides = [said[-1] if isinstance(said, tuple) else said for said in stated(model, SIDES)]
+    for length, most in product((LENGTH, *counts[:2]), (vocabulary(model), min(tables, default=0))):
+        least = most // 2  # the lowest ids, and the highest one, are mostly those of padding
+        if tables:
+            yield torch.randint(least, max(least + 1, most - 1), (SAMPLES, length))
+    if cuts:
+        patches = [n - classes for n in counts for classes in (0, 1, 2)]
+        roots = [math.isqrt(n) for n in patches if n > 1 and math.isqrt(n) ** 2 == n]
+        sides += [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
+    channels = [cuts[0].in_channels] if cuts else [*stated(model, CHANNELS), 3, 1]
+    for edge, c in product(dict.fromkeys(sides), channels):
+        yield torch.randn(SAMPLES, c, edge, edge)
+    widths = dict.fromkeys((*firsts, *possible_widths(model)[:3]))
+    for length, width in product((LENGTH, *counts[:2]), widths):
+        yield torch.randn(SAMPLES, length, width)
