@@ -246,6 +246,8 @@ def _join_order(run: Run, p: Program, mixed: Tensor, joined: Tensor) -> str:
         same = torch.equal(right.sort(-1).values, joined.sort(-1).values)
         if same and not varies(seen, 0) and not varies(seen, 1):
             return ""  # features in any fixed order: the output layer learns it
+        if torch.allclose(run.values[right], run.values[joined]):
+            return ""  # equal heads, in any order
     for form in MERGE.forms[1:]:
         try:
             if torch.equal(form.run(mixed), joined):
