@@ -551,7 +551,7 @@ BANK = {
             swap(
                 "q.shape[-1] ** 0.5",
                 "k.shape[2] ** 0.5",
-                says="it multiplies the scores by another number than 1",
+                says="it multiplies the scores by a number other than 1",
             ),
             code(
                 """
