@@ -286,6 +286,11 @@ def _linked(thread: str) -> str:
     return f'<a href="{escape(url)}">{escape(thread)}</a>'
 
 
+def fewest_mistakes(reports: Sequence[Report]) -> Report:
+    """Return the best of the reports on several ways to call one module."""
+    return min(reports, key=lambda r: (not r.healthy, not r.explanations, len(r.ids)))
+
+
 def explain(
     bugs: Sequence[Bug], difference: float = 0.0, detail: str = "", what: str = "output"
 ) -> Explanation:

@@ -25,7 +25,7 @@ from attention_clinic.capture.calling import (
 from attention_clinic.capture.module import CallFailed, Patient, undisturbed, unwrapped
 from attention_clinic.capture.run import capture
 from attention_clinic.capture.trial import HEAD_NAMES, Context, Options, heads_of, working
-from attention_clinic.report import Report
+from attention_clinic.report import Report, fewest_mistakes
 
 NAMES = (
     {"q", "query", "queries", "qs"},
@@ -128,7 +128,7 @@ def diagnose(
             found = [
                 best(one, replace(options, num_heads=one.num_heads), embed_dim) for one in wrapped
             ]
-            return min(found, key=_rank)
+            return fewest_mistakes(found)
         if num_heads is None:
             options = replace(options, num_heads=heads_of("diagnose", module)).checked()
         if not isinstance(module, nn.Module) and weights is None:
@@ -173,16 +173,12 @@ def best(
             reports.append(report)
     except ValueError:
         if reports:
-            return min(reports, key=_rank)
+            return fewest_mistakes(reports)
         sides = None if options.context or options.call else sides_of(module)
         if sides is None:
             raise
         return best(module, replace(options, context=Context()), embed_dim)
-    return min(reports, key=_rank)
-
-
-def _rank(report: Report) -> tuple[bool, bool, int]:
-    return not report.healthy, not report.explanations, len(report.ids)
+    return fewest_mistakes(reports)
 
 
 class WithLayers(nn.Module):

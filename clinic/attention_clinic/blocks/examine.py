@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attention_clinic.attention.examine import untried
-from attention_clinic.attention.facts import failing
+from attention_clinic.attention.examine import unexplained, untried
 from attention_clinic.attention.program import Lost
 from attention_clinic.behaviour.dropout import dropout_findings
 from attention_clinic.behaviour.gradients import learned
@@ -125,16 +124,11 @@ def _reported(trial: Trial, verdict: Verdict, extra: list[str]) -> Report:
 
 def _unexplained(trial: Trial, why: str, extra: list[str]) -> Report:
     """Return the report on a block that is not understood."""
-    try:
-        fails = tuple(failing(trial, None))
-    except CallFailed:
-        fails = ()
-    fails = (*fails, f"understood up to here: {why}")
-    name, said = trial.patient.name, untried(trial)
-    explanations = ()
+    report = unexplained(trial, None, "every known block")
+    report = replace(report, failing=(*report.failing, f"understood up to here: {why}"))
     if extra:
-        explanations = (explain([BUGS[id] for id in extra], detail="nothing else is judged"),)
-    report = Report(name, False, explanations, fails, ("every known block",), said)
+        found = explain([BUGS[id] for id in extra], detail="nothing else is judged")
+        report = replace(report, explanations=(found,))
     run, inputs = _runs(trial)
     if extra or not bool(torch.isfinite(run()).all()):
         return report

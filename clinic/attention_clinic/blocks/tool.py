@@ -16,9 +16,9 @@ from attention_clinic.blocks.judging import Asked
 from attention_clinic.blocks.parts import Masks
 from attention_clinic.capture import calling
 from attention_clinic.capture.module import undisturbed, unwrapped
-from attention_clinic.capture.trial import PADS, Context, Options, Trial, allowed, heads_of, working
+from attention_clinic.capture.trial import Context, Options, Trial, heads_of, working
 from attention_clinic.catalogue.blocks import ACTIVATIONS
-from attention_clinic.report import Report
+from attention_clinic.report import Report, fewest_mistakes
 
 OWN = ("tgt_mask", "attn_mask", "attention_mask", "mask")
 WHAT = ("mask", "context_mask")
@@ -100,10 +100,8 @@ def diagnose_block(
     asked = Asked(Masks(causal=causal), norm_first, activation, norm_eps, mlp_dim)
     with undisturbed():
         sides = calling.sides_of(block) if options.context is None and call is None else None
-        parameters = inspect.signature(block.forward).parameters if sides else {}
-        if sides and all(
-            parameters[name].default is inspect.Parameter.empty for name in sides.context
-        ):
+        parameters = calling.parameters_of(block) if sides else {}
+        if sides and all(calling.is_needed(parameters[name]) for name in sides.context):
             options = replace(options, context=Context())
         return _best(block, options, asked, (mask, context_mask), embed_dim)
 
@@ -125,7 +123,7 @@ def _best(
     except ValueError:
         if not reports:
             raise
-    return min(reports, key=lambda r: (not r.healthy, not r.explanations, len(r.ids)))
+    return fewest_mistakes(reports)
 
 
 # ------------------------------------------------------------------------------------ masks
@@ -210,10 +208,5 @@ def _by_name(block: nn.Module, masks: Given, crossed: bool) -> Callable[..., Any
 def rules_of(trial: Trial, masks: Given, causal: bool | None) -> Masks:
     """Return what the masks of a trial may mean."""
     names = mask_names(trial.patient.original, trial.crossed)
-    rules: list[tuple[Tensor, ...]] = []
-    for mask, name, keys in zip(masks, names, (None, trial.j), strict=True):
-        padding = any(word in (name or "").lower() for word in PADS)
-        both = (False, True) if mask is not None and mask.dtype == torch.bool and padding else ()
-        turns = both or ((False,) if mask is not None else ())
-        rules.append(tuple(allowed(mask, trial.b, trial.n, blocks, keys) for blocks in turns))
-    return Masks(*rules, causal)
+    given = zip(masks, names, (None, trial.j), strict=True)
+    return Masks(*(trial.meant(mask, name, keys) for mask, name, keys in given), causal)

@@ -300,15 +300,19 @@ class Trial:
 
     def meanings(self) -> tuple[Tensor, ...]:
         """Return the rules that the given mask may mean, True = may attend; () without a mask."""
-        if self.mask is None:
+        name = mask_argument(self.patient.module, self.crossed) if self.mask is not None else None
+        return self.meant(self.mask, name, self.j if self.crossed else None)
+
+    def meant(self, mask: Tensor | None, name: str | None, keys: int | None) -> tuple[Tensor, ...]:
+        """Return the rules that a mask of the tokens, or of so many keys, may mean; () for None."""
+        if mask is None:
             return ()
         said = self.options.true_means
-        name = (mask_argument(self.patient.module, self.crossed) or "").lower()
         blocks: tuple[bool, ...] = (said == "block",)
-        if said is None and self.mask.dtype == torch.bool and any(word in name for word in PADS):
+        pads = any(word in (name or "").lower() for word in PADS)
+        if said is None and mask.dtype == torch.bool and pads:
             blocks = (False, True)
-        keys = self.j if self.crossed else None
-        return tuple(allowed(self.mask, self.b, self.n, one, keys) for one in blocks)
+        return tuple(allowed(mask, self.b, self.n, one, keys) for one in blocks)
 
     def _weights(self) -> dict[str, Tensor]:
         """Return the parameters of the module, or the weights given with a function."""
