@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from course.chromium import launched
+from tools.course.chromium import launched
 
 if TYPE_CHECKING:  # `make test` reads this file without playwright
     from playwright.sync_api import Browser, BrowserContext, Page

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from course import outputs
-from course.registry import ROOT
-from web import book, front
+from tools.course import outputs
+from tools.course.registry import ROOT
+from tools.web import book, front_matter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -120,14 +120,14 @@ def test_a_section_begins_where_its_heading_stands(write: Callable[[str], list[s
 def test_contents_that_name_another_page_are_seen(
     write: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = front.write
+    right = front_matter.write
     for name, off in (("One", 1), ("1. First", 1), ("2. Divide by √d", -1)):
 
         def wrong(tab, title, entries, name=name, off=off):
             shown = [replace(e, page=e.page + off * (e.title == name)) for e in entries]
             return right(tab, title, shown)
 
-        monkeypatch.setattr(front, "write", wrong)
+        monkeypatch.setattr(front_matter, "write", wrong)
         with pytest.raises(ValueError, match=f"say that '{re.escape(name)}' is on page"):
             write(SECTIONS)
 

@@ -19,9 +19,9 @@ from pypdf import PdfReader
 
 from attention_clinic import BUGS
 from browser.explorers import LONG, ROOT, stored, try_all
-from course.registry import course
-from make_site import build
-from web import assets, book
+from tools.course.registry import course
+from tools.web import assets, book
+from tools.web.make_site import build
 
 CHAPTERS = course().chapters
 WITH_EXPLORERS = [chapter for chapter in CHAPTERS if stored(chapter.notebook)]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-import slides
 from browser.explorers import LONG, stored, try_attention, try_pictures, try_product
-from course.registry import Chapter, course
-from lecture.deck import deck
+from tools.course.registry import Chapter, course
+from tools.lecture import make_slides
+from tools.lecture.deck import deck
 
 Address = Callable[[Chapter], Path]
 CHAPTERS = pytest.mark.parametrize("chapter", course().chapters, ids=lambda c: c.file)
@@ -68,7 +68,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Address:
     def make(chapter: Chapter) -> Path:
         path = folder / f"{chapter.file}.html"
         if not path.exists():
-            slides.write([chapter], folder)
+            make_slides.write([chapter], folder)
         return path
 
     return make
@@ -205,7 +205,7 @@ def test_the_notes_open_in_a_window_of_their_own(address: Address, page: Page) -
 
 def test_the_pdf_has_a_page_for_each_step(tmp_path: Path) -> None:
     chapter = course()["02"]
-    command = [sys.executable, slides.__file__, chapter.number, "--out", str(tmp_path)]
+    command = [sys.executable, make_slides.__file__, chapter.number, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     pages = sum(1 + len(slide) for slide in page_steps(chapter))

@@ -30,9 +30,9 @@ import torch
 from torch import Tensor
 
 from checks import Verdict, examine
-from course.cards import STUB
-from course.masters import BEGIN, END
-from course.registry import course
+from tools.course.cards import STUB
+from tools.course.registry import course
+from tools.course.source_notebooks import BEGIN, END
 from utils.training import fit_batches
 from utils.vision_transformer import VisionTransformer
 

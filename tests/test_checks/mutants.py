@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from exercise_bank import MASTERS, Bank, OverBudget, Task, bank, tasks
 
-from course.masters import BEGIN, END
+from tools.course.source_notebooks import BEGIN, END
 
 OPERATORS = {
     ast.Add: "-",

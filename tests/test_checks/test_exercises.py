@@ -30,9 +30,9 @@ from notebook_rules import Chapter, minutes
 
 from checks import Verdict
 from checks.engine.verdict import VERDICT_MIME, exercises
-from course.notebook import Cell, canonical
-from course.registry import course
-from course.running import execute, settle_environment
+from tools.course.execute import execute, settle_environment
+from tools.course.notebook import Cell, canonical
+from tools.course.registry import course
 
 Found = list[tuple[Task, Answer]]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course.files import beside
-from course.notebook import Cell, canonical, source
-from course.registry import Course
+from tools.course.files import beside
+from tools.course.notebook import Cell, canonical, source
+from tools.course.registry import Course
 
 # What nbgrader needs to know of an answer cell and of a check cell.
 ANSWER_FLAGS = {

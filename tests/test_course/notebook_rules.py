@@ -30,10 +30,10 @@ from mistune.plugins.table import table_in_list, table_in_quote
 from nbconvert.filters.markdown_mistune import MarkdownWithMath
 
 from checks.engine.verdict import RIGHT, VERDICT_MIME
-from course.cards import grading
-from course.notebook import WIDGET_VIEW, canonical, source
-from course.registry import ROOT, course
 from ledger import COUNT_MAY_BE_LEFT_OUT, ledgers
+from tools.course.cards import grading
+from tools.course.notebook import WIDGET_VIEW, canonical, source
+from tools.course.registry import ROOT, course
 
 TAGS = {"raises-exception"}
 MAX_LINES, MEDIAN_LINES = 25, 5

@@ -17,10 +17,10 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
-import colab
-import in_colab
-from course.notebook import source
-from course.registry import ROOT, course
+from tools import in_colab
+from tools.course import colab
+from tools.course.notebook import source
+from tools.course.registry import ROOT, course
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import GPT2Config, ViTConfig
 
-import bench
+from tools.course import bench
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import pytest
 from made_up import ANSWER_FLAGS, CHECK_FLAGS, code, notebook, prose
 from notebook_rules import RULES, RULES_OF_MASTERS
 
-from course.cards import grade_id
-from course.notebook import canonical
-from course.registry import ROOT
+from tools.course.cards import grade_id
+from tools.course.notebook import canonical
+from tools.course.registry import ROOT
 
 ENTRY = """
 [[chapters]]

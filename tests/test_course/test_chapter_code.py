@@ -17,7 +17,7 @@ from notebook_rules import Chapter, source, utils_uses
 from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 
-from course.registry import course
+from tools.course.registry import course
 from utils.boxes import Found
 from utils.scenes import Targets
 

@@ -6,7 +6,7 @@ import json
 
 from test_project import load
 
-from course.registry import ROOT
+from tools.course.registry import ROOT
 
 
 def test_the_forms_of_dates_are_what_the_script_makes() -> None:

@@ -34,12 +34,11 @@ from made_up import (
     without,
 )
 
-import exercises
-import refresh
-from course.cards import grade_id
-from course.masters import ANSWER_FLAGS, BEGIN, CHECK_FLAGS, complaints
-from course.notebook import Cell, canonical, source
-from course.registry import course
+from tools.course import exercises, refresh
+from tools.course.cards import grade_id
+from tools.course.notebook import Cell, canonical, source
+from tools.course.registry import course
+from tools.course.source_notebooks import ANSWER_FLAGS, BEGIN, CHECK_FLAGS, complaints
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from notebook_rules import Chapter, numbered, output_texts, source
 
-from course.registry import course
+from tools.course.registry import course
 
 CHAPTERS = course().notebooks()
 # A tuple of axes in a comment, such as (b, h, i, j) or (c, H, b W): only arithmetic is left.

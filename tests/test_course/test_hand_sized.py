@@ -8,7 +8,7 @@ import json
 import pytest
 from notebook_rules import Chapter, numbered
 
-from course.registry import course
+from tools.course.registry import course
 
 CHAPTERS = course().notebooks()
 # Letters that are split from one axis, (gh ph) and (gw pw): equal sizes would hide an exchange.

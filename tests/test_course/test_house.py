@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_project import load
 
-from course.registry import ROOT
+from tools.course.registry import ROOT
 
 HOUSE = load(ROOT / "img" / "make_drawings.py")
 # From left to right; clinic knows nobody, and utils does not know it.

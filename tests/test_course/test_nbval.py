@@ -24,9 +24,9 @@ from PIL import Image, ImageDraw
 from test_refresh import run
 
 from checks.engine.verdict import VERDICT_MIME
-from course.notebook import Cell, canonical
-from course.registry import ROOT
 from how_long import STORED, longest_first
+from tools.course.notebook import Cell, canonical
+from tools.course.registry import ROOT
 from warm_kernels import CAN_FORK, WarmKernels
 
 DRAW = """

@@ -14,8 +14,8 @@ from notebook_rules import Chapter
 from test_refresh import run
 
 from checks.engine.verdict import VERDICT_MIME
-from course.notebook import WIDGET_VIEW, Cell
-from course.registry import ROOT
+from tools.course.notebook import WIDGET_VIEW, Cell
+from tools.course.registry import ROOT
 
 GOOD_TOP = (
     "# 03 Title\n\nAbout 30 minutes.\n\n| step | shape | parameters |\n|---|---|---|\n"

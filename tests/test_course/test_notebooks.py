@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from notebook_rules import RULES, RULES_OF_MASTERS, Chapter
 
-from course.registry import ROOT, course
+from tools.course.registry import ROOT, course
 
 CHAPTERS = course().notebooks()
 MASTERS = course().masters()

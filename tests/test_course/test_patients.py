@@ -13,7 +13,7 @@ from pathlib import Path
 
 from notebook_rules import ROOT, Chapter, output_texts, source
 
-from course.registry import course
+from tools.course.registry import course
 
 SICK = re.compile(r"Clinic|.*Find the bug")
 THREAD = re.compile(r"github\.com/([\w.-]+/[\w.-]+/(?:issues|pull)/\d+)")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checks.engine import private
-from course.registry import ROOT
+from tools.course.registry import ROOT
 
 HOME = ROOT / "checks" / "engine" / "private.py"
 FILES = [

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from made_up import MASTER, Folder, notebook, printed
 
-import progress
-from course.cards import STUB
-from course.notebook import canonical, source
+from tools.course import progress
+from tools.course.cards import STUB
+from tools.course.notebook import canonical, source
 
 
 @pytest.fixture

@@ -32,9 +32,6 @@ from notebook_rules import (
 )
 from packaging.requirements import Requirement
 
-import readme
-from course.registry import Chapter as Listed
-from course.registry import course
 from how_long import collected
 from ledger import (
     Row,
@@ -44,6 +41,9 @@ from ledger import (
     ledgers,
     text_ledger,
 )
+from tools.course import tables
+from tools.course.registry import Chapter as Listed
+from tools.course.registry import course
 
 UTILS = sorted(path for path in ROOT.glob("utils/*.py") if path.stem != "__init__")
 # A folder of utils counts as one file.
@@ -344,7 +344,7 @@ def test_the_plans_for_instructors_fit_into_their_hours() -> None:
 
 
 def test_times_are_said_in_words() -> None:
-    said = [readme.in_words(seconds) for seconds in (None, 0.2, 4.9, 7.6, 58, 119, 125, 700)]
+    said = [tables.in_words(seconds) for seconds in (None, 0.2, 4.9, 7.6, 58, 119, 125, 700)]
     words = ["not measured", "below 5 s", "below 5 s", "10 s", "60 s", "120 s", "2 min", "12 min"]
     assert said == words
 
@@ -367,10 +367,10 @@ def test_seconds_are_added_up_where_they_belong() -> None:
 
 def test_the_table_of_the_readme_is_made_from_the_list() -> None:
     text = README.read_text(encoding="utf-8")
-    assert readme.with_table(text, course()) == text, "Run: make readme"
-    assert readme.with_times(text, course()) == text, "Run: make readme"
+    assert tables.with_table(text, course()) == text, "Run: make readme"
+    assert tables.with_times(text, course()) == text, "Run: make readme"
     with pytest.raises(ValueError, match="stands between two marks, got none"):
-        readme.with_table("# Course", course())
+        tables.with_table("# Course", course())
 
 
 @pytest.mark.parametrize("chapter", course().chapters, ids=lambda chapter: chapter.file)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from made_up import code, notebook, prose
 
-import refresh
-from course.files import write
-from course.notebook import COURSE_KEY, PNG_SIGNATURE, WIDGET_STATE, Cell, canonical
+from tools.course import refresh
+from tools.course.files import write
+from tools.course.notebook import COURSE_KEY, PNG_SIGNATURE, WIDGET_STATE, Cell, canonical
 
 
 def run(folder: Path, *cells: Cell, name: str = "00_tiny.ipynb") -> Path:

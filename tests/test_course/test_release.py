@@ -15,12 +15,9 @@ import pytest
 from made_up import CHAPTER, NAME, Folder, code, edit, notebook, printed, solved, unpack
 from notebook_rules import broken_links
 
-import exercises
-import release
-import update
-from course import handing_out, leaks, shipped
-from course.notebook import source
-from course.registry import ROOT, course
+from tools.course import exercises, local_changes, release, solution_leaks, student_copy, update
+from tools.course.notebook import source
+from tools.course.registry import ROOT, course
 
 
 @pytest.fixture
@@ -30,7 +27,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture(scope="module")
 def given() -> dict[str, bytes]:
-    return handing_out.collect()
+    return student_copy.collect()
 
 
 @pytest.fixture(scope="module")
@@ -47,23 +44,23 @@ def test_every_file_of_the_project_is_handed_out_or_kept_back(given: dict[str, b
         pytest.skip("only a clone knows which files belong to the project")
     home = (".ci/", ".github/", "notebooks/solutions/")
     left = [
-        n for n in tracked if not (n in given or handing_out.is_kept_back(n) or n.startswith(home))
+        n for n in tracked if not (n in given or student_copy.is_kept_back(n) or n.startswith(home))
     ]
     assert left == []
     assert {"Makefile", "checks/engine/verdict.py", "tools/update.py"} <= set(given)
-    assert not [name for name in given if handing_out.is_kept_back(name) or "solutions" in name]
+    assert not [name for name in given if student_copy.is_kept_back(name) or "solutions" in name]
     made = {c.exercises.relative_to(ROOT).as_posix() for c in course().chapters}
     assert made == {name for name in given if name.startswith("notebooks/exercises/")}
 
 
 def test_no_solution_is_handed_out(given: dict[str, bytes]) -> None:
-    bodies = leaks.solutions()
+    bodies = solution_leaks.solutions()
     assert len(bodies) > 10
-    assert list(leaks.leaks(given, bodies)) == []
+    assert list(solution_leaks.leaks(given, bodies)) == []
     for name, content in given.items():
         if name.startswith("notebooks/exercises/"):
             assert b"solutions/" not in content
-            assert handing_out.SOLUTION_LINE.encode() in content
+            assert student_copy.SOLUTION_LINE.encode() in content
     body = max(bodies, key=len)
     inside = "\n".join(f"    {line}" for line in body.splitlines())
     cell = json.dumps(notebook(code(f"def f():\n{inside}\n    # more"))).encode()
@@ -75,14 +72,14 @@ def test_no_solution_is_handed_out(given: dict[str, bytes]) -> None:
         "notebooks/exercises/02_b.ipynb": json.dumps(notebook(shown)).encode(),
         "tests/a.py": f"if a:\n{inside}\n".encode(),
     }.items():
-        assert len(list(leaks.leaks({name: content}, bodies))) == 1, name
-        assert list(leaks.leaks({name: content}, [])) == []
+        assert len(list(solution_leaks.leaks({name: content}, bodies))) == 1, name
+        assert list(solution_leaks.leaks({name: content}, [])) == []
     marked = json.dumps(notebook(code("    ### BEGIN SOLUTION\n    1"))).encode()
-    assert list(leaks.leaks({"notebooks/01_a.ipynb": marked}, []))
+    assert list(solution_leaks.leaks({"notebooks/01_a.ipynb": marked}, []))
 
 
 def test_solutions_of_one_line_are_searched_for() -> None:
-    found = [body for body in leaks.solutions() if "\n" not in body]
+    found = [body for body in solution_leaks.solutions() if "\n" not in body]
     assert len(found) > 10
     telling = "return einsum(q, k, 'b h i d, b h j d -> b h i j')"
     short = "scale = 5"
@@ -94,7 +91,7 @@ def test_solutions_of_one_line_are_searched_for() -> None:
         "clinic/e.py": telling,
     }
     files = {name: f"a = 1\n{text}\n".encode() for name, text in where.items()}
-    said = list(leaks.leaks(files, [telling, short]))
+    said = list(solution_leaks.leaks(files, [telling, short]))
     assert [text.partition(" ")[0] for text in said] == ["tests/a.py", "tests/b.py"]
 
 
@@ -117,10 +114,10 @@ def test_a_fresh_copy_is_unchanged(unpacked: Path, given: dict[str, bytes], tmp_
         update.main([str(zipped)], unpacked)
     assert not ended.value.code
     assert before == {p: p.read_bytes() for p in unpacked.rglob("*") if p.is_file()}
-    began = json.loads((unpacked / shipped.MANIFEST).read_text())["files"]
-    assert not [name for name in began if shipped.changed(unpacked / name, began[name])]
+    began = json.loads((unpacked / local_changes.MANIFEST).read_text())["files"]
+    assert not [name for name in began if local_changes.changed(unpacked / name, began[name])]
     for path in (unpacked / "notebooks" / "exercises").glob("*.ipynb"):
-        assert not shipped.changed(path, None), f"{path.name} carries its own beginning"
+        assert not local_changes.changed(path, None), f"{path.name} carries its own beginning"
 
 
 def test_links_lead_somewhere_in_what_is_handed_out(unpacked: Path) -> None:
@@ -139,7 +136,7 @@ def test_links_lead_somewhere_in_what_is_handed_out(unpacked: Path) -> None:
 def test_what_is_handed_out_needs_nothing_that_is_kept_back(unpacked: Path) -> None:
     missing = {
         name: Path(name).stem
-        for name in handing_out.KEPT_BACK
+        for name in student_copy.KEPT_BACK
         if name.endswith(".py") and (ROOT / name).exists()
     }
     for path in [*unpacked.glob("tests/*.py"), *unpacked.glob("tools/*.py")]:
@@ -168,7 +165,7 @@ def test_the_readme_of_the_students_speaks_to_students(unpacked: Path) -> None:
     assert "grade" not in known and "lab" in known
     for word in ("Cheating", "instructor.mk", "For instructors", "class of thirty", "<!-- not"):
         assert word not in text
-    assert "your instructor has" in text and "your instructor has" in handing_out.SOLUTION_LINE
+    assert "your instructor has" in text and "your instructor has" in student_copy.SOLUTION_LINE
     whole = (ROOT / "README.md").read_text()
     assert whole.count("<!-- not for students -->") == whole.count("<!-- for all -->") >= 3
     assert "your instructor has" not in re.sub(r"<!--.*?-->", "", whole)
@@ -180,7 +177,7 @@ def test_links_to_what_is_kept_back_become_words(folder: Folder) -> None:
         "[all](notebooks/solutions) and [one](notebooks/solutions/03_solutions.ipynb#1.-W), "
         "[chapter](notebooks/03_tiny.ipynb#A), [all](notebooks), [here](#A), [web](https://a.b/c)"
     )
-    assert handing_out.unlink(text, "README.md", names, folder.root) == (
+    assert student_copy.unlink(text, "README.md", names, folder.root) == (
         "all and one, "
         "[chapter](notebooks/03_tiny.ipynb#A), [all](notebooks), [here](#A), [web](https://a.b/c)"
     )
@@ -191,17 +188,17 @@ def test_a_run_of_the_instructor_is_not_handed_out(folder: Folder) -> None:
         exercises.main([], folder.root)
     edit(folder.made, solved)
     name = f"notebooks/exercises/{NAME}"
-    assert b"(2, 3)" not in handing_out.collect(folder.root)[name]
+    assert b"(2, 3)" not in student_copy.collect(folder.root)[name]
     edit(folder.root / "notebooks" / CHAPTER, lambda n: n["metadata"].update(toc={}))
     with pytest.raises(ValueError, match="handed out as `make refresh` writes them"):
-        handing_out.collect(folder.root)
+        student_copy.collect(folder.root)
 
 
 def test_students_need_no_nbgrader() -> None:
     """What is handed out imports it nowhere, and the rest only inside of functions."""
     for path in sorted((ROOT / "tools").rglob("*.py")):
         tree = ast.parse(path.read_text())
-        given = not handing_out.is_kept_back(path.relative_to(ROOT).as_posix())
+        given = not student_copy.is_kept_back(path.relative_to(ROOT).as_posix())
         nodes = ast.walk(tree) if given else tree.body
         for node in nodes:
             if isinstance(node, ast.Import | ast.ImportFrom):

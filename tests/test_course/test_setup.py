@@ -18,7 +18,7 @@ from unittest import mock
 
 import pytest
 
-from course.registry import ROOT
+from tools.course.registry import ROOT
 
 SCRIPT = ROOT / "tools" / "setup.py"
 

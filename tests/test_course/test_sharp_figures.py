@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from made_up import code, notebook
 
-from course import outputs
-from course.notebook import canonical
-from course.registry import course
-from course.running import NotebookError, execute, settle_environment
-from web import redraw, sharp
+from tools.course import outputs
+from tools.course.execute import NotebookError, execute, settle_environment
+from tools.course.notebook import canonical
+from tools.course.registry import course
+from tools.web import vector_figures, vector_hook
 
 DRAWS = """from utils.draw import show_figure, use_course_style
 import matplotlib.pyplot as plt
@@ -32,11 +32,11 @@ def test_a_chapter_that_runs_keeps_what_it_draws(tmp_path: Path) -> None:
     found = []
     for folder in (tmp_path / "first", tmp_path / "second"):
         folder.mkdir()
-        text = asyncio.run(execute(path, 600, sharp.before(folder)))
+        text = asyncio.run(execute(path, 600, vector_figures.before(folder)))
         (cell,) = json.loads(text)["cells"]
         assert cell["execution_count"] == 1
         (picture,) = outputs.pictures("".join(cell["outputs"][0]["data"]["text/html"]))
-        drawn = sharp.drawings({"00-1-0.png": picture.png}, folder)
+        drawn = vector_figures.drawings({"00-1-0.png": picture.png}, folder)
         found.append(drawn["00-1-0.png"].read_bytes())
     assert found[0] == found[1]
     assert b"<svg" in found[0] and b"<text" not in found[0], "letters need no font"
@@ -44,8 +44,8 @@ def test_a_chapter_that_runs_keeps_what_it_draws(tmp_path: Path) -> None:
 
 
 def test_a_figure_that_is_another_one_has_no_drawing(tmp_path: Path) -> None:
-    (tmp_path / f"{redraw.name(b'this one')}.svg").write_text("<svg/>")
-    drawn = sharp.drawings({"a.png": b"this one", "b.png": b"another"}, tmp_path)
+    (tmp_path / f"{vector_hook.name(b'this one')}.svg").write_text("<svg/>")
+    drawn = vector_figures.drawings({"a.png": b"this one", "b.png": b"another"}, tmp_path)
     assert {name: path.read_text() for name, path in drawn.items()} == {"a.png": "<svg/>"}
 
 
@@ -58,16 +58,16 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
 
         async def execute(path: Path, timeout: float, first: str) -> str:
             ran.append(path.name[:2])
-            assert first == sharp.before(tmp_path)
+            assert first == vector_figures.before(tmp_path)
             if path.name[:2] == failing:
                 raise NotebookError(f"{path.name}, code cell 1: ValueError: no")
             for name, png in stored.items():
                 if name.startswith(path.name[:2]) and png != b"a time":
-                    (tmp_path / f"{redraw.name(png)}.svg").write_text("<svg/>")
+                    (tmp_path / f"{vector_hook.name(png)}.svg").write_text("<svg/>")
             return ""
 
-        monkeypatch.setattr(sharp, "execute", execute)
-        sharp.draw(course(), stored, tmp_path)
+        monkeypatch.setattr(vector_figures, "execute", execute)
+        vector_figures.draw(course(), stored, tmp_path)
         return ran
 
     return draw

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-import make_site
-import release
 from attention_clinic import BUGS, VARIANTS
-from course import outputs
-from course.leaks import leaks, solutions
-from course.registry import ROOT, Course, course
-from web import book, catalogue, indexes, links, pages, sources
+from tools.course import outputs, release
+from tools.course.registry import ROOT, Course, course
+from tools.course.solution_leaks import leaks, solutions
+from tools.web import book, catalogue, indexes, links, make_site, pages, sources
 
 
 @pytest.fixture(scope="module")

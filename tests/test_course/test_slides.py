@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 from bs4 import BeautifulSoup
 
-import slides
-from course.cells import Kind, kind, only_draws
-from course.notebook import source
-from course.registry import ROOT, Chapter, course
-from lecture import drawings, prose
-from lecture.deck import deck
-from lecture.page import line, markdown
-from lecture.reasons import exercises, nearest, reasons_of
-from lecture.slide import FULL, ROOM, Deck
+from tools.course.cells import Kind, kind, only_draws
+from tools.course.notebook import source
+from tools.course.registry import ROOT, Chapter, course
+from tools.lecture import drawings, make_slides, prose
+from tools.lecture.deck import deck
+from tools.lecture.reveal_page import line, markdown
+from tools.lecture.slide import FULL, ROOM, Deck
+from tools.lecture.wrong_answers import exercises, nearest, reasons_of
 
 CHAPTERS = pytest.mark.parametrize("chapter", course().chapters, ids=lambda c: c.file)
 made = cache(deck)
@@ -222,7 +221,7 @@ def test_text_comes_in_blocks() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("slides")
-    slides.write([course()["03"]], folder)
+    make_slides.write([course()["03"]], folder)
     return folder
 
 
@@ -290,10 +289,10 @@ def test_a_box_of_the_notebook_comes_as_text_and_table() -> None:
 
 
 def test_an_unknown_chapter_is_refused_and_several_are_found() -> None:
-    assert [chapter.number for chapter in slides.find(["04", "03"])] == ["03", "04"]
-    assert slides.find([]) == list(course().chapters)
+    assert [chapter.number for chapter in make_slides.find(["04", "03"])] == ["03", "04"]
+    assert make_slides.find([]) == list(course().chapters)
     with pytest.raises(SystemExit, match="no chapter is called '99' or starts with it"):
-        slides.find(["99"])
+        make_slides.find(["99"])
 
 
 def test_without_a_browser_the_pages_are_made(
@@ -302,8 +301,8 @@ def test_without_a_browser_the_pages_are_made(
     def printed(pages: list[Path]) -> None:
         raise ValueError("no Chromium was found")
 
-    monkeypatch.setattr(slides, "printed", printed)
+    monkeypatch.setattr(make_slides, "printed", printed)
     monkeypatch.setattr("sys.argv", ["slides", "02", "--out", str(tmp_path)])
-    slides.main()
+    make_slides.main()
     assert "the pages are made, the PDFs are not: no Chromium was found" in capsys.readouterr().out
     assert (tmp_path / "02_qkv_projection.html").is_file()

@@ -22,9 +22,9 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.api import CheckpointException
 
-import train_parallel
-from course.registry import ROOT
-from train_parallel import Recipe, main, rate, share
+from tools import train_parallel
+from tools.course.registry import ROOT
+from tools.train_parallel import Recipe, main, rate, share
 
 SCRIPT = ROOT / "tools" / "train_parallel.py"
 STEPS = ["--steps", "24", "--save-every", "6"]

@@ -14,12 +14,9 @@ from typing import Any
 import pytest
 from made_up import Folder, code, edit, joined, notebook, printed, prose, ran, says, unpack
 
-import progress
-import release
-import update
-from course import shipped
-from course.files import beside
-from course.notebook import canonical
+from tools.course import local_changes, progress, release, update
+from tools.course.files import beside
+from tools.course.notebook import canonical
 
 
 def chapter(*texts: str) -> bytes:
@@ -28,7 +25,7 @@ def chapter(*texts: str) -> bytes:
 
 def handed_out(text: str) -> bytes:
     made = notebook(code(text), code('check("03.1", a)'))
-    shipped.remember_beginning(made)
+    local_changes.remember_beginning(made)
     return canonical(made).encode()
 
 
@@ -111,7 +108,7 @@ def expect(root: Path, mine: dict[str, bytes]) -> None:
     wanted = {**NEW, **newer, **mine}
     files = (path for path in root.rglob("*") if path.is_file() and ".git" not in path.parts)
     found = {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
-    found.pop(shipped.MANIFEST, None)
+    found.pop(local_changes.MANIFEST, None)
     assert set(found) == set(wanted)
     assert {name for name in found if found[name] != wanted[name]} == set()
 
@@ -198,20 +195,20 @@ def test_exercises_that_were_called_otherwise_are_not_lost(
 def test_an_interrupted_update_is_finished_by_the_next(
     student: Student, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = (student.root / shipped.MANIFEST).read_bytes()
+    before = (student.root / local_changes.MANIFEST).read_bytes()
     for stop in range(len(NEW)):
         left = iter(range(stop))
 
         def put(path: Path, new: bytes, began: str | None, left: Any = left) -> str:
             if next(left, None) is None:
                 raise OSError("No space left on device")
-            return shipped.put(path, new, began)
+            return local_changes.put(path, new, began)
 
         monkeypatch.setattr(update, "put", put)
         with pytest.raises(ValueError, match="No space left on device"):
             student.update()
-        assert (student.root / shipped.MANIFEST).read_bytes() == before
-    monkeypatch.setattr(update, "put", shipped.put)
+        assert (student.root / local_changes.MANIFEST).read_bytes() == before
+    monkeypatch.setattr(update, "put", local_changes.put)
     assert student.update()
     expect(student.root, student.mine)
 
@@ -242,7 +239,7 @@ def rewritten(path: Path, change: Callable[[dict[str, bytes]], None]) -> None:
 
 
 def climbing(files: dict[str, bytes]) -> None:
-    (name,) = [name for name in files if name.endswith(shipped.MANIFEST)]
+    (name,) = [name for name in files if name.endswith(local_changes.MANIFEST)]
     listed = json.loads(files[name])
     listed["files"]["../../evil.py"] = "0"
     files[name] = json.dumps(listed).encode()
@@ -286,7 +283,7 @@ def test_update_refuses_kindly(student: Student, tmp_path: Path) -> None:
         student.update(text)
     with pytest.raises(ValueError, match="FROM is a zip of the course"):
         student.update(tmp_path / "nowhere.zip")
-    (student.root / shipped.MANIFEST).unlink()
+    (student.root / local_changes.MANIFEST).unlink()
     with pytest.raises(ValueError, match="a zip updates what came as a zip"):
         student.update()
     with pytest.raises(SystemExit, match="no git clone, so it needs a zip"):
@@ -345,7 +342,9 @@ def test_a_clone_is_updated_in_the_same_way(
 
 
 def test_a_fingerprint_sees_what_counts() -> None:
-    assert shipped.fingerprint("a.py", b"a\r\n") == shipped.fingerprint("a.py", b"a\n")
-    assert shipped.fingerprint("a.npy", b"\0\r\n") != shipped.fingerprint("a.npy", b"\0\n")
-    damaged = [shipped.fingerprint("a.ipynb", content) for content in (b"", b"{", b"[]")]
+    assert local_changes.fingerprint("a.py", b"a\r\n") == local_changes.fingerprint("a.py", b"a\n")
+    assert local_changes.fingerprint("a.npy", b"\0\r\n") != local_changes.fingerprint(
+        "a.npy", b"\0\n"
+    )
+    damaged = [local_changes.fingerprint("a.ipynb", content) for content in (b"", b"{", b"[]")]
     assert len(set(damaged)) == 3

@@ -13,7 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from course.registry import ROOT
+from tools.course.registry import ROOT
 
 FILE = ROOT / ".github" / "workflows" / "test.yml"
 BUILT = {"torch", "numpy", "matplotlib", "scikit-learn", "scikit-image", "safetensors"}

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from exercise_bank import Answer, bank
 
-from class_of_thirty import ODD, Chapter, chapter_of, inserted, raw
-from course.cards import grade_id
-from course.notebook import Cell, Notebook
-from course.registry import ROOT, course
+from tools.course.cards import grade_id
+from tools.course.notebook import Cell, Notebook
+from tools.course.registry import ROOT, course
+from tools.grading.made_up_class import ODD, Chapter, chapter_of, inserted, raw
 
 TOOL = ROOT / "tools" / "grade.py"
 OWN_SECONDS = ["--cell-seconds", "120", "--notebook-seconds", "1200"]

@@ -23,8 +23,8 @@ from attacks.attack import SECRET, After, Attack
 from attacks.every import every
 from attacks.outside import outside
 
-from class_of_thirty import chapter_of, find_cell, inserted, light, raw
-from grading.wall import WALLS
+from tools.grading.made_up_class import chapter_of, find_cell, inserted, light, raw
+from tools.grading.sandbox import WALLS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they attack a Linux")
 

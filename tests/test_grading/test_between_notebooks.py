@@ -12,10 +12,10 @@ pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 import nbformat
 
-from grading.marks import environment, prepare
-from grading.running import Limits, Run
-from grading.sandbox import Sandbox
-from grading.wall import WALLS, Places, Wall
+from tools.grading.autograde import environment, prepare
+from tools.grading.run_notebook import Limits, Run
+from tools.grading.sandbox import WALLS, Places, Wall
+from tools.grading.sandbox_process import Sandbox
 
 # In a library, a file, memory, queues, a process, an environment: whatever code can change.
 LEAVES = """

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("fcntl", reason="nothing is graded on Windows")
 
-from grading.cgroup import MOST_TASKS, Group
+from tools.grading.cgroup import MOST_TASKS, Group
 
 
 def made_up(root: Path, *, new: bool) -> None:

@@ -14,10 +14,10 @@ from test_roster import CANVAS, MOODLE, written
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from grading import by_hand, roster
-from grading.gradebook import Entry, Week
-from grading.handed_in import Sent, Student
-from grading.marks import Mark
+from tools.grading import manual_grades, roster
+from tools.grading.autograde import Mark
+from tools.grading.collect import Sent, Student
+from tools.grading.gradebook import Entry, Week
 
 NAMED = (("ada", "101"), ("bo", "102"), ("cy", "103"))
 
@@ -139,7 +139,7 @@ def test_a_worksheet_is_made_of_the_names_of_moodles_folders(tmp_path):
 def test_comments_go_with_the_grade(tmp_path):
     out = tmp_path / "out"
     graded(out, moodle(tmp_path))
-    (out / by_hand.FILE).write_text(
+    (out / manual_grades.FILE).write_text(
         "student,exercise,points,of,comment\nMaria Jose Nunez,3.2,1,2,Fine\n"
     )
     graded(out)

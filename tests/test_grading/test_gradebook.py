@@ -14,11 +14,11 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from grading import by_hand, gradebook, moved, publish, results, roster
-from grading.gradebook import Entry, Gradebook, Week
-from grading.handed_in import Sent, Student
-from grading.marks import ExerciseMark, Mark
-from grading.results import read_table
+from tools.grading import grade_changes, gradebook, manual_grades, publish, results, roster
+from tools.grading.autograde import ExerciseMark, Mark
+from tools.grading.collect import Sent, Student
+from tools.grading.gradebook import Entry, Gradebook, Week
+from tools.grading.results import read_table
 
 NOON = datetime(2026, 11, 20, 12).astimezone()
 
@@ -69,10 +69,10 @@ def table(out: Path, name: str) -> list[dict[str, str]]:
 
 def typed(out: Path, **cells: str) -> None:
     """Types into the first line of by_hand.csv, with a German spreadsheet."""
-    rows = table(out, by_hand.FILE)
+    rows = table(out, manual_grades.FILE)
     rows[0] |= cells
-    with (out / by_hand.FILE).open("w", encoding="cp1252", newline="") as file:
-        lines = csv.DictWriter(file, by_hand.COLUMNS, delimiter=";")
+    with (out / manual_grades.FILE).open("w", encoding="cp1252", newline="") as file:
+        lines = csv.DictWriter(file, manual_grades.COLUMNS, delimiter=";")
         lines.writeheader()
         lines.writerows(rows)
 
@@ -113,7 +113,7 @@ def test_an_answer_that_changed_since_it_was_read_is_to_be_read_again(tmp_path):
     for _ in range(2):
         graded(tmp_path, other)
         (row,) = table(tmp_path, "by_hand.csv")
-        assert row["note"] == by_hand.AGAIN and row["points"] == "1"
+        assert row["note"] == manual_grades.AGAIN and row["points"] == "1"
         assert table(tmp_path, "grades.csv")[0]["to_read"] == "1"
     typed(tmp_path, answer="")
     graded(tmp_path, other)
@@ -260,7 +260,7 @@ CHECKS = {"03.1": ["own", "chapter", "all"]}
         (CHECKS["03.1"], 0.0, "03.ipynb", "x = 2", "the answer is another one"),
         (CHECKS["03.1"], 0.0, "b.ipynb", "x = 1", "b.ipynb counts in place of 03.ipynb"),
         (CHECKS["03.1"], 0.0, "", "x = 1", "no longer handed in"),
-        (CHECKS["03.1"], 0.0, "03.ipynb", "x = 1", moved.LOOK),
+        (CHECKS["03.1"], 0.0, "03.ipynb", "x = 1", grade_changes.LOOK),
         (["new", "chapter", "all"], 2.0, "03.ipynb", "x = 2", None),
     ],
 )
@@ -295,20 +295,20 @@ def test_a_check_that_was_changed_is_told_for_the_week_that_was_graded_again(tmp
 
 def test_what_a_verdict_depends_on_is_told_apart(tmp_path):
     """A changed check changes the fingerprint of its own exercise, and of no other."""
-    text = (moved.ROOT / "checks" / "chapter_03.py").read_text(encoding="utf-8")
+    text = (grade_changes.ROOT / "checks" / "chapter_03.py").read_text(encoding="utf-8")
     path = tmp_path / "chapter_03.py"
     path.write_text(text)
-    before = moved.checks_of("03", tmp_path)
-    assert before == moved.checks_of("03") and {"03.1", "03.2"} <= set(before)
+    before = grade_changes.checks_of("03", tmp_path)
+    assert before == grade_changes.checks_of("03") and {"03.1", "03.2"} <= set(before)
     path.write_text(text + "\n# a comment\n")
-    assert moved.checks_of("03", tmp_path) == before
+    assert grade_changes.checks_of("03", tmp_path) == before
     path.write_text(text.replace('return "gives-both-shapes"', 'return "gives"', 1))
-    after = moved.checks_of("03", tmp_path)
+    after = grade_changes.checks_of("03", tmp_path)
     assert [id for id in before if before[id] != after[id]] == ["03.1"]
     path.write_text(text + "\nMORE = 1\n")
-    rest = moved.checks_of("03", tmp_path)
+    rest = grade_changes.checks_of("03", tmp_path)
     assert all(rest[id][0] == before[id][0] and rest[id][1] != before[id][1] for id in before)
-    assert moved.checks_of("77", tmp_path) == {}
+    assert grade_changes.checks_of("77", tmp_path) == {}
 
 
 def test_all_that_is_stored_comes_back(tmp_path):

@@ -17,7 +17,7 @@ from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from class_of_thirty import chapter_of, find_cell, inserted, light, raw
+from tools.grading.made_up_class import chapter_of, find_cell, inserted, light, raw
 
 TOOL = ROOT / "tools" / "grade.py"
 SOFTMAX = """def softmax(scores):

@@ -22,14 +22,14 @@ from test_gradebook import entry, graded, week
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from class_of_thirty import Chapter, chapter_of, raw
-from grading import alike, handed_in, reading, report, suspicion
-from grading import restore as restore_module
-from grading.handed_in import Sent, Student
-from grading.marks import ExerciseMark, Mark
-from grading.reading import Unreadable, tidy
-from grading.report import Result
-from grading.restore import restore
+from tools.grading import collect, notebook_file, similarity, student_report, suspicion
+from tools.grading import overwrite_cells as restore_module
+from tools.grading.autograde import ExerciseMark, Mark
+from tools.grading.collect import Sent, Student
+from tools.grading.made_up_class import Chapter, chapter_of, raw
+from tools.grading.notebook_file import Unreadable, tidy
+from tools.grading.overwrite_cells import restore
+from tools.grading.student_report import Result
 
 STEM = "03_exercises"
 STEMS = {"03": STEM, "04": "04_exercises"}
@@ -43,7 +43,7 @@ def chapter() -> Chapter:
 def found(folder: Path) -> dict[str, Student]:
     scratch = folder.parent / "scratch"
     scratch.mkdir()
-    students, _ = handed_in.find(folder, STEMS, scratch)
+    students, _ = collect.find(folder, STEMS, scratch)
     out = [p for p in folder.parent.rglob("*") if "outside" in p.name and scratch not in p.parents]
     assert not out and not list(Path("/tmp").glob("outside*")), "nothing gets out"
     return {student.name: student for student in students}
@@ -115,9 +115,9 @@ def deep(content: bytes, levels: int) -> bytes:
 @pytest.fixture
 def small(monkeypatch) -> int:
     """Makes the limits small, so that small bombs are too large."""
-    monkeypatch.setattr(handed_in, "ZIP_BYTES", 3_000_000)
-    monkeypatch.setattr(handed_in, "MOST_BYTES", 1_000_000)
-    monkeypatch.setattr(handed_in, "ZIP_FILES", 100)
+    monkeypatch.setattr(collect, "ZIP_BYTES", 3_000_000)
+    monkeypatch.setattr(collect, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(collect, "ZIP_FILES", 100)
     return 3_000_000
 
 
@@ -241,10 +241,17 @@ def test_what_cannot_be_a_notebook_is_refused_in_words(content):
 
 def test_no_pattern_begins_anew_at_every_blank_line():
     """60,000 blank lines would take a pattern that does the square of that many steps."""
-    found = [(suspicion, "MAGIC"), (reading, "CALL"), (alike, "MAGIC")]
+    found = [(suspicion, "MAGIC"), (notebook_file, "CALL"), (similarity, "MAGIC")]
     patterns = [
         value
-        for module in (suspicion, reading, restore_module, alike, handed_in, report)
+        for module in (
+            suspicion,
+            notebook_file,
+            restore_module,
+            similarity,
+            collect,
+            student_report,
+        )
         for value in vars(module).values()
         if isinstance(value, re.Pattern)
     ]
@@ -253,7 +260,7 @@ def test_no_pattern_begins_anew_at_every_blank_line():
         if pattern.flags & re.MULTILINE:
             assert not re.match(r"\^\\s[*+]", pattern.pattern), pattern
     many = tidy(json.dumps({"cells": [{"source": "\n" * 60_000 + "x = 1"}]}).encode())
-    assert reading.chapter_of(many) is None and not list(suspicion.suspicions(many, set()))
+    assert notebook_file.chapter_of(many) is None and not list(suspicion.suspicions(many, set()))
 
 
 # -------------------------------------------------------------------------------------------- names
@@ -377,7 +384,10 @@ def test_no_table_computes_what_a_student_wrote(text, tmp_path):
             for row in csv.reader(io.StringIO(content, newline=""), delimiter=delimiter):
                 for value in row[:1] if delimiter == ";" else row:
                     bare = value.strip()
-                    assert not bare.startswith(report.FORMULA) or _is_number(bare), (table, row)
+                    assert not bare.startswith(student_report.FORMULA) or _is_number(bare), (
+                        table,
+                        row,
+                    )
 
 
 def _is_number(text: str) -> bool:

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from grading import report
-from grading.handed_in import LeftAlone, Sent, Student
-from grading.marks import ExerciseMark, Mark
-from grading.report import Result
-from grading.results import Typed
+from tools.grading import student_report
+from tools.grading.autograde import ExerciseMark, Mark
+from tools.grading.collect import LeftAlone, Sent, Student
+from tools.grading.results import Typed
+from tools.grading.student_report import Result
 
 
 def result(name: str = "Ada", **mark) -> Result:
@@ -24,7 +24,7 @@ def result(name: str = "Ada", **mark) -> Result:
 
 
 def written(tmp_path, *results: Result) -> list[str]:
-    report.write(
+    student_report.write(
         tmp_path,
         list(results),
         Typed(tmp_path / "nowhere", {k: () for k in ("grades.csv", "totals.csv")}),
@@ -64,11 +64,11 @@ def test_a_page_shows_what_stands_outside_of_exercises_and_keeps_remarks_to_the_
         "text": "",
         "pictures": [],
     }
-    page = report.feedback(result(outside=[outside], reason="why", remarks="suspicious"))
+    page = student_report.feedback(result(outside=[outside], reason="why", remarks="suspicious"))
     assert "Outside of the exercises" in page and "import numpy as np" in page
     assert "why" in page and "suspicious" not in page
     assert "&lt;b&gt;" in page
-    assert "Outside of the exercises" not in report.feedback(result())
+    assert "Outside of the exercises" not in student_report.feedback(result())
 
 
 def test_a_page_names_what_was_left_alone_if_it_may_be_work():
@@ -77,14 +77,14 @@ def test_a_page_names_what_was_left_alone_if_it_may_be_work():
         LeftAlone("a.rar", "not opened"),
         LeftAlone("b.png", "no notebook", likely=False),
     ]
-    page = report.feedback(made)
+    page = student_report.feedback(made)
     assert "a.rar: not opened" in page and "b.png" not in page
 
 
 def test_pages_never_share_a_name():
     taken: set[str] = set()
     names = ["Ada", "ada", "a/b", "a:b", "..", "ADA", "x" * 500, "Ada 2"]
-    made = [report.page_name(name, taken) for name in names]
+    made = [student_report.page_name(name, taken) for name in names]
     assert len({name.casefold() for name in made}) == len(names)
     assert made[:4] == ["Ada", "ada 2", "a_b", "a_b 2"]
     assert all("/" not in name and len(name) < 130 for name in made)

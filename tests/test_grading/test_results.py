@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grading import results
+from tools.grading import results
 
 OURS = {"grades.csv": ("student", "chapter", "points"), "totals.csv": ("student", "points")}
 

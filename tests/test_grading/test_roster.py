@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from grading import due, roster
-from grading.handed_in import Sent, Student
-from grading.roster import Matching, Person, Question
+from tools.grading import late_policy, roster
+from tools.grading.collect import Sent, Student
+from tools.grading.roster import Matching, Person, Question
 
 MOODLE = (
     "Identifier,Full name,Email address,Status,Grade,Maximum Grade,Grade can be changed,"
@@ -193,15 +193,15 @@ def test_the_lists_times_count_before_those_of_files(tmp_path):
     ],
 )
 def test_late_days(text, chapter, when, days):
-    dates = due.parse(text)
+    dates = late_policy.parse(text)
     assert dates.days_late(chapter, datetime.fromisoformat(when).astimezone()) == days
     assert dates.days_late(chapter, None) == 0
 
 
 def test_points_are_taken_only_when_it_was_said():
-    assert due.parse("2026-11-20").costs(14, 3) == 0
-    assert due.parse("2026-11-20", 10).costs(14, 3) == 4.2
-    assert due.parse("2026-11-20", 50).costs(14, 3) == 14
+    assert late_policy.parse("2026-11-20").costs(14, 3) == 0
+    assert late_policy.parse("2026-11-20", 10).costs(14, 3) == 4.2
+    assert late_policy.parse("2026-11-20", 50).costs(14, 3) == 14
 
 
 @pytest.mark.parametrize(
@@ -213,4 +213,4 @@ def test_points_are_taken_only_when_it_was_said():
 )
 def test_a_date_that_is_none_says_what_to_write(text, percent):
     with pytest.raises(ValueError, match=r"^(DUE|LATE).*got"):
-        due.parse(text, percent)
+        late_policy.parse(text, percent)

@@ -24,8 +24,9 @@ pytest.importorskip(
 )
 
 
-import class_of_thirty as making
-from class_of_thirty import (
+from tools.grading import made_up_class as making
+from tools.grading import results
+from tools.grading.made_up_class import (
     CHEATS,
     Chapter,
     before_checks,
@@ -38,7 +39,6 @@ from class_of_thirty import (
     raw,
     without,
 )
-from grading import results
 
 STEM = "03_exercises"
 CHAPTER = ROOT / "notebooks" / "03_scaled_dot_product_attention.ipynb"

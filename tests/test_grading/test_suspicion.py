@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from class_of_thirty import code_cell
-from grading import suspicion
+from tools.grading import suspicion
+from tools.grading.made_up_class import code_cell
 
 GIVEN = """import copy
 import torch

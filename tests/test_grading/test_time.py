@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from grading.own_time import LOOK, MOST_WAITED, OwnTime
-from grading.running import (
+from tools.grading.cpu_time import LOOK, MOST_WAITED, OwnTime
+from tools.grading.run_notebook import (
     GRACE,
     INTERRUPTS,
     PATIENCE,

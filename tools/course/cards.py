@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from course.notebook import Cell, Notebook, source
+from tools.course.notebook import Cell, Notebook, source
 
 HEADING = re.compile(r"^## (.*\S)\s*$", re.MULTILINE)
 NUMBERED = re.compile(r"(\d+)\. (.+)")

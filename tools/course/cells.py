@@ -17,7 +17,7 @@ from __future__ import annotations
 import ast
 from enum import StrEnum
 
-from course.notebook import Cell, source
+from tools.course.notebook import Cell, source
 
 # Calls that only draw: what they take was computed before them.
 DRAWING = ("show_", "explore")

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from course.registry import ROOT
+from tools.course.registry import ROOT
 
 
 def write(path: Path, content: bytes) -> bool:

@@ -25,9 +25,9 @@ from pathlib import Path
 from statistics import mode
 from typing import Any
 
-from grading import report
-from grading.gradebook import Gradebook, Week
-from grading.report import Result, points
+from tools.grading import student_report
+from tools.grading.gradebook import Gradebook, Week
+from tools.grading.student_report import Result, points
 
 FOLDER = "exports"
 # "Ada Lovelace_12345_assignsubmission_file_" is the beginning of what Moodle calls a submission.
@@ -54,7 +54,7 @@ def write(folder: Path, book: Gradebook, results: list[Result]) -> None:
         lines = list(_moodle(week, [part for _, part in mine]))
         if lines:
             _table(place / f"{week.name} for Moodle.csv", lines)
-        pages = {part.page: report.feedback(part) for _, part in mine if part.marks}
+        pages = {part.page: student_report.feedback(part) for _, part in mine if part.marks}
         _zips(place, week.name, [part for _, part in mine if part.marks], pages)
     if lines := list(_canvas(book, results)):
         _table(place / "canvas.csv", lines)
@@ -99,7 +99,7 @@ def _moodle(week: Week, results: list[Result]) -> Iterator[list[str]]:
         yield list(WORKSHEET)
     for result, match in named:
         filled = _graded(result, "")
-        name = report.safe(match["name"])
+        name = student_report.safe(match["name"])
         row = {"Identifier": f"Participant {match['id']}", "Full name": name, **filled}
         row |= {"Maximum Grade": points(result.possible), "Last modified (grade)": "-"}
         yield [row[column] for column in WORKSHEET]
@@ -149,7 +149,7 @@ def _canvas(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
         for result in results:
             match = next(filter(None, map(OF_CANVAS.match, _labels(result))), None)
             if match:
-                name = report.safe(result.student.name)
+                name = student_report.safe(result.student.name)
                 students.append((result, {"Student": name, "ID": match["id"]}))
     if not students:
         return
@@ -187,7 +187,7 @@ def _generic(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
             time = f"{max(times.values()):%Y-%m-%d %H:%M:%S %z}" if times else ""
             lateness = _hours(max(late, default=timedelta(0))) if times else ""
             cells += [points(part.points), points(part.possible), time, lateness]
-        yield [report.safe(cell) for cell in cells]
+        yield [student_report.safe(cell) for cell in cells]
 
 
 def _hours(late: timedelta) -> str:

@@ -18,11 +18,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grading import by_hand, due, moved, roster
-from grading.handed_in import Sent, Student
-from grading.marks import Mark
-from grading.report import Result, page_name
-from grading.results import BOOK
+from tools.grading import grade_changes, late_policy, manual_grades, roster
+from tools.grading.autograde import Mark
+from tools.grading.collect import Sent, Student
+from tools.grading.results import BOOK
+from tools.grading.student_report import Result, page_name
 
 NOTHING = "not handed in"
 STATE = "counted.json.gz"
@@ -115,8 +115,8 @@ class Week:
     def from_plain(cls, plain: dict[str, Any]) -> Week:
         return cls(**{**plain, "entries": [Entry.from_plain(e) for e in plain["entries"]]})
 
-    def dates(self) -> due.Due:
-        return due.parse(self.due, self.percent)
+    def dates(self) -> late_policy.Due:
+        return late_policy.parse(self.due, self.percent)
 
 
 def _read(path: Path) -> Any:
@@ -144,11 +144,11 @@ class Gradebook:
         self.out, self.folder = out, out / BOOK
         paths = sorted(self.folder.glob("week-*.json.gz"))
         self.weeks = [Week.from_plain(_read(path)) for path in paths]
-        self.given = by_hand.read(out / by_hand.FILE)
+        self.given = manual_grades.read(out / manual_grades.FILE)
         self.answers = roster.read_answers(out / "who.csv")
         state = self.folder / STATE
         plain = _read(state) if state.is_file() else []
-        self.before = [moved.Counted.from_plain(entry) for entry in plain]
+        self.before = [grade_changes.Counted.from_plain(entry) for entry in plain]
 
     def week(self, name: str) -> Week | None:
         return next((week for week in self.weeks if week.name == name), None)
@@ -324,7 +324,7 @@ class Gradebook:
         self.folder.mkdir(parents=True, exist_ok=True)
         for number, week in enumerate(self.weeks):
             _write(self.folder / f"week-{number:02}.json.gz", asdict(week))
-        now = [entry.to_plain() for entry in moved.counted(self.results(), self.checks())]
+        now = [entry.to_plain() for entry in grade_changes.counted(self.results(), self.checks())]
         _write(self.folder / STATE, now)
 
 

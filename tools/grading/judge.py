@@ -17,7 +17,7 @@ import torch
 
 from checks import examine
 from checks.engine import answer, cases
-from grading.far import Interrupted, Peer
+from tools.grading.remote_objects import Interrupted, Peer
 
 MOST_HEARD = 5  # remarks about one exercise
 

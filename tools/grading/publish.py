@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from grading import alike, by_hand, exports, glance, moved, report, roster
-from grading.gradebook import Gradebook, Week
-from grading.results import Typed
+from tools.grading import (
+    class_report,
+    exports,
+    grade_changes,
+    manual_grades,
+    roster,
+    similarity,
+    student_report,
+)
+from tools.grading.gradebook import Gradebook, Week
+from tools.grading.results import Typed
 
 
 def write(folder: Path, book: Gradebook, week: Week) -> list[str]:
@@ -21,37 +29,39 @@ def write(folder: Path, book: Gradebook, week: Week) -> list[str]:
         Lines for who typed the command.
     """
     results = book.results()
-    typed = Typed(book.out, {"grades.csv": report.COLUMNS, "totals.csv": report.TOTALS})
-    report.write(folder, results, typed)
+    typed = Typed(
+        book.out, {"grades.csv": student_report.COLUMNS, "totals.csv": student_report.TOTALS}
+    )
+    student_report.write(folder, results, typed)
     # Of this week: who handed something in, or stands in its list.
     names = {roster.words(entry.name) for entry in week.entries}
     chapters = book.about(week)
     mine = [r.of_chapters(chapters) for r in results if roster.words(r.student.name) in names]
-    glance.write(folder, mine, week.name if len(book.weeks) > 1 else "")
-    alike.write(folder, mine, week.stubs)
-    by_hand.write(folder, results, book.given)
+    class_report.write(folder, mine, week.name if len(book.weeks) > 1 else "")
+    similarity.write(folder, mine, week.stubs)
+    manual_grades.write(folder, results, book.given)
     exports.write(folder, book, results)
     if questions := book.questions():
-        report.write_table(folder / "who.csv", roster.WHO, questions)
+        student_report.write_table(folder / "who.csv", roster.WHO, questions)
     return [*_moved(folder, book, results), *_unused(book, results), *_waiting(results)]
 
 
-def _moved(folder: Path, book: Gradebook, results: list[report.Result]) -> list[str]:
+def _moved(folder: Path, book: Gradebook, results: list[student_report.Result]) -> list[str]:
     """Writes who moved since the earlier run, and says it."""
     if not book.before:
         return []
-    lines = moved.table(book.before, moved.counted(results, book.checks()))
-    report.write_table(folder / moved.FILE, moved.COLUMNS, lines)
+    lines = grade_changes.table(book.before, grade_changes.counted(results, book.checks()))
+    student_report.write_table(folder / grade_changes.FILE, grade_changes.COLUMNS, lines)
     if not lines:
         return ["nobody moved since the earlier run"]
     count = len({line[0] for line in lines})
-    said = [f"{count} moved since the earlier run, see {moved.FILE}"]
-    if look := sum(line[5] == moved.LOOK for line in lines):
+    said = [f"{count} moved since the earlier run, see {grade_changes.FILE}"]
+    if look := sum(line[5] == grade_changes.LOOK for line in lines):
         said.append(f"{look} of its lines have no cause that is known: look at them")
     return said
 
 
-def _unused(book: Gradebook, results: list[report.Result]) -> list[str]:
+def _unused(book: Gradebook, results: list[student_report.Result]) -> list[str]:
     """Names lines of by_hand.csv that are about nobody."""
     known = [
         (result.student.name, result.student.id, exercise.id)
@@ -60,19 +70,19 @@ def _unused(book: Gradebook, results: list[report.Result]) -> list[str]:
         for exercise in mark.exercises
     ]
     return [
-        f"{by_hand.FILE}, line {line.line}: no {line.exercise} of {line.student} in this gradebook"
+        f"{manual_grades.FILE}, line {line.line}: no {line.exercise} of {line.student} in this gradebook"
         for line in book.given.unused(known)
     ]
 
 
-def _waiting(results: list[report.Result]) -> list[str]:
+def _waiting(results: list[student_report.Result]) -> list[str]:
     """Says that open exercises which are worth points were not read yet."""
     waiting = [
         exercise.id
         for result in results
         for mark in result.marks
         for exercise in mark.exercises
-        if exercise.possible and report.to_read([replace(mark, exercises=[exercise])])
+        if exercise.possible and student_report.to_read([replace(mark, exercises=[exercise])])
     ]
     if not waiting:
         return []

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from grading.progress import PROGRESS
-from grading.wall import NO_ISOLATION
+from tools.grading.resume import PROGRESS
+from tools.grading.sandbox import NO_ISOLATION
 
 MADE_BY = ".made-by-grade"  # marks the folder of an earlier run, and lists what that wrote
 EARLIER = "earlier"

@@ -17,8 +17,8 @@ from datetime import datetime
 from itertools import permutations
 from pathlib import Path
 
-from grading.handed_in import Sent, Student
-from grading.results import read_table
+from tools.grading.collect import Sent, Student
+from tools.grading.results import read_table
 
 FULL = ("name", "fullname", "student", "studentname")
 FIRST = ("firstname", "givenname", "forename", "vorname", "prenom")

@@ -1,164 +1,350 @@
-"""The world behind the wall in which the notebooks of one student run, as it is seen from outside.
+"""The wall around students' code, made by the operating system, and how it is chosen.
 
-What comes from inside may be anything: it is read as JSON and never run. Who sends no messages, or
-nothing at all for long, is ended; the next notebook gets a new world.
+A wall is a command that starts another command with little around it: no network, no processes but
+its own, and of all files only Python, the course without its masters, and an empty folder in
+memory. Which one works here is tried, best first. Where none does, students' code runs as the
+instructor, and everything that is written says so.
+
+    python -m tools.grading.sandbox      prints which walls work here, and how long each takes
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
+import json
 import os
-import select
-import signal
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from grading.cgroup import Group
-from grading.frames import Arriving, Broken, packed
-from grading.wall import Places, Wall
+from tools.grading.cgroup import MOST_TASKS, most_memory
 
-SILENCE = 300.0  # seconds of the clock after which a world that says nothing counts as gone
+HERE = Path(__file__).resolve().parent
+COURSE, GRADER, ROOM = Path("/course"), Path("/grader"), Path("/room")  # behind a wall
+FOLDER_BYTES = 500_000_000  # what a notebook may write in all
+NOBODY = 65534
+NO_ISOLATION = "no isolation: grade only people you trust"
+TRIES = 60  # seconds for a trial; nothing is measured with it
+# What Python and the libraries need of the system, as far as it is there.
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
+SETTINGS += ("/etc/alternatives", "/etc/fonts", "/etc/nsswitch.conf", "/etc/mime.types")
 
 
-class Gone(Exception):
-    """The world has ended, or nobody understands it; the text says why."""
-
-
-class Sandbox:
-    """A world behind a wall, begun when it is first needed.
+@dataclass(frozen=True)
+class Places:
+    """Where things lie for the code behind the wall.
 
     Args:
-        wall: what keeps it apart.
-        outside: where the course, the grader's programs and a new folder lie.
-        environment: of the code.
-        memory: bytes that a notebook may take.
-        log: a file for what the programs inside write.
+        course: what it may read of the course.
+        grader: the programs that run it.
+        room: a folder in which it may write.
     """
 
-    def __init__(
-        self, wall: Wall, outside: Places, environment: dict[str, str], memory: int, log: Path
-    ):
-        self.wall, self.outside, self.memory, self.log = wall, outside, memory, log
-        self.places = wall.places(outside)
-        paths = [str(self.places.course), str(self.places.course / "clinic")]
-        self.environment = environment | {"PYTHONPATH": os.pathsep.join(paths)}
-        self._process: subprocess.Popen | None = None
-        self._group: Group | None = None
-        self._arriving, self._waiting = Arriving(), deque[dict[str, Any]]()
-        self._heard = 0.0
+    course: Path
+    grader: Path
+    room: Path
 
-    def begin(self) -> None:
-        """Starts the world if there is none, and waits until it has imported everything.
 
-        Raises:
-            Gone: it does not start.
-        """
-        if self._process is not None:
-            return
-        program = str(self.places.grader / "grading" / "warm.py")
-        command = [sys.executable, program, str(self.places.course), str(self.places.room)]
-        if not self.wall.holds:
-            self.outside.room.mkdir(parents=True, exist_ok=True)
-        settings = [f"{name}={value}" for name, value in self.environment.items()]
-        command = ["/usr/bin/env", "-i", *settings, *command]
-        self._group = Group(self.memory)
-        with self.log.open("ab") as file:
-            self._process = subprocess.Popen(
-                self._group.around(self.wall.wrap(command, self.outside, self.memory)),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                start_new_session=True,
-            )
-        for pipe in (self._process.stdin, self._process.stdout):
-            os.set_blocking(pipe.fileno(), False)
-        self._arriving, self._heard = Arriving(), time.monotonic()
-        self._waiting.clear()
-        while "ready" not in (self.receive(1.0) or {}):
-            pass
+@dataclass(frozen=True)
+class Wall:
+    """One way to keep students' code away from everything else.
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Says something to the world; hears it meanwhile, so that none waits for the other.
+    Args:
+        name: as it is chosen by.
+        words: what the report says of it.
+        holds: whether it keeps anything away at all.
+        wrap: takes the command, where things lie outside, and bytes of memory; returns the command
+            that runs the command behind the wall.
+        tool: the program that makes it; "" for none.
+        remove: takes where things lie outside, and whether the world has ended; takes away what
+            does not go with the process that made it. None where nothing stays.
+    """
 
-        Raises:
-            Gone: it has ended.
-        """
-        left = memoryview(packed(message))
-        taking, giving = self._process.stdin.fileno(), self._process.stdout.fileno()
-        while left:
-            heard, ready, _ = select.select([giving], [taking], [], 1.0)
-            if heard:
-                self._hear()
-            if ready:
-                try:
-                    left = left[os.write(taking, left) :]
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    raise self._gone("its watcher was killed") from None
-            elif not heard:
-                self._silent()
+    name: str
+    words: str
+    holds: bool
+    wrap: Callable[[list[str], Places, int], list[str]]
+    tool: str = ""
+    remove: Callable[[Places, bool], None] | None = None
 
-    def receive(self, wait: float = 0.0) -> dict[str, Any] | None:
-        """Returns the next message of the world, None when there is none in time.
+    def places(self, outside: Places) -> Places:
+        """Returns where things lie for the code, when outside they lie in the given places."""
+        return Places(COURSE, GRADER, ROOM) if self.holds else outside
 
-        Args:
-            wait: seconds.
+    def problem(self) -> str | None:
+        """Tries it: says in a few words why it does not work here, None when it does."""
+        if self.tool and not shutil.which(self.tool):
+            return f"{self.tool} is not installed"
+        if not self.holds:
+            return None
+        # Python must run, alone, and the folder of this file must not be there.
+        seen = f"import os; print(os.path.exists({str(HERE)!r}), os.path.exists('/proc/self'))"
+        with tempfile.TemporaryDirectory(prefix="wall-") as room:
+            here = Places(HERE, HERE, Path(room, "r"))
+            try:
+                command = self.wrap([sys.executable, "-I", "-c", seen], here, 2_000_000_000)
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=TRIES, stdin=subprocess.DEVNULL
+                )
+            except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+                return f"{self.tool} does not run: {error}"
+            finally:
+                if self.remove:
+                    self.remove(here, False)
+        if done.stdout.split() != ["False", "True"]:
+            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
+            return f"{self.tool} makes no wall here: {said[-1][:200]}"
+        return None
 
-        Raises:
-            Gone: it has ended, or sends what is no message.
-        """
-        if not self._waiting:
-            if self._process is None:
-                raise Gone("its watcher was killed")
-            if select.select([self._process.stdout.fileno()], [], [], wait)[0]:
-                self._hear()
-            else:
-                self._silent()
-        return self._waiting.popleft() if self._waiting else None
 
-    def _hear(self) -> None:
+def pythons() -> list[Path]:
+    """Returns the folders of Python and its packages that the system's do not hold."""
+    found = {Path(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    found |= {place.resolve() for place in found}
+    # python in a virtual environment is a link, maybe over several others
+    link = Path(sys.executable)
+    while link.is_symlink():
+        link = link.parent / link.readlink()
+        found.add(Path(os.path.normpath(link)).parent.parent)
+    outer = [place for place in found if not place.is_relative_to("/usr")]
+    return sorted(place for place in outer if place != Path("/"))
+
+
+def _system() -> list[str]:
+    """Returns the places of the system that are shown as they are."""
+    return [place for place in (*SYSTEM, *SETTINGS) if os.path.lexists(place)]
+
+
+def _bubblewrap(command: list[str], places: Places, memory: int) -> list[str]:
+    wall = ["bwrap", "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net"]
+    wall += ["--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
+    wall += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "student"]
+    wall += ["--cap-drop", "ALL", "--clearenv", "--as-pid-1"]
+    # Nothing inside can make a wall of its own, behind which the system's weak places lie open.
+    if "--disable-userns" in _help_of("bwrap"):
+        wall += ["--disable-userns"]
+    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", "/tmp"]
+    for place in _system():
+        link = Path(place)
+        wall += (
+            ["--symlink", str(link.readlink()), place]
+            if link.is_symlink()
+            else ["--ro-bind", place, place]
+        )
+    for place in pythons():
+        wall += ["--ro-bind", str(place), str(place)]
+    wall += ["--ro-bind", str(places.course), str(COURSE)]
+    wall += ["--ro-bind", str(places.grader), str(GRADER)]
+    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", str(ROOM)]
+    wall += ["--proc", "/proc", "--dev", "/dev"]
+    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", "/dev/shm"]
+    wall += ["--mqueue", "/dev/mqueue", "--remount-ro", "/dev"]
+    return [*wall, "--remount-ro", "/", "--chdir", str(ROOM), "--", *command]
+
+
+def _help_of(tool: str) -> str:
+    done = subprocess.run([tool, "--help"], capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+# Podman's own pipes copy every byte twice more; these are handed through.
+OUTER = 'exec 3<&0 4>&1 5>&2; exec "$@" < /dev/null > /dev/null'
+INNER = 'exec "$@" <&3 >&4 2>&5 3<&- 4>&- 5>&-'
+SECCOMP = Path("/usr/share/containers/seccomp.json")  # what podman lets containers ask the system
+NAMESPACES = 0x7E020000  # flags of clone: all kinds of a world of one's own
+USERS = 1_000_000_000  # the first of the numbers that users inside have outside, when root grades
+
+
+def _podman(command: list[str], places: Places, memory: int) -> list[str]:
+    """Makes the command of a container without an image: it shows what bubblewrap's world shows."""
+    wall = [*_podman_run(_runtime()), "--name", _container(places)]
+    wall += ["--hostname", "student", "--user", f"{NOBODY}:{NOBODY}", "--no-hosts"]
+    wall += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--ipc", "private"]
+    wall += ["--pids-limit", str(MOST_TASKS), "--memory", str(most_memory(memory))]
+    wall += ["--shm-size", str(FOLDER_BYTES), "--preserve-fds", "3", "--workdir", str(ROOM)]
+    for place in ("/tmp", str(ROOM)):
+        wall += ["--tmpfs", f"{place}:rw,exec,nosuid,nodev,mode=1777,size={FOLDER_BYTES}"]
+    shown = [(str(place), str(place)) for place in pythons()]
+    shown += [(str(places.course), str(COURSE)), (str(places.grader), str(GRADER))]
+    inside = ["/bin/sh", "-c", INNER, "sh", *command]
+    folder = _folder_of(places)
+    rest = _in_empty_root(folder / "root", shown)
+    rules = folder / "seccomp.json"
+    rules.write_text(json.dumps(_rules(json.loads(SECCOMP.read_text()))))
+    wall += ["--security-opt", f"seccomp={rules}"]
+    return ["/bin/sh", "-c", OUTER, "sh", *wall, *rest, *inside]
+
+
+def _rules(usual: dict[str, Any]) -> dict[str, Any]:
+    """Takes from podman's rules that one may make a world of one's own, with its weak places."""
+    names = {"clone", "clone3", "setns", "unshare"}
+    rules = [
+        {**rule, "names": [name for name in rule["names"] if name not in names]}
+        for rule in usual["syscalls"]
+    ]
+    allowed = {"index": 0, "value": NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
+    rules += [
+        {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [allowed]},
+        # Its flags cannot be looked at. Where it is not there, programs take clone.
+        {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
+    ]
+    return {**usual, "syscalls": [rule for rule in rules if rule["names"]]}
+
+
+def _podman_run(runtime: list[str]) -> list[str]:
+    """Returns how every container is started."""
+    import resource  # not on Windows
+
+    run = ["podman", *runtime, "run", "--rm", "--network", "none", "--log-driver", "none"]
+    run += ["--read-only", "--read-only-tmpfs=false"]
+    for name, wanted in (("nofile", 4096), ("nproc", 8192)):  # podman asks for more than it may
+        _, most = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
+        number = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        run += ["--ulimit", f"{name}={number}:{number}"]
+    if os.geteuid() == 0:  # others have users of their own in any case
+        run += ["--uidmap", f"0:{USERS}:65536", "--gidmap", f"0:{USERS}:65536"]
+    return run
+
+
+def _in_empty_root(root: Path, shown: list[tuple[str, str]]) -> list[str]:
+    """Makes an empty folder the root of a container, with the system and what is shown in it.
+
+    Args:
+        root: a new folder.
+        shown: folders outside, and where they lie inside.
+    """
+    for folder in root.parent.parent.glob("grade-*-*"):  # of gradings that were killed
+        number = folder.name.split("-")[1]
+        if number.isdigit() and not Path("/proc", number).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    root.mkdir(parents=True)
+    wall = []
+    for place in map(Path, _system()):
+        if place.is_symlink():
+            inside = root / str(place)[1:]
+            inside.parent.mkdir(parents=True, exist_ok=True)
+            inside.symlink_to(place.readlink())
+        else:
+            wall += ["--mount", f"type=bind,ro=true,source={place},destination={place}"]
+    for place, where in shown:
+        wall += ["--mount", f"type=bind,ro=true,source={place},destination={where}"]
+    if os.geteuid() == 0:  # whoever is root inside mounts into it
+        for path in (root, *root.rglob("*")):
+            os.chown(path, USERS, USERS, follow_symlinks=False)
+    return [*wall, "--rootfs", str(root)]
+
+
+@cache
+def _runtime() -> list[str]:
+    """Chooses what podman starts containers with: its own choice, unless only another one runs."""
+    for runtime in ([], ["--runtime", "runc"], ["--runtime", "crun"]):
+        folder = _folder_of(Places(HERE, HERE, Path("/trial", *runtime)))
         try:
-            piece = os.read(self._process.stdout.fileno(), 1 << 18)
-        except BlockingIOError:
-            return
-        except OSError:
-            piece = b""
-        if not piece:
-            raise self._gone("its watcher was killed")
-        self._heard = time.monotonic()
-        try:
-            self._waiting.extend(self._arriving.add(piece))
-        except Broken as broken:
-            raise self._gone(f"what it sent is no answer ({broken})") from None
+            command = [*_podman_run(runtime), *_in_empty_root(folder / "root", [])]
+            command += ["/usr/bin/env", "true"]
+            if not subprocess.run(command, capture_output=True, timeout=TRIES).returncode:
+                return runtime
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return []
 
-    def _silent(self) -> None:
-        if time.monotonic() - self._heard > SILENCE:
-            raise self._gone("its watcher is silent")
 
-    def _gone(self, why: str) -> Gone:
-        self.end()
-        return Gone(why)
+def _container(places: Places) -> str:
+    """Returns the name of the container of a world."""
+    return f"grade-{os.getpid()}-{hashlib.sha256(str(places.room).encode()).hexdigest()[:12]}"
 
-    def end(self) -> None:
-        """Ends the world with all that is in it."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        # Where it cannot be sure to end with the process that made it: ask it.
-        if not self.wall.holds or self.wall.remove:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=10)
-        if self.wall.remove:
-            self.wall.remove(self.outside, process.poll() is not None)
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        self._group.end()
+
+def _folder_of(places: Places) -> Path:
+    """Returns where the root of a container is made; users inside must be able to come there."""
+    parent = Path("/run") if os.geteuid() == 0 else Path(tempfile.gettempdir())
+    return parent / _container(places)
+
+
+def _remove_container(places: Places, is_ended: bool) -> None:
+    """Ends the container of a world, if it still runs, and removes its root."""
+    command = ["podman", "rm", "--force", "--ignore", "--time", "0", _container(places)]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        if not is_ended:
+            subprocess.run(command, capture_output=True, timeout=TRIES, check=False)
+    shutil.rmtree(_folder_of(places), ignore_errors=True)
+
+
+def _plain(command: list[str], places: Places, memory: int) -> list[str]:
+    return command
+
+
+BUBBLEWRAP = Wall(
+    "bubblewrap",
+    "bubblewrap: own users, processes, network and files; nothing of yours can be reached",
+    True,
+    _bubblewrap,
+    "bwrap",
+)
+PODMAN = Wall(
+    "podman",
+    "podman: a container of its own, without an image; nothing of yours can be reached",
+    True,
+    _podman,
+    "podman",
+    _remove_container,
+)
+PLAIN = Wall("plain", NO_ISOLATION, False, _plain)
+WALLS = (PODMAN, BUBBLEWRAP, PLAIN)
+
+
+def choose(wanted: str = "") -> tuple[Wall, list[str]]:
+    """Returns the first wall that works here, and why those before it do not.
+
+    Args:
+        wanted: the name of one, when no other will do; "" for the best.
+
+    Raises:
+        ValueError: the wanted one does not work, or there is none of that name.
+    """
+    named = {wall.name: wall for wall in WALLS}
+    if wanted and wanted not in named:
+        raise ValueError(f"--isolation is one of {', '.join(named)}, got {wanted}. Change it")
+    problems = []
+    for wall in [named[wanted]] if wanted else WALLS:
+        problem = wall.problem()
+        if problem is None:
+            return wall, problems
+        problems.append(problem)
+    raise ValueError(
+        f"--isolation {wanted} must work here, got: {problems[-1]}. "
+        "Install it (apt install bubblewrap), or leave the option away"
+    )
+
+
+def seconds(wall: Wall, tries: int = 5) -> float:
+    """Returns how long a world takes in which nothing is done, from its making to its end."""
+    took = []
+    for _ in range(tries):
+        with tempfile.TemporaryDirectory(prefix="wall-") as room:
+            here = Places(HERE, HERE, Path(room, "r"))
+            began = time.monotonic()
+            command = wall.wrap(["/usr/bin/env", "true"], here, 2_000_000_000)
+            subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
+            if wall.remove:
+                wall.remove(here, True)
+            took.append(time.monotonic() - began)
+    return median(took)
+
+
+if __name__ == "__main__":
+    for one in WALLS:
+        found = one.problem()
+        print(f"{one.name:11}", found or f"a world is made and ended in {seconds(one):.2f} s")

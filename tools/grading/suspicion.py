@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from course.notebook import Notebook, source
+from tools.course.notebook import Notebook, source
 
 # Attributes through which code looks at its caller, or at what nobody handed to it.
 INNER = {"_getframe", "_current_frames", "f_back", "f_locals", "f_globals", "gi_frame", "tb_frame"}

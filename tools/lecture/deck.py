@@ -12,14 +12,14 @@ import ast
 import json
 import re
 
-from course.cells import ASKING, Kind, asks, called, is_literal, kind, only_draws, parsed
-from course.notebook import Cell, source
-from course.registry import Chapter
-from lecture import drawings, prose
-from lecture.outputs import Output, outputs
-from lecture.reasons import exercises
-from lecture.slide import FULL, ROOM, Deck, Part, Slide
-from lecture.telling import tell
+from tools.course.cells import ASKING, Kind, asks, called, is_literal, kind, only_draws, parsed
+from tools.course.notebook import Cell, source
+from tools.course.registry import Chapter
+from tools.lecture import drawings, prose
+from tools.lecture.slide import FULL, ROOM, Deck, Part, Slide
+from tools.lecture.slide_outputs import Output, outputs
+from tools.lecture.speaker_notes import tell
+from tools.lecture.wrong_answers import exercises
 
 CODE_LINE, CODE_FRAME = 27, 44  # heights: of a line of code, 20 px; of the box around it
 LONG_CODE = 19  # lines that fit

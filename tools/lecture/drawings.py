@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from course.registry import ROOT
+from tools.course.registry import ROOT
 
 FOLDER = ROOT / "notebooks"
 BOX = re.compile(r'viewBox="0 0 (\d+) (\d+)"')

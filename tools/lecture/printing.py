@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from course.chromium import launched
+from tools.course.chromium import launched
 
 LONG = 300_000  # milliseconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from course.registry import Chapter
+from tools.course.registry import Chapter
 
 ROOM = 557  # the height of a slide below its heading, in points of a screen of 1280 x 720
 LARGER, WIDEST = 1.18, 76  # where all fits so, letters are larger: how much; columns of code

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from attention_clinic import BUGS
-from course.registry import Course
-from web import front, proof
-from web.front import Entry
-from web.links import Page
+from tools.course.registry import Course
+from tools.web import front_matter, proofread
+from tools.web.front_matter import Entry
+from tools.web.links import Page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -143,8 +143,8 @@ def write(
     for part in listed:
         first = len(book.pages)
         _open(tab, site, part, wanted[part.name], sharp)
-        cut += [f"{part.name}: {words}" for words in tab.evaluate(proof.CUT)]
-        without_font |= set(tab.evaluate(proof.WITHOUT_FONT))
+        cut += [f"{part.name}: {words}" for words in tab.evaluate(proofread.CUT)]
+        without_font |= set(tab.evaluate(proofread.WITHOUT_FONT))
         tab.add_style_tag(content=PAPER % first)
         printout = tab.pdf(print_background=True, prefer_css_page_size=True)
         reader = PdfReader(io.BytesIO(printout))
@@ -156,7 +156,7 @@ def write(
         printed[part.name] = Printed(first, places)
         book.append(reader, import_outline=False)
     entries = list(_entries(site, listed, printed))
-    cover = PdfReader(io.BytesIO(front.write(tab, TITLE, entries)))
+    cover = PdfReader(io.BytesIO(front_matter.write(tab, TITLE, entries)))
     for number, page in enumerate(cover.pages):
         book.insert_page(page, number)
     before = len(cover.pages)
@@ -175,8 +175,8 @@ def write(
     out.parent.mkdir(parents=True, exist_ok=True)
     book.write(out)
     if without_font:
-        print(proof.ADVICE.format(letters="".join(sorted(without_font))), file=sys.stderr)
-    if found := [*cut, *proof.problems(out, entries, before)]:
+        print(proofread.ADVICE.format(letters="".join(sorted(without_font))), file=sys.stderr)
+    if found := [*cut, *proofread.problems(out, entries, before)]:
         raise ValueError(f"{out} is written, and is not right:\n  " + "\n  ".join(found))
     return len(book.pages)
 
@@ -185,10 +185,10 @@ def _entries(site: Path, listed: Sequence[Part], printed: Mapping[str, Printed])
     """Gives the lines of the contents."""
     for part in listed:
         text, where = (site / part.name).read_text("utf-8"), printed[part.name]
-        _, _, heading = front.headings(text, 1)[0]
+        _, _, heading = front_matter.headings(text, 1)[0]
         yield Entry(part.title, heading, part.deep, where.first, TOP)
         if part.opened:
-            for id, title, heading in front.sections(text):
+            for id, title, heading in front_matter.sections(text):
                 yield Entry(title, heading, True, *where.places[id])
 
 
@@ -217,7 +217,7 @@ def _wanted(site: Path, listed: Sequence[Part]) -> dict[str, set[str]]:
         found[part.name] |= {Path(name).stem for name in part.more}
         if part.opened:
             text = (site / part.name).read_text("utf-8")
-            found[part.name] |= {id for id, _, _ in front.sections(text)}
+            found[part.name] |= {id for id, _, _ in front_matter.sections(text)}
         for name in (part.name, *part.more):
             for page, place in _targets(site, name):
                 if place and home.get(page, ("", "x"))[1] == "":

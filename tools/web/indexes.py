@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from course.notebook import Notebook, source
-from course.registry import Chapter
-from web.pages import FENCE, HEADING, anchor
+from tools.course.notebook import Notebook, source
+from tools.course.registry import Chapter
+from tools.web.pages import FENCE, HEADING, anchor
 
 BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
 # As utils.shapes.describe prints one: queries (b=6, h=8, n=37, d=96)

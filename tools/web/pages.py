@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from course import outputs
-from course.notebook import Cell, Notebook, source
-from course.registry import Chapter
+from tools.course import outputs
+from tools.course.notebook import Cell, Notebook, source
+from tools.course.registry import Chapter
 from utils.draw.explorer import UNSEEN
 
 HEADING = re.compile(r"^(##+) (.+)$", re.MULTILINE)

@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 
 from attention_clinic import BUGS
-from course import outputs
-from course.handing_out import readme
-from course.registry import Chapter, Course
-from web import catalogue, indexes
-from web.pages import Figures, chapter_page, exercises_page, linked
+from tools.course import outputs
+from tools.course.registry import Chapter, Course
+from tools.course.student_copy import readme
+from tools.web import catalogue, indexes
+from tools.web.pages import Figures, chapter_page, exercises_page, linked
 
 # Sections of README.md, by the page that shows them.
 START = ("Start", "The exercises", "What takes how long", "Other ways to install")

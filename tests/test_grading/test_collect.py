@@ -1,0 +1,215 @@
+"""What students hand in: layouts, names, zip files, and what is no notebook."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nbgrader", reason="grading has requirements of its own")
+
+from tools.grading import collect
+from tools.grading.made_up_class import Chapter, chapter_of, raw
+
+STEM = "03_exercises"
+STEMS = {"03": STEM, "04": "04_exercises"}
+
+
+@pytest.fixture(scope="module")
+def chapter() -> Chapter:
+    return chapter_of("03")
+
+
+class Class:
+    """A folder of submissions."""
+
+    def __init__(self, base: Path):
+        self.base, self.folder = base, base / "class"
+        self.folder.mkdir()
+
+    def put(self, name: str, content: bytes = b"", age: int = 0) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        os.utime(path, (2_000_000_000 - age,) * 2)
+
+    def found(self) -> tuple[dict[str, collect.Student], list[str]]:
+        scratch = self.base / "scratch"
+        scratch.mkdir()
+        students, others = collect.find(self.folder, STEMS, scratch)
+        return {student.name: student for student in students}, others
+
+
+@pytest.fixture
+def handed(tmp_path) -> Class:
+    return Class(tmp_path)
+
+
+def zipped(**files: bytes) -> bytes:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return memory.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "student", "id", "late"),
+    [
+        ("Ada Lovelace/x.ipynb", "Ada Lovelace", "", False),
+        (f"Ada Lovelace_{STEM}.ipynb", "Ada Lovelace", "", False),
+        ("Ada Lovelace_03_scaled_dot_product_attention.ipynb", "Ada Lovelace", "", False),
+        (f"Ada Lovelace_12345_assignsubmission_file_{STEM}.ipynb", "Ada Lovelace", "12345", False),
+        (f"Ada Lovelace_12345_assignsubmission_file_/{STEM}.ipynb", "Ada Lovelace", "12345", False),
+        (f"lovelaceada_12345_67890_{STEM}.ipynb", "lovelaceada", "12345", False),
+        (f"lovelaceada_LATE_12345_67890_{STEM}-2.ipynb", "lovelaceada", "12345", True),
+        (f"Ada_LATE_{STEM}.ipynb", "Ada", "", True),
+        (f"Jo LATER_{STEM}.ipynb", "Jo LATER", "", False),
+        (f"Ada_2026_11_{STEM}.ipynb", "Ada_2026_11", "", False),
+    ],
+)
+def test_names(name, student, id, late, handed, chapter):
+    handed.put(name, raw(chapter.solved(["1"])))
+    found, others = handed.found()
+    assert (list(found), others) == ([student], [])
+    assert found[student].id == id
+    sent = found[student].chapters["03"]
+    assert sent.late is late and ("late, says its name" in sent.remarks) is late
+
+
+def test_two_of_one_name_are_told_apart_by_their_numbers(handed, chapter):
+    for number in (1, 2):
+        handed.put(f"Jo Li_{number}_assignsubmission_file_/{STEM}.ipynb", raw(chapter.blank))
+    found, _ = handed.found()
+    assert {name: student.id for name, student in found.items()} == {
+        "Jo Li (1)": "1",
+        "Jo Li (2)": "2",
+    }
+
+
+@pytest.mark.parametrize(
+    "name", [f"{STEM}.new.ipynb", f"{STEM}.new (1).ipynb", f"{STEM}.NEW-2.ipynb"]
+)
+@pytest.mark.parametrize("age", [0, 1000])
+def test_what_an_update_put_beside_is_never_graded(name, age, handed, chapter):
+    handed.put(f"Ada/{STEM}.ipynb", raw(chapter.solved()), age=500)
+    handed.put(f"Ada/{name}", raw(chapter.blank), age=age)
+    ada = handed.found()[0]["Ada"]
+    assert ada.chapters["03"].label == f"Ada/{STEM}.ipynb"
+    assert not ada.chapters["03"].remarks
+    assert [str(other) for other in ada.others] == [
+        f"Ada/{name}: what an update put beside is not graded; if the work is in it, take off .new"
+    ]
+
+
+def test_alone_it_is_the_reason_why_nothing_was_handed_in(handed, chapter):
+    handed.put(f"Ada/{STEM}.new.ipynb", raw(chapter.solved()))
+    ada = handed.found()[0]["Ada"]
+    assert not ada.chapters
+    assert "if the work is in it, take off .new" in ada.left_alone("03")[0]
+
+
+def test_work_counts_before_a_fresh_copy_that_is_newer(handed, chapter):
+    handed.put(f"Ada/{STEM}.ipynb", raw(chapter.solved(["1"])), age=500)
+    handed.put(f"Ada/{STEM} (1).ipynb", raw(chapter.blank))
+    sent = handed.found()[0]["Ada"].chapters["03"]
+    assert sent.label == f"Ada/{STEM}.ipynb"
+    assert "the newest that was worked in" in sent.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        (f"{STEM}.ipynb.txt", "rename it, and grade again"),
+        (f"{STEM}.json", "rename it, and grade again"),
+        ("work", "rename it, and grade again"),
+        (f"{STEM}.pdf", "a .pdf file cannot be run; ask for the .ipynb file"),
+        (f"{STEM}.html", "a .html file cannot be run"),
+        ("work.rar", "an archive of kind .rar is not opened; ask for a .zip file"),
+        ("work.tar.gz", "an archive of kind .gz"),
+    ],
+)
+@pytest.mark.parametrize("where", ["Ada/{}", "Ada.zip", "Ada_77_assignsubmission_file_{}"])
+def test_what_is_no_notebook_has_its_reason(name, why, where, handed, chapter):
+    content = raw(chapter.solved())
+    if where == "Ada.zip":
+        handed.put(where, zipped(**{f"deep/{name}": content}))
+    else:
+        handed.put(where.format(name), content)
+    ada = handed.found()[0]["Ada"]
+    assert not ada.chapters
+    (said,) = ada.left_alone("03")
+    assert name in said and why in said
+
+
+def test_a_flat_archive_or_print_is_a_students_and_a_list_is_not(handed):
+    for name in ("Ada.rar", "Bo.pdf", f"Cy_{STEM}.ipynb.txt", "list.xlsx", "readme.txt", "link"):
+        handed.put(name)
+    (handed.folder / "link").unlink()
+    (handed.folder / "link").symlink_to(handed.folder / "Ada.rar")
+    found, others = handed.found()
+    assert list(found) == ["Ada", "Bo", "Cy"]
+    assert others == ["link", "list.xlsx", "readme.txt"]
+    assert all(student.left_alone("03") for student in found.values())
+
+
+def test_a_missing_chapter_names_only_what_may_have_been_meant(handed, chapter):
+    handed.put(f"Ada/{STEM}.ipynb", raw(chapter.solved()))
+    for name in ("04_exercises.pdf", "README.md", "utils/shapes.py", "03_notes.pdf"):
+        handed.put(f"Ada/{name}")
+    ada = handed.found()[0]["Ada"]
+    assert ada.left_alone("04") == [
+        "Ada/04_exercises.pdf: a .pdf file cannot be run; ask for the .ipynb file"
+    ]
+    assert len(ada.others) == 4
+
+
+def test_many_files_are_counted(handed):
+    for number in range(9):
+        handed.put(f"Ada/{number}.rar")
+    said = handed.found()[0]["Ada"].left_alone("03")
+    assert len(said) == collect.NAMED_FILES + 1 and said[-1] == "and 4 other files"
+
+
+def test_a_zip_file_in_a_zip_file_is_opened_to_some_depth(handed, chapter):
+    content = raw(chapter.solved())
+    for _ in range(collect.ZIP_DEPTH - 1):
+        content = zipped(**{"a.zip" if content[:2] == b"PK" else f"{STEM}.ipynb": content})
+    handed.put("Ada.zip", zipped(**{"a.zip": content}))
+    handed.put("Bo.zip", zipped(**{"b.zip": zipped(**{"a.zip": content})}))
+    found, _ = handed.found()
+    assert found["Ada"].chapters["03"].label == f"Ada.zip/a.zip/a.zip/{STEM}.ipynb"
+    assert not found["Bo"].chapters
+    assert "is not opened" in found["Bo"].left_alone("03")[0]
+
+
+def test_a_zip_file_writes_only_into_its_folder(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in (f"../{STEM}.ipynb", f"/etc/{STEM}.ipynb", "a/b:c?.ipynb", "x.txt"):
+            archive.writestr(name, "{}")
+    target = tmp_path / "target"
+    target.mkdir()
+    assert collect.unpack(tmp_path / "a.zip", target) is None
+    assert sorted(p.name for p in target.rglob("*.ipynb")) == [f"{STEM}.ipynb", "b_c_.ipynb"]
+    assert {p.name for p in tmp_path.iterdir()} == {"a.zip", "target"}
+
+
+def test_a_zip_file_that_grows_too_large_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(collect, "ZIP_BYTES", 10_000)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.ipynb", b"0" * 1_000_000)
+    target = tmp_path / "target"
+    target.mkdir()
+    assert "unpacks to too much" in collect.unpack(tmp_path / "a.zip", target)
+    assert not list(target.rglob("*.ipynb"))
+
+
+def test_zip_files_in_zip_files_share_what_may_be_unpacked(handed, chapter, monkeypatch):
+    monkeypatch.setattr(collect, "ZIP_BYTES", 10_000)
+    inner = zipped(**{"a.txt": b"0" * 6000})
+    handed.put("Ada.zip", zipped(**{"1.zip": inner}))
+    said = [str(other) for other in handed.found()[0]["Ada"].others]
+    assert any("unpacks to too much" in line for line in said), said

@@ -1,0 +1,141 @@
+"""The wall around students' code: what is seen from behind it, and which one is chosen."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from notebook_rules import ROOT
+
+pytest.importorskip("nbgrader", reason="grading has requirements of its own")
+
+from tools.grading import results, sandbox
+from tools.grading.sandbox import BUBBLEWRAP, NO_ISOLATION, PLAIN, WALLS, Places, Wall, choose
+
+KINDS = [wall for wall in WALLS if wall.holds]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=lambda wall: wall.name)
+def kind(request) -> Wall:
+    """Every wall that works on this machine."""
+    if why := request.param.problem():
+        pytest.skip(f"no such wall on this machine: {why} (apt install {request.param.name})")
+    return request.param
+
+
+SEEN = """
+import json, os, socket, sys
+def tried(what):
+    try:
+        what()
+    except OSError as error:
+        return type(error).__name__
+    return "done"
+def unshared():
+    import ctypes
+    if ctypes.CDLL(None, use_errno=True).unshare(0x10000000):  # a user namespace of its own
+        raise OSError(ctypes.get_errno(), "unshare")
+print(json.dumps({
+    "root": sorted(os.listdir("/")),
+    "masters": os.path.exists(MASTERS),
+    "home": os.path.exists(HOME),
+    "secret": os.environ.get("SECRET"),
+    "processes": sorted(int(name) for name in os.listdir("/proc") if name.isdigit()),
+    "interfaces": [name for _, name in socket.if_nameindex()],
+    "connects": tried(lambda: socket.create_connection(("192.0.2.1", 80), timeout=1)),
+    "user": os.getuid(),
+    "host": socket.gethostname(),
+    "writes course": tried(lambda: open("/course/x", "w")),
+    "writes grader": tried(lambda: open("/grader/x", "w")),
+    "writes python": tried(lambda: open(sys.executable + ".x", "w")),
+    "writes /": tried(lambda: open("/x", "w")),
+    "writes /dev": tried(lambda: open("/dev/x", "w")),
+    "writes room": tried(lambda: open("x", "w")),
+    "fills room": tried(lambda: [open("x", "a").write("x" * 50_000_000) for _ in range(12)]),
+    "unshares": tried(unshared),
+    "kills outside": tried(lambda: os.kill(OUTSIDE, 9)),
+}))
+"""
+
+
+def behind(kind: Wall, course: Path, code: str, **names: object) -> dict[str, object]:
+    """Runs code behind the wall and returns what it prints."""
+    code = "\n".join(f"{name} = {value!r}" for name, value in names.items()) + code
+    command = [sys.executable, "-c", code]
+    places = Places(course, course, course / "room")
+    command = kind.wrap(command, places, 10**9)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "SECRET": "s"}
+    )
+    if kind.remove:
+        kind.remove(places, False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_behind_the_wall_nothing_of_the_machine_is_seen_and_nothing_can_be_written(kind, tmp_path):
+    outside = subprocess.Popen(["sleep", "600"])
+    try:
+        seen = behind(
+            kind,
+            tmp_path,
+            SEEN,
+            MASTERS=str(ROOT / "notebooks" / "solutions"),
+            HOME=str(Path.home() / ".profile"),
+            OUTSIDE=outside.pid,
+        )
+        assert outside.poll() is None
+    finally:
+        outside.kill()
+        outside.wait()
+    assert not seen["masters"] and not seen["home"] and seen["secret"] is None
+    assert not {"home", "srv", "opt", "mnt", "var", "boot"} & set(seen["root"])
+    assert (
+        seen["processes"] == [1] and seen["interfaces"] == ["lo"] and seen["user"] == sandbox.NOBODY
+    )
+    assert seen["connects"] != "done" and seen["host"] == "student"
+    for where in ("course", "grader", "python", "/", "/dev"):
+        assert seen[f"writes {where}"] in ("OSError", "PermissionError"), where
+    assert seen["writes room"] == "done" and seen["fills room"] == "OSError"
+    assert seen["unshares"] != "done" and seen["kills outside"] == "ProcessLookupError"
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_best_wall_that_works_is_chosen_and_said():
+    works = replace(BUBBLEWRAP, name="works", tool="", holds=False)
+    fails = replace(BUBBLEWRAP, name="fails", tool="a-tool-that-nobody-has")
+    kept, sandbox.WALLS = sandbox.WALLS, (fails, works, PLAIN)
+    try:
+        assert choose() == (works, ["a-tool-that-nobody-has is not installed"])
+        sandbox.WALLS = (fails, PLAIN)
+        chosen, why = choose()
+        assert chosen is PLAIN and chosen.words == NO_ISOLATION and len(why) == 1
+        with pytest.raises(ValueError, match="--isolation fails must work here"):
+            choose("fails")
+        with pytest.raises(ValueError, match="--isolation is one of fails, plain, got prison"):
+            choose("prison")
+    finally:
+        sandbox.WALLS = kept
+
+
+def test_a_tool_that_makes_no_wall_is_found_out():
+    open_wall = replace(BUBBLEWRAP, wrap=lambda command, places, memory: command, tool="")
+    assert "makes no wall here" in open_wall.problem()
+
+
+def test_without_a_wall_every_table_and_the_page_say_so(tmp_path):
+    with (tmp_path / "grades.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["student", "bonus"], ["Ada", "1"]])
+    (tmp_path / "class.html").write_text("<h1>The class</h1>\n<p>1 student</p>")
+    results.warn_in_heads(tmp_path)
+    (row,) = csv.DictReader((tmp_path / "grades.csv").open(encoding="utf-8-sig", newline=""))
+    assert NO_ISOLATION in row and (row["student"], row["bonus"]) == ("Ada", "1")
+    # A later run takes it for no column that the instructor added.
+    assert results.read_table(tmp_path / "grades.csv") == [{"student": "Ada", "bonus": "1"}]
+    assert f"<strong>{NO_ISOLATION}</strong>" in (tmp_path / "class.html").read_text()

@@ -1,0 +1,185 @@
+"""Answers that are the same, and the sentences with which the next lecture may start."""
+
+from __future__ import annotations
+
+import pytest
+from test_glance import OPEN, RESULTS, mark, student
+
+pytest.importorskip("nbgrader", reason="grading has requirements of its own")
+
+from tools.grading import class_report, lecture_summary, similarity
+from tools.grading.autograde import ExerciseMark, Mark
+from tools.grading.collect import Student
+from tools.grading.student_report import Result
+
+STUB = """def softmax(scores):
+    largest = scores.amax(dim=-1, keepdim=True)
+    # your code here
+    pass"""
+ANSWER = """def softmax(scores):
+    largest = scores.amax(dim=-1, keepdim=True)
+    powers = torch.exp(scores - largest)
+    total = powers.sum(dim=-1, keepdim=True)
+    return powers / total
+"""
+RENAMED = '''# mine alone
+def softmax(s: Tensor) -> Tensor:
+    """Shares."""
+    largest = s.amax(dim=-1, keepdim=True)
+    p = torch.exp( s - largest )  # powers
+
+    t = p.sum(dim=-1,
+              keepdim=True)
+    return p / t
+'''
+OTHER = ANSWER.replace("powers / total", "powers * (1 / total)")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_same"),
+    [
+        (ANSWER, True),
+        (RENAMED, True),
+        (f"import torch\n\n%time 1\n{ANSWER}\n", True),
+        (ANSWER.replace("total", "summe"), True),
+        (OTHER, False),
+        (ANSWER.replace("dim=-1", "dim=-2"), False),
+        (ANSWER.replace("exp", "exp2"), False),
+    ],
+)
+def test_equal_is_what_differs_by_names_comments_and_layout(text, is_same):
+    assert (similarity.normal(text) == similarity.normal(ANSWER)) is is_same
+    assert similarity.normal(ANSWER) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "stub"),
+    [
+        ("def softmax(scores):\n    return scores.softmax(-1)", ""),
+        (STUB.replace("# your code here\n    pass", "return 2 * largest"), STUB),
+        (STUB, STUB),
+        ("", ""),
+        ("x = (1,", ""),
+    ],
+)
+def test_what_is_short_or_handed_out_says_nothing(text, stub):
+    assert similarity.normal(text, [stub]) is None
+
+
+def test_code_that_does_not_parse_is_compared_by_its_words():
+    broken = ANSWER + "    return ("
+    assert similarity.normal(broken) == similarity.normal(broken.replace("\n    p", "\n\n\n    p"))
+    assert similarity.normal(broken) != similarity.normal(broken.replace("powers", "p"))
+
+
+def wrote(name: str, *sources: str, kind: str = "code", state: str = "right") -> Result:
+    marks = [
+        ExerciseMark(
+            f"03.{n}",
+            "A <b>",
+            1.0,
+            1.0,
+            state if kind == "code" else "open",
+            cells=[{"number": 1, "kind": kind, "source": source, "text": "", "pictures": []}],
+            written=True,
+        )
+        for n, source in enumerate(sources, start=2)
+    ]
+    return Result(Student(name), name, [Mark("03", "x.ipynb", marks)])
+
+
+def test_pairs_come_first_that_have_most_in_common(tmp_path):
+    second = ANSWER.replace("exp", "exp2")
+    results = [
+        wrote("Ada", ANSWER, second),
+        wrote("Bo", OTHER),
+        wrote("<Cy>", RENAMED.replace(": Tensor) -> Tensor", ")"), second, state="not right"),
+        wrote("Di", second.replace("amax", "amin")),
+    ]
+    (pair,) = similarity.pairs_of(results, {})
+    assert [r.student.name for r in (pair.first, pair.second)] == ["Ada", "<Cy>"]
+    assert [(s.exercise, s.is_exact, s.state) for s in pair.same] == [
+        ("03.2", False, "of different verdicts"),
+        ("03.3", True, "of different verdicts"),
+    ]
+    similarity.write(tmp_path, results, {})
+    page = (tmp_path / "same.html").read_text(encoding="utf-8")
+    assert "&lt;Cy&gt;" in page and "<Cy>" not in page and "no accusation" not in page
+    assert "<script" not in page and "2 answers" in page
+    rows = (tmp_path / "same.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert rows[1] == '"Ada","<Cy>","2","1","03.2; 03.3"'
+
+
+def test_what_much_of_the_class_wrote_is_no_pair():
+    four = [wrote(name, ANSWER) for name in ("Ada", "Bo", "Cy")]
+    assert similarity.pairs_of(four, {}) == []
+    assert len(similarity.pairs_of(four[:2], {})) == 1
+    many = four + [wrote(f"S{n}", OTHER.replace("1", str(n + 2))) for n in range(30)]
+    assert len(similarity.pairs_of(many, {})) == 3  # three of 33 are few
+
+
+def test_prose_that_is_the_same_is_seen():
+    essay = "The keys that match best get the largest weights, and the rest of them get the rest."
+    results = [
+        wrote(name, text, kind="markdown") for name, text in (("A", essay), ("B", essay.upper()))
+    ]
+    (pair,) = similarity.pairs_of(results, {})
+    assert not pair.same[0].is_exact and pair.same[0].state == "open"
+    assert not similarity.pairs_of([wrote(n, "I do not know.", kind="markdown") for n in "AB"], {})
+    assert not similarity.pairs_of(results, {"03.2": [essay, essay.upper()]})
+    noted = [wrote(name, f"# {text}\nx = 1") for name, text in (("A", essay), ("B", essay.upper()))]
+    assert len(similarity.pairs_of(noted, {})) == 1
+    assert not similarity.pairs_of(noted, {"03.2": [f"# {essay}", f"# {essay.upper()}"]})
+
+
+def spoken(results: list[Result]) -> list[str]:
+    exercises = class_report.exercises_of(results)
+    return lecture_summary.sentences(
+        exercises, class_report.to_repeat(exercises), {"03": len(results)}
+    )
+
+
+def test_the_lecture_begins_with_three_sentences_from_the_reasons():
+    first, second, third = spoken(RESULTS)
+    assert first == (
+        "In 03.2 (A <b>title</b>), 2 of 5 who tried it had the same mistake: "
+        "the softmax runs over i."
+    )
+    left_out = "2 of 7 who handed in chapter 03 left out 03.2 (A <b>title</b>)"
+    assert second == f"{left_out}: say how one begins it."
+    assert third == "2 of 7 wrote an answer to the open 03.7 (Open): read two of them aloud."
+    different = [
+        student(f"S{n}", mark("not right", "values-differ", "so", named=False)) for n in range(3)
+    ]
+    assert spoken(different)[0].startswith("All 3 who tried 03.2")
+
+
+def test_what_most_left_out_is_said_and_what_all_solved():
+    blank = [student(f"S{n}", mark("not yet")) for n in range(5)]
+    assert spoken(blank)[0].startswith("All 5 who handed in chapter 03 left out 03.2")
+    solved = [student(f"S{n}", mark("right")) for n in range(3)]
+    assert spoken(solved)[0] == "Everybody solved 03.2: there is nothing to repeat in them."
+    wrote = [student("A", mark("right"), OPEN), student("B", mark("right"))]
+    read = "1 of 2 wrote an answer to the open 03.7 (Open): read two of them aloud."
+    assert spoken(wrote)[1] == read
+    assert 1 <= len(spoken(solved)) <= 3
+
+
+def test_who_did_not_hand_in_a_chapter_left_nothing_of_it_out(tmp_path):
+    """Two did this chapter, three another one: nobody left out an exercise."""
+    absent = [student(f"S{n}", mark("not handed in")) for n in range(3)]
+    for result in absent:
+        result.student.chapters["04"] = result.student.chapters.pop("03")
+    class_report.write(
+        tmp_path, [student("A", mark("right")), student("B", mark("right")), *absent]
+    )
+    page = (tmp_path / "class.html").read_text(encoding="utf-8")
+    assert "left out" not in page and "Everybody solved 03.2" in page
+
+
+def test_the_sentences_stand_on_the_page(tmp_path):
+    class_report.write(tmp_path, RESULTS, "week <1>")
+    page = (tmp_path / "class.html").read_text(encoding="utf-8")
+    top = page[page.index("The next lecture could begin with") : page.index("What to repeat")]
+    assert top.count("<li>") == 3 and "2 of 5 who tried it had" in top
+    assert "week &lt;1&gt;" in page

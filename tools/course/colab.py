@@ -1,0 +1,109 @@
+"""Make copies of the notebooks for Google Colab, each with a first cell that prepares everything.
+
+    make colab FROM=https://github.com/you/attention      the cell clones the course from there
+    make colab                                            the cell unpacks its zip, uploaded by hand
+
+The copies of chapters and exercises come into build/colab/. Upload one to Colab, or keep them in a
+branch: colab.research.google.com opens a notebook of a public repository by its address. Pictures
+that lie beside the notebooks are put into them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import copy
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tools.course.files import name_of
+from tools.course.local_changes import remember_beginning
+from tools.course.notebook import COURSE_KEY, Notebook, source
+from tools.course.registry import ROOT, course
+
+OUT = ROOT / "build" / "colab"
+PICTURE = re.compile(r"(!\[[^\]]*\])\((?!https?:|data:)([^)\s]+\.svg)\)")
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)[^)\s]+\)")
+WORDS = (
+    "**In Colab, run this cell first**, and again whenever the session was restarted. It fetches "
+    "the course and what it needs: about a minute the first time, nothing to be restarted."
+)
+CLONE = "[ -d attention ] || git clone --quiet --depth 1 {address} attention"
+UNPACK = (
+    "[ -d attention ] || (unzip -q attention-shape-by-shape-*.zip"
+    " && mv attention-shape-by-shape-*/ attention)"
+)
+BY_HAND = (
+    " Before it, upload the zip of the course: Files (the folder at the left), Upload; it takes "
+    "a moment until it is listed there."
+)
+
+
+def first_cell(address: str | None) -> str:
+    """Returns the code that brings the course into a session and makes it ready.
+
+    Args:
+        address: of a git repository that can be read by everybody; None for an uploaded zip.
+    """
+    fetch = CLONE.format(address=address) if address else UNPACK
+    return f"%cd -q /content\n!{fetch}\n%run attention/tools/in_colab.py"
+
+
+def for_colab(notebook: Notebook, folder: Path, address: str | None) -> Notebook:
+    """Returns a copy of a notebook with the first cell, and its pictures inside.
+
+    Args:
+        notebook: a chapter, or exercises.
+        folder: where it lies; the addresses of its pictures begin there.
+        address: as above.
+    """
+    made = copy.deepcopy(notebook)
+    for cell in made["cells"]:
+        if cell["cell_type"] == "markdown":
+            text = PICTURE.sub(lambda found: _inside(found, folder), source(cell))
+            # A copy stands alone: what lies beside the original has no address there.
+            cell["source"] = LINK.sub(r"*\1*", text).splitlines(keepends=True)
+    words = WORDS + ("" if address else BY_HAND)
+    made["cells"][:0] = [
+        {"cell_type": "markdown", "id": "colab-words", "metadata": {}, "source": [words]},
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": "colab-first",
+            "metadata": {},
+            "outputs": [],
+            "source": first_cell(address).splitlines(keepends=True),
+        },
+    ]
+    if COURSE_KEY in made["metadata"]:
+        remember_beginning(made)  # so that who grades sees what was written into the copy
+    return made
+
+
+def _inside(found: re.Match[str], folder: Path) -> str:
+    content = base64.b64encode((folder / found[2]).read_bytes()).decode()
+    return f"{found[1]}(data:image/svg+xml;base64,{content})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("address", nargs="?", help="of a public git repository with the course")
+    options = parser.parse_args()
+    address = options.address
+    if address and (urlsplit(address).scheme not in ("http", "https") or " " in address):
+        raise SystemExit(f"colab: the address begins with https://, got {address!r}. Mend it")
+    OUT.mkdir(parents=True, exist_ok=True)
+    for chapter in course().chapters:
+        for path in (chapter.notebook, chapter.exercises):
+            notebook = json.loads(path.read_text(encoding="utf-8"))
+            text = json.dumps(
+                for_colab(notebook, path.parent, address), indent=1, ensure_ascii=False
+            )
+            (OUT / path.name).write_text(text + "\n", encoding="utf-8")
+    print(f"{name_of(OUT)}: {2 * len(course().chapters)} notebooks", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Runs a notebook in a kernel of its own, from the first cell to the last."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.course.files import name_of
+from tools.course.notebook import KERNELSPEC, LANGUAGE_INFO, canonical, cell_metadata, mend_ids
+from tools.course.registry import ROOT
+
+
+class NotebookError(Exception):
+    """A notebook that did not run to its end; the text names the cell and the error."""
+
+
+def settle_environment() -> None:
+    """Settles what a kernel inherits, so that the user's own set-up does not matter."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    # A foreign package named `utils` in site-packages must not win over the course's own.
+    paths = [str(ROOT), str(ROOT / "clinic"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
+    os.environ.pop("MPLBACKEND", None)
+
+
+async def execute(path: Path, timeout: float, first: str = "") -> str:
+    """Runs one notebook in a kernel of its own, in the folder of the notebook.
+
+    Args:
+        path: of the notebook.
+        timeout: seconds for one cell.
+        first: a line of code that the kernel runs before the notebook.
+    Returns:
+        The canonical text of the notebook with its fresh outputs. The file is not touched.
+    Raises:
+        NotebookError: a cell failed, took too long, or did not raise what its tag promises.
+    """
+    # Imported here, so that canonical() can be used without a kernel at hand.
+    import nbformat
+    from ipykernel.kernelspec import get_kernel_dict
+    from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    class ThisPython(KernelSpecManager):
+        """Knows one kernel: the interpreter that runs this script."""
+
+        def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+            return KernelSpec(resource_dir="", **get_kernel_dict())
+
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        cell["metadata"] = cell_metadata(cell.get("metadata", {}))
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+    notebook["metadata"] = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
+    notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
+    mend_ids(notebook["cells"])
+    node = nbformat.reads(json.dumps(notebook), as_version=4)
+    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=ThisPython())
+    client = NotebookClient(
+        node,
+        km=manager,
+        timeout=timeout,
+        resources={"metadata": {"path": str(path.parent)}},
+        record_timing=False,
+        extra_arguments=[
+            "--HistoryManager.enabled=False",
+            "--IPKernelApp.log_level=40",
+            *([f"--IPKernelApp.exec_lines={first}"] if first else []),
+        ],
+    )
+    try:
+        with tempfile.TemporaryDirectory(prefix="ipython-") as profile:
+            await client.async_execute(env={**os.environ, "IPYTHONDIR": profile})
+    except CellExecutionError as error:
+        where = next(_failing(node), "?")
+        raise NotebookError(f"{name_of(path)}, {where}: {error.ename}: {error.evalue}") from None
+    except (CellTimeoutError, DeadKernelError) as error:
+        where = next(_running(node), "?")
+        reason = str(error).strip().splitlines()[0]
+        raise NotebookError(f"{name_of(path)}, {where}: {type(error).__name__}: {reason}") from None
+    finally:
+        await manager.shutdown_kernel(now=True)
+    for number, cell in _code_cells(node):
+        tagged = "raises-exception" in cell.metadata.get("tags", [])
+        if tagged and not any(output.output_type == "error" for output in cell.outputs):
+            where = f"code cell {number}"
+            raise NotebookError(
+                f"{name_of(path)}, {where}: tagged raises-exception, raised nothing"
+            )
+    return canonical(json.loads(nbformat.writes(node)))
+
+
+def _code_cells(node: Any) -> Iterator[tuple[int, Any]]:
+    return enumerate((cell for cell in node.cells if cell.cell_type == "code"), start=1)
+
+
+def _failing(node: Any) -> Iterator[str]:
+    for number, cell in _code_cells(node):
+        tagged = "raises-exception" in cell.metadata.get("tags", [])
+        if not tagged and any(output.output_type == "error" for output in cell.outputs):
+            yield f"code cell {number} (id {cell.id})"
+
+
+def _running(node: Any) -> Iterator[str]:
+    for number, cell in reversed(list(_code_cells(node))):
+        if cell.execution_count is not None:
+            yield f"in or after code cell {number} (id {cell.id})"

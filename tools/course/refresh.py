@@ -1,0 +1,109 @@
+"""Run notebooks from the first cell to the last and store what they show, in one canonical form.
+
+    make refresh            every chapter, and every master in notebooks/solutions/
+    make refresh NB=03      those whose name starts with 03 (several: NB="03 04"; a path works too)
+
+The notebooks in notebooks/exercises/ are left alone: they hold a student's work, and `make
+exercises` makes them. So is a NAME.new.ipynb that an update put beside a notebook.
+
+Running it twice changes nothing the second time, so `git diff` shows what a change of a chapter
+really changed. The canonical form is described in tools/course/notebook.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from tools.course.execute import NotebookError, execute, settle_environment
+from tools.course.files import is_beside, name_of, write
+from tools.course.registry import LIST, ROOT, Course
+
+
+async def refresh(
+    paths: list[Path], *, timeout: float = 600, at_once: int = 2, check: bool = False
+) -> int:
+    """Refreshes the notebooks, a few at once, and reports on each; returns how many failed."""
+    settle_environment()
+    gate = asyncio.Semaphore(at_once)
+
+    async def one(path: Path) -> bool:
+        async with gate:
+            try:
+                text = await execute(path, timeout)
+            except NotebookError as error:
+                print(f"FAILED     {error}", file=sys.stderr, flush=True)
+                return False
+            if check:
+                same = path.read_bytes() == text.encode()
+                print(f"{'unchanged' if same else 'DIFFERS  '}  {name_of(path)}", flush=True)
+                return same
+            state = "refreshed" if write(path, text.encode()) else "unchanged"
+            print(f"{state}  {name_of(path)}", flush=True)
+            return True
+
+    return (await asyncio.gather(*map(one, paths))).count(False)
+
+
+def find(names: list[str], root: Path = ROOT) -> list[Path]:
+    """Turns names (paths, folders, or beginnings of file names) into notebooks, in order."""
+    known = sorted(
+        path
+        for path in (root / "notebooks").rglob("*.ipynb")
+        if ".ipynb_checkpoints" not in path.parts and not _is_the_students(path, root)
+    )
+    if not names:
+        return known
+    found: list[Path] = []
+    for name in names:
+        if Path(name).is_file():
+            matches = [Path(name).resolve()]
+        elif Path(name).is_dir():
+            matches = [path for path in known if path.is_relative_to(Path(name).resolve())]
+        else:
+            matches = [path for path in known if path.name.startswith(name)]
+        if not matches:
+            raise SystemExit(f"refresh: no notebook is called {name!r} or starts with it")
+        if theirs := [path for path in matches if _is_the_students(path, root)]:
+            raise SystemExit(
+                "refresh: a student's notebook is never run or rewritten, got "
+                f"{name_of(theirs[0])}. Refresh its master, then: make exercises"
+            )
+        found.extend(matches)
+    return list(dict.fromkeys(found))
+
+
+def refuse_unlisted(paths: list[Path], here: Course) -> None:
+    """Stops where a chapter or a master was named that the list of the chapters does not have."""
+    inside = [path.name for path in paths if path.is_relative_to(here.root / "notebooks")]
+    if unlisted := here.lacks(inside):
+        raise SystemExit(f"refresh: {LIST} has no entry {' or '.join(unlisted)}. Add one")
+
+
+def _is_the_students(path: Path, root: Path) -> bool:
+    return path.is_relative_to(root / "notebooks" / "exercises") or is_beside(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="paths or beginnings of names; default: all")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for one cell")
+    parser.add_argument("--jobs", type=int, default=2, help="notebooks at once (default 2)")
+    parser.add_argument("--check", action="store_true", help="write nothing, only compare")
+    options = parser.parse_args()
+    paths = find(options.names)
+    if options.names:
+        refuse_unlisted(paths, Course.read(ROOT))
+    if not paths:
+        raise SystemExit("refresh: no notebooks found below notebooks/")
+    failed = asyncio.run(
+        refresh(paths, timeout=options.timeout, at_once=options.jobs, check=options.check)
+    )
+    if failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

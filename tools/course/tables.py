@@ -1,0 +1,114 @@
+"""Write the tables in README.md: of the chapters from course.toml, of times from a measurement.
+
+make readme
+make readme ARGS=--check        write nothing, complain when the table is old
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from tools.course.cards import sections
+from tools.course.files import write
+from tools.course.notebook import parse
+from tools.course.registry import ROOT, Chapter, Course
+
+BEGIN = "<!-- The table of the chapters: make readme writes it from course.toml. -->\n"
+END = "<!-- The end of the table. -->\n"
+BEGIN_TIMES = "<!-- The table of times: make readme writes it from resources/times.json. -->\n"
+HEAD = "| | chapter | minutes | exercises | what you can do at the end |\n|---|---|---|---|---|\n"
+
+
+HEAD_OF_TIMES = (
+    "| | the chapter | its exercises, solved | tests of its exercises |\n|---|---|---|---|\n"
+)
+
+
+def count(chapter: Chapter) -> int:
+    """Returns how many exercises a chapter has."""
+    notebook = parse(chapter.exercises.read_bytes()) if chapter.exercises.is_file() else None
+    return sum(part.number is not None for part in sections(notebook)) if notebook else 0
+
+
+def row(chapter: Chapter) -> str:
+    """Returns a chapter's line of the table."""
+    notebook, exercises = (
+        path.relative_to(chapter.root).as_posix() for path in (chapter.notebook, chapter.exercises)
+    )
+    practice = f"[{n}]({exercises})" if (n := count(chapter)) else "none yet"
+    return (
+        f"| {chapter.number} | [{chapter.title}]({notebook}) | {chapter.minutes} | {practice} | "
+        f"{chapter.able} |\n"
+    )
+
+
+def with_table(text: str, here: Course) -> str:
+    """Returns a README with the table of the chapters between its two marks.
+
+    Raises:
+        ValueError: the marks are not there.
+    """
+    return _between(text, BEGIN, HEAD + "".join(map(row, here.chapters)))
+
+
+def _between(text: str, begin: str, table: str) -> str:
+    before, first, rest = text.partition(begin)
+    _, last, after = rest.partition(END)
+    if not (first and last):
+        raise ValueError(
+            f"README.md: its table stands between two marks, got none. Add {begin}{END}"
+        )
+    return before + first + table + last + after
+
+
+def in_words(seconds: float | None) -> str:
+    """Returns a time as a table says it: in steps of 5 seconds, from two minutes on in minutes."""
+    if seconds is None:
+        return "not measured"
+    if seconds < 5:
+        return "below 5 s"
+    return f"{5 * round(seconds / 5)} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def with_times(text: str, here: Course) -> str:
+    """Returns a README with the table of times between its two marks.
+
+    Raises:
+        ValueError: the marks are not there.
+    """
+    times = json.loads((here.root / "resources" / "times.json").read_text(encoding="utf-8"))
+    kinds = ("chapter", "exercises", "tests")
+    lines = []
+    for chapter in here.chapters:
+        measured = times["chapters"].get(chapter.number, {})
+        cells = [in_words(measured.get(kind)) for kind in kinds]
+        lines.append((f"{chapter.number} {chapter.title}", *cells))
+    sums = [sum(found.get(kind, 0) for found in times["chapters"].values()) for kind in kinds]
+    lines.append(("all of them", *map(in_words, sums)))
+    lines.append(("the tests of the rest", "", "", in_words(times["rest"])))
+    lines.append(("`make test`, in three processes", "", "", in_words(times["elapsed"])))
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return _between(text, BEGIN_TIMES, HEAD_OF_TIMES + table)
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, only complain")
+    check = parser.parse_args(arguments).check
+    path = root / "README.md"
+    text = path.read_text(encoding="utf-8")
+    here = Course.read(root)
+    new = with_times(with_table(text, here), here)
+    if check and new != text:
+        raise SystemExit(
+            "readme: the tables are those of course.toml and resources/times.json, got an old one: "
+            "make readme"
+        )
+    if not check:
+        print("written" if write(path, new.encode()) else "unchanged", "README.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""The class at a glance: class.html and class.csv say what the class has understood and what not.
+
+For each exercise: how many solved it, how many tried, and what the checks said to how many. What a
+check says is counted by the id of its verdict, never by its words. See `checks.engine.verdict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.grading.autograde import ExerciseMark
+from tools.grading.html_page import rendered
+from tools.grading.lecture_summary import sentences
+from tools.grading.student_report import Result, points, write_table
+
+COLUMNS = ("exercise", "title", "students", "tried", "solved", "cause", "had_it", "words")
+MOST_TO_REPEAT = 12  # causes at the top of the page
+TRIED = ("right", "not right")
+
+PAGE = """{% extends "frame" %}
+{% macro share(count, of) -%}
+<span class="bar" aria-hidden="true"><span style="width: {{ (100 * count / of)|round|int }}%">
+</span></span>
+{%- endmacro -%}
+{% macro names(results) -%}
+<details><summary>{{ results|length }} {{ "student" if results|length == 1 else "students" }}
+</summary><ul>
+{% for result in results -%}
+<li><a href="feedback/{{ result.page|urlencode }}.html">{{ result.student.name }}</a></li>
+{% endfor -%}
+</ul></details>
+{%- endmacro -%}
+{% block title %}The class at a glance{% endblock %}
+{% block width %}62rem{% endblock %}
+{% block style %}
+  table { border-collapse: collapse; width: 100%; table-layout: fixed; }
+  th:nth-child(1), td:nth-child(1) { width: 15rem; }
+  th:nth-child(2) { width: 11.5rem; }
+  th:nth-child(3) { width: 6.5rem; }
+  .repeat th:nth-child(1), .repeat td:nth-child(1) { width: 11.5rem; }
+  .repeat th:nth-child(2) { width: auto; }
+  .repeat th:nth-child(3) { width: 10rem; }
+  caption { text-align: left; padding-bottom: .5rem; }
+  th, td { text-align: left; padding: .35rem 1rem .35rem 0; border-bottom: 1px solid #999;
+           vertical-align: top; font-weight: normal; overflow-wrap: anywhere; }
+  thead th { font-weight: bold; border-bottom: 2px solid #333; }
+  .number { white-space: nowrap; overflow-wrap: normal; }
+  .exercise { font-weight: bold; }
+  .causes { margin: 0; padding: 0; list-style: none; }
+  .causes li { margin-bottom: .3rem; }
+  .bar { display: inline-block; width: 6rem; height: .8rem; border: 1px solid #333; }
+  .bar span { display: block; height: 100%; background: #555; print-color-adjust: exact; }
+  details ul { margin: .2rem 0 .5rem; padding-left: 1.2rem; columns: 14rem; }
+  summary { cursor: pointer; }
+  a:focus-visible, summary:focus-visible { outline: 3px solid #333; outline-offset: 2px; }
+  .muted { color: #444; }
+  @media (max-width: 45rem) {
+    table, caption, thead, tbody, tr, td, th { display: block; width: auto !important; }
+    thead { display: none; }
+    tr { border-bottom: 1px solid #999; padding: .3rem 0; }
+    tbody td, tbody th { border: 0; padding: .1rem 0; }
+    details ul { columns: auto; }
+    .solved::before { content: "solved by "; }
+    .tried::before { content: "tried by "; }
+    .waits:not(:empty)::before { content: "open exercises to read: "; }
+  }
+  @media print {
+    body { max-width: none; font-size: 11pt; }
+    tr, li { break-inside: avoid; }
+    thead { display: table-header-group; }
+    details::details-content { content-visibility: visible; display: block; }
+  }
+{% endblock %}
+{% block body %}
+<h1>The class at a glance</h1>
+<p>{{ students }} {{ "student" if students == 1 else "students" }},
+{{ chapters|length }} {{ "chapter" if chapters|length == 1 else "chapters" }}.
+{% if to_read %}{{ to_read }} open {{ "exercise waits" if to_read == 1 else "exercises wait" }}
+to be read by you.{% endif %}</p>
+{% if week %}<p>{{ week }}</p>{% endif %}
+<h2 id="next">The next lecture could begin with</h2>
+<ol>
+{% for sentence in sentences -%}
+<li>{{ sentence }}</li>
+{% endfor -%}
+</ol>
+<h2 id="repeat">What to repeat</h2>
+{% if repeat -%}
+<table class="repeat">
+<caption>What the checks said most often, in all exercises</caption>
+<thead><tr><th scope="col">Students</th><th scope="col">What they had</th>
+<th scope="col">Exercises</th></tr></thead>
+<tbody>
+{% for cause, where in repeat -%}
+<tr><td class="number">{{ share(cause.results|length, students) }}
+{{ cause.results|length }} of {{ students }}</td>
+<th scope="row">{{ cause.words }}{{ names(cause.results) }}</th>
+<td>{% for id in where %}<a href="#e{{ id }}">{{ id }}</a> {% endfor %}</td></tr>
+{% endfor -%}
+</tbody></table>
+{% else -%}
+<p>No check named a mistake.</p>
+{% endif -%}
+{% for chapter, exercises in chapters -%}
+<h2 id="c{{ chapter }}">Chapter {{ chapter }}</h2>
+<table>
+<caption>{{ handed_in[chapter] }} of {{ students }} handed in</caption>
+<thead><tr><th scope="col">Exercise</th><th scope="col">Solved</th><th scope="col">Tried</th>
+<th scope="col">What the checks said</th></tr></thead>
+<tbody>
+{% for exercise in exercises -%}
+<tr id="e{{ exercise.id }}"><th scope="row"><span class="exercise">{{ exercise.id }}</span>
+{{ exercise.title }}</th>
+{% if exercise.is_open -%}
+<td class="muted" colspan="3">open: {{ exercise.tried|length }} of {{ students }} wrote something
+{%- if exercise.tried %}{{ names(exercise.tried) }}{% endif %}</td>
+{% else -%}
+<td class="number solved">{{ share(exercise.solved|length, students) }}
+{{ exercise.solved|length }} of {{ students }}</td>
+<td class="number tried">{{ exercise.tried|length }} of {{ students }}</td>
+<td>{% if exercise.causes %}<ul class="causes">
+{% for cause in exercise.causes -%}
+<li>{{ cause.results|length }} of {{ students }}: {{ cause.words }}{{ names(cause.results) }}</li>
+{% endfor -%}
+</ul>{% endif %}</td>
+{% endif -%}
+</tr>
+{% endfor -%}
+</tbody></table>
+{% endfor -%}
+<h2 id="students">Students</h2>
+<table>
+<caption>Their pages of feedback</caption>
+<thead><tr><th scope="col">Student</th><th scope="col">Points</th>
+<th scope="col">Open exercises to read</th></tr></thead>
+<tbody>
+{% for result in results -%}
+<tr><th scope="row"><a href="feedback/{{ result.page|urlencode }}.html">
+{{- result.student.name }}</a></th>
+<td class="number">{{ points(result.points) }} of {{ points(result.possible) }}</td>
+<td class="waits">{{ result.to_read or "" }}</td></tr>
+{% endfor -%}
+</tbody></table>
+{% endblock %}
+"""
+
+
+@dataclass
+class Cause:
+    """What the checks said alike to some students.
+
+    Args:
+        topic: its id.
+        words: a sentence.
+        named: whether they name a mistake.
+        results: the students.
+    """
+
+    topic: str
+    words: str
+    named: bool
+    results: list[Result] = field(default_factory=list)
+
+
+@dataclass
+class ExerciseOfAll:
+    """One exercise, as the whole class did it.
+
+    Args:
+        id, title: of the exercise.
+        is_open: whether no check belongs to it.
+        tried, solved: the students.
+        causes: the most frequent first.
+    """
+
+    id: str
+    title: str
+    is_open: bool
+    tried: list[Result] = field(default_factory=list)
+    solved: list[Result] = field(default_factory=list)
+    causes: list[Cause] = field(default_factory=list)
+
+    def add(self, result: Result, mark: ExerciseMark) -> None:
+        """Counts what one student did."""
+        if mark.written if self.is_open else mark.state in TRIED or mark.written:
+            self.tried.append(result)
+        if mark.state == "right":
+            self.solved.append(result)
+        if mark.topic:
+            same = next((c for c in self.causes if c.topic == mark.topic), None)
+            if same is None:
+                self.causes.append(same := Cause(mark.topic, mark.words, mark.named))
+            same.results.append(result)
+
+
+def exercises_of(results: list[Result]) -> list[ExerciseOfAll]:
+    """Counts what all students did, in the order of the exercises.
+
+    Args:
+        results: of each student; all have marks of the same chapters.
+    """
+    found: dict[str, ExerciseOfAll] = {}
+    for result in results:
+        for mark in (e for chapter in result.marks for e in chapter.exercises):
+            made = ExerciseOfAll(mark.id, mark.title, mark.state == "open")
+            found.setdefault(mark.id, made).add(result, mark)
+    for exercise in found.values():
+        exercise.causes.sort(key=lambda cause: (-len(cause.results), not cause.named, cause.topic))
+    return list(found.values())
+
+
+def to_repeat(exercises: list[ExerciseOfAll]) -> list[tuple[Cause, list[str]]]:
+    """Puts the named mistakes of all exercises together, the most frequent first.
+
+    Returns:
+        Each mistake with all who made it somewhere, and the ids of the exercises.
+    """
+    found: dict[str, tuple[Cause, list[str]]] = {}
+    for exercise in exercises:
+        for cause in (cause for cause in exercise.causes if cause.named):
+            new = Cause(cause.topic, cause.words, True), []
+            whole, where = found.setdefault(cause.topic, new)
+            where.append(exercise.id)
+            whole.results += [r for r in cause.results if r not in whole.results]
+    return sorted(found.values(), key=lambda pair: -len(pair[0].results))
+
+
+def _lines(exercises: list[ExerciseOfAll], students: int) -> Iterator[list[object]]:
+    for exercise in exercises:
+        counts = [students, len(exercise.tried)]
+        counts += ["" if exercise.is_open else len(exercise.solved)]
+        for cause in exercise.causes or [Cause("", "", False)]:
+            said = [cause.topic, len(cause.results), cause.words]
+            yield [exercise.id, exercise.title, *counts, *said]
+
+
+def write(folder: Path, results: list[Result], week: str = "") -> None:
+    """Writes class.csv and class.html.
+
+    Args:
+        folder: a new folder, in which `feedback/` holds the pages of the students.
+        results: of each student.
+        week: which the page is about, "" if there is one only.
+    """
+    exercises = exercises_of(results)
+    write_table(folder / "class.csv", COLUMNS, _lines(exercises, len(results)))
+    (folder / "class.html").write_text(
+        page(results, exercises, week), encoding="utf-8", errors="replace"
+    )
+
+
+def page(results: list[Result], exercises: list[ExerciseOfAll], week: str = "") -> str:
+    """Returns class.html: it loads nothing and runs nothing."""
+    chapters = list(dict.fromkeys(exercise.id[:2] for exercise in exercises))
+    handed_in = {c: sum(c in result.student.chapters for result in results) for c in chapters}
+    return rendered(
+        PAGE,
+        results=results,
+        students=len(results),
+        to_read=sum(result.to_read for result in results),
+        sentences=sentences(exercises, to_repeat(exercises), handed_in),
+        week=week,
+        repeat=to_repeat(exercises)[:MOST_TO_REPEAT],
+        chapters=[(c, [e for e in exercises if e.id[:2] == c]) for c in chapters],
+        handed_in=handed_in,
+        points=points,
+    )

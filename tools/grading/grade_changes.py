@@ -1,0 +1,180 @@
+"""Who moved, and why: what a new run counts otherwise than the one before.
+
+A run that follows a corrected check changes what the check changes, and nothing else. `moved.csv`
+shows it: every exercise whose points are others now, with what had changed: the check, the answer,
+the file, what was given by hand. A line for which nothing had changed is to be looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tools.course.registry import ROOT
+from tools.grading.manual_grades import fingerprint
+
+FILE = "moved.csv"
+COLUMNS = ("student", "id", "exercise", "before", "now", "why", "said_before", "says_now")
+LOOK = "nothing that counts has changed: look at it"
+SHARED = ("checks/engine", "utils", "clinic/attention_clinic", "tools/grading")
+
+
+def _hash(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+@cache
+def _shared() -> str:
+    files = sorted(path for name in SHARED for path in (ROOT / name).rglob("*.py"))
+    return _hash(*(path.read_text(encoding="utf-8") for path in files))
+
+
+def checks_of(chapter: str, folder: Path = ROOT / "checks") -> dict[str, tuple[str, str, str]]:
+    """Returns what the verdict on each exercise depends on, as three fingerprints.
+
+    Args:
+        chapter: two digits.
+        folder: with a file of checks for each chapter.
+    Returns:
+        By exercise: its own check, the rest of its chapter's file, and the code that all share.
+    """
+    path = folder / f"chapter_{chapter}.py"
+    if not path.is_file():
+        return {}
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    own = {id: node for node in tree.body if (id := _exercise(node))}
+    rest = _hash(*(ast.dump(node) for node in tree.body if node not in own.values()))
+    return {id: (_hash(ast.dump(node)), rest, _shared()) for id, node in own.items()}
+
+
+def _exercise(node: ast.stmt) -> str | None:
+    """Returns which exercise a function checks, by its decorator."""
+    for call in getattr(node, "decorator_list", []):
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "exercise" and call.args:
+            return str(ast.literal_eval(call.args[0]))
+    return None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one exercise of one student counts.
+
+    Args:
+        student, id: whose it is.
+        exercise: such as "03.2"; "03 late" for what lateness took.
+        points, possible: of it.
+        by_hand: whether the instructor gave them.
+        file: the notebook that was graded, "" if none.
+        answer: fingerprint of the answer.
+        checks: as `checks_of` returns it; empty where no check belongs to it.
+        said: what the page says about it.
+    """
+
+    student: str
+    id: str
+    exercise: str
+    points: float
+    possible: float
+    by_hand: bool
+    file: str
+    answer: str
+    checks: tuple[str, ...]
+    said: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.student, self.exercise
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Counted:
+        return cls(**{**plain, "checks": tuple(plain["checks"])})
+
+
+def counted(
+    results: Iterable[Any], checks: dict[str, dict[str, Iterable[str]]]
+) -> Iterator[Counted]:
+    """Gives what counts, for all students.
+
+    Args:
+        results: of each student; see `report.Result`.
+        checks: by week and exercise, with which the answers were judged; see `checks_of`.
+    """
+    for result in results:
+        who = result.student.name, result.student.id
+        for mark in result.marks:
+            of_week = checks.get(result.weeks.get(mark.chapter, ""), {})
+            for e in mark.exercises:
+                said = f"{e.state}: {e.reason}" if e.reason else e.state
+                kind = e.by_hand, mark.file, fingerprint(e) if e.cells else ""
+                depends = tuple(of_week.get(e.id, ()))
+                yield Counted(*who, e.id, e.points, e.possible, *kind, depends, said[:300])
+            if mark.minus:
+                name = f"{mark.chapter} late"
+                yield Counted(*who, name, -mark.minus, 0.0, False, mark.file, "", (), mark.reason)
+
+
+def why(before: Counted, now: Counted) -> str:
+    """Says what had changed for an exercise whose points are others now."""
+    if now.by_hand or before.by_hand:
+        return "given by hand" if now.by_hand else "no longer given by hand"
+    found = []
+    if before.file != now.file:
+        found.append(
+            f"{now.file} counts in place of {before.file}"
+            if before.file and now.file
+            else "handed in now"
+            if now.file
+            else "no longer handed in"
+        )
+    elif before.answer != now.answer:
+        found.append("the answer is another one")
+    if before.checks and now.checks:
+        chapter = now.exercise[:2]
+        words = (
+            f"the check of {now.exercise} was changed",
+            f"the checks of chapter {chapter} were changed",
+            "code that all checks use was changed",
+        )
+        pairs = zip(before.checks, now.checks, words, strict=True)
+        found += [said for old, new, said in pairs if old != new][:1]
+    if before.possible != now.possible:
+        found.append(f"it is worth {now.possible:g} in place of {before.possible:g}")
+    return " and ".join(found) or LOOK
+
+
+def table(before: Iterable[Counted], now: Iterable[Counted]) -> list[list[Any]]:
+    """Returns the lines of moved.csv; what has to be looked at comes first.
+
+    Args:
+        before: what counted after the earlier run.
+        now: what counts after this one. What was not there before has not moved.
+    """
+    old = {entry.key: entry for entry in before}
+    lines = []
+    for entry in now:
+        was = old.pop(entry.key, None)
+        if was is None and entry.exercise.endswith(" late"):
+            was = Counted(entry.student, entry.id, entry.exercise, 0, 0, False, "", "", (), "")
+            reason = "late by the date that is set now"
+        elif was is None or was.points == entry.points:
+            continue
+        elif entry.exercise.endswith(" late"):
+            reason = "late by the date that is set now"
+        else:
+            reason = why(was, entry)
+        points = f"{was.points:g}", f"{entry.points:g}"
+        lines.append(
+            [entry.student, entry.id, entry.exercise, *points, reason, was.said, entry.said]
+        )
+    for was in (entry for entry in old.values() if entry.exercise.endswith(" late")):
+        row = [was.student, was.id, was.exercise, f"{was.points:g}", "0", "no longer late"]
+        lines.append([*row, was.said, ""])
+    return sorted(lines, key=lambda line: line[5] != LOOK)

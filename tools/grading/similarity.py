@@ -1,0 +1,265 @@
+"""Answers that are the same, as pairs of students: for the instructor's eyes, no accusation.
+
+Two answers are the same when they are equal without comments, layout and the names that their
+writers chose. What the handed-out stub holds is taken out first, and so is what much of the class
+wrote alike: short answers often have one way to be right.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from tools.grading.html_page import rendered
+from tools.grading.student_report import Result, write_table
+
+COLUMNS = ("first", "second", "same", "letter_by_letter", "exercises")
+LEAST_PARTS = 14  # of code: what is shorter is written alike by chance
+LEAST_WORDS = 12  # of prose
+RARE = 2  # what no more students wrote, or no larger share of those who answered, is told
+RARE_SHARE = 0.1
+MOST_PAIRS = 40
+# What stands in a line that only Jupyter reads.
+MAGIC = re.compile(r"^[ \t]*[%!?].*$|^.*\?[ \t]*$", re.MULTILINE)
+COMMENT = re.compile(r"#[^\n]*")
+
+PAGE = """{% extends "frame" %}
+{% block title %}Answers that are the same{% endblock %}
+{% block style %}
+  h2 { border-bottom: 2px solid #555; padding-bottom: .3rem; }
+{% endblock %}
+{% block body %}
+<h1>Answers that are the same</h1>
+<p>Equal without comments, layout and chosen names; what the exercise hands out is taken out, and so
+is what {{ usual }} students or more wrote alike. It says what is equal and not why: two may have
+learned together, as you asked them to, or copied from the same page. Look before you speak.</p>
+{% if not pairs %}<p>No two answers are the same.</p>{% endif %}
+{% for pair in pairs -%}
+<h2><a href="feedback/{{ pair.first.page|urlencode }}.html">{{ pair.first.student.name }}</a> and
+<a href="feedback/{{ pair.second.page|urlencode }}.html">{{ pair.second.student.name }}</a>:
+{{ pair.same|length }} {{ "answer" if pair.same|length == 1 else "answers" }}</h2>
+{% for same in pair.same -%}
+<h3>{{ same.exercise }} {{ same.title }}</h3>
+<p>{{ "letter by letter" if same.is_exact else "but for names, comments and layout" }};
+both {{ same.state }}</p>
+<pre>{{ same.source }}</pre>
+{% endfor -%}
+{% endfor -%}
+{% if more %}<p>And {{ more }} pairs with fewer equal answers: see same.csv.</p>{% endif %}
+{% endblock %}
+"""
+
+
+@dataclass(frozen=True)
+class Same:
+    """One answer that two students have in common."""
+
+    exercise: str
+    title: str
+    state: str
+    source: str
+    is_exact: bool
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two students with all answers that they have in common."""
+
+    first: Result
+    second: Result
+    same: list[Same]
+
+
+class _Own(ast.NodeTransformer):
+    """Gives the names that a writer chose numbers, in the order in which they appear."""
+
+    def __init__(self, chosen: set[str]):
+        self.numbers: dict[str, str] = {}
+        self.chosen = chosen
+
+    def _number(self, name: str) -> str:
+        if name not in self.chosen:
+            return name
+        return self.numbers.setdefault(name, f"_{len(self.numbers)}")
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._number(node.id), ast.Load())
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.arg(self._number(node.arg))
+
+    def _function(self, node: Any) -> Any:
+        node.name, node.returns = self._number(node.name), None
+        node.body = _without_words(node.body)
+        return self.generic_visit(node)
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _function
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        node.name, node.body = self._number(node.name), _without_words(node.body)
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return self.generic_visit(node)
+        return self.visit(ast.Assign([node.target], node.value))
+
+
+def _without_words(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Takes out strings that stand alone: docstrings, and comments in their guise."""
+    kept = [
+        node
+        for node in body
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    ]
+    return kept or [ast.Pass()]
+
+
+def _tree(source: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(MAGIC.sub("", source))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _chosen(tree: ast.Module) -> set[str]:
+    """Returns the names that are bound in a piece of code."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+    return found
+
+
+def _parts(node: ast.AST) -> int:
+    return sum(1 for _ in ast.walk(node) if not isinstance(_, ast.expr_context))
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Gives the statements, those inside of a function or a class in its place."""
+    for node in _without_words(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from _statements(ast.Module(node.body, []))
+        elif not isinstance(node, ast.Import | ast.ImportFrom | ast.Pass):
+            yield node
+
+
+def normal(source: str, stubs: Iterable[str] = ()) -> str | None:
+    """Returns a fingerprint that equal code has in common; None for what says nothing.
+
+    Args:
+        source: of an answer.
+        stubs: what was handed out in its place.
+    """
+    tree = _tree(source)
+    if tree is None:
+        return _normal_words(source)
+    given = set()
+    for stub in stubs:
+        if (handed := _tree(stub)) is not None:
+            given |= {ast.dump(node) for node in _statements(handed)}
+    left = [node for node in _statements(tree) if ast.dump(node) not in given]
+    if sum(map(_parts, left)) < LEAST_PARTS:
+        return None
+    own = _Own(_chosen(tree))
+    dumped = ast.dump(own.visit(ast.Module(left, [])))
+    return hashlib.sha256(dumped.encode()).hexdigest()
+
+
+def _normal_words(text: str, given: Iterable[str] = ()) -> str | None:
+    words = re.findall(r"\w+", text.casefold())
+    for stub in given:
+        known = re.findall(r"\w+", stub.casefold())
+        if words[: len(known)] == known:
+            words = words[len(known) :]
+    if len(words) < LEAST_WORDS:
+        return None
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()
+
+
+def _answers(result: Result, stubs: dict[str, list[str]]) -> Iterator[tuple[str, str, Same]]:
+    """Gives the fingerprints of what a student wrote, by exercise."""
+    for mark in (e for m in result.marks for e in m.exercises if e.written):
+        for cell in mark.cells:
+            text, given = cell["source"], stubs.get(mark.id, [])
+            if text.strip() in (stub.strip() for stub in given):
+                continue
+            if cell["kind"] == "code":  # what it does, and what its writer says about it
+                said = "\n".join(line for line in COMMENT.findall(text) if line not in str(given))
+                prints = {normal(text, given), _normal_words(said)}
+            else:
+                prints = {_normal_words(text, given)}
+            for print_ in filter(None, prints):
+                yield mark.id, print_, Same(mark.id, mark.title, mark.state, text.strip(), True)
+
+
+def pairs_of(results: list[Result], stubs: dict[str, list[str]]) -> list[Pair]:
+    """Finds who has answers in common, most of them first.
+
+    Args:
+        results: of each student.
+        stubs: the sources of the answer cells that were handed out, by exercise.
+    """
+    found: dict[tuple[str, str], dict[int, Same]] = {}
+    answered: dict[str, set[int]] = {}
+    for place, result in enumerate(results):
+        for exercise, print_, same in _answers(result, stubs):
+            found.setdefault((exercise, print_), {}).setdefault(place, same)
+            answered.setdefault(exercise, set()).add(place)
+    common: dict[tuple[int, int], list[Same]] = {}
+    for (exercise, _), writers in found.items():
+        if len(writers) > max(RARE, RARE_SHARE * len(answered[exercise])):
+            continue
+        for one, two in combinations(sorted(writers), 2):
+            first, second = writers[one], writers[two]
+            is_exact = first.source == second.source
+            state = first.state if first.state == second.state else "of different verdicts"
+            same = Same(exercise, first.title, state, first.source, is_exact)
+            shared = common.setdefault((one, two), [])
+            if not any((s.exercise, s.source) == (exercise, first.source) for s in shared):
+                shared.append(same)
+    pairs = [
+        Pair(results[one], results[two], sorted(same, key=lambda s: s.exercise))
+        for (one, two), same in common.items()
+    ]
+    return sorted(pairs, key=lambda p: (-len(p.same), -sum(s.is_exact for s in p.same)))
+
+
+def write(folder: Path, results: list[Result], stubs: dict[str, list[str]]) -> None:
+    """Writes same.html and same.csv.
+
+    Args:
+        folder: a new folder, in which `feedback/` holds the pages of the students.
+        results: of each student.
+        stubs: see `pairs_of`.
+    """
+    pairs = pairs_of(results, stubs)
+    lines = [
+        [
+            pair.first.student.name,
+            pair.second.student.name,
+            len(pair.same),
+            sum(same.is_exact for same in pair.same),
+            "; ".join(dict.fromkeys(same.exercise for same in pair.same)),
+        ]
+        for pair in pairs
+    ]
+    write_table(folder / "same.csv", COLUMNS, lines)
+    usual = max(RARE, int(RARE_SHARE * len(results))) + 1
+    page = rendered(
+        PAGE, pairs=pairs[:MOST_PAIRS], more=max(0, len(pairs) - MOST_PAIRS), usual=usual
+    )
+    (folder / "same.html").write_text(page, encoding="utf-8", errors="replace")

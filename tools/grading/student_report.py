@@ -1,0 +1,322 @@
+"""Writes what comes out: grades.csv, totals.csv, and one page for each student."""
+
+from __future__ import annotations
+
+import csv
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tools.grading.autograde import Mark
+from tools.grading.collect import Student
+from tools.grading.html_page import rendered
+from tools.grading.results import WEEKLY, Typed
+
+FORMULA = ("=", "+", "-", "@")  # what begins with these, a spreadsheet computes
+NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
+# The same behind what another language's spreadsheet takes for the end of a cell.
+CELL_AND_FORMULA = re.compile(r"(;\s*)(?=[=+@-])")
+COLUMNS = (
+    "student",
+    "id",
+    "week",
+    "chapter",
+    "file",
+    "late",
+    "days_late",
+    "handed_in",
+    "points",
+    "possible",
+    "share",
+    "exercises",
+    "to_read",
+    "reason",
+)
+TOTALS = (
+    "student",
+    "id",
+    "points",
+    "possible",
+    "share",
+    "handed_in",
+    "late",
+    "to_read",
+    "reason",
+    "page",
+)
+REASON = 1000
+MOST_SHOWN = 20  # files that were left alone, on a page
+
+PAGE = """{% extends "frame" %}
+{% macro listed(cells) -%}
+{% for cell in cells -%}
+{% if cell.number %}<p class="small">cell {{ cell.number }}</p>{% endif %}
+<pre>{{ cell.source }}</pre>
+{% if cell.text.strip() %}<pre class="shown">{{ cell.text }}</pre>{% endif %}
+{% for picture in cell.pictures -%}
+<p><img alt="a picture that this cell draws" src="data:image/png;base64,{{ picture }}"></p>
+{% endfor -%}
+{% endfor -%}
+{% endmacro -%}
+{% block title %}{{ name }}: feedback{% endblock %}
+{% block images %}img-src data:; {% endblock %}
+{% block style %}
+  h2 { border-bottom: 2px solid #555; padding-bottom: .3rem; }
+  h3 { margin: 2rem 0 .3rem; }
+  h2, h3 { display: flex; justify-content: space-between; gap: 1rem; }
+  .points { font-weight: normal; white-space: nowrap; }
+  table { border-collapse: collapse; width: 100%; }
+  th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #bbb;
+           vertical-align: top; overflow-wrap: anywhere; }
+  th, td.number { overflow-wrap: normal; }
+  td.number, th.number { text-align: right; white-space: nowrap; padding-right: 0; }
+  pre.shown { background: #fff; border-left-style: dotted; }
+  .verdict { margin: .3rem 0 .6rem; }
+  .comment { border-left: 4px double #333; padding: .2rem .8rem; white-space: pre-line;
+             overflow-wrap: anywhere; }
+  .remark { border: 2px solid #555; padding: .6rem .8rem; overflow-wrap: anywhere; }
+  img { max-width: 100%; }
+  .small { color: #444; font-size: 14px; margin: .6rem 0 -.4rem; }
+  @media print { h3, .verdict { break-after: avoid; } }
+{% endblock %}
+{% block body %}
+<h1>{{ name }}</h1>
+<p>{{ points(total) }} of {{ points(possible) }} points{% if to_read %}, and
+{{ to_read }} open {{ "exercise" if to_read == 1 else "exercises" }} to be read by the
+instructor{% endif %}.</p>
+<table>
+<tr><th>Chapter</th><th>File</th><th class="number">Points</th></tr>
+{% for mark in marks -%}
+<tr><td>{{ mark.chapter }}</td><td>{{ mark.file or mark.reason }}
+{%- if mark.days_late %}, {{ mark.days_late }} {{ "day" if mark.days_late == 1 else "days" }} late
+{%- endif %}</td>
+<td class="number">{{ points(mark.points) }} of {{ points(mark.possible) }}</td></tr>
+{% endfor -%}
+</table>
+{% for remark in remarks -%}
+<p class="remark">{{ remark }}</p>
+{% endfor -%}
+{% for mark in marks if mark.file -%}
+<h2>Chapter {{ mark.chapter }} <span class="points">{{ points(mark.points) }} of
+{{ points(mark.possible) }}</span></h2>
+{% if mark.reason %}<p class="remark">{{ mark.reason }}</p>{% endif %}
+{% for exercise in mark.exercises -%}
+<h3 id="e{{ exercise.id }}">{{ exercise.id }} {{ exercise.title }}
+{%- if exercise.possible or exercise.points %} <span class="points">{{ points(exercise.points) }} of
+{{ points(exercise.possible) }}</span>{% endif %}</h3>
+{% if exercise.state == "open" -%}
+<p class="verdict"><strong>{{ "read by the instructor" if exercise.by_hand
+else "to be read by the instructor" if exercise.written else "nothing written" }}</strong></p>
+{% else -%}
+<p class="verdict"><strong>{{ exercise.state }}</strong>{% if exercise.reason %}:
+{{ exercise.reason }}{% endif %}{% if exercise.by_hand %} The instructor gave the
+points.{% endif %}</p>
+{% endif -%}
+{% if exercise.comment %}<p class="comment">{{ exercise.comment }}</p>{% endif %}
+{{ listed(exercise.cells) }}
+{%- if not exercise.cells -%}
+{% if mark.exercises and exercise.state != "not checked" %}<p>No cell with an answer.</p>{% endif %}
+{% endif -%}
+{% endfor -%}
+{% if mark.outside -%}
+<h3>Outside of the exercises</h3>
+{{ listed(mark.outside) }}
+{%- endif -%}
+{% endfor -%}
+{% endblock %}
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """All that is known of one student.
+
+    Args:
+        student: what was handed in.
+        page: the name of the page of feedback, without ending.
+        marks: of all chapters that count.
+        weeks: the name of the week in which each chapter counts.
+    """
+
+    student: Student
+    page: str
+    marks: list[Mark]
+    weeks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def points(self) -> float:
+        return sum(mark.points for mark in self.marks)
+
+    @property
+    def possible(self) -> float:
+        return sum(mark.possible for mark in self.marks)
+
+    @property
+    def to_read(self) -> int:
+        return to_read(self.marks)
+
+    def is_late(self, mark: Mark) -> bool:
+        sent = self.student.chapters.get(mark.chapter)
+        return mark.days_late > 0 or (sent is not None and sent.late)
+
+    def of_week(self, week: str) -> Result:
+        """Returns the part of it that belongs to one week."""
+        return self.of_chapters([c for c, name in self.weeks.items() if name == week])
+
+    def of_chapters(self, chapters: Iterable[str]) -> Result:
+        """Returns the part of it that belongs to some chapters."""
+        wanted = set(chapters)
+        return replace(self, marks=[mark for mark in self.marks if mark.chapter in wanted])
+
+
+def to_read(marks: Iterable[Mark]) -> int:
+    """Counts the open exercises in which something stands that was not read yet."""
+    exercises = [e for mark in marks for e in mark.exercises if e.state == "open" and e.written]
+    return sum(not e.by_hand or bool(e.note) for e in exercises)
+
+
+def points(number: float) -> str:
+    return f"{number:g}"
+
+
+def share(got: float, possible: float) -> str:
+    return f"{got / possible:.3f}" if possible else "0.000"
+
+
+def safe(text: Any) -> str:
+    """Makes one line that a spreadsheet shows and does not compute."""
+    line = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in str(text))
+    line = " ".join(line.split())
+    if NUMBER.fullmatch(line):
+        return line
+    return f"'{line}" if line.startswith(FORMULA) else line
+
+
+def cells(values: Iterable[Any]) -> list[str]:
+    """Makes the cells of a line, safe whichever of , and ; the reader takes for their end.
+
+    All are written in quotes. For who reads with ; the first cell, the name, ends with its quote;
+    behind it quotes are letters, so there the text itself must be harmless.
+    """
+    first, *rest = (safe(value) for value in values)
+    return [first, *(CELL_AND_FORMULA.sub(r"\1'", text) for text in rest)]
+
+
+def page_name(name: str, taken: set[str]) -> str:
+    """Makes a file name of a student's name that no other student has, on any system."""
+    kept = "".join(c if c.isalnum() or c in " -_." else "_" for c in name).strip(" .") or "student"
+    while len(kept.encode()) > 120:
+        kept = kept[:-1]
+    stem, number = kept, 1
+    while unicodedata.normalize("NFKC", stem).casefold() in taken:
+        number += 1
+        stem = f"{kept} {number}"
+    taken.add(unicodedata.normalize("NFKC", stem).casefold())
+    return stem
+
+
+def write_table(path: Path, columns: Iterable[str], lines: Iterable[Iterable[Any]]) -> None:
+    """Writes a csv file that every spreadsheet reads as UTF-8."""
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        table = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        table.writerow(columns)
+        table.writerows(cells(line) for line in lines)
+
+
+def grades_line(result: Result, mark: Mark) -> list[Any]:
+    """Returns a line of grades.csv, in the order of COLUMNS."""
+    exercises = "; ".join(
+        f"{e.id} {points(e.points)}/{points(e.possible)}{' by hand' if e.by_hand else ''}"
+        for e in mark.exercises
+        if e.possible or e.points
+    )
+    reason = "; ".join(filter(None, [*result.student.remarks, mark.reason, mark.remarks]))
+    sent = result.student.chapters.get(mark.chapter)
+    return [
+        result.student.name,
+        result.student.id,
+        result.weeks.get(mark.chapter, ""),
+        mark.chapter,
+        mark.file,
+        "late" if result.is_late(mark) else "",
+        mark.days_late or "",
+        f"{sent.when:%Y-%m-%d %H:%M} ({sent.clock})" if sent and sent.when else "",
+        points(mark.points),
+        points(mark.possible),
+        share(mark.points, mark.possible),
+        exercises,
+        to_read([mark]),
+        reason if len(reason) <= REASON else reason[:REASON] + " ...",
+    ]
+
+
+def weekly(results: list[Result]) -> list[str]:
+    """Returns the names of the weeks, in the order of their first chapters; [] if one is all."""
+    order: dict[str, str] = {}
+    for chapter, week in (pair for result in results for pair in result.weeks.items()):
+        order[week] = min(chapter, order.get(week, chapter))
+    found = sorted(order, key=lambda week: (order[week], week))
+    return found if len(found) > 1 else []
+
+
+def totals_line(result: Result, weeks: list[str]) -> list[Any]:
+    """Returns a line of totals.csv, in the order of TOTALS, with two cells for each week."""
+    parts = [result.of_week(week) for week in weeks]
+    return [
+        result.student.name,
+        result.student.id,
+        points(result.points),
+        points(result.possible),
+        share(result.points, result.possible),
+        sum(bool(mark.file) for mark in result.marks),
+        sum(result.is_late(mark) for mark in result.marks),
+        result.to_read,
+        "; ".join([*result.student.remarks, *map(str, result.student.others)])[:REASON],
+        f"feedback/{result.page}.html",
+        *(points(number) for part in parts for number in (part.points, part.possible)),
+    ]
+
+
+def write(folder: Path, results: list[Result], typed: Typed) -> None:
+    """Writes the tables and the pages of all students.
+
+    Args:
+        folder: a new folder.
+        results: of each student.
+        typed: columns that the instructor added to earlier tables.
+    """
+    columns = typed.columns("grades.csv")
+    lines = [
+        [*grades_line(r, mark), *typed.values("grades.csv", (r.student.name, mark.chapter))]
+        for r in results
+        for mark in r.marks
+    ]
+    write_table(folder / "grades.csv", [*COLUMNS, *columns], lines)
+    columns = typed.columns("totals.csv")
+    weeks = weekly(results)
+    lines = [
+        [*totals_line(r, weeks), *typed.values("totals.csv", (r.student.name,))] for r in results
+    ]
+    of_weeks = [week + end for week in weeks for end in WEEKLY]
+    write_table(folder / "totals.csv", [*TOTALS, *of_weeks, *columns], lines)
+    (folder / "feedback").mkdir()
+    for result in results:
+        path = folder / "feedback" / f"{result.page}.html"
+        path.write_text(feedback(result), encoding="utf-8", errors="replace")
+
+
+def feedback(result: Result) -> str:
+    """Returns the page of a student: HTML that loads nothing and runs nothing."""
+    return rendered(
+        PAGE,
+        name=result.student.name,
+        marks=result.marks,
+        remarks=[str(other) for other in result.student.others if other.likely][:MOST_SHOWN],
+        total=result.points,
+        possible=result.possible,
+        to_read=result.to_read,
+        points=points,
+    )

@@ -1,0 +1,154 @@
+"""A deck as one HTML page for reveal.js that needs no network, with the files beside it."""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+import shutil
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import jinja2
+import matplotlib
+import ziamath
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from tools.course.registry import Course
+from tools.lecture import drawings
+from tools.lecture.deck import Deck, Part, Slide
+
+HERE = Path(__file__).resolve().parent
+ASSETS = "assets"
+# Of the wheel sphinx-revealjs, which carries reveal.js whole.
+REVEAL = (
+    "LICENSE",
+    "dist/reset.css",
+    "dist/reveal.css",
+    "dist/reveal.js",
+    "plugin/notes/notes.js",
+    "plugin/zoom/zoom.js",
+    "dist/theme/fonts/source-sans-pro/LICENSE",
+    "dist/theme/fonts/source-sans-pro/source-sans-pro-italic.woff",
+    "dist/theme/fonts/source-sans-pro/source-sans-pro-regular.woff",
+    "dist/theme/fonts/source-sans-pro/source-sans-pro-semibold.woff",
+    "dist/theme/fonts/source-sans-pro/source-sans-pro-semibolditalic.woff",
+)
+# Of matplotlib: the letters of code, the same on every machine.
+MONO = ("LICENSE_DEJAVU", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf")
+CODE = HtmlFormatter(nowrap=True)
+
+# Formulas as outlines: they need no font and no script. Without <use>, whose ids would meet.
+ziamath.config.svg2 = False
+
+
+class _Words(IPythonRenderer):
+    """Markdown as on a slide: formulas drawn, drawings inside the page, no link into the folder."""
+
+    def __init__(self, size: int):
+        super().__init__(escape=False, exclude_anchor_links=True)
+        self.size = size
+
+    def inline_math(self, body: str) -> str:
+        return formula(body, self.size, inline=True)
+
+    def block_math(self, body: str) -> str:
+        return f'<p class="formula">{formula(body, self.size + 4, inline=False)}</p>'
+
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        """A page of the net keeps its address; what lies in the course's folder is named only."""
+        if re.match(r"https?:", url):
+            return f'<a href="{html.escape(url)}">{text}</a>'
+        return f"<em>{text}</em>"
+
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        content = base64.b64encode(drawings.svg(url)).decode()
+        return f'<img alt="{html.escape(text)}" src="data:image/svg+xml;base64,{content}">'
+
+
+def formula(tex: str, size: int, *, inline: bool) -> str:
+    """Returns a formula as SVG that stands on the line of the text and has its colour."""
+    drawn = ziamath.Latex(tex, size=size, inline=inline)
+    svg = drawn.svg().replace('fill="black"', 'fill="currentColor"')
+    words = html.escape(f"formula: {tex.strip()}", quote=True)
+    head = f'<svg role="img" aria-label="{words}" style="vertical-align:{drawn.getyofst():.2f}px"'
+    return svg.replace("<svg", head, 1)
+
+
+def markdown(text: str, size: int = 28) -> str:
+    """Returns a text of a chapter as HTML."""
+    return MarkdownWithMath(renderer=_Words(size)).render(text)
+
+
+def line(text: str, size: int = 28) -> str:
+    """Returns a line of text, such as a heading, without the paragraph around it."""
+    text = re.sub(r"^(\d+)\.", r"\1\\.", text)  # "3. Weights" is no list
+    return re.sub(r"</?p>", "", markdown(text, size)).strip()
+
+
+def part(one: Part) -> str:
+    """Returns what stands inside the box of a part."""
+    if one.kind in ("picture", "html", "explorer"):
+        return one.content
+    if one.kind == "code":
+        return f"<pre><code>{highlight(one.content, PythonLexer(), CODE).rstrip()}</code></pre>"
+    if one.kind == "output" or (one.kind == "answer" and "\n" in one.content):
+        return f"<pre>{html.escape(one.content)}</pre>"
+    if one.kind in ("answer", "question"):
+        return (
+            f"<p>{html.escape(one.content)}</p>" if one.kind == "answer" else markdown(one.content)
+        )
+    return markdown(one.content)
+
+
+def plain(text: str) -> str:
+    """Returns a heading without marks, for titles of pages."""
+    return re.sub(r"[*`$]|\\(?=[a-z])|[{}]", "", text)
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters.update(markdown=markdown, part=part, line=line, plain=plain, notes=notes)
+    return made
+
+
+def notes(slide: Slide) -> str:
+    """Returns what the instructor reads beside a slide."""
+    return "\n".join(markdown(note, 18) for note in slide.notes)
+
+
+def page(deck: Deck) -> str:
+    """Returns the page of a deck."""
+    return _environment().get_template("deck.html").render(deck=deck, assets=ASSETS)
+
+
+def index(here: Course, made: list[str]) -> str:
+    """Returns the page that lists the decks of a folder."""
+    chapters = [chapter for chapter in here.chapters if chapter.file in made]
+    return _environment().get_template("index.html").render(chapters=chapters, assets=ASSETS)
+
+
+def copy_assets(folder: Path) -> None:
+    """Puts the scripts, styles and fonts of the pages into a folder, with their licences."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with as_file(files("sphinx_revealjs") / "_static" / "revealjs") as reveal:
+        for name in REVEAL:
+            target = Path(name)
+            licence = {"LICENSE": "LICENSE-reveal.js"}.get(name)
+            licence = licence or ("LICENSE-source-sans-pro" if target.name == "LICENSE" else None)
+            shutil.copyfile(reveal / name, folder / (licence or target.name))
+    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    for name in MONO:
+        shutil.copyfile(fonts / name, folder / name)
+    for name in ("slides.css", "slides.js"):
+        shutil.copyfile(HERE / name, folder / name)

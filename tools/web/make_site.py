@@ -1,0 +1,99 @@
+"""Make the website: every chapter as it is stored, exercises, the clinic's catalogue, indexes.
+
+    make site                        build/site: open index.html, or put it on any web server
+    make site ARGS="--out folder"    elsewhere
+
+No notebook runs. Nothing in the pages comes from another server, so they work without a network,
+from a stick, and in any folder of a web server. A warning of Sphinx, a link that leads nowhere and
+a solution in a page are errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.course.registry import ROOT, Course, course
+from tools.course.solution_leaks import leaks, solutions
+from tools.web import links, sources
+from tools.web.assets import mathjax
+
+MATHJAX = "tex-svg.js"
+# Of what Sphinx makes, what no reader needs: the theme's templates, sources and languages.
+NOT_READ = (".buildinfo", "objects.inv", "*.map", "*macros.html", "locales")
+
+
+def build(here: Course, out: Path, work: Path, builder: str = "html") -> None:
+    """Makes the pages.
+
+    Args:
+        here: the course.
+        out: the folder of the pages; what it held goes when the new ones are right.
+        work: a folder for what Sphinx reads and remembers, so that the next time takes seconds.
+        builder: of Sphinx; "singlehtml" makes one page of all.
+    Raises:
+        ValueError: a warning, a broken link or a solution.
+    """
+    source, result = work / "source", work / builder
+    made = sources.pages(here)
+    if found := list(leaks(made, solutions(here.root))):
+        raise ValueError("no solution stands on a page, got\n  " + "\n  ".join(found))
+    formulas = mathjax()
+    for name in (MATHJAX, "../../LICENSE"):
+        if (formulas / name).is_file():
+            made[f"static/mathjax/{Path(name).name}"] = (formulas / name).read_bytes()
+    sources.write(made, source)
+    remove_stale(result, made)
+    call = [sys.executable, "-m", "sphinx", "-b", builder, "-q", "-W", "--keep-going"]
+    call += [
+        "-c",
+        str(here.root / "website"),
+        "-d",
+        str(work / "doctrees"),
+        str(source),
+        str(result),
+    ]
+    if subprocess.call(call, cwd=here.root):
+        raise ValueError("Sphinx had something to say, see above. Mend it, then call again")
+    sources.empty(out)
+    shutil.copytree(result, out, ignore=shutil.ignore_patterns(*NOT_READ))
+    (out / ".nojekyll").touch()  # GitHub's pages leave out _static otherwise
+    if builder == "html" and (found := list(links.problems(out))):
+        raise ValueError("every link leads somewhere, got\n  " + "\n  ".join(found))
+
+
+def remove_stale(result: Path, made: sources.Pages) -> None:
+    """Removes pages and pictures of an earlier time that are not made any more.
+
+    Args:
+        result: where Sphinx puts its pages.
+        made: what it reads now.
+    """
+    known = {"search.html", *(f"{name.rpartition('.')[0]}.html" for name in made)}
+    for path in result.rglob("*.html"):
+        if path.relative_to(result).as_posix() not in known:
+            path.unlink()
+    sources.empty(result / "_static" / "figures")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make site", description="Make the website.")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "site", metavar="FOLDER")
+    given = parser.parse_args()
+    out = given.out.resolve()
+    if out.exists() and not (out / "index.html").is_file() and any(out.iterdir()):
+        raise SystemExit(f"site: --out must be a new folder or an older site, got {out}")
+    try:
+        build(course(), out, ROOT / "build" / "site-work")
+    except ValueError as error:
+        raise SystemExit(f"site: {error}") from None
+    pages = list(out.rglob("*.html"))
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 2**20
+    print(f"{out / 'index.html'}: {len(pages)} pages, {size:.0f} MB, no network needed", flush=True)
+
+
+if __name__ == "__main__":
+    main()
