@@ -2,7 +2,7 @@
 #
 #   docker build -t attention .
 #   docker run --rm -p 8888:8888 attention          then open the address that it prints
-#   docker run --rm -it --network none attention python tools/setup.py test
+#   docker run --rm -it --network none attention python -m tools test
 #
 # What a reader changes is gone with the container, unless it lies outside:
 #   docker run --rm -p 8888:8888 -v attention:/home/reader/attention attention
@@ -14,14 +14,13 @@ USER reader
 WORKDIR /home/reader/attention
 ENV TORCH=cpu PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
 
-# What decides which packages are needed comes first: a changed notebook does not install them anew.
-COPY --chown=reader:reader requirements*.txt pyproject.toml README.md ./
-COPY --chown=reader:reader clinic clinic
-COPY --chown=reader:reader tools/setup.py tools/setup.py
-RUN python tools/setup.py install dev
+# What decides which packages are needed comes first: a changed notebook does not install them again.
+COPY --chown=reader:reader requirements*.txt pyproject.toml ./
+COPY --chown=reader:reader tools/*.py tools/
+RUN python -m tools install dev
 
 COPY --chown=reader:reader . .
 EXPOSE 8888
 # The first process of a container does not hear `docker stop` otherwise, which then waits.
 STOPSIGNAL SIGINT
-CMD ["python", "tools/setup.py", "lab", "--no-browser", "--ip=0.0.0.0", "--ServerApp.port_retries=0"]
+CMD ["python", "-m", "tools", "lab", "--no-browser", "--ip=0.0.0.0", "--ServerApp.port_retries=0"]

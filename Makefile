@@ -1,5 +1,5 @@
 # Two commands are enough: `make lab` to learn, `make test` to check. `make` alone lists the rest.
-# Everything is done by tools/setup.py, which works without make, too: python3 tools/setup.py lab
+# Each is short for `python3 -m tools COMMAND`, which works without make, too.
 
 PYTHON ?= python3
 NB ?=
@@ -8,17 +8,19 @@ ARGS ?=
 
 quoted = $(if $(1),'$(subst ','\'',$(1))')
 RUN = @command -v $(PYTHON) >/dev/null || { echo 'make: there is no $(PYTHON). Install Python 3.11' \
-	'or newer, or name the one that you have: make lab PYTHON=python3.12' >&2; exit 1; }; \
-	$(PYTHON) tools/setup.py
+	'to 3.14, or name the one that you have: make lab PYTHON=python3.12' >&2; exit 1; }; \
+	$(PYTHON) -m tools
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test progress update refresh slides colab readme lint bench clinic wild browser weights study parts photos drawings clean
+.PHONY: help lab test progress readme lint bench clinic wild browser weights study parts photos \
+	drawings install here clean refresh slides update colab
 
-# lab: ARGS="--no-browser --port 8899" passes options on
-help lab test progress readme lint bench clinic wild browser weights study parts photos drawings clean:
+# ARGS="--no-browser --port 8899" passes options on
+help lab test progress readme lint bench clinic wild browser weights study parts photos drawings \
+install here clean:
 	$(RUN) $@ $(ARGS)
 
-# NB=03 for one chapter, NB="03 04" for some
+# NB=03 for one chapter, NB="03 04" for several
 refresh slides:
 	$(RUN) $@ $(NB) $(ARGS)
 

@@ -1,5 +1,5 @@
-# What only an instructor has: the masters with their solutions, and grading. The zip of `make
-# release` goes without this file.
+# What only an instructor has: the source notebooks with their solutions, and grading. The zip of
+# `make release` does not contain this file.
 
 SUBMISSIONS ?=
 OUT ?=
@@ -7,18 +7,24 @@ ROSTER ?=
 DUE ?=
 WEEK ?=
 LATE ?=
+NAME ?=
 
-.PHONY: release grade class exercises mutants honest site book
+.PHONY: release class site book exercises mutants honest new-exercise new-chapter grade
 
 release class site book:
 	$(RUN) $@ $(ARGS)
 
 # NB=03 for one chapter
-exercises mutants honest:
+exercises mutants honest new-exercise:
 	$(RUN) $@ $(NB) $(ARGS)
+
+# NAME=state_space_models
+new-chapter:
+	$(RUN) $@ $(call quoted,$(NAME)) $(ARGS)
 
 # SUBMISSIONS=folder, OUT=folder, ROSTER=class.csv, DUE=2026-11-20, WEEK=name, LATE=percent by day
 grade:
-	$(RUN) $@ '$(subst ','\'',$(SUBMISSIONS))' $(if $(OUT),--out $(call quoted,$(OUT))) \
+	$(RUN) $@ $(call quoted,$(SUBMISSIONS)) $(if $(OUT),--out $(call quoted,$(OUT))) \
 		$(if $(ROSTER),--roster $(call quoted,$(ROSTER))) $(if $(DUE),--due $(call quoted,$(DUE))) \
-		$(if $(WEEK),--week $(call quoted,$(WEEK))) $(if $(LATE),--late-percent '$(LATE)') $(ARGS)
+		$(if $(WEEK),--week $(call quoted,$(WEEK))) $(if $(LATE),--late-percent $(call quoted,$(LATE))) \
+		$(ARGS)

@@ -1,1 +1,1 @@
-"""The commands of the course and what they share: `python3 -m tools` lists them."""
+"""The tools of the course: one command line, `python3 -m tools`, and what its commands do."""

@@ -28,7 +28,7 @@ def is_there(name):
 
 def missing(text):
     """Returns the packages of a requirements.txt that chapters import and that are not here."""
-    names = re.findall(r"(?m)^([\w.-]+)==", text)
+    names = dict.fromkeys(re.findall(r"(?m)^([\w.-]+)==", text))
     return [name for name in names if name not in NOT_FOR_CHAPTERS and not is_there(name)]
 
 
@@ -40,11 +40,10 @@ def prepare():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", *names]
         if subprocess.call(pip):
             raise SystemExit("in_colab: pip could not install them, see above. Run the cell again")
-    paths = [ROOT, os.path.join(ROOT, "clinic")]
-    sys.path[:0] = [path for path in paths if path not in sys.path]
-    # Processes that a chapter starts find the course by this.
-    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths + before)))
+    sys.path.insert(0, ROOT)
+    from tools.venv import show_course
+
+    show_course()
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.chdir(os.path.join(ROOT, "notebooks"))
     print("ready: run the cells below, from the first to the last")

@@ -167,7 +167,7 @@ def test_every_page_is_small_and_fits_into_its_window(
 @pytest.mark.parametrize("name", KINDS)
 def test_axe_finds_nothing_serious(name: str, site: Path, page: Page) -> None:
     open_file(page, site, name)
-    script = assets.package("axe_playwright_python", "requirements-browser.txt") / "axe.min.js"
+    script = assets.package("axe_playwright_python") / "axe.min.js"
     page.evaluate(script.read_text("utf-8"))
     page.add_style_tag(content="* { transition: none !important; }")  # colours on their way
     for mode in ("light", "dark"):

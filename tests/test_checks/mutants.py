@@ -1,15 +1,11 @@
 """Changes a solution in one place at a time: a check that still says "right" has a hole.
 
-    make mutants            all chapters: what every mutant of every solution earns
-    make mutants NB=03      one chapter
-
 Every operator, comparison, constant, axis letter, call, keyword and index of a solution is changed
 once. A mutant that the check accepts must stand in the bank as equivalent, with the reason.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import sys
@@ -19,6 +15,7 @@ from itertools import pairwise
 
 from exercise_bank import MASTERS, Bank, OverBudget, Task, bank, tasks
 
+from tools.commands import parse_arguments
 from tools.course.source_notebooks import BEGIN, END
 
 OPERATORS = {
@@ -256,9 +253,7 @@ def covers(listed: str, name: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("chapters", nargs="*", help="two digits each; default: all")
-    chosen = parser.parse_args().chapters
+    chosen = parse_arguments("mutants", sys.argv[1:]).chapters
     rows, bad = [], 0
     for path in MASTERS:
         chapter = path.name[:2]

@@ -1,8 +1,5 @@
 """Grades every right answer that the banks of the exercises know, in the odd styles of a class.
 
-    make honest                     all chapters
-    make honest NB="03 04"          these
-
 Each notebook has another right answer in every exercise, and in front of them a cell such as honest
 students write. Nobody may lose a point; whoever does is listed with the reason.
 """
@@ -11,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import csv
-import os
 import re
 import subprocess
 import sys
@@ -21,12 +17,12 @@ from pathlib import Path
 
 from exercise_bank import Answer, bank
 
+from tools.commands import parse_arguments
 from tools.course.cards import grade_id
 from tools.course.notebook import Cell, Notebook
 from tools.course.registry import ROOT, course
 from tools.grading.made_up_class import ODD, Chapter, chapter_of, inserted, raw
 
-TOOL = ROOT / "tools" / "grade.py"
 OWN_SECONDS = ["--cell-seconds", "120", "--notebook-seconds", "1200"]
 
 
@@ -67,7 +63,7 @@ def graded(numbers: list[str], folder: Path, options: list[str]) -> tuple[int, l
     Args:
         numbers: of the chapters.
         folder: an empty one.
-        options: for grade.py.
+        options: for the command that grades.
     """
     worth = {}
     for number in numbers:
@@ -77,8 +73,8 @@ def graded(numbers: list[str], folder: Path, options: list[str]) -> tuple[int, l
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(raw(notebook))
             worth[path.parent.name, number] = chapter.worth()
-    command = [sys.executable, str(TOOL), str(folder / "class"), *OWN_SECONDS, *options]
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    command = [sys.executable, "-m", "tools.run", "grade", str(folder / "class")]
+    subprocess.run([*command, *OWN_SECONDS, *options], check=True, cwd=ROOT)
     with (folder / "class-grades" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = {(row["student"], row["chapter"]): row for row in csv.DictReader(file)}
     lost = [
@@ -92,11 +88,10 @@ def graded(numbers: list[str], folder: Path, options: list[str]) -> tuple[int, l
 
 
 def main() -> None:
-    chosen = [word for word in sys.argv[1:] if re.fullmatch(r"\d\d", word)]
-    options = [word for word in sys.argv[1:] if word not in chosen]
-    numbers = chosen or [chapter.number for chapter in course().chapters]
+    given = parse_arguments("honest", sys.argv[1:])
+    numbers = given.chapters or [chapter.number for chapter in course().chapters]
     with tempfile.TemporaryDirectory(prefix="honest-") as folder:
-        count, lost = graded(numbers, Path(folder), options)
+        count, lost = graded(numbers, Path(folder), given.others)
     for line in lost:
         print(f"LOST       {line}")
     print(f"{count} notebooks of right answers, {count - len(lost)} with every point")

@@ -29,7 +29,7 @@ from tools.grading.sandbox import WALLS
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they attack a Linux")
 
 HERE = Path(__file__).resolve().parent
-TOOL = ROOT / "tools" / "grade.py"
+TOOL = [sys.executable, "-m", "tools.run", "grade"]
 STEM = "03_exercises"
 ALL = every()
 NAMES = [attack.name for attack in ALL]
@@ -127,8 +127,7 @@ def graded(request, tmp_path_factory) -> dict[str, Any]:
         (base / "tmp").mkdir()
         before = tree(base)
         command = [
-            sys.executable,
-            str(TOOL),
+            *TOOL,
             str(base / "class"),
             "--isolation",
             request.param.name,

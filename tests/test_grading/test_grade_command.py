@@ -12,20 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading.made_up_class import chapter_of, inserted, light, raw
 
 STEM = "03_exercises"
-TOOL = ROOT / "tools" / "grade.py"
+TOOL = [sys.executable, "-m", "tools.run", "grade"]
 HANGS = 600  # seconds after which a test gives up; nothing is measured with it
 
 
 def run(*arguments: Any, cwd: Path | None = None) -> str:
     """Runs the command, which must refuse, and returns its one line."""
-    command = [sys.executable, str(TOOL), *map(str, arguments)]
+    command = [*TOOL, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
     assert done.returncode == 1 and not done.stdout
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("grade: "), done.stderr
@@ -61,7 +60,7 @@ def test_stopping_leaves_nothing_behind(tmp_path):
         (folder / name / f"{STEM}.ipynb").write_bytes(raw(notebook))
     scratch = tmp_path / "t"
     scratch.mkdir()
-    command = [sys.executable, str(TOOL), str(folder)]
+    command = [*TOOL, str(folder)]
     # The sleep is what must be running when it is stopped: no limit of time ends it before.
     command += ["--cell-seconds", "9999", "--notebook-seconds", "9999"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}

@@ -13,13 +13,12 @@ import sys
 from dataclasses import dataclass, field
 
 import pytest
-from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading.made_up_class import chapter_of, find_cell, inserted, light, raw
 
-TOOL = ROOT / "tools" / "grade.py"
+TOOL = [sys.executable, "-m", "tools.run", "grade"]
 SOFTMAX = """def softmax(scores):
     s = scores - scores.amax(-1, keepdim=True)
     return s.exp() / s.exp().sum(-1, keepdim=True)
@@ -208,7 +207,7 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
         path = base / "class" / name / f"{chapter.stem}.ipynb"
         path.parent.mkdir(parents=True)
         path.write_bytes(raw(notebook))
-    command = [sys.executable, str(TOOL), str(base / "class")]
+    command = [*TOOL, str(base / "class")]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     with (base / "class-grades" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         found = {(row["student"], row["chapter"]): row for row in csv.DictReader(file)}

@@ -286,7 +286,9 @@ def test_the_side_of_the_check_keeps_its_own_to_itself():
 
 def test_every_mode_of_the_checks_is_known_inside():
     """Inside, no chapter is there that would import them."""
-    text = "import sys; from tools.grading import remote_objects; print(*sorted(remote_objects.KINDS))"
+    text = (
+        "import sys; from tools.grading import remote_objects; print(*sorted(remote_objects.KINDS))"
+    )
     paths = map(str, (ROOT, ROOT / "clinic"))
     known = subprocess.run(
         [sys.executable, "-c", text],
@@ -304,7 +306,9 @@ def test_of_the_checks_nothing_but_what_watches_lies_inside():
     from tools.grading.autograde import INSIDE
 
     inside = ROOT / "tools" / "grading"
-    assert {"answer_server.py", "remote_objects.py", "serialization.py", "fork_server.py"} <= set(INSIDE)
+    assert {"answer_server.py", "remote_objects.py", "serialization.py", "fork_server.py"} <= set(
+        INSIDE
+    )
     assert not {"judge.py", "autograde.py", "overwrite_cells.py"} & set(INSIDE)
     for name in INSIDE:
         assert "pickle" not in (inside / name).read_text(encoding="utf-8").replace("unpickled", "")

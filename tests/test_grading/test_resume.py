@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 import pytest
-from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 pytest.importorskip("fcntl", reason="nothing is graded on Windows")
@@ -34,7 +33,7 @@ from tools.grading.framing import (
 from tools.grading.made_up_class import chapter_of, inserted, light, raw
 from tools.grading.resume import PROGRESS, Busy, Progress
 
-TOOL = ROOT / "tools" / "grade.py"
+TOOL = [sys.executable, "-m", "tools.run", "grade"]
 STEM = "03_exercises"
 HANGS = 600  # seconds after which a test gives up; nothing is measured with it
 
@@ -152,7 +151,7 @@ def test_a_killed_grading_goes_on_where_it_stopped(tmp_path):
     scratch = tmp_path / "t"
     scratch.mkdir()
     options = ["--out", str(out), "--jobs", "1"]
-    command = [sys.executable, str(TOOL), str(folder), *options]
+    command = [*TOOL, str(folder), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
     limits = ["--cell-seconds", "5000", "--notebook-seconds", "9999"]
     process = subprocess.Popen([*command, *limits], stdout=subprocess.PIPE, env=environment)

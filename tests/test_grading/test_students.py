@@ -42,7 +42,7 @@ from tools.grading.made_up_class import (
 
 STEM = "03_exercises"
 CHAPTER = ROOT / "notebooks" / "03_scaled_dot_product_attention.ipynb"
-TOOL = ROOT / "tools" / "grade.py"
+TOOL = [sys.executable, "-m", "tools.run", "grade"]
 CELL = 2.5  # own seconds, the limit in these tests
 SLEEP = f"9{os.getpid()}"  # seconds that a process left behind would sleep; nobody else's does
 
@@ -296,7 +296,7 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     (out / "grades.csv").write_text("student;chapter;points;bonus\nhalf;03;5;2,5\n")
     (out / "letter.txt").write_text("mine")
 
-    command = [sys.executable, TOOL, folder, "--cell-seconds", CELL, "--notebook-seconds", 60]
+    command = [*TOOL, folder, "--cell-seconds", CELL, "--notebook-seconds", 60]
     began = time.monotonic()
     done = subprocess.run(
         [*map(str, command), "--memory", "1.5GB"],

@@ -1,16 +1,15 @@
-"""Time and weigh the course's models beside PyTorch's and HuggingFace's: `make bench`.
+"""Time and weigh the course's models beside PyTorch's and HuggingFace's.
 
 All models of a row have the same sizes and the same weights, checked before they are timed. They
 run in turn, again and again, so a slow moment of the machine meets all of them; a ratio is the
 median over the rounds of (ours / theirs), so below 1 ours is faster or smaller. Writes nothing.
 """
 
-import argparse
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -31,6 +30,7 @@ from transformers import (
 )
 from transformers.utils.logging import disable_progress_bar
 
+from tools.commands import parse_arguments
 from utils.attention import MultiHeadAttention, record_attention
 from utils.generation import generate
 from utils.pretrained import load_gpt2, load_llama, load_vit
@@ -393,22 +393,14 @@ def models(sizes: Iterable[str], rounds: int | None) -> None:
             compare(name, threads, rounds or ROUNDS[name])
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    chosen = parse_arguments("bench", arguments)
     tables: dict[str, Callable[[], None]] = {
         "models": lambda: models(chosen.size or SIZES, chosen.rounds),
         "memory": attention_memory,
         "generation": lambda: generation(chosen.rounds or 3),
         "loading": lambda: loading(chosen.rounds or 9),
     }
-    parser.add_argument("--table", choices=tables, action="append", help="default: all")
-    parser.add_argument("--size", choices=SIZES, action="append", help="of models; default: all")
-    parser.add_argument("--rounds", type=int, help="rounds of each row")
-    chosen = parser.parse_args()
     for name in chosen.table or tables:
         tables[name]()
-
-
-if __name__ == "__main__":
-    main()

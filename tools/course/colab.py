@@ -1,7 +1,7 @@
 """Make copies of the notebooks for Google Colab, each with a first cell that prepares everything.
 
-    make colab FROM=https://github.com/you/attention      the cell clones the course from there
-    make colab                                            the cell unpacks its zip, uploaded by hand
+With the address of a repository, the cell clones the course from there; without one, it unpacks the
+zip of the course, which you upload by hand.
 
 The copies of chapters and exercises come into build/colab/. Upload one to Colab, or keep them in a
 branch: colab.research.google.com opens a notebook of a public repository by its address. Pictures
@@ -10,14 +10,15 @@ that lie beside the notebooks are put into them.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import copy
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tools.commands import Refusal, parse_arguments
 from tools.course.files import name_of
 from tools.course.local_changes import remember_beginning
 from tools.course.notebook import COURSE_KEY, Notebook, source
@@ -31,10 +32,7 @@ WORDS = (
     "the course and what it needs: about a minute the first time, nothing to be restarted."
 )
 CLONE = "[ -d attention ] || git clone --quiet --depth 1 {address} attention"
-UNPACK = (
-    "[ -d attention ] || (unzip -q attention-shape-by-shape-*.zip"
-    " && mv attention-shape-by-shape-*/ attention)"
-)
+UNPACK = "[ -d attention ] || unzip -q attention-shape-by-shape-*.zip"
 BY_HAND = (
     " Before it, upload the zip of the course: Files (the folder at the left), Upload; it takes "
     "a moment until it is listed there."
@@ -87,13 +85,13 @@ def _inside(found: re.Match[str], folder: Path) -> str:
     return f"{found[1]}(data:image/svg+xml;base64,{content})"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("address", nargs="?", help="of a public git repository with the course")
-    options = parser.parse_args()
-    address = options.address
+def main(arguments: Sequence[str] = ()) -> None:
+    address = parse_arguments("colab", arguments).address
     if address and (urlsplit(address).scheme not in ("http", "https") or " " in address):
-        raise SystemExit(f"colab: the address begins with https://, got {address!r}. Mend it")
+        raise Refusal(
+            f"FROM must begin with https://, got {address!r}. Write the "
+            "address from which git can clone the course."
+        )
     OUT.mkdir(parents=True, exist_ok=True)
     for chapter in course().chapters:
         for path in (chapter.notebook, chapter.exercises):
@@ -103,7 +101,3 @@ def main() -> None:
             )
             (OUT / path.name).write_text(text + "\n", encoding="utf-8")
     print(f"{name_of(OUT)}: {2 * len(course().chapters)} notebooks", flush=True)
-
-
-if __name__ == "__main__":
-    main()

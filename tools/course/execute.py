@@ -11,7 +11,7 @@ from typing import Any
 
 from tools.course.files import name_of
 from tools.course.notebook import KERNELSPEC, LANGUAGE_INFO, canonical, cell_metadata, mend_ids
-from tools.course.registry import ROOT
+from tools.venv import show_course
 
 
 class NotebookError(Exception):
@@ -22,9 +22,7 @@ def settle_environment() -> None:
     """Settles what a kernel inherits, so that the user's own set-up does not matter."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    # A foreign package named `utils` in site-packages must not win over the course's own.
-    paths = [str(ROOT), str(ROOT / "clinic"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
+    show_course()
     os.environ.pop("MPLBACKEND", None)
 
 

@@ -1,21 +1,17 @@
-"""Make the exercise notebooks from the masters, in which the solutions stand.
+"""Make the exercise notebooks from the source notebooks, which contain the solutions.
 
-    make exercises                     every master in notebooks/solutions/
-    make exercises NB=03               the masters whose name starts with 03
-    make exercises ARGS=--check        write nothing, complain about what does not fit
-
-A master is written as the README says. nbgrader's own preprocessors lock the cells and take the
+They are written as CONTRIBUTING.md says. nbgrader's own preprocessors lock the cells and take the
 solutions out. A notebook that a student changed stays byte for byte as it is; when the new one
 differs from what the student began with, it is put beside it as NN_exercises.new.ipynb.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tools.commands import Refusal, parse_arguments
 from tools.course.files import is_beside, name_of
 from tools.course.local_changes import put, say
 from tools.course.make_exercises import generate
@@ -66,28 +62,29 @@ def check(here: Course, chosen: list[Chapter]) -> Iterator[str]:
         yield f"{where}: a master belongs to a chapter of course.toml, got none. Add or rename it"
 
 
-def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="beginnings of names; default: all")
-    parser.add_argument("--check", action="store_true", help="write nothing, only complain")
-    options = parser.parse_args(arguments)
+def main(arguments: Sequence[str] = (), root: Path = ROOT) -> int:
+    options = parse_arguments("exercises", arguments)
     here = Course.read(root)
     if not (root / "notebooks" / "solutions").is_dir():
-        raise SystemExit(
-            "exercises: they are made from notebooks/solutions, got no such folder. "
-            "A copy of the course that was handed out has none; its exercises are ready"
+        raise Refusal(
+            "exercises must be made from notebooks/solutions, got no such folder. "
+            "A copy that was handed out has none; its exercises are ready.",
+            status=1,
         )
     beginnings = tuple(options.names or [""])
     named = [c for c in here.chapters if c.master.name.startswith(beginnings)]
     chosen = [chapter for chapter in named if chapter.master.is_file()]
     if unlisted := here.lacks(options.names):
-        raise SystemExit(f"exercises: {LIST} has no entry {' or '.join(unlisted)}. Add one")
+        raise Refusal(f"a chapter must be in {LIST}, got {' and '.join(unlisted)}. Add an entry.")
     if not chosen and options.names:
-        raise SystemExit(f"exercises: no master's name starts with {' or '.join(options.names)}")
+        raise Refusal(
+            f"NB must be beginnings of names in notebooks/solutions, got "
+            f"{' '.join(options.names)}. Write 03."
+        )
     if options.check:
-        said = list(check(here, chosen))
-        print("\n".join(said) or f"{len(chosen)} masters and their exercises fit", flush=True)
-        raise SystemExit(bool(said))
+        complaints = list(check(here, chosen))
+        print("\n".join(complaints) or f"{len(chosen)} masters and their exercises fit", flush=True)
+        return bool(complaints)
     failed = False
     for chapter in chosen:
         try:
@@ -106,8 +103,4 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
         if chapter not in chosen:
             where = name_of(chapter.notebook, root)
             print(f"no master  {where}: its chapter has no exercises yet", flush=True)
-    raise SystemExit(failed)
-
-
-if __name__ == "__main__":
-    main()
+    return failed

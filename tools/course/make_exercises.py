@@ -6,6 +6,7 @@ import copy
 import json
 import re
 
+from tools.commands import CALL, Refusal
 from tools.course.cards import STUB
 from tools.course.local_changes import remember_beginning
 from tools.course.notebook import Notebook, canonical, source
@@ -33,9 +34,10 @@ def generate(master: Notebook, solution_line: str | None = None) -> Notebook:
             LockCells,
         )
     except ModuleNotFoundError as error:
-        raise SystemExit(
-            f"exercises: nbgrader makes the notebooks, got no module {error.name}. "
-            "Type: make exercises, which installs it (requirements-grading.txt)"
+        raise Refusal(
+            f"nbgrader must be installed to make the exercises, got no module {error.name}. "
+            f"Type: {CALL} install dev",
+            status=1,
         ) from None
 
     master = copy.deepcopy(master)

@@ -1,7 +1,5 @@
 """Show which exercises are done, from what the student's own notebooks hold.
 
-    make progress
-
 It reads what the check cells in notebooks/exercises/ stored when they ran last. It runs
 nothing, writes nothing and sends nothing.
 """
@@ -9,10 +7,11 @@ nothing, writes nothing and sends nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.commands import parse_arguments
 from tools.course.cards import CARD_LINE, STUB, Section, grade_id, sections
 from tools.course.files import beside, is_beside
 from tools.course.notebook import Cell, Notebook, parse, source
@@ -135,10 +134,7 @@ def report(here: Course) -> Iterator[str]:
     yield f"\n{right} of {len(checked)} right, about {left} minutes left"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
+    parse_arguments("progress", arguments)
     for text in report(course()):
         print(text)
-
-
-if __name__ == "__main__":
-    main()

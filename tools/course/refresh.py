@@ -1,8 +1,5 @@
 """Run notebooks from the first cell to the last and store what they show, in one canonical form.
 
-    make refresh            every chapter, and every master in notebooks/solutions/
-    make refresh NB=03      those whose name starts with 03 (several: NB="03 04"; a path works too)
-
 The notebooks in notebooks/exercises/ are left alone: they hold a student's work, and `make
 exercises` makes them. So is a NAME.new.ipynb that an update put beside a notebook.
 
@@ -12,11 +9,12 @@ really changed. The canonical form is described in tools/course/notebook.py.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from tools.commands import Refusal, as_typed, parse_arguments
 from tools.course.execute import NotebookError, execute, settle_environment
 from tools.course.files import is_beside, name_of, write
 from tools.course.registry import LIST, ROOT, Course
@@ -65,11 +63,13 @@ def find(names: list[str], root: Path = ROOT) -> list[Path]:
         else:
             matches = [path for path in known if path.name.startswith(name)]
         if not matches:
-            raise SystemExit(f"refresh: no notebook is called {name!r} or starts with it")
+            raise Refusal(
+                f"NB must be paths or beginnings of names in notebooks/, got {name!r}. Write 03."
+            )
         if theirs := [path for path in matches if _is_the_students(path, root)]:
-            raise SystemExit(
-                "refresh: a student's notebook is never run or rewritten, got "
-                f"{name_of(theirs[0])}. Refresh its master, then: make exercises"
+            raise Refusal(
+                "a notebook must not be a student's, got "
+                f"{name_of(theirs[0])}. Refresh its source notebook, then: {as_typed('exercises')}"
             )
         found.extend(matches)
     return list(dict.fromkeys(found))
@@ -79,31 +79,19 @@ def refuse_unlisted(paths: list[Path], here: Course) -> None:
     """Stops where a chapter or a master was named that the list of the chapters does not have."""
     inside = [path.name for path in paths if path.is_relative_to(here.root / "notebooks")]
     if unlisted := here.lacks(inside):
-        raise SystemExit(f"refresh: {LIST} has no entry {' or '.join(unlisted)}. Add one")
+        raise Refusal(f"a chapter must be in {LIST}, got {' and '.join(unlisted)}. Add an entry.")
 
 
 def _is_the_students(path: Path, root: Path) -> bool:
     return path.is_relative_to(root / "notebooks" / "exercises") or is_beside(path)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="paths or beginnings of names; default: all")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for one cell")
-    parser.add_argument("--jobs", type=int, default=2, help="notebooks at once (default 2)")
-    parser.add_argument("--check", action="store_true", help="write nothing, only compare")
-    options = parser.parse_args()
+def main(arguments: Sequence[str] = ()) -> int:
+    options = parse_arguments("refresh", arguments)
     paths = find(options.names)
     if options.names:
         refuse_unlisted(paths, Course.read(ROOT))
-    if not paths:
-        raise SystemExit("refresh: no notebooks found below notebooks/")
     failed = asyncio.run(
         refresh(paths, timeout=options.timeout, at_once=options.jobs, check=options.check)
     )
-    if failed:
-        raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    main()
+    return bool(failed)

@@ -1,8 +1,5 @@
 """Make the zip that an instructor hands out: the course without what stands in its solutions.
 
-    make release
-    make release ARGS=--with-site     with the website in it, to read without JupyterLab
-
 It holds the chapters, freshly made exercises, `utils`, the tests that need no solutions, and
 MANIFEST.json, by which `make update` tells later what a student changed. The same course gives the
 same bytes. It is searched for solutions before it is written.
@@ -10,13 +7,13 @@ same bytes. It is searched for solutions before it is written.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import tomllib
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from tools.commands import Refusal, parse_arguments, version
 from tools.course.files import name_of, write
 from tools.course.local_changes import MANIFEST, fingerprint
 from tools.course.registry import ROOT, course
@@ -24,23 +21,18 @@ from tools.course.solution_leaks import leaks, solutions
 from tools.course.student_copy import Files, collect
 
 NAME = "attention-shape-by-shape"
+TOP = "attention"  # short: Windows unpacks it below a folder that is called as the zip is
 DATE = (2026, 1, 1, 0, 0, 0)  # of every file, so that the same course gives the same bytes
-
-
-def version(root: Path = ROOT) -> str:
-    """Returns the version that pyproject.toml names."""
-    return tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
 
 
 def pack(files: Files, version: str) -> bytes:
     """Packs the files below one folder; the same files give the same bytes."""
-    top = f"{NAME}-{version}"
     listed = {name: fingerprint(name, content) for name, content in sorted(files.items())}
     text = json.dumps({"course": NAME, "version": version, "files": listed}, indent=1) + "\n"
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as zipped:
         for name, content in sorted({**files, MANIFEST: text.encode()}.items()):
-            entry = zipfile.ZipInfo(f"{top}/{name}", date_time=DATE)
+            entry = zipfile.ZipInfo(f"{TOP}/{name}", date_time=DATE)
             entry.create_system, entry.external_attr = 3, 0o100644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             zipped.writestr(entry, content)
@@ -65,35 +57,28 @@ def site_files(folder: Path) -> Files:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="make release", description="Make the zip to hand out.")
-    parser.add_argument(
-        "--with-site", action="store_true", help="put the website into it (make site)"
-    )
-    given = parser.parse_args()
+def main(arguments: Sequence[str] = ()) -> None:
+    given = parse_arguments("release", arguments)
     if not course().masters():
-        raise SystemExit(
-            "release: it is made from the course with its solutions, got no notebooks/solutions. "
-            "A copy that was handed out cannot be handed on so; give its zip instead"
+        raise Refusal(
+            "a release must be made from notebooks/solutions, got no such folder. "
+            "To hand on a copy that was handed out, give its zip.",
+            status=1,
         )
     try:
         files = collect()
     except ValueError as error:
-        raise SystemExit(f"release: {error}") from None
+        raise Refusal(str(error), status=1) from None
     if found := list(leaks(files, solutions())):
-        raise SystemExit("release: no solution is handed out, got\n  " + "\n  ".join(found))
+        raise Refusal("a release must contain no solution, got\n  " + "\n  ".join(found), status=1)
     if given.with_site:
         try:
             files |= site_files(ROOT / "build" / "site")
         except ValueError as error:
-            raise SystemExit(f"release: {error}") from None
+            raise Refusal(str(error), status=1) from None
     path = ROOT / "build" / f"{NAME}-{version()}.zip"
     path.parent.mkdir(exist_ok=True)
     content = pack(files, version())
     write(path, content)
     size = len(content) / 2**20
     print(f"{name_of(path)}: {len(files) + 1} files, {size:.1f} MB, no solutions", flush=True)
-
-
-if __name__ == "__main__":
-    main()

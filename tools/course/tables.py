@@ -1,15 +1,12 @@
-"""Write the tables in README.md: of the chapters from course.toml, of times from a measurement.
-
-make readme
-make readme ARGS=--check        write nothing, complain when the table is old
-"""
+"""Write the tables in README.md: of the chapters from course.toml, of times from a measurement."""
 
 from __future__ import annotations
 
-import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+from tools.commands import Refusal, as_typed, parse_arguments
 from tools.course.cards import sections
 from tools.course.files import write
 from tools.course.notebook import parse
@@ -93,22 +90,17 @@ def with_times(text: str, here: Course) -> str:
     return _between(text, BEGIN_TIMES, HEAD_OF_TIMES + table)
 
 
-def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, only complain")
-    check = parser.parse_args(arguments).check
+def main(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
+    check = parse_arguments("readme", arguments).check
     path = root / "README.md"
     text = path.read_text(encoding="utf-8")
     here = Course.read(root)
     new = with_times(with_table(text, here), here)
     if check and new != text:
-        raise SystemExit(
-            "readme: the tables are those of course.toml and resources/times.json, got an old one: "
-            "make readme"
+        raise Refusal(
+            "the tables must be those of course.toml and resources/times.json, got an old one. "
+            f"Type: {as_typed('readme')}",
+            status=1,
         )
     if not check:
         print("written" if write(path, new.encode()) else "unchanged", "README.md")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """Bring a newer course into this folder, and touch nothing that the student changed.
 
-    make update FROM=attention-shape-by-shape-1.1.0.zip     from a zip, or from its unpacked folder
-    make update                                             in a git clone: from where it came
+It comes from a zip or its unpacked folder or, in a git clone, from where the clone came.
 
 A file as it was handed out is replaced. One that the student changed stays, and the new version
 is put beside it as NAME.new.EXT. Running a notebook is no change. What was handed out is told by
@@ -11,18 +10,17 @@ interrupted is finished by calling it again.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import subprocess
 import tarfile
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
 
+from tools.commands import Refusal, as_typed, parse_arguments
 from tools.course.files import write
 from tools.course.local_changes import BLOCKED, KEPT, MANIFEST, SAME, changed, fingerprint, put, say
 from tools.course.registry import ROOT
@@ -32,8 +30,9 @@ REMOVED = "removed"
 Files = dict[str, bytes]
 
 
-def refuse(text: str) -> NoReturn:
-    raise SystemExit(f"update: {text}")
+def with_zip() -> str:
+    """Return what to type where a zip is needed."""
+    return f"Type: {as_typed('update attention-shape-by-shape.zip')}, with the name of your zip."
 
 
 @dataclass
@@ -60,11 +59,15 @@ def manifest(content: bytes, where: str) -> dict[str, str]:
         files = json.loads(content)["files"]
         pairs = {str(name): str(value) for name, value in files.items()}
     except (ValueError, TypeError, KeyError, AttributeError):
-        refuse(f"{where} lists the files of the course, got something else. Get the zip again")
+        raise Refusal(
+            f"{where} must list the files of the course, got something else. Get the zip again."
+        ) from None
     for name in pairs:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name:
-            refuse(f"{where}: files lie in the course's folder, got {name!r}. Get the zip again")
+            raise Refusal(
+                f"{where} must list files in the course's folder, got {name!r}. Get the zip again."
+            )
     return pairs
 
 
@@ -78,11 +81,17 @@ def release(source: Path, root: Path) -> Version:
     try:
         files = _unpack(source) if source.is_file() else _collect(source)
     except (OSError, zipfile.BadZipFile) as error:
-        refuse(f"FROM is a zip of the course, or its folder, got {source} ({error})")
+        raise Refusal(
+            f"FROM must be a zip of the course or its folder, got {source} ({error}). "
+            "Check its name."
+        ) from None
     listed = manifest(files[MANIFEST], f"{source}, {MANIFEST}")
     for name, value in listed.items():
         if name not in files or fingerprint(name, files[name]) != value:
-            refuse(f"{source}: its files are as released, got another {name}. Get the zip again")
+            raise Refusal(
+                f"{source} must hold the files as they were released, got another {name}. "
+                "Get the zip again."
+            )
     version = str(json.loads(files[MANIFEST]).get("version", "?"))
     own = {name: files[name] for name in listed}
     return Version(version, own, lambda: write(root / MANIFEST, files[MANIFEST]))
@@ -92,7 +101,10 @@ def _unpack(source: Path) -> Files:
     with zipfile.ZipFile(source) as zipped:
         names = [name for name in zipped.namelist() if PurePosixPath(name).name == MANIFEST]
         if not names:
-            refuse(f"FROM is a zip of the course, got {source} without {MANIFEST}")
+            raise Refusal(
+                f"FROM must be a zip of the course, got {source} without {MANIFEST}. "
+                "Check its name."
+            )
         top = str(min(names, key=len)).removesuffix(MANIFEST)
         return {
             name.removeprefix(top): zipped.read(name)
@@ -105,7 +117,10 @@ def _collect(source: Path) -> Files:
     tops = [source, *sorted(path for path in source.iterdir() if path.is_dir())]
     top = next((path for path in tops if (path / MANIFEST).is_file()), None)
     if top is None:
-        refuse(f"FROM is the folder of a released course, got {source} without {MANIFEST}")
+        raise Refusal(
+            f"FROM must be the folder of a released course, got {source} without {MANIFEST}. "
+            "Check its name."
+        )
     content = (top / MANIFEST).read_bytes()
     listed = [name for name in manifest(content, MANIFEST) if (top / name).is_file()]
     return {MANIFEST: content, **{name: (top / name).read_bytes() for name in listed}}
@@ -119,14 +134,19 @@ def git(root: Path, *command: str) -> bytes | None:
     try:
         result = subprocess.run(["git", "-C", str(root), *command], capture_output=True)
     except FileNotFoundError:
-        refuse("git is not installed. Give a zip instead: make update FROM=new.zip")
+        raise Refusal(
+            f"git must be installed to update a clone, got no git. {with_zip()}", status=1
+        ) from None
     return result.stdout if result.returncode == 0 else None
 
 
 def tree(root: Path, commit: str) -> Files:
     archive = git(root, "archive", "--format=tar", commit)
     if archive is None:
-        refuse(f"git cannot read the commit {commit}. Call it again, or clone the course anew")
+        raise Refusal(
+            f"git must be able to read the commit {commit}, got an error. Clone the course again.",
+            status=1,
+        )
     with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
         members = [member for member in packed if member.isfile()]
         return {member.name: packed.extractfile(member).read() for member in members}
@@ -139,16 +159,30 @@ def clone(root: Path) -> tuple[Version, Files] | None:
         None when nothing is new.
     """
     if not (root / ".git").exists():
-        refuse("this folder is no git clone, so it needs a zip. Type: make update FROM=new.zip")
+        raise Refusal(f"the folder must be a git clone, got none. {with_zip()}")
     if git(root, "rev-parse", "@{upstream}") is None:
-        refuse("this branch follows none, got no upstream. Type: git branch -u origin/main")
+        raise Refusal(
+            "the branch must follow one of another repository, got no upstream. "
+            "Type: git branch -u origin/main",
+            status=1,
+        )
     if git(root, "fetch", "--quiet") is None:
-        refuse("git fetch failed: no network, or no access. Call it again when there is one")
+        raise Refusal(
+            "git fetch must reach the repository, got no network or no access. "
+            "Call it again when there is one.",
+            status=1,
+        )
     new = (git(root, "rev-parse", "@{upstream}") or b"").decode().strip()
     if own := (git(root, "rev-list", f"{new}..HEAD") or b"").split():
-        refuse(f"this clone has commits of its own, got {len(own)}. Merge with git: git pull")
+        raise Refusal(
+            f"the clone must have no commits of its own, got {len(own)}. Type: git pull", status=1
+        )
     if git(root, "diff", "--cached", "--quiet") is None:
-        refuse("something is staged for a commit, and would be lost. Type: git reset")
+        raise Refusal(
+            "nothing must be staged for a commit, since it would be lost, got some changes. "
+            "Type: git reset",
+            status=1,
+        )
     if git(root, "rev-parse", "HEAD") == git(root, "rev-parse", new):
         return None
     return Version(new[:8], tree(root, new), lambda: _move(root, new)), tree(root, "HEAD")
@@ -157,7 +191,7 @@ def clone(root: Path) -> tuple[Version, Files] | None:
 def _move(root: Path, commit: str) -> None:
     # The files are in place already; this moves the branch and leaves them alone.
     if git(root, "reset", "--quiet", commit) is None:
-        refuse("git reset failed. Call it again")
+        raise Refusal("git reset must move the branch, got an error. Call it again.", status=1)
 
 
 # ---------------------------------------------------------------------------------------- updating
@@ -208,29 +242,31 @@ def _instead(name: str, files: Files) -> str:
     return "the new version has it no more"
 
 
-def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("source", nargs="?", type=Path, help="a released zip, or its folder")
-    source = parser.parse_args(arguments).source
+def main(arguments: Sequence[str] = (), root: Path = ROOT) -> int:
+    source = parse_arguments("update", arguments).source
     here = root / MANIFEST
     if source is None:
         found = clone(root)
         if found is None:
             print("update: nothing is new")
-            return
+            return 0
         new, old = found
         began = {name: fingerprint(name, content) for name, content in old.items()}
     else:
         if not here.is_file():
-            how = "make update" if (root / ".git").exists() else "Unpack the zip in a new folder"
-            refuse(f"a zip updates what came as a zip, got a folder without {MANIFEST}. {how}")
-        new, began = release(source.expanduser(), root), manifest(here.read_bytes(), str(here))
+            clone_here = (root / ".git").exists()
+            how = f"Type: {as_typed('update')}" if clone_here else "Unpack the zip in a new folder."
+            raise Refusal(
+                f"a folder must have come as a zip to be updated from one, got no {MANIFEST}. {how}"
+            )
+        new, began = (
+            release(Path(source).expanduser(), root),
+            manifest(here.read_bytes(), str(here)),
+        )
     try:
         finished = update(new, began, root)
     except OSError as error:
-        refuse(f"not finished: {error}. Call it again")
-    raise SystemExit(not finished)
-
-
-if __name__ == "__main__":
-    main()
+        raise Refusal(
+            f"all files must be written, got {error}. Make room, and call it again.", status=1
+        ) from None
+    return not finished

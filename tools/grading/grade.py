@@ -1,20 +1,13 @@
-"""Grade a folder of handed-in notebooks: tables, the class at a glance, a page for each student.
+"""Grade a folder of submitted notebooks: tables, a report on the class, a page for each student.
 
-    make grade SUBMISSIONS=folder                  writes folder-grades beside it
-    make grade SUBMISSIONS=folder OUT=results      writes results
-    make grade SUBMISSIONS=folder ARGS="--chapter 03 --jobs 4"
-    make grade SUBMISSIONS=week2 OUT=term ROSTER=class.csv DUE="2026-11-20 18:00"
-    make grade OUT=term                            writes tables and pages anew, runs nothing
-
-In the folder lies one folder, one zip file, or one notebook with a name for each student; see
-grading/handed_in.py. Nothing in it is changed. The notebooks of each student run in a world of
-their own, with limits (grading/wall.py); what they do costs that student's grade and nobody else's.
-A grading that was stopped goes on when the same is typed again. See INSTRUCTORS.md.
+The folder holds one folder, one zip file, or one notebook with a name for each student. Nothing in
+it is changed. The notebooks of each student run in a sandbox of their own, with limits; what they
+do costs that student's grade and nobody else's. A grading that was stopped goes on when the same is
+typed again. Without a folder, the tables and pages of an earlier grading are written again.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import dataclasses
 import errno
@@ -27,12 +20,14 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+from tools.commands import CALL, Refusal, as_typed, parse_arguments
 from tools.course.registry import ROOT, Chapter, course
 from tools.grading.collect import Student, find
 from tools.grading.late_policy import Due, parse
@@ -42,6 +37,7 @@ from tools.grading.roster import Matching, Question, Roster, asked, class_list, 
 from tools.grading.run_notebook import START, Limits
 from tools.grading.sandbox import PLAIN, Places, Wall, choose
 from tools.grading.sandbox_process import Sandbox
+from tools.venv import INTERRUPTED
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL = 28  # with which a student's process ends when nothing can be written
@@ -49,57 +45,35 @@ TRIES = 2  # for a student whose process was killed
 PR_SET_PDEATHSIG = 1
 
 
-def fail(text: str) -> SystemExit:
-    return SystemExit(f"grade: {text}")
-
-
-def amount(text: str) -> int:
-    """Reads an amount of memory such as 3GB."""
-    units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-    digits = text.strip().upper().rstrip("KMGB")
-    unit = text.strip().upper()[len(digits) :]
-    try:
-        return int(float(digits) * units[unit])
-    except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(
-            f"memory is a number and a unit, got {text!r}. Write 3GB"
-        ) from None
-
-
-def seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 86_400:
-        raise argparse.ArgumentTypeError(f"seconds are a number above 0, got {text!r}. Write 30")
-    return number
+fail = Refusal
 
 
 def places(submissions: str, out: str | None) -> tuple[Path, Path]:
     """Settles where the notebooks are and where the grades go, before anything runs."""
     if not submissions:
         raise fail(
-            "SUBMISSIONS is the folder of handed-in notebooks, got none. "
-            "Type: make grade SUBMISSIONS=folder"
+            f"SUBMISSIONS must be the folder of submitted notebooks, got none. "
+            f"Type: {as_typed('grade folder')}"
         )
     folder = Path(submissions).expanduser().resolve()
     if folder.is_file() and folder.suffix.lower() == ".zip":
-        raise fail(f"SUBMISSIONS is a folder, got the zip file {submissions}. Unpack it first")
+        raise fail(
+            f"SUBMISSIONS must be a folder, got the zip file {submissions}. Unpack it first."
+        )
     if not folder.is_dir():
         raise fail(
-            f"SUBMISSIONS is a folder, got {submissions}, which is not there. Look at its name"
+            f"SUBMISSIONS must be a folder, got {submissions}, which is not there. Check its name."
         )
     target = Path(out).expanduser().resolve() if out else folder.with_name(f"{folder.name}-grades")
     if target == folder or target.is_relative_to(folder) or folder.is_relative_to(target):
         raise fail(
-            f"OUT lies outside of what was handed in, got {target}. "
-            "Type: make grade SUBMISSIONS=folder OUT=another"
+            f"OUT must be outside of the submissions, got {target}. "
+            f"Type: {as_typed('grade folder --out another')}"
         )
     if target.exists() and not is_of_earlier_run(target) and not _is_empty(target):
         raise fail(
-            f"OUT is new, or of an earlier run, got {target}, which holds something else. "
-            "Type: make grade SUBMISSIONS=folder OUT=another"
+            f"OUT must be new or of an earlier grading, got {target}, which holds something "
+            f"else. Type: {as_typed('grade folder --out another')}"
         )
     return folder, target
 
@@ -109,8 +83,8 @@ def place_of_results(out: str) -> Path:
     target = Path(out).expanduser().resolve()
     if not is_of_earlier_run(target) or not (target / BOOK).is_dir():
         raise fail(
-            f"without SUBMISSIONS the tables of an earlier run are written anew, got {out}, which "
-            "holds none. Type: make grade SUBMISSIONS=folder OUT=results"
+            "OUT must hold the tables of an earlier grading where no SUBMISSIONS is given, "
+            f"got {out}. Type: {as_typed('grade folder --out results')}"
         )
     return target
 
@@ -124,8 +98,9 @@ def known_chapters() -> dict[str, Chapter]:
     found = {chapter.number: chapter for chapter in course().chapters if chapter.master.is_file()}
     if not found:
         raise fail(
-            f"the masters stand in notebooks/solutions, got none in {ROOT}. "
-            "A copy that was handed out has none: grade in the instructor's copy of the course"
+            f"the source notebooks must be in notebooks/solutions, got none in {ROOT}. "
+            "A copy that was handed out has none: grade in the instructor's copy of the course.",
+            status=1,
         )
     return found
 
@@ -334,15 +309,15 @@ def grade(
         raise fail(str(error)) from None
     known = known_chapters()
     if unknown := [chapter for chapter in chosen if chapter not in known]:
-        raise fail(f"--chapter is one of {', '.join(known)}, got {unknown[0]}. Change it")
+        raise fail(f"--chapter must be one of {', '.join(known)}, got {unknown[0]}. Change it.")
     (root / "zip").mkdir()
     stems = {number: chapter.exercises.stem for number, chapter in known.items()}
     students, others = find(folder, stems, root / "zip")
     if not any(student.chapters for student in students):
         got = "no such notebook" if students or others else "nothing"
         raise fail(
-            f"in SUBMISSIONS lies a folder, zip file or notebook for each student, got {got} in "
-            f"{folder}. Name the notebooks as they were handed out, or look at the folder's name"
+            f"SUBMISSIONS must hold a folder, zip file or notebook for each student, got {got} "
+            f"in {folder}. Name the notebooks as they were handed out, or check the folder's name."
         )
     try:
         students, questions, roster = whose(students, book, said)
@@ -375,8 +350,9 @@ def grade(
         progress = Progress(out, about)
     except Busy:
         raise fail(
-            f"one grading writes into OUT at a time, got another one at work in {out}. "
-            "Wait for it, or type: make grade SUBMISSIONS=folder OUT=another"
+            f"only one grading at a time can write into OUT, got another one at work in {out}. "
+            f"Wait for it, or type: {as_typed('grade folder --out another')}",
+            status=1,
         ) from None
     whole = False
     try:
@@ -415,13 +391,14 @@ def grade(
     except KeyboardInterrupt:
         kept = progress.count()
         more = f"; {kept} of {len(students)} students are done: type the same to go on"
-        raise SystemExit(f"grade: stopped; nothing was written{more if kept else ''}") from None
+        raise fail(f"stopped; nothing was written{more if kept else ''}", INTERRUPTED) from None
     except OSError as error:
         if error.errno not in FULL:
             raise
         raise fail(
             f"there must be room on the disk, got none in {out} or {root}; no table was touched, "
-            f"{progress.count()} of {len(students)} students are done. Make room, and type the same"
+            f"{progress.count()} of {len(students)} students are done. Make room; type the same.",
+            status=1,
         ) from None
     finally:
         progress.end(whole=whole)
@@ -449,7 +426,7 @@ def write_anew(out: Path, said: Said) -> None:
     from tools.grading import gradebook, publish
 
     if said.roster is not None:
-        raise fail("ROSTER comes with SUBMISSIONS, got it alone. Add SUBMISSIONS=folder")
+        raise fail("ROSTER must come with SUBMISSIONS, got it alone. Add the folder.")
     book = gradebook.Gradebook(out)
     book.settle()
     week = book.weeks[-1]
@@ -458,7 +435,7 @@ def write_anew(out: Path, said: Said) -> None:
         week = book.week(name)
         if week is None:
             known = ", ".join(week.name for week in book.weeks)
-            raise fail(f"WEEK is one of {known}, got {name}. Change it")
+            raise fail(f"WEEK must be one of {known}, got {name}. Change it.")
     if said.due_text:
         week.due, week.percent = said.due_text, said.due.percent
     with unfinished(out) as made:
@@ -501,47 +478,21 @@ def chosen_wall(wanted: str) -> Wall:
     return wall
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("submissions", nargs="?", default="", help="folder of handed-in notebooks")
-    parser.add_argument("--out", help="folder for the grades (default: SUBMISSIONS-grades)")
-    parser.add_argument(
-        "--chapter", action="append", default=[], help="grade this one (repeatable)"
-    )
-    parser.add_argument("--roster", help="csv file with a line for each student")
-    parser.add_argument("--due", help="2026-11-20, with an hour if you like")
-    parser.add_argument("--week", help="name of the week (default: that of the folder)")
-    parser.add_argument(
-        "--late-percent",
-        type=float,
-        default=0.0,
-        help="of the points for each late day (default 0)",
-    )
-    # a student's judge and world wait for each other, for about a quarter of the time
-    jobs = (os.cpu_count() or 1) + 1
-    parser.add_argument("--jobs", type=int, default=jobs, help=f"students at once (here {jobs})")
-    parser.add_argument("--cell-seconds", type=seconds, default=30.0, help="limit of a cell")
-    parser.add_argument("--notebook-seconds", type=seconds, default=180.0, help="of a notebook")
-    parser.add_argument("--memory", type=amount, default="3GB", help="of a notebook (default 3GB)")
-    parser.add_argument(
-        "--isolation",
-        default="",
-        help="podman, bubblewrap or plain (default: the first of them that works here)",
-    )
-    options = parser.parse_args()
+def main(arguments: Sequence[str] = ()) -> None:
+    options = parse_arguments("grade", arguments)
     # Each process that judges takes one processor, beside the one of the student's code.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if find_spec("nbgrader") is None:
         raise fail(
-            "nbgrader does the grading, got no module nbgrader. "
-            "Type: make grade, which installs it (requirements-grading.txt)"
+            f"nbgrader must be installed, got no module nbgrader. Type: {CALL} install dev",
+            status=1,
         )
     try:
         dates = parse(options.due, options.late_percent)
         roster = read(Path(options.roster).expanduser()) if options.roster else None
-        said = Said(options.week, dates, options.due or "", roster)
+        told = Said(options.week, dates, options.due or "", roster)
         if not options.submissions and options.out:
-            write_anew(place_of_results(options.out), said)
+            write_anew(place_of_results(options.out), told)
             return
     except ValueError as error:
         raise fail(str(error)) from None
@@ -550,13 +501,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     root = Path(tempfile.mkdtemp(prefix="grade-"))
     try:
-        isolation, jobs = options.isolation, max(1, options.jobs)
-        grade(folder, out, said, options.chapter, limits, jobs, isolation, root)
+        grade(
+            folder, out, told, options.chapter, limits, options.jobs, options.isolation or "", root
+        )
     except KeyboardInterrupt:
-        raise SystemExit("grade: stopped; nothing was written") from None
+        raise fail("stopped; nothing was written", INTERRUPTED) from None
     finally:
         shutil.rmtree(root, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main()

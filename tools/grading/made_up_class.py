@@ -1,16 +1,11 @@
 """Rehearse the grading of a class: thirty students, made up: broken, careless, odd, cheating.
 
-    make class                          thirty students, every chapter that has a master
-    make class ARGS="--chapter 03"      this chapter only
-    make class ARGS="--keep folder"     leave submissions and grades in a folder to look at
-
 It makes the submissions, grades them with the command that an instructor types, and compares every
 grade with what that student earned.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import csv
 import json
@@ -21,17 +16,17 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from tools.commands import parse_arguments
 from tools.course.cards import grade_id
 from tools.course.notebook import Cell, Notebook, canonical, source
-from tools.course.registry import course
+from tools.course.registry import ROOT, course
 from tools.course.student_copy import exercises
 
-TOOL = Path(__file__).resolve().parent / "grade.py"
 MARKS = re.compile(r"^ *### (BEGIN|END) SOLUTION\n?", re.MULTILINE)
 
 
@@ -370,8 +365,8 @@ def rehearse(chosen: list[str], folder: Path, options: list[str]) -> int:
             student.write(submissions)
     count = sum(len(student.files) for student in students)
     began = time.monotonic()
-    command = [sys.executable, str(TOOL), str(submissions), "--out", str(out), *options]
-    subprocess.run(command, check=True)
+    command = [sys.executable, "-m", "tools.run", "grade", str(submissions), "--out", str(out)]
+    subprocess.run([*command, *options], check=True, cwd=ROOT)
     took = time.monotonic() - began
     wrong = differences(students, out)
     for line in wrong:
@@ -384,17 +379,10 @@ def rehearse(chosen: list[str], folder: Path, options: list[str]) -> int:
     return len(wrong)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--chapter", action="append", default=[], help="only this one (repeatable)")
-    parser.add_argument("--keep", type=Path, help="a folder for what is made")
-    options, rest = parser.parse_known_args()  # what is not known here is for grade.py
+def main(arguments: Sequence[str] = ()) -> int:
+    options = parse_arguments("class", arguments)
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
-        raise SystemExit(bool(rehearse(options.chapter, options.keep, rest)))
+        return bool(rehearse(options.chapter, options.keep.resolve(), options.others))
     with tempfile.TemporaryDirectory(prefix="class-") as folder:
-        raise SystemExit(bool(rehearse(options.chapter, Path(folder), rest)))
-
-
-if __name__ == "__main__":
-    main()
+        return bool(rehearse(options.chapter, Path(folder), options.others))

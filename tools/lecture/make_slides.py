@@ -1,9 +1,5 @@
 """Make slides of the chapters: pages for reveal.js that need no network, and PDFs of them.
 
-    make slides             every chapter, into build/slides/
-    make slides NB=03       one chapter (several: NB="03 04")
-    make slides NB=03 ARGS=--no-pdf
-
 What is on a slide is read from the notebook (tools/lecture/deck.py), and the notes beside it from
 the checks of the exercises. The folder may be copied to a stick as it is. The PDF has a page for
 each step; it is printed by Chromium, and where there is none, the pages are made all the same.
@@ -11,23 +7,22 @@ each step; it is printed by Chromium, and where there is none, the pages are mad
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
+from tools.commands import Refusal, parse_arguments
 from tools.course.files import name_of
-from tools.course.registry import ROOT, Chapter, course
+from tools.course.registry import Chapter, course
 from tools.lecture.deck import deck
 from tools.lecture.printing import printed
 from tools.lecture.reveal_page import ASSETS, copy_assets, index, page
-
-OUT = ROOT / "build" / "slides"
 
 
 def find(names: list[str]) -> list[Chapter]:
     """Turns beginnings of file names into chapters, in order; all of them where none is named."""
     for name in names:
         if not any(chapter.file.startswith(name) for chapter in course().chapters):
-            raise SystemExit(f"slides: no chapter is called {name!r} or starts with it")
+            raise Refusal(f"NB must be beginnings of names of chapters, got {name!r}. Write 03.")
     return [c for c in course().chapters if not names or c.file.startswith(tuple(names))]
 
 
@@ -47,12 +42,8 @@ def write(chapters: list[Chapter], folder: Path) -> list[Path]:
     return made
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="beginnings of names; default: all chapters")
-    parser.add_argument("--no-pdf", action="store_true", help="only the pages")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder (default build/slides)")
-    options = parser.parse_args()
+def main(arguments: Sequence[str] = ()) -> None:
+    options = parse_arguments("slides", arguments)
     pages = write(find(options.names), options.out)
     if options.no_pdf:
         return
@@ -62,7 +53,3 @@ def main() -> None:
             print(f"{name_of(path)}: {pages_of_it} pages, {size:.1f} MB", flush=True)
     except ValueError as error:
         print(f"slides: the pages are made, the PDFs are not: {error}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

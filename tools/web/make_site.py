@@ -1,21 +1,19 @@
 """Make the website: every chapter as it is stored, exercises, the clinic's catalogue, indexes.
 
-    make site                        build/site: open index.html, or put it on any web server
-    make site ARGS="--out folder"    elsewhere
-
-No notebook runs. Nothing in the pages comes from another server, so they work without a network,
-from a stick, and in any folder of a web server. A warning of Sphinx, a link that leads nowhere and
-a solution in a page are errors.
+Open its index.html, or put the folder on any web server. No notebook runs. Nothing in the pages
+comes from another server, so they work without a network, from a stick, and in any folder of a web
+server. A warning of Sphinx, a link that leads nowhere and a solution in a page are errors.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from tools.commands import Refusal, parse_arguments
 from tools.course.registry import ROOT, Course, course
 from tools.course.solution_leaks import leaks, solutions
 from tools.web import links, sources
@@ -79,21 +77,14 @@ def remove_stale(result: Path, made: sources.Pages) -> None:
     sources.empty(result / "_static" / "figures")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="make site", description="Make the website.")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "site", metavar="FOLDER")
-    given = parser.parse_args()
-    out = given.out.resolve()
+def main(arguments: Sequence[str] = ()) -> None:
+    out = parse_arguments("site", arguments).out.resolve()
     if out.exists() and not (out / "index.html").is_file() and any(out.iterdir()):
-        raise SystemExit(f"site: --out must be a new folder or an older site, got {out}")
+        raise Refusal(f"--out must be a new folder or an older site, got {out}. Name another.")
     try:
         build(course(), out, ROOT / "build" / "site-work")
     except ValueError as error:
-        raise SystemExit(f"site: {error}") from None
+        raise Refusal(str(error), status=1) from None
     pages = list(out.rglob("*.html"))
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 2**20
     print(f"{out / 'index.html'}: {len(pages)} pages, {size:.0f} MB, no network needed", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,37 @@
+"""Where the course and its Python are, and how one Python goes on as another.
+
+Old Pythons read this file, too.
+"""
+
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+VENV = os.path.join(ROOT, ".venv")
+PYTHON = os.path.join(VENV, *(("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")))
+# The Pythons for which the pinned torch is built; pyproject.toml says the same.
+OLDEST, NEWEST = (3, 11), (3, 14)
+INTERRUPTED = 130
+
+
+def start(python, arguments):
+    """Goes on as another Python; Windows cannot do that, so there it waits and returns a status."""
+    sys.stdout.flush()
+    if os.name != "nt":
+        os.execv(python, [python, *arguments])
+    try:
+        return subprocess.call([python, *arguments])
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def show_course():
+    """Lets this process and those that it starts find `utils`, `checks` and `attention_clinic`.
+
+    They come before a foreign package of the same name.
+    """
+    paths = [ROOT, os.path.join(ROOT, "clinic")]
+    sys.path[:0] = [path for path in paths if path not in sys.path]
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths + before)))
