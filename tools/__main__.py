@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 
-from tools.venv import NEWEST, OLDEST, PYTHON, start
+from tools.environment import NEWEST, OLDEST, PYTHON, start
 
 
 def unsupported(version, command):

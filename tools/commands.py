@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tools import venv
+from tools import environment
 
-ROOT = Path(venv.ROOT)
+ROOT = Path(environment.ROOT)
 # What is installed: for learning, and for everything else. The second includes the first.
 LEVELS = {"course": "requirements.txt", "dev": "requirements-dev.txt"}
 CALL = "py -m tools" if os.name == "nt" else "python3 -m tools"
@@ -487,7 +487,7 @@ _LIST = (
         "new-exercise",
         "add an exercise to a chapter, with TODO where something is missing",
         level="dev",
-        target="tools.course.new_exercise",
+        target="tools.course.new_chapter:new_exercise",
         arguments=(arg("chapter", "two digits", "NB"),),
         examples=("new-exercise 03",),
         instructors=True,

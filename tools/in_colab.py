@@ -41,7 +41,7 @@ def prepare():
         if subprocess.call(pip):
             raise SystemExit("in_colab: pip could not install them, see above. Run the cell again")
     sys.path.insert(0, ROOT)
-    from tools.venv import show_course
+    from tools.environment import show_course
 
     show_course()
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.commands import LEVELS, Refusal, parse_arguments
-from tools.venv import PYTHON, ROOT, VENV
+from tools.environment import PYTHON, ROOT, VENV
 
 UV = "uv==0.13.9"  # knows where PyTorch keeps its build for the CPU
 BROWSER = "Or use Colab or Binder in a browser: README.md says how."

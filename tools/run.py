@@ -22,7 +22,7 @@ from tools.commands import (
     parse_arguments,
     version,
 )
-from tools.venv import INTERRUPTED, PYTHON, ROOT, VENV, show_course, start
+from tools.environment import INTERRUPTED, PYTHON, ROOT, VENV, show_course, start
 
 
 def run(command: Command, arguments: list[str]) -> int:

@@ -13,6 +13,9 @@ from typing import Any
 
 from tools.course.files import beside
 from tools.course.notebook import Cell, canonical, source
+from tools.course.notebook import code_cell as code
+from tools.course.notebook import notebook_of as notebook
+from tools.course.notebook import text_cell as prose
 from tools.course.registry import Course
 
 # What nbgrader needs to know of an answer cell and of a check cell.
@@ -27,28 +30,12 @@ CHECK_FLAGS = {**ANSWER_FLAGS, "grade": True, "locked": True, "solution": False}
 CHAPTER, MASTERS_NAME, NAME = "03_tiny.ipynb", "03_solutions.ipynb", "03_exercises.ipynb"
 
 
-def code(text: str, *tags: str) -> Cell:
-    metadata = {"tags": list(tags)} if tags else {}
-    cell = {"cell_type": "code", "metadata": metadata, "source": text, "outputs": []}
-    return {**cell, "execution_count": None}
-
-
-def prose(text: str) -> Cell:
-    return {"cell_type": "markdown", "metadata": {}, "source": text}
-
-
-def notebook(*cells: Cell) -> dict[str, Any]:
-    return {"cells": list(cells), "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-
-
 def answer(grade_id: str, text: str) -> Cell:
-    nbgrader = {**ANSWER_FLAGS, "grade_id": grade_id}
-    return {**code(text), "metadata": {"nbgrader": nbgrader}}
+    return code(text, nbgrader={**ANSWER_FLAGS, "grade_id": grade_id})
 
 
 def check(number: int, points: int, text: str) -> Cell:
-    nbgrader = {**CHECK_FLAGS, "grade_id": f"check-03-{number}", "points": points}
-    return {**code(text), "metadata": {"nbgrader": nbgrader}}
+    return code(text, nbgrader={**CHECK_FLAGS, "grade_id": f"check-03-{number}", "points": points})
 
 
 def hints(anchor: str) -> Cell:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tools.course.files import name_of
 from tools.course.notebook import KERNELSPEC, LANGUAGE_INFO, canonical, cell_metadata, mend_ids
-from tools.venv import show_course
+from tools.environment import show_course
 
 
 class NotebookError(Exception):

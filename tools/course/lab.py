@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tools.commands import parse_arguments
-from tools.venv import ROOT, VENV, start
+from tools.environment import ROOT, VENV, start
 
 FIRST = "notebooks/00_shapes_and_einops.ipynb"
 

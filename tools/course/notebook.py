@@ -52,6 +52,21 @@ def source(cell: Cell) -> str:
     return "".join(cell["source"])
 
 
+def code_cell(text: str, *tags: str, **metadata: Any) -> Cell:
+    """Make a cell of code that was not run."""
+    metadata |= {"tags": list(tags)} if tags else {}
+    cell = {"cell_type": "code", "metadata": metadata, "source": text, "outputs": []}
+    return {**cell, "execution_count": None}
+
+
+def text_cell(text: str) -> Cell:
+    return {"cell_type": "markdown", "metadata": {}, "source": text}
+
+
+def notebook_of(*cells: Cell) -> Notebook:
+    return {"cells": list(cells), "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
 def canonical(notebook: Notebook) -> str:
     """Returns the text that stands in the file of this notebook once it is refreshed.
 

@@ -34,9 +34,7 @@ ALONE = (
     "course.toml",
     "notebooks/ruff.toml",
     "pyproject.toml",
-    "requirements-browser.txt",
     "requirements-dev.txt",
-    "requirements-slides.txt",
     "requirements.txt",
 )
 FOLDERS = {
@@ -53,14 +51,12 @@ FOLDERS = {
 KEPT_BACK = (
     "INSTRUCTORS.md",
     "instructor.mk",
-    "requirements-grading.txt",
-    "requirements-site.txt",
     "tests/browser/try_site.py",
     "tests/test_checks/answers",
     "tests/test_checks/exercise_bank.py",
     "tests/test_checks/mutants.py",
     "tests/test_checks/test_checks.py",
-    "tests/test_course/test_chapter_99.py",
+    "tests/test_course/test_new_chapter.py",
     "tests/test_course/test_exercises_made.py",
     "tests/test_course/test_release.py",
     "tests/test_course/test_site.py",
@@ -68,24 +64,20 @@ KEPT_BACK = (
     "tests/test_checks/test_exercises.py",
     "tests/test_course/test_workflow.py",
     "tests/test_grading",
-    "tools/class_of_thirty.py",
-    "tools/course/handing_out.py",
-    "tools/course/leaks.py",
-    "tools/course/making.py",
-    "tools/course/masters.py",
-    "tools/exercises.py",
-    "tools/grade.py",
+    "tools/course/exercises.py",
+    "tools/course/make_exercises.py",
+    "tools/course/new_chapter.py",
+    "tools/course/release.py",
+    "tools/course/solution_leaks.py",
+    "tools/course/source_notebooks.py",
+    "tools/course/student_copy.py",
     "tools/grading",
-    "tools/make_book.py",
-    "tools/make_site.py",
-    "tools/release.py",
     "tools/web",
     "website",
 )
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 # Of README.md, what only an instructor or a contributor reads, and what only a student does.
 OTHERS = re.compile(r"<!-- not for students -->.*?<!-- for all -->\n?", re.DOTALL)
-INCLUDED = re.compile(rb"(?m)^-r (requirements[\w-]*\.txt).*\n")
 STUDENTS = re.compile(r"<!-- for students: (.*?) -->", re.DOTALL)
 
 Files = dict[str, bytes]
@@ -174,10 +166,6 @@ def _file(root: Path, name: str, known: set[str]) -> bytes:
         content = readme(content.decode()).encode()
     if name.endswith(".md"):
         return unlink(content.decode(), name, known, root).encode()
-    if name.startswith("requirements"):
-        return INCLUDED.sub(
-            lambda found: b"" if is_kept_back(found[1].decode()) else found[0], content
-        )
     return content
 
 

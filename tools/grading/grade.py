@@ -29,6 +29,7 @@ from typing import Any
 
 from tools.commands import CALL, Refusal, as_typed, parse_arguments
 from tools.course.registry import ROOT, Chapter, course
+from tools.environment import INTERRUPTED
 from tools.grading.collect import Student, find
 from tools.grading.late_policy import Due, parse
 from tools.grading.results import BOOK, is_of_earlier_run, put_in_place, unfinished, warn_in_heads
@@ -37,7 +38,6 @@ from tools.grading.roster import Matching, Question, Roster, asked, class_list, 
 from tools.grading.run_notebook import START, Limits
 from tools.grading.sandbox import PLAIN, Places, Wall, choose
 from tools.grading.sandbox_process import Sandbox
-from tools.venv import INTERRUPTED
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL = 28  # with which a student's process ends when nothing can be written
