@@ -11,7 +11,9 @@ from __future__ import annotations
 import base64
 import gc
 import io
+import os
 import re
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -27,7 +29,7 @@ from nbval.kernel import CURRENT_ENV_KERNEL_NAME, NbvalKernelspecManager, Runnin
 from nbval.plugin import IPyNbCell, IPyNbFile
 from PIL import Image
 
-from warm_kernels import CAN_FORK, WarmKernels
+from kernel_fork_server import CAN_FORK, KernelForkServer
 
 # What took how long, with --times.
 pytest_plugins = ["how_long"]
@@ -47,8 +49,8 @@ RMS_TILE = 12.0
 TILE = 16
 # How long nbval waits for an answer, and for what a cell shows. Only a dead kernel comes this far.
 OUTPUT_SECONDS = 600
-# The process that forks kernels, one for each process of pytest.
-WARM = pytest.StashKey[WarmKernels | None]()
+# One for each process of pytest.
+FORK_SERVER = pytest.StashKey[KernelForkServer | None]()
 
 
 def kinds(outputs: list[dict[str, Any]]) -> list[str]:
@@ -196,17 +198,17 @@ class Kernels(NbvalKernelspecManager):
     """Knows which command starts a kernel of the Python that runs this: a quick one, where given.
 
     Args:
-        warm: the process that forks kernels; None where the system cannot fork.
+        server: forks kernels; None where the system cannot fork.
     """
 
-    def __init__(self, warm: WarmKernels | None) -> None:
+    def __init__(self, server: KernelForkServer | None) -> None:
         super().__init__()
-        self._warm = warm
+        self._server = server
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
         spec = super().get_kernel_spec(kernel_name)
-        if self._warm and kernel_name == CURRENT_ENV_KERNEL_NAME:
-            spec.argv = self._warm.command
+        if self._server and kernel_name == CURRENT_ENV_KERNEL_NAME:
+            spec.argv = self._server.command
         return spec
 
 
@@ -215,11 +217,12 @@ class Notebook(IPyNbFile):
 
     def setup(self) -> None:
         option = self.config.option
-        if WARM not in self.config.stash:
-            self.config.stash[WARM] = WarmKernels(self.path.parent) if CAN_FORK else None
+        stash = self.config.stash
+        if FORK_SERVER not in stash:
+            stash[FORK_SERVER] = KernelForkServer(self.path.parent) if CAN_FORK else None
         manager = KernelManager(
             kernel_name=option.nbval_kernel_name or CURRENT_ENV_KERNEL_NAME,
-            kernel_spec_manager=Kernels(self.config.stash[WARM]),
+            kernel_spec_manager=Kernels(stash[FORK_SERVER]),
         )
         self.kernel = PatientKernel(manager, self.path.parent, option.nbval_kernel_startup_timeout)
         self.setup_sanitize_files()
@@ -258,9 +261,23 @@ def pytest_collect_file(
     ]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Ends in order when it is told to (SIGTERM), so that nothing it started goes on."""
+    own = os.getpid()
+
+    def end(number: int, _frame: object) -> None:
+        if os.getpid() == own:
+            pytest.exit("SIGTERM", returncode=128 + number)
+        signal.signal(number, signal.SIG_DFL)  # a fork of this process ends as every process does
+        os.kill(os.getpid(), number)
+
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, end)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if warm := config.stash.get(WARM, None):
-        warm.close()
+    if server := config.stash.get(FORK_SERVER, None):
+        server.close()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

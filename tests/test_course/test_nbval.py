@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import io
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -25,9 +29,9 @@ from test_refresh import run
 
 from checks.engine.verdict import VERDICT_MIME
 from how_long import STORED, longest_first
+from kernel_fork_server import CAN_FORK, KernelForkServer
 from tools.course.notebook import Cell, canonical
 from tools.course.registry import ROOT
-from warm_kernels import CAN_FORK, WarmKernels
 
 DRAW = """
 image = Image.new("RGB", (200, 120), "white")
@@ -125,7 +129,7 @@ DOCTORED: dict[Callable[[Cell], None], bool] = {
 
 def copy_settings(folder: Path) -> None:
     """Puts what `make test` reads before it collects into another folder."""
-    tests = ("tests/how_long.py", "tests/warm_kernels.py")
+    tests = ("tests/how_long.py", "tests/kernel_fork_server.py")
     for name in ("conftest.py", "pyproject.toml", *tests):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
@@ -165,9 +169,9 @@ def test_nbval_leaves_exercises_and_what_an_update_put_beside_alone(tmp_path: Pa
 class Asked:
     """A kernel as a notebook gets it, asked directly."""
 
-    def __init__(self, conftest: ModuleType, warm: WarmKernels, folder: Path) -> None:
+    def __init__(self, conftest: ModuleType, server: KernelForkServer, folder: Path) -> None:
         manager = KernelManager(
-            kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=conftest.Kernels(warm)
+            kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=conftest.Kernels(server)
         )
         self.kernel = conftest.PatientKernel(manager, folder, seconds=600)
 
@@ -190,10 +194,10 @@ class Asked:
 def test_a_forked_kernel_is_a_kernel_of_its_own(
     tmp_path: Path, conftest: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warm = WarmKernels(ROOT)
+    server = KernelForkServer(ROOT)
     monkeypatch.setenv("SET_LATER", "yes")
     (tmp_path / "other").mkdir()
-    first, second = (Asked(conftest, warm, folder) for folder in (tmp_path, tmp_path / "other"))
+    first, second = (Asked(conftest, server, folder) for folder in (tmp_path, tmp_path / "other"))
     state = (
         "import os; print(os.path.basename(os.getcwd()), os.environ['SET_LATER'], 'x' in vars())"
     )
@@ -211,7 +215,57 @@ def test_a_forked_kernel_is_a_kernel_of_its_own(
     psutil.Process(second.kernel.km.provisioner.process.pid).kill()
     assert psutil.wait_procs(pids[1:], timeout=600)[0]
     assert not second.kernel.is_alive()
-    warm.close()
+    server.close()
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="kernels are forked on Linux only")
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("several", [[], ["-n", "2", "--dist", "loadfile"]], ids=["one", "several"])
+def test_a_killed_run_leaves_no_process(
+    tmp_path: Path, sent: signal.Signals, several: list[str]
+) -> None:
+    copy_settings(tmp_path)
+    begun = tmp_path / "begun"
+    sleeps = (
+        f"import subprocess\nopen({str(begun)!r}, 'w').close()\nsubprocess.run(['sleep', '999'])"
+    )
+    (tmp_path / "a.ipynb").write_text(canonical(notebook(code(sleeps))))
+    (tmp_path / "tests" / "test_b.py").write_text(f"def test_it():\n    {SLEEP}\n")
+    line = [sys.executable, "-m", "pytest", "--nbval", "a.ipynb", "-p", "no:cacheprovider"]
+    mark = {"ATTENTION_RUN": str(tmp_path)}
+    if several:
+        line += [*several, "tests"]
+    process = subprocess.Popen(
+        line, cwd=tmp_path, env={**os.environ, **mark}, stdout=subprocess.DEVNULL
+    )
+    wait_until(lambda: begun.exists() and len(asleep(mark)) == 1 + bool(several))
+    process.send_signal(sent)
+    assert process.wait(timeout=600) == (-sent if sent == signal.SIGKILL else 128 + sent)
+    wait_until(lambda: not running(mark))
+
+
+SLEEP = "__import__('subprocess').run(['sleep', '999'])"
+
+
+def running(mark: dict[str, str]) -> list[psutil.Process]:
+    """Finds the processes that a marked one started, and itself."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if mark.items() <= process.environ().items() and process.status() != "zombie":
+                found.append(process)
+    return found
+
+
+def asleep(mark: dict[str, str]) -> list[psutil.Process]:
+    return [process for process in running(mark) if process.name() == "sleep"]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.2)
 
 
 def test_a_kernel_has_time_to_answer_on_a_busy_machine(conftest: ModuleType) -> None:

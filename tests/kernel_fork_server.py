@@ -1,13 +1,15 @@
-"""Kernels of Jupyter that are forked from a process which has imported what takes long.
+"""A fork server for Jupyter's kernels: one process imports what takes long, then forks them.
 
-Importing torch, matplotlib and scikit-learn costs two to three seconds of a processor, and nbval
+Importing torch, matplotlib and scikit-learn costs two to three seconds of CPU time, and nbval
 starts a kernel for each of the course's notebooks. Where the system can fork as needed (Linux),
-`WarmKernels` imports once; elsewhere a kernel starts as ever. What a notebook imports beyond WARM,
-it still imports itself, and `make refresh`, which makes the stored outputs, forks nothing.
+`KernelForkServer` imports once; elsewhere a kernel starts as usual. What a notebook imports beyond
+PRELOADED, it still imports itself, and `make refresh`, which makes the stored outputs, forks
+nothing.
 
-    python warm_kernels.py serve ADDRESS      the warm process; ends when its standard input does
-    python warm_kernels.py ask ADDRESS FILE   what Jupyter takes for the kernel whose connection
-                                              FILE holds: hands interrupts on, ends with it
+    python kernel_fork_server.py serve ADDRESS      the fork server; ends with its parent
+    python kernel_fork_server.py ask ADDRESS FILE   what Jupyter takes for the kernel whose
+                                                    connection FILE holds: passes interrupts on,
+                                                    ends with it
 """
 
 import contextlib
@@ -22,7 +24,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-WARM = (
+PRELOADED = (
     "IPython.core.completer",
     "einops",
     "ipykernel.kernelapp",
@@ -40,15 +42,15 @@ CAN_FORK = sys.platform == "linux" and hasattr(os, "pidfd_open")
 # ------------------------------------------------------------------------------ inside of pytest
 
 
-class WarmKernels:
-    """The warm process, as long as it is needed.
+class KernelForkServer:
+    """The fork server, as long as it is needed.
 
     Args:
         folder: where it starts, like the kernels.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._place = tempfile.TemporaryDirectory(prefix="warm-")
+        self._place = tempfile.TemporaryDirectory(prefix="kernels-")
         self.address = os.path.join(self._place.name, "socket")
         self._process = subprocess.Popen(
             [sys.executable, __file__, "serve", self.address],
@@ -92,17 +94,18 @@ def ask(address: str, connection: str) -> int:
     return int(server.recv(100) or 1)
 
 
-# ------------------------------------------------------------------------------ the warm process
+# ------------------------------------------------------------------------------- the fork server
 
 
 def serve(address: str) -> None:
-    """Imports what takes long, then forks a keeper for everybody who connects."""
+    """Imports what takes long, then forks a supervisor for every connection."""
+    parent = os.getppid()
     import gc
     import importlib
 
     sys.path.pop(0)  # of this file
     gc.disable()  # what is imported stays: looking for garbage meanwhile takes a fifth of the time
-    for name in WARM:
+    for name in PRELOADED:
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
@@ -111,13 +114,17 @@ def serve(address: str) -> None:
     server.bind(address)
     server.listen()
     print("ready", flush=True)
-    while sys.stdin not in (ready := select.select([server, sys.stdin], [], [])[0]):
-        assert server in ready
+    while os.getppid() == parent:  # its standard input may be open in others that outlive it
+        ready = select.select([server, sys.stdin], [], [], 1)[0]
+        if sys.stdin in ready:
+            break
+        if not ready:
+            continue
         connection, _ = server.accept()
         if os.fork() == 0:
             server.close()
             with contextlib.suppress(OSError):
-                keep(connection)
+                supervise(connection)
             os._exit(0)
         connection.close()
         with contextlib.suppress(ChildProcessError):
@@ -125,7 +132,7 @@ def serve(address: str) -> None:
                 pass
 
 
-def keep(connection: socket.socket) -> None:
+def supervise(connection: socket.socket) -> None:
     """Forks one kernel, interrupts it as often as it is told, and ends with it."""
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
     with connection.makefile() as lines:
