@@ -287,7 +287,13 @@ BUILDINGS = {
         "checks/engine": "comparing",
         "checks/language": "sentences",
     },
-    "tools": {"tools": "commands", "tools/course": "their library", "tools/grading": "grading"},
+    "tools": {
+        "tools": "commands",
+        "tools/course": "of the course",
+        "tools/grading": "grading",
+        "tools/lecture": "slides",
+        "tools/web": "website, book",
+    },
     "tests": {
         "tests/test_utils": "of utils",
         "tests/test_clinic": "of the clinic",
@@ -303,7 +309,6 @@ STARTS = (
     "",
     "clinic",
     "clinic/bench",
-    "tools",
     "tests",
     *(room for room in ROOMS if room.startswith("tests/")),
 )

@@ -349,7 +349,7 @@ _LIST = (
         "install",
         "install what learning needs, or everything",
         level="",
-        target="tools.install",
+        target="tools.install:main",
         arguments=(
             arg(
                 "level",
@@ -625,7 +625,7 @@ class Parser(argparse.ArgumentParser):
 
 def _description(command: Command) -> str:
     """Return what --help says first: what stands at the top of the file that does it."""
-    if command.file is None or command.target.startswith("tools.install"):
+    if command.file is None or not command.file.is_file() or ":" in command.target:
         return command.help[0].upper() + command.help[1:] + "."
     return ast.get_docstring(ast.parse(command.file.read_text(encoding="utf-8"))) or command.help
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,19 +17,12 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from tools import in_colab
+from tools.commands import LEVELS, Refusal
 from tools.course import colab
 from tools.course.notebook import source
 from tools.course.registry import ROOT, course
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("the_setup", ROOT / "tools" / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def supported() -> SpecifierSet:
@@ -41,23 +33,31 @@ def supported() -> SpecifierSet:
 # ----------------------------------------------------------------------------------- the container
 
 
-def test_the_container_installs_before_it_copies_the_course(script: ModuleType) -> None:
+def test_the_container_installs_before_it_copies_the_course() -> None:
     """What decides about packages is there when they are installed: it is not done twice."""
-    before, found, after = DOCKERFILE.partition("RUN python tools/setup.py install dev\n")
+    before, found, after = DOCKERFILE.partition("RUN python -m tools install dev\n")
     assert found and "COPY --chown=reader:reader . ." in after
-    copied = " ".join(re.findall(r"COPY --chown=reader:reader (.+)", before))
-    for level in script.included("dev"):
-        name = script.LEVELS[level]
-        assert Path(name).match("requirements*.txt") and "requirements*.txt" in copied
-    assert {"pyproject.toml", "clinic", "tools/setup.py"} <= set(copied.split())
+    copied = " ".join(re.findall(r"COPY --chown=reader:reader (.+)", before)).split()
+    assert copied == ["requirements*.txt", "pyproject.toml", "./", "tools/*.py", "tools/"]
+    assert all(Path(name).match("requirements*.txt") for name in LEVELS.values())
     assert "TORCH=cpu" in before
+
+
+def test_what_the_container_copies_first_is_enough_to_install(tmp_path: Path) -> None:
+    for name in ("pyproject.toml", *(f"tools/{path.name}" for path in ROOT.glob("tools/*.py"))):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    call = [sys.executable, "-I", "-S", "-c", "import runpy, sys; sys.path.insert(0, '.'); "]
+    call[-1] += "sys.argv[1:] = ['install', '--help']; runpy.run_module('tools', None, '__main__')"
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "install dev" in done.stdout, done.stderr
 
 
 def test_the_container_has_a_python_of_the_course_and_no_root() -> None:
     assert re.search(r"FROM python:(3\.\d+)-slim", DOCKERFILE).group(1) in supported()
     assert DOCKERFILE.index("\nUSER reader\n") < DOCKERFILE.index("\nRUN python")
     command = json.loads(re.search(r"CMD (\[.*\])", DOCKERFILE).group(1))
-    assert command[:3] == ["python", "tools/setup.py", "lab"]
+    assert command[:4] == ["python", "-m", "tools", "lab"]
     assert "\nSTOPSIGNAL SIGINT\n" in DOCKERFILE, "Python does not hear SIGTERM as process 1"
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert {".venv", "build", "**/__pycache__"} <= set(ignored)
@@ -80,34 +80,7 @@ def test_binder_gets_a_python_of_the_course_and_its_packages() -> None:
     told = yaml.safe_load((ROOT / ".binder" / "environment.yml").read_text())
     (python,) = [name for name in told["dependencies"] if name.startswith("python=")]
     assert python.partition("=")[2] in supported()
-    assert "TORCH=cpu python tools/setup.py here" in (ROOT / ".binder" / "postBuild").read_text()
-
-
-# ------------------------------------------------------------------------------ torch for the CPU
-
-
-def test_the_small_torch_comes_first_where_it_is_asked_for(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called: list[list[str]] = []
-    monkeypatch.setattr(script.subprocess, "call", lambda call, **_: called.append(call))
-    monkeypatch.setattr(script.sys, "platform", "linux")
-    script.install_small_torch("python", {})
-    assert called == []
-    script.install_small_torch("python", {"TORCH": "cpu"})
-    assert called[0][-1] == script.UV
-    assert called[1][1:4] == ["-m", "uv", "pip"] and "--torch-backend" in called[1]
-    assert re.fullmatch(r"torch==[\d.]+", called[1][-1])
-    called.clear()
-    monkeypatch.setattr(script.sys, "platform", "darwin")
-    script.install_small_torch("python", {"TORCH": "cpu"})
-    assert called == []
-    with pytest.raises(SystemExit, match="TORCH is cpu or not set, got TORCH=gpu"):
-        script.install_small_torch("python", {"TORCH": "gpu"})
-    monkeypatch.setattr(script.sys, "platform", "linux")
-    monkeypatch.setattr(script.subprocess, "call", lambda call, **_: 1)
-    with pytest.raises(SystemExit, match="build for the CPU could not be installed"):
-        script.install_small_torch("python", {"TORCH": "cpu"})
+    assert "TORCH=cpu python -m tools here" in (ROOT / ".binder" / "postBuild").read_text()
 
 
 # ------------------------------------------------------------------------------------------- Colab
@@ -171,7 +144,6 @@ def test_the_first_cell_of_colab_stands_in_the_readme() -> None:
     assert colab.first_cell("<address of this repository>") in text
 
 
-def test_an_address_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["colab", "attention.zip"])
-    with pytest.raises(SystemExit, match=r"the address begins with https://, got 'attention\.zip'"):
-        colab.main()
+def test_an_address_that_is_none_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"FROM must begin with https://, got 'attention\.zip'"):
+        colab.main(["attention.zip"])

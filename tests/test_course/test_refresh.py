@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from made_up import code, notebook, prose
 
+from tools.commands import Refusal
 from tools.course import refresh
 from tools.course.files import write
 from tools.course.notebook import COURSE_KEY, PNG_SIGNATURE, WIDGET_STATE, Cell, canonical
@@ -129,7 +130,7 @@ def test_a_students_notebook_is_never_run(tmp_path: Path) -> None:
         "03_a.ipynb",
     ]
     for name in (names[1], names[3]):
-        with pytest.raises(SystemExit, match="a student's notebook is never run"):
+        with pytest.raises(Refusal, match="must not be a student's"):
             refresh.find([str(folder / name)], tmp_path)
 
 

@@ -70,7 +70,8 @@ def _unused(book: Gradebook, results: list[student_report.Result]) -> list[str]:
         for exercise in mark.exercises
     ]
     return [
-        f"{manual_grades.FILE}, line {line.line}: no {line.exercise} of {line.student} in this gradebook"
+        f"{manual_grades.FILE}, line {line.line}: no {line.exercise} of {line.student} "
+        "in this gradebook"
         for line in book.given.unused(known)
     ]
 
