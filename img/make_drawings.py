@@ -393,7 +393,7 @@ def draw_house() -> Drawing:
     )
     top, width, step = 160, 180, 66
     places = {"utils": (32, top), "checks": (272, top), "tools": (512, top), "tests": (752, top)}
-    places["clinic"] = (32, 440)
+    places["clinic"] = (32, 480)  # below the arrows that lead to it from under the tools
     boxes: dict[str, Box] = {}
     for name, rooms in BUILDINGS.items():
         x, y = places[name]

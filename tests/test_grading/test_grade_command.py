@@ -19,34 +19,35 @@ from tools.grading.made_up_class import chapter_of, inserted, light, raw
 
 STEM = "03_exercises"
 TOOL = [sys.executable, "-m", "tools.run", "grade"]
+WITHOUT_MAKE = {key: value for key, value in os.environ.items() if key != "MAKELEVEL"}
 HANGS = 600  # seconds after which a test gives up; nothing is measured with it
 
 
 def run(*arguments: Any, cwd: Path | None = None) -> str:
     """Runs the command, which must refuse, and returns its one line."""
     command = [*TOOL, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
-    assert done.returncode == 1 and not done.stdout
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=WITHOUT_MAKE)
+    assert done.returncode == 2 and not done.stdout
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("grade: "), done.stderr
     return done.stderr
 
 
 def test_errors_say_what_to_do(tmp_path):
-    assert "Type: make grade SUBMISSIONS=folder" in run()
+    assert "Type: python3 -m tools grade folder" in run()
     assert "which is not there" in run(tmp_path / "nowhere")
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "got nothing" in run(empty)
     (empty / "readme.txt").write_text("hello")
     assert "got no such notebook" in run(empty)
-    assert "OUT lies outside" in run(empty, "--out", empty / "grades")
-    assert "OUT lies outside" in run(empty, "--out", tmp_path)
+    assert "--out must be outside" in run(empty, "--out", empty / "grades")
+    assert "--out must be outside" in run(empty, "--out", tmp_path)
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine.txt").write_text("mine")
     assert "which holds something else" in run(empty, "--out", other)
     assert (other / "mine.txt").read_text() == "mine"
-    assert "--chapter is one of" in run(empty, "--chapter", "77")
+    assert "--chapter must be one of" in run(empty, "--chapter", "77")
 
 
 def test_stopping_leaves_nothing_behind(tmp_path):
@@ -81,7 +82,7 @@ def test_stopping_leaves_nothing_behind(tmp_path):
     wait_until(lambda: running() or process.poll() is not None)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=HANGS)
-    assert process.returncode == 1 and said.strip() == "grade: stopped; nothing was written"
+    assert process.returncode == 130 and said.strip() == "grade: stopped; nothing was written"
     wait_until(lambda: not running())
     assert not list(scratch.iterdir())
     assert [p.name for p in tmp_path.iterdir() if p != scratch] == ["class"]

@@ -1,4 +1,4 @@
-"""Grading, whole: made-up students hand in, tools/grade.py runs as an instructor would run it.
+"""Grading, whole: made-up students hand in, the command runs as an instructor would run it.
 
 What they hand in is what `make release` hands out, written into.
 """
@@ -20,7 +20,7 @@ import pytest
 from notebook_rules import ROOT
 
 pytest.importorskip(
-    "nbgrader", reason="grading has requirements of its own: requirements-grading.txt"
+    "nbgrader", reason="grading has requirements of its own: requirements-dev.txt"
 )
 
 

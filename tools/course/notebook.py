@@ -24,7 +24,7 @@ LANGUAGE_INFO = {
     "nbconvert_exporter": "python",
     "pygments_lexer": "ipython3",
 }
-# In the metadata of an exercise notebook: how it was when it was handed out, see course/shipped.py.
+# In the metadata of an exercise notebook: how it was when it was handed out, see local_changes.py.
 COURSE_KEY = "attention_shape_by_shape"
 # In the metadata of a cell: what nbgrader and JupyterLab need to know about exercises.
 EXERCISE_KEYS = ("nbgrader", "deletable", "editable")
