@@ -205,7 +205,7 @@ def test_the_notes_open_in_a_window_of_their_own(address: Address, page: Page) -
 
 def test_the_pdf_has_a_page_for_each_step(tmp_path: Path) -> None:
     chapter = course()["02"]
-    command = [sys.executable, make_slides.__file__, chapter.number, "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "tools.run", "slides", chapter.number, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     pages = sum(1 + len(slide) for slide in page_steps(chapter))

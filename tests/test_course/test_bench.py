@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -32,8 +31,7 @@ def test_every_table_has_its_rows(
     gpt2 = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 70}
     monkeypatch.setattr(bench, "ViTConfig", lambda **given: ViTConfig(**{**vit, **given}))
     monkeypatch.setattr(bench, "GPT2Config", lambda **given: GPT2Config(**{**gpt2, **given}))
-    monkeypatch.setattr(sys, "argv", ["bench.py", "--size", "digits", "--rounds", "2"])
-    bench.main()
+    bench.main(["--size", "digits", "--rounds", "2"])
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
     first = [tuple(words[:3]) for words in printed if words[:1] == ["digits"]]
     steps = ("training", "inference")
@@ -51,8 +49,7 @@ def test_one_table_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(bench, "TOKENS", (16,))
-    monkeypatch.setattr(sys, "argv", ["bench.py", "--table", "memory"])
-    bench.main()
+    bench.main(["--table", "memory"])
     assert [line.split()[0] for line in capsys.readouterr().out.split("\n") if line] == [
         "attention",
         "tokens",

@@ -19,9 +19,7 @@ from urllib.parse import unquote
 import pytest
 from notebook_rules import ROOT
 
-pytest.importorskip(
-    "nbgrader", reason="grading has requirements of its own: requirements-dev.txt"
-)
+pytest.importorskip("nbgrader", reason="grading has requirements of its own: requirements-dev.txt")
 
 
 from tools.grading import made_up_class as making
@@ -304,7 +302,7 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         text=True,
         # as `make grade` calls it, without an activated environment
         env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": os.defpath},
-        cwd=base,
+        cwd=ROOT,
     )
     print(done.stdout, done.stderr, f"{time.monotonic() - began:.0f} s")
     assert done.returncode == 0, done.stdout + done.stderr
