@@ -27,6 +27,8 @@ import json
 import math
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +76,21 @@ class Recipe:
 # ------------------------------------------------------------------------------ the processes
 
 
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone, which can then end nothing itself.
+
+    So nothing is left behind where torchrun is killed, for example by interrupting a notebook.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def join(device: str | None = None) -> torch.device:
     """Join the processes that torchrun started, and return the device of this one."""
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
@@ -84,6 +101,7 @@ def join(device: str | None = None) -> torch.device:
     if device == "cuda":
         torch.cuda.set_device(local_rank)
     if "RANK" in os.environ:
+        end_with_parent()
         dist.init_process_group(backend)  # who and where the others are, torchrun has told
     else:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import copy
 import io
 import json
@@ -13,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +28,7 @@ from test_refresh import run
 from checks.engine.verdict import VERDICT_MIME
 from how_long import STORED, longest_first
 from kernel_fork_server import CAN_FORK, KernelForkServer
+from processes import running, wait_until
 from tools.course.notebook import Cell, canonical
 from tools.course.registry import ROOT
 
@@ -247,25 +246,8 @@ def test_a_killed_run_leaves_no_process(
 SLEEP = "__import__('subprocess').run(['sleep', '999'])"
 
 
-def running(mark: dict[str, str]) -> list[psutil.Process]:
-    """Finds the processes that a marked one started, and itself."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if mark.items() <= process.environ().items() and process.status() != "zombie":
-                found.append(process)
-    return found
-
-
 def asleep(mark: dict[str, str]) -> list[psutil.Process]:
     return [process for process in running(mark) if process.name() == "sleep"]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.2)
 
 
 def test_a_kernel_has_time_to_answer_on_a_busy_machine(conftest: ModuleType) -> None:

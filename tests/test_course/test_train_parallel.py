@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.api import CheckpointException
 
+from processes import running, wait_until
 from tools import train_parallel
 from tools.course.registry import ROOT
 from tools.train_parallel import Recipe, main, rate, share
@@ -268,6 +269,7 @@ def test_a_gpu_is_taken_where_each_process_has_one(gpus: int, here: int, kind: s
             torch.cuda, device_count=lambda: gpus, set_device=mock.DEFAULT
         ) as chosen,
         mock.patch.object(dist, "init_process_group") as joined,
+        mock.patch.object(train_parallel, "end_with_parent"),
     ):
         device = train_parallel.join()
     assert device == torch.device("cuda", 1) if kind == "cuda" else torch.device("cpu")
@@ -296,6 +298,22 @@ def test_numbers_below_one_are_refused(option: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         alone(option, "0")
     assert "must be at least 1, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no such signal")
+def test_a_killed_torchrun_leaves_no_process(tmp_path: Path) -> None:
+    """As an interrupted cell of the chapter kills it, with no time to end what it started."""
+    mark = {"ATTENTION_RUN": str(tmp_path)}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    command += ["2", str(SCRIPT), "--steps", "99999", "--device", "cpu"]
+    launcher = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **mark}, stdout=subprocess.PIPE
+    )
+    assert b"step 20" in launcher.stdout.readline()
+    assert len(running(mark)) >= 3
+    launcher.kill()
+    launcher.wait()
+    wait_until(lambda: not running(mark))
 
 
 # ------------------------------------------------------------------------- the documented lines
