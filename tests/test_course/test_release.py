@@ -19,6 +19,7 @@ from notebook_rules import broken_links
 from tools.course import exercises, local_changes, release, solution_leaks, student_copy, update
 from tools.course.notebook import source
 from tools.course.registry import ROOT, course
+from tools.install import LONGEST_FOLDER
 
 
 @pytest.fixture
@@ -103,7 +104,9 @@ def test_a_release_has_the_same_bytes_and_lists_its_files(given: dict[str, bytes
         names = zipped.namelist()
         assert {entry.date_time for entry in zipped.infolist()} == {release.DATE}
     assert names == sorted(names)
-    assert len({name.partition("/")[0] for name in names}) == 1
+    # Windows unpacks it below a folder that is called as the zip is, and has a limit of its own.
+    assert {name.partition("/")[0] for name in names} == {"attention"}
+    assert max(map(len, names)) + LONGEST_FOLDER < 250
 
 
 def test_a_fresh_copy_is_unchanged(unpacked: Path, given: dict[str, bytes], tmp_path: Path) -> None:

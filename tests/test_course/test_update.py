@@ -132,12 +132,14 @@ def student(tmp_path: Path) -> Student:
     return Student(root, zipped, work(root))
 
 
-@pytest.mark.parametrize("source", ["zip", "folder", "folder around it"])
+@pytest.mark.parametrize("source", ["zip", "zip of 1.0", "folder", "folder around it"])
 def test_an_update_keeps_what_the_student_changed(
     student: Student, source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = student.zip
-    if source != "zip":
+    if source == "zip of 1.0":  # its folder was called as the zip
+        renamed(given, "attention-shape-by-shape-9.0.0")
+    elif source != "zip":
         top = unpack(student.zip.read_bytes(), tmp_path / "new")
         given = top if source == "folder" else top.parent
     assert student.update(given)
@@ -231,6 +233,14 @@ def rewritten(path: Path, change: Callable[[dict[str, bytes]], None]) -> None:
     with zipfile.ZipFile(path, "w") as zipped:
         for name, content in files.items():
             zipped.writestr(name, content)
+
+
+def renamed(path: Path, top: str) -> None:
+    def change(files: dict[str, bytes]) -> None:
+        for name in list(files):
+            files[f"{top}/{name.partition('/')[2]}"] = files.pop(name)
+
+    rewritten(path, change)
 
 
 def climbing(files: dict[str, bytes]) -> None:
