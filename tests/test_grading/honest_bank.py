@@ -1,4 +1,4 @@
-"""Grades every right answer that the banks of the exercises know, in the odd styles of a class.
+"""Grade every right answer that the banks of the exercises know, in the odd styles of a class.
 
     make honest                     all chapters
     make honest NB="03 04"          these
@@ -31,7 +31,7 @@ OWN_SECONDS = ["--cell-seconds", "120", "--notebook-seconds", "1200"]
 
 
 def answered(cells: list[Cell], answer: Answer) -> None:
-    """Writes an answer into the solved cells of one exercise.
+    """Write an answer into the solved cells of one exercise.
 
     Args:
         cells: of the exercise, with the solution in them.
@@ -45,7 +45,7 @@ def answered(cells: list[Cell], answer: Answer) -> None:
 
 
 def notebooks(chapter: Chapter) -> Iterator[Notebook]:
-    """Gives notebooks in which every known right answer stands once."""
+    """Yield notebooks in which every known right answer stands once."""
     answers = {
         id.partition(".")[2]: own.right for id, own in bank(chapter.number).items() if own.right
     }
@@ -62,7 +62,7 @@ def notebooks(chapter: Chapter) -> Iterator[Notebook]:
 
 
 def graded(numbers: list[str], folder: Path, options: list[str]) -> tuple[int, list[str]]:
-    """Hands all in, grades them with one call, and returns how many there were and who lost.
+    """Pass all in, grade them with one call, and return how many there were and who lost.
 
     Args:
         numbers: of the chapters.

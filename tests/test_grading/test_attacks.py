@@ -24,7 +24,7 @@ from attacks.every import every
 from attacks.outside import outside
 
 from tools.grading.made_up_class import chapter_of, find_cell, inserted, light, raw
-from tools.grading.sandbox import WALLS
+from tools.grading.sandbox import SANDBOXES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they attack a Linux")
 
@@ -44,7 +44,7 @@ def environment(**more: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def naive(tmp_path_factory) -> dict[str, bool]:
-    """Tries all attacks on a grader without a guard."""
+    """Try all attacks on a grader without a guard."""
     folder = tmp_path_factory.mktemp("n")
     command = [sys.executable, str(HERE / "attacks" / "naive.py"), str(folder), str(ROOT)]
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
@@ -63,7 +63,7 @@ def test_the_attack_is_one(attack, naive):
 
 
 def packed(attacks: list[Attack]) -> dict[str, list[Attack]]:
-    """Puts attacks together that do not meet: who ends all is alone, each exercise has one."""
+    """Put attacks together that do not meet: who ends all is alone, each exercise has one."""
     found: dict[str, list[Attack]] = {}
     for attack in attacks:
         if attack.alone:
@@ -90,7 +90,7 @@ ANY = """def softmax(scores):
 
 
 def notebook_of(attacks: list[Attack], place: Any) -> bytes:
-    """Makes a notebook in which every attack is an answer, or a cell before honest answers."""
+    """Make a notebook in which every attack is an answer, or a cell before honest answers."""
     wants = any(attack.exercise for attack in attacks)
     notebook = light(chapter_of("03").solved(() if wants else HONEST))
     for attack in reversed(attacks):
@@ -106,10 +106,10 @@ def notebook_of(attacks: list[Attack], place: Any) -> bytes:
 
 
 @pytest.fixture(
-    scope="module", params=[wall for wall in WALLS if wall.holds], ids=lambda wall: wall.name
+    scope="module", params=[wall for wall in SANDBOXES if wall.isolates], ids=lambda wall: wall.name
 )
 def graded(request, tmp_path_factory) -> dict[str, Any]:
-    """Hands all attacks in, grades them with one call, and looks at what is there then."""
+    """Pass all attacks in, grade them with one call, and look at what is there then."""
     if why := request.param.problem():
         pytest.skip(f"no isolation to attack: {why}")
     base = tmp_path_factory.mktemp("a")
@@ -169,7 +169,7 @@ def graded(request, tmp_path_factory) -> dict[str, Any]:
 
 
 def tree(base: Path) -> dict[str, bytes]:
-    """Returns all files, but those that grading is there to write."""
+    """Return all files, but those that grading is there to write."""
     found = (path for path in base.rglob("*") if path.is_file())
     names = ((path.relative_to(base).as_posix(), path) for path in found)
     return {name: path.read_bytes() for name, path in names if not name.startswith("class-grades")}

@@ -15,7 +15,7 @@ from tools.grading.cgroup import MOST_TASKS, Group
 
 
 def made_up(root: Path, *, new: bool) -> None:
-    """Makes a folder that looks like the system's; its groups have no files of their own."""
+    """Make a folder that looks like the system's; its groups have no files of their own."""
     if new:
         (root / "cgroup.controllers").write_text("memory pids")
     else:

@@ -10,29 +10,29 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import class_report
-from tools.grading.autograde import ExerciseMark, Mark
-from tools.grading.collect import Sent, Student
+from tools.grading.autograde import ExerciseGrade, ChapterGrade
+from tools.grading.collect import Submission, Student
 from tools.grading.student_report import Result
 
 
-def student(name: str, *exercises: ExerciseMark) -> Result:
-    made = Student(name, chapters={"03": Sent(None, "03.ipynb")})
-    return Result(made, name, [Mark("03", "03.ipynb", list(exercises))])
+def student(name: str, *exercises: ExerciseGrade) -> Result:
+    made = Student(name, chapters={"03": Submission(None, "03.ipynb")})
+    return Result(made, name, [ChapterGrade("03", "03.ipynb", list(exercises))])
 
 
-def mark(state: str, topic: str = "", words: str = "", named: bool = True) -> ExerciseMark:
-    return ExerciseMark("03.2", "A <b>title</b>", 0.0, 2.0, state, "x", topic, words, named)
+def grade(state: str, topic: str = "", words: str = "", named: bool = True) -> ExerciseGrade:
+    return ExerciseGrade("03.2", "A <b>title</b>", 0.0, 2.0, state, "x", topic, words, named)
 
 
-OPEN = ExerciseMark("03.7", "Open", 0.0, 0.0, "open", written=True)
+OPEN = ExerciseGrade("03.7", "Open", 0.0, 0.0, "open", written=True)
 RESULTS = [
-    student("Ada", mark("right"), OPEN),
-    student("Bo & Co", mark("not right", "over-queries", "the softmax runs over i"), OPEN),
-    student("Cy", mark("not right", "over-queries", "the softmax runs over i (2)")),
-    student("Di", mark("not right", "values-differ", "the values are not", named=False)),
-    student("Ed", mark("not right", "zoo", "=1+1")),
-    student("Fay", mark("not yet")),
-    student("<script>Gus</script>", mark("not handed in")),
+    student("Ada", grade("right"), OPEN),
+    student("Bo & Co", grade("not right", "over-queries", "the softmax runs over i"), OPEN),
+    student("Cy", grade("not right", "over-queries", "the softmax runs over i (2)")),
+    student("Di", grade("not right", "values-differ", "the values are not", named=False)),
+    student("Ed", grade("not right", "zoo", "=1+1")),
+    student("Fay", grade("not yet")),
+    student("<script>Gus</script>", grade("not handed in")),
 ]
 
 
@@ -66,11 +66,11 @@ def test_the_page_begins_with_what_to_repeat(made):
 
 
 def test_a_mistake_that_is_made_in_two_exercises_is_one_thing_to_repeat():
-    second = ExerciseMark("03.4", "B", 0.0, 3.0, "not right", "x", "over-queries", "w", True)
+    second = ExerciseGrade("03.4", "B", 0.0, 3.0, "not right", "x", "over-queries", "w", True)
     results = [
         *RESULTS,
         student("Hal", second),
-        student("Ida", mark("not right", "over-queries"), second),
+        student("Ida", grade("not right", "over-queries"), second),
     ]
     cause, where = class_report.to_repeat(class_report.exercises_of(results))[0]
     assert (cause.topic, where) == ("over-queries", ["03.2", "03.4"])
@@ -96,5 +96,5 @@ def test_the_page_needs_nothing_and_its_tables_have_heads(made):
 
 
 def test_an_empty_class_has_a_page(tmp_path):
-    class_report.write(tmp_path, [student("Ada", mark("right"))])
+    class_report.write(tmp_path, [student("Ada", grade("right"))])
     assert "No check named a mistake." in (tmp_path / "class.html").read_text(encoding="utf-8")

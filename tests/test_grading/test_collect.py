@@ -39,7 +39,7 @@ class Class:
     def found(self) -> tuple[dict[str, collect.Student], list[str]]:
         scratch = self.base / "scratch"
         scratch.mkdir()
-        students, others = collect.find(self.folder, STEMS, scratch)
+        students, others = collect.collect(self.folder, STEMS, scratch)
         return {student.name: student for student in students}, others
 
 
@@ -109,7 +109,7 @@ def test_alone_it_is_the_reason_why_nothing_was_handed_in(handed, chapter):
     handed.put(f"Ada/{STEM}.new.ipynb", raw(chapter.solved()))
     ada = handed.found()[0]["Ada"]
     assert not ada.chapters
-    assert "if the work is in it, take off .new" in ada.left_alone("03")[0]
+    assert "if the work is in it, take off .new" in ada.ignored_for("03")[0]
 
 
 def test_work_counts_before_a_fresh_copy_that_is_newer(handed, chapter):
@@ -141,7 +141,7 @@ def test_what_is_no_notebook_has_its_reason(name, why, where, handed, chapter):
         handed.put(where.format(name), content)
     ada = handed.found()[0]["Ada"]
     assert not ada.chapters
-    (said,) = ada.left_alone("03")
+    (said,) = ada.ignored_for("03")
     assert name in said and why in said
 
 
@@ -153,7 +153,7 @@ def test_a_flat_archive_or_print_is_a_students_and_a_list_is_not(handed):
     found, others = handed.found()
     assert list(found) == ["Ada", "Bo", "Cy"]
     assert others == ["link", "list.xlsx", "readme.txt"]
-    assert all(student.left_alone("03") for student in found.values())
+    assert all(student.ignored_for("03") for student in found.values())
 
 
 def test_a_missing_chapter_names_only_what_may_have_been_meant(handed, chapter):
@@ -161,7 +161,7 @@ def test_a_missing_chapter_names_only_what_may_have_been_meant(handed, chapter):
     for name in ("04_exercises.pdf", "README.md", "utils/shapes.py", "03_notes.pdf"):
         handed.put(f"Ada/{name}")
     ada = handed.found()[0]["Ada"]
-    assert ada.left_alone("04") == [
+    assert ada.ignored_for("04") == [
         "Ada/04_exercises.pdf: a .pdf file cannot be run; ask for the .ipynb file"
     ]
     assert len(ada.others) == 4
@@ -170,7 +170,7 @@ def test_a_missing_chapter_names_only_what_may_have_been_meant(handed, chapter):
 def test_many_files_are_counted(handed):
     for number in range(9):
         handed.put(f"Ada/{number}.rar")
-    said = handed.found()[0]["Ada"].left_alone("03")
+    said = handed.found()[0]["Ada"].ignored_for("03")
     assert len(said) == collect.NAMED_FILES + 1 and said[-1] == "and 4 other files"
 
 
@@ -183,7 +183,7 @@ def test_a_zip_file_in_a_zip_file_is_opened_to_some_depth(handed, chapter):
     found, _ = handed.found()
     assert found["Ada"].chapters["03"].label == f"Ada.zip/a.zip/a.zip/{STEM}.ipynb"
     assert not found["Bo"].chapters
-    assert "is not opened" in found["Bo"].left_alone("03")[0]
+    assert "is not opened" in found["Bo"].ignored_for("03")[0]
 
 
 def test_a_zip_file_writes_only_into_its_folder(tmp_path):

@@ -15,16 +15,16 @@ from test_roster import CANVAS, MOODLE, written
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import manual_grades, roster
-from tools.grading.autograde import Mark
-from tools.grading.collect import Sent, Student
+from tools.grading.autograde import ChapterGrade
+from tools.grading.collect import Submission, Student
 from tools.grading.gradebook import Entry, Week
 
 NAMED = (("ada", "101"), ("bo", "102"), ("cy", "103"))
 
 
-def entry(name: str, folder: str, mark: Mark, id: str = "", row: dict | None = None) -> Entry:
-    sent = {mark.chapter: Sent(Path(), f"{folder}", when=NOON)} if mark.file else {}
-    return Entry.of(Student(name, id, sent, row=row or {}), [mark])
+def entry(name: str, folder: str, grade: ChapterGrade, id: str = "", row: dict | None = None) -> Entry:
+    sent = {grade.chapter: Submission(Path(), f"{folder}", when=NOON)} if grade.file else {}
+    return Entry.of(Student(name, id, sent, row=row or {}), [grade])
 
 
 def moodle(tmp_path: Path) -> Week:
@@ -41,12 +41,12 @@ def moodle(tmp_path: Path) -> Week:
 
 def lines(path: Path) -> list[list[str]]:
     content = path.read_bytes()
-    assert not content.startswith(b"\xef\xbb\xbf"), "Ruby's csv takes a mark for a part of a name"
+    assert not content.startswith(b"\xef\xbb\xbf"), "Ruby's csv takes a grade for a part of a name"
     return list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
 
 
 def moodle_takes(path: Path) -> dict[str, tuple[float, str]]:
-    """Reads a worksheet as importgradeslib.php and locallib.php do: grades by participant."""
+    """Read a worksheet as importgradeslib.php and locallib.php do: grades by participant."""
     head, *rows = lines(path)
     id, grade, when = (head.index(n) for n in ("Identifier", "Grade", "Last modified (grade)"))
     comment = head.index("Feedback comments")
@@ -59,7 +59,7 @@ def moodle_takes(path: Path) -> dict[str, tuple[float, str]]:
 
 
 def canvas_takes(path: Path) -> tuple[list[str], dict[str, list[str]], list[str]]:
-    """Reads a gradebook as gradebook_importer.rb does: assignments, grades by id, points."""
+    """Read a gradebook as gradebook_importer.rb does: assignments, grade by id, points."""
     head, *rows = lines(path)
     assert len(head) > 3 and "Student" in head[0] and "ID" in head[1]
     count = 3
@@ -74,7 +74,7 @@ def canvas_takes(path: Path) -> tuple[list[str], dict[str, list[str]], list[str]
 
 
 def moodle_finds(path: Path) -> dict[str, str]:
-    """Finds whose each file is, as is_valid_filename_for_import does."""
+    """Find whose each file is, as is_valid_filename_for_import does."""
     found = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
@@ -87,7 +87,7 @@ def moodle_finds(path: Path) -> dict[str, str]:
 
 
 def canvas_finds(path: Path) -> dict[tuple[str, str], str]:
-    """Finds student and attachment of each file, as infer_comment_context_from_filename does."""
+    """Find student and attachment of each file, as infer_comment_context_from_filename does."""
     found = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():

@@ -24,7 +24,7 @@ HANGS = 600  # seconds after which a test gives up; nothing is measured with it
 
 
 def run(*arguments: Any, cwd: Path | None = None) -> str:
-    """Runs the command, which must refuse, and returns its one line."""
+    """Run the command, which must refuse, and return its one line."""
     command = [sys.executable, str(TOOL), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
     assert done.returncode == 1 and not done.stdout

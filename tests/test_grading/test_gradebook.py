@@ -14,11 +14,11 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading import grade_changes, gradebook, manual_grades, publish, results, roster
-from tools.grading.autograde import ExerciseMark, Mark
-from tools.grading.collect import Sent, Student
+from tools.grading import grade_changes, gradebook, manual_grades, publish, results_folder, roster
+from tools.grading.autograde import ExerciseGrade, ChapterGrade
+from tools.grading.collect import Submission, Student
 from tools.grading.gradebook import Entry, Gradebook, Week
-from tools.grading.results import read_table
+from tools.grading.results_folder import read_table
 
 NOON = datetime(2026, 11, 20, 12).astimezone()
 
@@ -27,38 +27,38 @@ def cell(source: str, kind: str = "code") -> dict[str, Any]:
     return {"number": 3, "kind": kind, "source": source, "text": "", "pictures": [], "id": ""}
 
 
-def chapter(number: str, got: float, essay: str = "", state: str = "right") -> Mark:
-    checked = ExerciseMark(f"{number}.1", "One", got, 2.0, state, "so", cells=[cell("x = 1")])
+def chapter(number: str, got: float, essay: str = "", state: str = "right") -> ChapterGrade:
+    checked = ExerciseGrade(f"{number}.1", "One", got, 2.0, state, "so", cells=[cell("x = 1")])
     wrote = [cell(essay, "markdown")] if essay else []
-    is_open = ExerciseMark(f"{number}.2", "Two", 0.0, 0.0, "open", cells=wrote, written=bool(essay))
-    return Mark(number, f"{number}.ipynb", [checked, is_open])
+    is_open = ExerciseGrade(f"{number}.2", "Two", 0.0, 0.0, "open", cells=wrote, written=bool(essay))
+    return ChapterGrade(number, f"{number}.ipynb", [checked, is_open])
 
 
-def missing(number: str) -> Mark:
-    mark = chapter(number, 0.0, state="not handed in")
-    mark.exercises[0].cells = []
-    return Mark(number, "", mark.exercises, "not handed in")
+def missing(number: str) -> ChapterGrade:
+    grade = chapter(number, 0.0, state="not handed in")
+    grade.exercises[0].cells = []
+    return ChapterGrade(number, "", grade.exercises, "not handed in")
 
 
-def entry(name: str, *marks: Mark, id: str = "", when: datetime | None = NOON, **row: str) -> Entry:
-    sent = {m.chapter: Sent(Path(), m.file, when=when) for m in marks if m.file}
-    return Entry.of(Student(name, id, sent, row=row), list(marks))
+def entry(name: str, *grades: ChapterGrade, id: str = "", when: datetime | None = NOON, **row: str) -> Entry:
+    sent = {m.chapter: Submission(Path(), m.file, when=when) for m in grades if m.file}
+    return Entry.of(Student(name, id, sent, row=row), list(grades))
 
 
 def week(name: str, *entries: Entry, **more: Any) -> Week:
-    chapters = sorted({mark.chapter for e in entries for mark in e.marks})
+    chapters = sorted({grade.chapter for e in entries for grade in e.grades})
     return Week(name, chapters, entries=list(entries), **more)
 
 
 def graded(out: Path, new: Week | None = None, *, chosen: bool = False) -> list[str]:
-    """Grades, as far as the folder of results sees it."""
+    """Grade, as far as the folder of results sees it."""
     book = Gradebook(out)
     if new is not None:
         book.put(copy.deepcopy(new), chosen=chosen)
     book.settle()
-    with results.unfinished(out) as made:
+    with results_folder.unfinished(out) as made:
         said = publish.write(made, book, new or book.weeks[-1])
-        results.put_in_place(made, out)
+        results_folder.put_in_place(made, out)
         book.save()
     return said
 
@@ -68,7 +68,7 @@ def table(out: Path, name: str) -> list[dict[str, str]]:
 
 
 def typed(out: Path, **cells: str) -> None:
-    """Types into the first line of by_hand.csv, with a German spreadsheet."""
+    """Type into the first line of by_hand.csv, with a German spreadsheet."""
     rows = table(out, manual_grades.FILE)
     rows[0] |= cells
     with (out / manual_grades.FILE).open("w", encoding="cp1252", newline="") as file:
@@ -260,7 +260,7 @@ CHECKS = {"03.1": ["own", "chapter", "all"]}
         (CHECKS["03.1"], 0.0, "03.ipynb", "x = 2", "the answer is another one"),
         (CHECKS["03.1"], 0.0, "b.ipynb", "x = 1", "b.ipynb counts in place of 03.ipynb"),
         (CHECKS["03.1"], 0.0, "", "x = 1", "no longer handed in"),
-        (CHECKS["03.1"], 0.0, "03.ipynb", "x = 1", grade_changes.LOOK),
+        (CHECKS["03.1"], 0.0, "03.ipynb", "x = 1", grade_changes.UNEXPLAINED),
         (["new", "chapter", "all"], 2.0, "03.ipynb", "x = 2", None),
     ],
 )
@@ -268,9 +268,9 @@ def test_who_moved_and_why(checks, points, file, source, why, tmp_path):
     others = [entry(name, chapter("03", 2.0)) for name in ("Bo", "Cy")]
     graded(tmp_path, week("week 1", entry("Ada", chapter("03", 2.0)), *others, checks=CHECKS))
     assert not (tmp_path / "moved.csv").exists()
-    mark = chapter("03", points, state="not right")
-    mark.file, mark.exercises[0].cells = file, [cell(source)]
-    now = week("week 1", entry("Ada", mark), *others, checks={"03.1": checks})
+    grade = chapter("03", points, state="not right")
+    grade.file, grade.exercises[0].cells = file, [cell(source)]
+    now = week("week 1", entry("Ada", grade), *others, checks={"03.1": checks})
     said = graded(tmp_path, now)
     rows = table(tmp_path, "moved.csv")
     if why is None:

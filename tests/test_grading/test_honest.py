@@ -196,7 +196,7 @@ HONEST: dict[str, Honest] = {
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
-    """Hands everything in, grades it with one call, and returns the line of each student."""
+    """Pass everything in, grade it with one call, and return the line of each student."""
     base = tmp_path_factory.mktemp("honest")
     for name, honest in HONEST.items():
         chapter = chapter_of(honest.chapter)

@@ -24,11 +24,11 @@ pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import collect, notebook_file, similarity, student_report, suspicion
 from tools.grading import overwrite_cells as restore_module
-from tools.grading.autograde import ExerciseMark, Mark
-from tools.grading.collect import Sent, Student
+from tools.grading.autograde import ExerciseGrade, ChapterGrade
+from tools.grading.collect import Submission, Student
 from tools.grading.made_up_class import Chapter, chapter_of, raw
 from tools.grading.notebook_file import Unreadable, tidy
-from tools.grading.overwrite_cells import restore
+from tools.grading.overwrite_cells import overwrite_cells
 from tools.grading.student_report import Result
 
 STEM = "03_exercises"
@@ -43,7 +43,7 @@ def chapter() -> Chapter:
 def found(folder: Path) -> dict[str, Student]:
     scratch = folder.parent / "scratch"
     scratch.mkdir()
-    students, _ = collect.find(folder, STEMS, scratch)
+    students, _ = collect.collect(folder, STEMS, scratch)
     out = [p for p in folder.parent.rglob("*") if "outside" in p.name and scratch not in p.parents]
     assert not out and not list(Path("/tmp").glob("outside*")), "nothing gets out"
     return {student.name: student for student in students}
@@ -114,7 +114,7 @@ def deep(content: bytes, levels: int) -> bytes:
 
 @pytest.fixture
 def small(monkeypatch) -> int:
-    """Makes the limits small, so that small bombs are too large."""
+    """Make the limits small, so that small bombs are too large."""
     monkeypatch.setattr(collect, "ZIP_BYTES", 3_000_000)
     monkeypatch.setattr(collect, "MOST_BYTES", 1_000_000)
     monkeypatch.setattr(collect, "ZIP_FILES", 100)
@@ -304,7 +304,7 @@ SCRIPT = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
 
 class Tags(HTMLParser):
-    """Collects what a page would run or load."""
+    """Collect what a page would run or load."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -330,11 +330,11 @@ def bad_in(page: str) -> list[str]:
 def hostile() -> Result:
     """A student of whom every text is an attack."""
     cell = {"number": 1, "kind": "code", "source": SCRIPT, "text": SCRIPT, "pictures": [SCRIPT]}
-    exercise = ExerciseMark(
+    exercise = ExerciseGrade(
         "03.1", SCRIPT, 0.0, 1.0, "not right", SCRIPT, SCRIPT, SCRIPT, True, [cell], True
     )
-    mark = Mark("03", SCRIPT, [exercise], SCRIPT, SCRIPT, [cell])
-    student = Student(SCRIPT, SCRIPT, {"03": Sent(Path(), SCRIPT)}, remarks=[SCRIPT])
+    mark = ChapterGrade("03", SCRIPT, [exercise], SCRIPT, SCRIPT, [cell])
+    student = Student(SCRIPT, SCRIPT, {"03": Submission(Path(), SCRIPT)}, remarks=[SCRIPT])
     return Result(student, "page", [mark])
 
 

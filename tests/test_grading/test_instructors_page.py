@@ -9,7 +9,7 @@ from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading import collect, results, student_report
+from tools.grading import collect, results_folder, student_report
 from tools.grading.run_notebook import Limits
 
 TEXT = (ROOT / "INSTRUCTORS.md").read_text(encoding="utf-8")
@@ -31,7 +31,7 @@ def test_its_limits_are_those_of_the_code():
 
 
 def test_its_files_are_those_that_are_written():
-    for name in (*results.TABLES, "class.html", f"{results.EARLIER}/", "feedback/", "logs/"):
+    for name in (*results_folder.TABLES, "class.html", f"{results_folder.EARLIER}/", "feedback/", "logs/"):
         assert f"`{name}" in section("Grading"), name
     assert {"id", "reason"} <= set(student_report.COLUMNS)
 

@@ -48,9 +48,9 @@ def test_what_a_release_hands_out_is_nobodys_work(chapter, in_a_clone):
     assert "your instructor has it" not in raw(in_a_clone).decode()
     for handed_in in (chapter.blank, in_a_clone):
         for handed_out in (chapter.blank, in_a_clone):
-            done = overwrite_cells.restore(tidy(raw(handed_in)), handed_out)
+            done = overwrite_cells.overwrite_cells(tidy(raw(handed_in)), handed_out)
             assert not done.outside and not done.remarks
-            for original in overwrite_cells.originals_of(handed_out):
+            for original in overwrite_cells.original_exercises(handed_out):
                 answers = [done.notebook["cells"][place] for place in done.own[original.id]]
                 assert [cell["source"] for cell in answers] == original.stubs
 
@@ -68,7 +68,7 @@ def test_of_a_copy_for_colab_only_the_students_work_counts(chapter, in_a_clone, 
         handed_in = tidy(raw(made))
         given = {overwrite_cells.source(c).strip() for c in chapter.blank["cells"]}
         assert not suspicions(handed_in, given)
-        done = overwrite_cells.restore(handed_in, chapter.blank)
+        done = overwrite_cells.overwrite_cells(handed_in, chapter.blank)
         assert not done.outside
         lost = ["the grading metadata is gone: answers are found by the headings"]
         assert done.remarks == (lost if is_bare else [])
@@ -102,27 +102,27 @@ def test_a_hint_that_was_written_into_is_work(chapter):
     notebook = json.loads(raw(chapter.blank))
     hints = [c for c in notebook["cells"] if "Hint 1" in "".join(c["source"])]
     hints[0]["source"] = "".join(hints[0]["source"]) + "\n\nI think that it is the keys."
-    done = overwrite_cells.restore(tidy(raw(notebook)), chapter.blank)
+    done = overwrite_cells.overwrite_cells(tidy(raw(notebook)), chapter.blank)
     assert len(done.own["03.1"]) == 2
 
 
 def test_cells_before_and_behind_the_exercises_are_the_students(chapter):
     notebook = inserted(chapter.solved([]), "mine = 1")
     notebook["cells"].append(code_cell("mine = 2"))
-    done = overwrite_cells.restore(tidy(raw(notebook)), chapter.blank)
+    done = overwrite_cells.overwrite_cells(tidy(raw(notebook)), chapter.blank)
     cells = [done.notebook["cells"][place]["source"] for place in done.outside]
     assert cells == ["mine = 1", "mine = 2"]
 
 
 def test_a_check_stands_behind_every_answer_of_its_exercise(chapter):
     notebook = tidy(raw(without(chapter.solved(), is_check)))
-    done = overwrite_cells.restore(notebook, chapter.blank).notebook["cells"]
+    done = overwrite_cells.overwrite_cells(notebook, chapter.blank).notebook["cells"]
     names = [overwrite_cells.grade_id(cell) for cell in done if overwrite_cells.grade_id(cell)]
     assert names[:7] == [
         *("answer-03-1", "check-03-1", "answer-03-2", "check-03-2"),
         *("answer-03-3", "answer-03-3b", "check-03-3"),
     ]
-    untouched = overwrite_cells.restore(tidy(raw(chapter.blank)), chapter.blank)
+    untouched = overwrite_cells.overwrite_cells(tidy(raw(chapter.blank)), chapter.blank)
     same = [(c["cell_type"], c["source"]) for c in untouched.notebook["cells"]]
     assert same == [(c["cell_type"], "".join(c["source"])) for c in chapter.blank["cells"]]
     assert not untouched.remarks

@@ -40,7 +40,7 @@ from utils.masking import causal_mask, padding_mask
 
 @contextlib.contextmanager
 def student(code: str) -> Iterator[tuple[Any, Any]]:
-    """Runs code in a process of its own, which then serves its answers to a check."""
+    """Run code in a process of its own, which then serves its answers to a check."""
     here, there = socket.socketpair()
     child = os.fork()
     if child == 0:
@@ -98,7 +98,7 @@ KINDS = {
 
 
 def names_of(exercise: str) -> tuple[str, ...]:
-    """Reads from the check cell of the master what it hands over."""
+    """Read from the check cell of the master what it hands over."""
     for cell in chapter_of(exercise[:2]).blank["cells"]:
         text = "".join(cell["source"])
         if text.startswith(f'check("{exercise}"'):
@@ -211,7 +211,7 @@ def test_what_is_forged_earns_nothing(what):
 )
 def test_what_is_no_value_is_refused(text):
     peer = remote_objects.Peer(None, None, is_open=False)
-    with pytest.raises(serialization.Unfit):
+    with pytest.raises(serialization.ProtocolError):
         serialization.Reader(peer._borrow).read(json.loads(text))
 
 
@@ -253,7 +253,7 @@ def test_what_lies_about_itself_comes_back_as_something_odd():
 
     for odd in (torch.ones(2).as_subclass(Liar), Number(2), torch.eye(2).to_sparse(), object()):
         back = there_and_back(odd)
-        assert isinstance(back, serialization.Odd) and type(back).__name__ == type(odd).__name__
+        assert isinstance(back, serialization.Unserializable) and type(back).__name__ == type(odd).__name__
 
 
 def test_a_layer_that_both_sides_know_is_built_anew():

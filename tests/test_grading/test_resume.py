@@ -19,12 +19,12 @@ from notebook_rules import ROOT
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 pytest.importorskip("fcntl", reason="nothing is graded on Windows")
 
-from tools.grading.collect import Sent, Student
+from tools.grading.collect import Submission, Student
 from tools.grading.framing import (
     OF_CHECK,
     PLAIN,
-    Arriving,
-    Broken,
+    FrameDecoder,
+    BrokenFrame,
     of_kind,
     packed,
     parsed,
@@ -32,7 +32,7 @@ from tools.grading.framing import (
     send,
 )
 from tools.grading.made_up_class import chapter_of, inserted, light, raw
-from tools.grading.resume import PROGRESS, Busy, Progress
+from tools.grading.resume import PROGRESS, FolderInUse, Checkpoint
 
 TOOL = ROOT / "tools" / "grade.py"
 STEM = "03_exercises"
@@ -41,29 +41,29 @@ HANGS = 600  # seconds after which a test gives up; nothing is measured with it
 
 def student(name: str, text: str = "x = 1") -> Student:
     notebook = {"cells": [{"cell_type": "code", "source": text}]}
-    return Student(name, chapters={"03": Sent(Path("/tmp/x"), "a.ipynb", notebook=notebook)})
+    return Student(name, chapters={"03": Submission(Path("/tmp/x"), "a.ipynb", notebook=notebook)})
 
 
 def test_what_is_done_is_found_again_as_long_as_nothing_has_changed(tmp_path):
     out, ada = tmp_path / "out", student("Ada")
-    progress = Progress(out, "checks 1")
+    progress = Checkpoint(out, "checks 1")
     place = progress.place(ada, "Ada")
     assert progress.read(place) is None
     progress.write(place, [{"chapter": "03"}])
     progress.end(whole=False)
-    again = Progress(out, "checks 1")
+    again = Checkpoint(out, "checks 1")
     assert again.read(again.place(student("Ada"), "Ada")) == [{"chapter": "03"}]
     for other in (again.place(student("Ada", "x = 2"), "Ada"), again.place(student("Bo"), "Bo")):
         assert again.read(other) is None
     again.end(whole=False)
-    changed = Progress(out, "checks 2")
+    changed = Checkpoint(out, "checks 2")
     assert changed.read(changed.place(ada, "Ada")) is None
     changed.end(whole=True)
     assert not (out / PROGRESS).exists()
 
 
 def test_a_file_that_a_disk_lost_is_made_anew(tmp_path):
-    progress = Progress(tmp_path / "out", "")
+    progress = Checkpoint(tmp_path / "out", "")
     place = progress.place(student("Ada"), "Ada")
     place.write_text('[{"chap')
     assert progress.read(place) is None and not place.exists()
@@ -71,7 +71,7 @@ def test_a_file_that_a_disk_lost_is_made_anew(tmp_path):
 
 
 def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
-    progress = Progress(tmp_path / "out", "")
+    progress = Checkpoint(tmp_path / "out", "")
     place = progress.place(student("Ada"), "Ada")
 
     def full(_file: int) -> None:
@@ -86,16 +86,16 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
 
 
 def test_two_gradings_do_not_write_into_one_folder(tmp_path):
-    first = Progress(tmp_path / "out", "")
-    with pytest.raises(Busy):
-        Progress(tmp_path / "out", "")
+    first = Checkpoint(tmp_path / "out", "")
+    with pytest.raises(FolderInUse):
+        Checkpoint(tmp_path / "out", "")
     first.end(whole=False)
-    Progress(tmp_path / "out", "").end(whole=False)
+    Checkpoint(tmp_path / "out", "").end(whole=False)
 
 
 def test_what_a_killed_grading_left_half_is_removed(tmp_path):
     (tmp_path / ".unfinished-x" / "logs").mkdir(parents=True)
-    Progress(tmp_path, "").end(whole=False)
+    Checkpoint(tmp_path, "").end(whole=False)
     assert not list(tmp_path.iterdir())
 
 
@@ -104,14 +104,14 @@ def test_messages_arrive_whole_in_whatever_pieces(tmp_path):
     messages.append({"check": messages[-1]})
     stream = b"".join(map(packed, messages))
     for size in (1, 3, 1000, len(stream)):
-        arriving = Arriving()
+        arriving = FrameDecoder()
         pieces = [stream[n : n + size] for n in range(0, len(stream), size)]
         assert [m for piece in pieces for m in arriving.add(piece)] == messages
     head, short = b"\0\0\0\6\0\0\0\0\2", b"\0\0\0\2\0{}"
     nested = b"[" * 100_000
     for odd in (b"\xff" * 8, head + b"[]", head + b"{]", short, _frame(nested)):
-        with pytest.raises(Broken):
-            Arriving().add(odd)
+        with pytest.raises(BrokenFrame):
+            FrameDecoder().add(odd)
     reading, writing = os.pipe()
     thread = threading.Thread(target=lambda: [send(writing, m) for m in messages])
     thread.start()
@@ -129,9 +129,9 @@ def _frame(text: bytes, rest: bytes = b"") -> bytes:
 def test_bytes_that_did_not_come_are_not_made_up(counts):
     """Of five bytes nobody makes more, by counting some twice either."""
     said = [{"$bytes": count} for count in counts]
-    assert Arriving().add(_frame(b"[]".join([b'{"a":', b"}"]), b"12345")) == [{"a": []}]
-    with pytest.raises(Broken):
-        Arriving().add(_frame(json.dumps({"a": said}).encode(), b"12345"))
+    assert FrameDecoder().add(_frame(b"[]".join([b'{"a":', b"}"]), b"12345")) == [{"a": []}]
+    with pytest.raises(BrokenFrame):
+        FrameDecoder().add(_frame(json.dumps({"a": said}).encode(), b"12345"))
 
 
 def test_an_answer_cannot_speak_for_what_watches_it():

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import late_policy, roster
-from tools.grading.collect import Sent, Student
+from tools.grading.collect import Submission, Student
 from tools.grading.roster import Matching, Person, Question
 
 MOODLE = (
@@ -141,7 +141,7 @@ def test_what_was_answered_counts(tmp_path):
 
 def student(name: str, *chapters: str, id: str = "", age: int = 0) -> Student:
     when = datetime(2026, 11, 20).astimezone() - timedelta(days=age)
-    sent = {c: Sent(Path(), f"{name}/{c}.ipynb", when=when) for c in chapters}
+    sent = {c: Submission(Path(), f"{name}/{c}.ipynb", when=when) for c in chapters}
     return Student(name, id, sent)
 
 
@@ -199,9 +199,9 @@ def test_late_days(text, chapter, when, days):
 
 
 def test_points_are_taken_only_when_it_was_said():
-    assert late_policy.parse("2026-11-20").costs(14, 3) == 0
-    assert late_policy.parse("2026-11-20", 10).costs(14, 3) == 4.2
-    assert late_policy.parse("2026-11-20", 50).costs(14, 3) == 14
+    assert late_policy.parse("2026-11-20").penalty(14, 3) == 0
+    assert late_policy.parse("2026-11-20", 10).penalty(14, 3) == 4.2
+    assert late_policy.parse("2026-11-20", 50).penalty(14, 3) == 14
 
 
 @pytest.mark.parametrize(

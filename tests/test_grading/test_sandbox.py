@@ -15,14 +15,14 @@ from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading import results, sandbox
-from tools.grading.sandbox import BUBBLEWRAP, NO_ISOLATION, PLAIN, WALLS, Places, Wall, choose
+from tools.grading import results_folder, sandbox
+from tools.grading.sandbox import BUBBLEWRAP, NO_ISOLATION, PLAIN, SANDBOXES, SandboxPaths, Sandbox, choose
 
-KINDS = [wall for wall in WALLS if wall.holds]
+KINDS = [wall for wall in SANDBOXES if wall.isolates]
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda wall: wall.name)
-def kind(request) -> Wall:
+def kind(request) -> Sandbox:
     """Every wall that works on this machine."""
     if why := request.param.problem():
         pytest.skip(f"no such wall on this machine: {why} (apt install {request.param.name})")
@@ -64,11 +64,11 @@ print(json.dumps({
 """
 
 
-def behind(kind: Wall, course: Path, code: str, **names: object) -> dict[str, object]:
-    """Runs code behind the wall and returns what it prints."""
+def behind(kind: Sandbox, course: Path, code: str, **names: object) -> dict[str, object]:
+    """Run code behind the wall and return what it prints."""
     code = "\n".join(f"{name} = {value!r}" for name, value in names.items()) + code
     command = [sys.executable, "-c", code]
-    places = Places(course, course, course / "room")
+    places = SandboxPaths(course, course, course / "room")
     command = kind.wrap(command, places, 10**9)
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "SECRET": "s"}
@@ -97,7 +97,7 @@ def test_behind_the_wall_nothing_of_the_machine_is_seen_and_nothing_can_be_writt
     assert not seen["masters"] and not seen["home"] and seen["secret"] is None
     assert not {"home", "srv", "opt", "mnt", "var", "boot"} & set(seen["root"])
     assert (
-        seen["processes"] == [1] and seen["interfaces"] == ["lo"] and seen["user"] == sandbox.NOBODY
+        seen["processes"] == [1] and seen["interfaces"] == ["lo"] and seen["user"] == sandbox.NOBODY_UID
     )
     assert seen["connects"] != "done" and seen["host"] == "student"
     for where in ("course", "grader", "python", "/", "/dev"):
@@ -108,12 +108,12 @@ def test_behind_the_wall_nothing_of_the_machine_is_seen_and_nothing_can_be_writt
 
 
 def test_the_best_wall_that_works_is_chosen_and_said():
-    works = replace(BUBBLEWRAP, name="works", tool="", holds=False)
+    works = replace(BUBBLEWRAP, name="works", tool="", isolates=False)
     fails = replace(BUBBLEWRAP, name="fails", tool="a-tool-that-nobody-has")
-    kept, sandbox.WALLS = sandbox.WALLS, (fails, works, PLAIN)
+    kept, sandbox.SANDBOXES = sandbox.SANDBOXES, (fails, works, PLAIN)
     try:
         assert choose() == (works, ["a-tool-that-nobody-has is not installed"])
-        sandbox.WALLS = (fails, PLAIN)
+        sandbox.SANDBOXES = (fails, PLAIN)
         chosen, why = choose()
         assert chosen is PLAIN and chosen.words == NO_ISOLATION and len(why) == 1
         with pytest.raises(ValueError, match="--isolation fails must work here"):
@@ -121,7 +121,7 @@ def test_the_best_wall_that_works_is_chosen_and_said():
         with pytest.raises(ValueError, match="--isolation is one of fails, plain, got prison"):
             choose("prison")
     finally:
-        sandbox.WALLS = kept
+        sandbox.SANDBOXES = kept
 
 
 def test_a_tool_that_makes_no_wall_is_found_out():
@@ -133,9 +133,9 @@ def test_without_a_wall_every_table_and_the_page_say_so(tmp_path):
     with (tmp_path / "grades.csv").open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["student", "bonus"], ["Ada", "1"]])
     (tmp_path / "class.html").write_text("<h1>The class</h1>\n<p>1 student</p>")
-    results.warn_in_heads(tmp_path)
+    results_folder.warn_in_heads(tmp_path)
     (row,) = csv.DictReader((tmp_path / "grades.csv").open(encoding="utf-8-sig", newline=""))
     assert NO_ISOLATION in row and (row["student"], row["bonus"]) == ("Ada", "1")
     # A later run takes it for no column that the instructor added.
-    assert results.read_table(tmp_path / "grades.csv") == [{"student": "Ada", "bonus": "1"}]
+    assert results_folder.read_table(tmp_path / "grades.csv") == [{"student": "Ada", "bonus": "1"}]
     assert f"<strong>{NO_ISOLATION}</strong>" in (tmp_path / "class.html").read_text()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from test_glance import OPEN, RESULTS, mark, student
+from test_glance import OPEN, RESULTS, grade, student
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import class_report, lecture_summary, similarity
-from tools.grading.autograde import ExerciseMark, Mark
+from tools.grading.autograde import ExerciseGrade, ChapterGrade
 from tools.grading.collect import Student
 from tools.grading.student_report import Result
 
@@ -48,8 +48,8 @@ OTHER = ANSWER.replace("powers / total", "powers * (1 / total)")
     ],
 )
 def test_equal_is_what_differs_by_names_comments_and_layout(text, is_same):
-    assert (similarity.normal(text) == similarity.normal(ANSWER)) is is_same
-    assert similarity.normal(ANSWER) is not None
+    assert (similarity.normal_form(text) == similarity.normal_form(ANSWER)) is is_same
+    assert similarity.normal_form(ANSWER) is not None
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_equal_is_what_differs_by_names_comments_and_layout(text, is_same):
     ],
 )
 def test_what_is_short_or_handed_out_says_nothing(text, stub):
-    assert similarity.normal(text, [stub]) is None
+    assert similarity.normal_form(text, [stub]) is None
 
 
 def test_code_that_does_not_parse_is_compared_by_its_words():
     broken = ANSWER + "    return ("
-    assert similarity.normal(broken) == similarity.normal(broken.replace("\n    p", "\n\n\n    p"))
-    assert similarity.normal(broken) != similarity.normal(broken.replace("powers", "p"))
+    assert similarity.normal_form(broken) == similarity.normal_form(broken.replace("\n    p", "\n\n\n    p"))
+    assert similarity.normal_form(broken) != similarity.normal_form(broken.replace("powers", "p"))
 
 
 def wrote(name: str, *sources: str, kind: str = "code", state: str = "right") -> Result:
-    marks = [
-        ExerciseMark(
+    grades = [
+        ExerciseGrade(
             f"03.{n}",
             "A <b>",
             1.0,
@@ -85,7 +85,7 @@ def wrote(name: str, *sources: str, kind: str = "code", state: str = "right") ->
         )
         for n, source in enumerate(sources, start=2)
     ]
-    return Result(Student(name), name, [Mark("03", "x.ipynb", marks)])
+    return Result(Student(name), name, [ChapterGrade("03", "x.ipynb", grades)])
 
 
 def test_pairs_come_first_that_have_most_in_common(tmp_path):
@@ -149,17 +149,17 @@ def test_the_lecture_begins_with_three_sentences_from_the_reasons():
     assert second == f"{left_out}: say how one begins it."
     assert third == "2 of 7 wrote an answer to the open 03.7 (Open): read two of them aloud."
     different = [
-        student(f"S{n}", mark("not right", "values-differ", "so", named=False)) for n in range(3)
+        student(f"S{n}", grade("not right", "values-differ", "so", named=False)) for n in range(3)
     ]
     assert spoken(different)[0].startswith("All 3 who tried 03.2")
 
 
 def test_what_most_left_out_is_said_and_what_all_solved():
-    blank = [student(f"S{n}", mark("not yet")) for n in range(5)]
+    blank = [student(f"S{n}", grade("not yet")) for n in range(5)]
     assert spoken(blank)[0].startswith("All 5 who handed in chapter 03 left out 03.2")
-    solved = [student(f"S{n}", mark("right")) for n in range(3)]
+    solved = [student(f"S{n}", grade("right")) for n in range(3)]
     assert spoken(solved)[0] == "Everybody solved 03.2: there is nothing to repeat in them."
-    wrote = [student("A", mark("right"), OPEN), student("B", mark("right"))]
+    wrote = [student("A", grade("right"), OPEN), student("B", grade("right"))]
     read = "1 of 2 wrote an answer to the open 03.7 (Open): read two of them aloud."
     assert spoken(wrote)[1] == read
     assert 1 <= len(spoken(solved)) <= 3
@@ -167,11 +167,11 @@ def test_what_most_left_out_is_said_and_what_all_solved():
 
 def test_who_did_not_hand_in_a_chapter_left_nothing_of_it_out(tmp_path):
     """Two did this chapter, three another one: nobody left out an exercise."""
-    absent = [student(f"S{n}", mark("not handed in")) for n in range(3)]
+    absent = [student(f"S{n}", grade("not handed in")) for n in range(3)]
     for result in absent:
         result.student.chapters["04"] = result.student.chapters.pop("03")
     class_report.write(
-        tmp_path, [student("A", mark("right")), student("B", mark("right")), *absent]
+        tmp_path, [student("A", grade("right")), student("B", grade("right")), *absent]
     )
     page = (tmp_path / "class.html").read_text(encoding="utf-8")
     assert "left out" not in page and "Everybody solved 03.2" in page

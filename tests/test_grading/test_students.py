@@ -25,7 +25,7 @@ pytest.importorskip(
 
 
 from tools.grading import made_up_class as making
-from tools.grading import results
+from tools.grading import results_folder
 from tools.grading.made_up_class import (
     CHEATS,
     Chapter,
@@ -53,7 +53,7 @@ def chapter() -> Chapter:
 
 
 def answer(notebook: dict[str, Any], number: str, text: str, chapter: str = "03") -> dict[str, Any]:
-    """Gives an exercise another answer, and returns the notebook."""
+    """Yield an exercise another answer, and return the notebook."""
     find_cell(notebook, f"answer-{chapter}-{number}")["source"] = text
     return notebook
 
@@ -148,7 +148,7 @@ SMALL = [
 
 
 def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]:
-    """Makes up the students: what each hands in, earns, and what the reason says."""
+    """Make up the students: what each hands in, earns, and what the reason says."""
     made: dict[str, tuple[dict[str, bytes], float, str]] = {}
 
     def add(name: str, content: Any, points: float, reason: str = "", file: str = STEM) -> None:
@@ -246,7 +246,7 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
 
 @pytest.fixture(scope="module")
 def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Hands everything in, grades it with one call, and reads what came out."""
+    """Pass everything in, grade it with one call, and read what came out."""
     base = tmp_path_factory.mktemp("grading")
     folder = base / "class"
     made = students(chapter)
@@ -292,7 +292,7 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     # Of last week: a table with a column that the teacher typed, and a file of the teacher's.
     out = base / "class-grades"
     out.mkdir()
-    (out / results.MADE_BY).write_text('{"files": ["grades.csv"]}')
+    (out / results_folder.MADE_BY).write_text('{"files": ["grades.csv"]}')
     (out / "grades.csv").write_text("student;chapter;points;bonus\nhalf;03;5;2,5\n")
     (out / "letter.txt").write_text("mine")
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading.cpu_time import LOOK, MOST_WAITED, OwnTime
+from tools.grading.cpu_time import LOOK, MOST_WAITED, ChargedTime
 from tools.grading.run_notebook import (
     GRACE,
     INTERRUPTS,
@@ -14,7 +14,7 @@ from tools.grading.run_notebook import (
     SETTLING,
     Action,
     Limits,
-    Supervision,
+    CellMonitor,
 )
 
 LIMITS = Limits(cell=30.0, notebook=180.0, output=1000)
@@ -22,7 +22,7 @@ LIMITS = Limits(cell=30.0, notebook=180.0, output=1000)
 
 def looks(*seen: tuple[float, float, bool]) -> float:
     """Own seconds after looks, each with what passed, what was worked, and whether all waited."""
-    own, now, cpu = OwnTime(now=1000.0), 1000.0, 0.0
+    own, now, cpu = ChargedTime(now=1000.0), 1000.0, 0.0
     for passed, worked, waits in seen:
         now, cpu = now + passed, cpu + worked
         own.look(now, cpu, waits)
@@ -49,14 +49,14 @@ def test_many_processes_are_no_faster_than_the_clock():
 
 
 def test_a_process_that_ends_takes_nothing_back():
-    own = OwnTime(now=0.0)
+    own = ChargedTime(now=0.0)
     own.look(10.0, 9.0, False)
     assert own.look(20.0, 1.0, False) == 9.0
     assert own.look(30.0, 2.0, False) == 10.0
 
 
 def test_a_cell_runs_until_it_has_answered_and_settled():
-    watch = Supervision(LIMITS, began=100.0, left=180.0)
+    watch = CellMonitor(LIMITS, began=100.0, left=180.0)
     assert watch.decide(130.0, 0) is Action.WAIT
     watch.answered(130.0)
     assert watch.decide(130.0 + SETTLING, 0) is Action.WAIT
@@ -65,7 +65,7 @@ def test_a_cell_runs_until_it_has_answered_and_settled():
 
 
 def test_a_cell_that_takes_too_long_is_interrupted_some_times_and_given_up():
-    watch = Supervision(LIMITS, began=100.0, left=180.0)
+    watch = CellMonitor(LIMITS, began=100.0, left=180.0)
     steps = 2 * INTERRUPTS
     said = [watch.decide(130.01 + n * PATIENCE / steps + n / 1000, 0) for n in range(steps + 1)]
     assert said == [*[Action.INTERRUPT, Action.WAIT] * INTERRUPTS, Action.GIVE_UP]
@@ -74,7 +74,7 @@ def test_a_cell_that_takes_too_long_is_interrupted_some_times_and_given_up():
 
 
 def test_a_cell_that_answers_when_it_is_interrupted_is_not_given_up():
-    watch = Supervision(LIMITS, began=0.0, left=180.0)
+    watch = CellMonitor(LIMITS, began=0.0, left=180.0)
     assert watch.decide(31.0, 0) is Action.INTERRUPT
     watch.answered(31.5)
     assert watch.decide(32.0, 0) is Action.WAIT
@@ -82,7 +82,7 @@ def test_a_cell_that_answers_when_it_is_interrupted_is_not_given_up():
 
 
 def test_a_cell_that_prints_too_much_has_a_moment_to_stop_by_itself():
-    watch = Supervision(LIMITS, began=0.0, left=180.0)
+    watch = CellMonitor(LIMITS, began=0.0, left=180.0)
     assert watch.decide(1.0, 1000) is Action.WAIT
     assert watch.decide(1.0 + GRACE, 5000) is Action.WAIT
     assert watch.decide(1.1 + GRACE, 5000) is Action.INTERRUPT
@@ -90,7 +90,7 @@ def test_a_cell_that_prints_too_much_has_a_moment_to_stop_by_itself():
 
 
 def test_a_cell_has_no_more_than_the_notebook_has_left():
-    watch = Supervision(LIMITS, began=0.0, left=5.0)
+    watch = CellMonitor(LIMITS, began=0.0, left=5.0)
     assert watch.decide(5.0, 0) is Action.WAIT
     assert watch.decide(5.1, 0) is Action.INTERRUPT
     assert watch.trouble == "the notebook took longer than 180 s"

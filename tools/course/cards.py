@@ -1,4 +1,4 @@
-"""Reads how a notebook of exercises is built: cards, answer cells, checks, hints.
+"""Read how a notebook of exercises is built: cards, answer cells, check, hints.
 
 A section goes from one `## heading` to the next; an exercise is a section whose heading begins with
 its number. Masters and what students hand in are read with the same code.

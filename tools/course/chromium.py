@@ -29,7 +29,7 @@ OPTIONS = [
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """Starts a browser and ends it again.
+    """Start a browser and end it again.
 
     Raises:
         ValueError: there is none.

@@ -1,4 +1,4 @@
-"""Runs a notebook in a kernel of its own, from the first cell to the last."""
+"""Run a notebook in a kernel of its own, from the first cell to the last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NotebookError(Exception):
 
 
 def settle_environment() -> None:
-    """Settles what a kernel inherits, so that the user's own set-up does not matter."""
+    """Set up what a kernel inherits, so that the user's own set-up does not matter."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     # A foreign package named `utils` in site-packages must not win over the course's own.
@@ -29,7 +29,7 @@ def settle_environment() -> None:
 
 
 async def execute(path: Path, timeout: float, first: str = "") -> str:
-    """Runs one notebook in a kernel of its own, in the folder of the notebook.
+    """Run one notebook in a kernel of its own, in the folder of the notebook.
 
     Args:
         path: of the notebook.
@@ -49,7 +49,7 @@ async def execute(path: Path, timeout: float, first: str = "") -> str:
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     class ThisPython(KernelSpecManager):
-        """Knows one kernel: the interpreter that runs this script."""
+        """Know one kernel: the interpreter that runs this script."""
 
         def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
             return KernelSpec(resource_dir="", **get_kernel_dict())

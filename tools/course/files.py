@@ -10,7 +10,7 @@ from tools.course.registry import ROOT
 
 
 def write(path: Path, content: bytes) -> bool:
-    """Writes or replaces the file in one step, if its content changes; says whether it did."""
+    """Write or replaces the file in one step, if its content changes; return whether it did."""
     there = path.exists()
     if there and path.read_bytes() == content:
         return False
@@ -28,15 +28,15 @@ def write(path: Path, content: bytes) -> bool:
 
 
 def name_of(path: Path, root: Path = ROOT) -> str:
-    """Returns how a reader finds the file: from the folder of the course on, if it lies there."""
+    """Return how a reader finds the file: from the folder of the course on, if it lies there."""
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 def beside(path: Path) -> Path:
-    """Names the file that takes the newer version when this one holds a student's work."""
+    """Name the file that takes the newer version when this one holds a student's work."""
     return path.with_name(f"{path.stem}.new{path.suffix}")
 
 
 def is_beside(path: Path) -> bool:
-    """Says whether an update put this file beside another."""
+    """Return whether an update put this file beside another."""
     return Path(path.stem).suffix == ".new"

@@ -1,4 +1,4 @@
-"""Tells what a student changed since it was handed out, and never writes over it.
+"""Tell what a student changed since it was handed out, and never writes over it.
 
 `make exercises` and `make update` both bring newer files to where a student worked. What was
 handed out is known by a fingerprint: a sha256 of the text of a file or, for a notebook, of the
@@ -30,7 +30,7 @@ def _digest(content: bytes) -> str:
 
 
 def sources(notebook: Notebook) -> list[tuple[str, str]]:
-    """Lists the cells that say something: JupyterLab adds an empty one when the last is run."""
+    """List the cells that say something: JupyterLab adds an empty one when the last is run."""
     texts = (
         (cell["cell_type"], source(cell).replace("\r\n", "\n").strip("\n"))
         for cell in notebook["cells"]
@@ -43,7 +43,7 @@ def notebook_fingerprint(notebook: Notebook) -> str:
 
 
 def fingerprint(name: str, content: bytes) -> str:
-    """Returns the sha256 of what counts in a file: for a notebook, of its cells' sources.
+    """Return the sha256 of what counts in a file: for a notebook, of its cells' sources.
 
     Args:
         name: the file's name; its ending tells what it is.
@@ -57,12 +57,12 @@ def fingerprint(name: str, content: bytes) -> str:
 
 
 def remember_beginning(notebook: Notebook) -> None:
-    """Notes in the metadata of a notebook how it is now, before a student has it."""
+    """Note in the metadata of a notebook how it is now, before a student has it."""
     notebook.setdefault("metadata", {})[COURSE_KEY] = {BEGAN_AS: notebook_fingerprint(notebook)}
 
 
 def beginning(name: str, content: bytes) -> str | None:
-    """Returns the fingerprint that a notebook carries of its beginning, if it carries one."""
+    """Return the fingerprint that a notebook carries of its beginning, if it carries one."""
     notebook: Any = parse(content) if name.endswith(".ipynb") else None
     try:
         return notebook["metadata"][COURSE_KEY][BEGAN_AS]
@@ -71,7 +71,7 @@ def beginning(name: str, content: bytes) -> str | None:
 
 
 def changed(path: Path, began: str | None) -> bool:
-    """Says whether a file is other than it was handed out; when that is unknown, it is.
+    """Return whether a file is other than it was handed out; when that is unknown, it is.
 
     Args:
         path: a file that is there.
@@ -82,7 +82,7 @@ def changed(path: Path, began: str | None) -> bool:
 
 
 def put(path: Path, new: bytes, began: str | None = None) -> str:
-    """Brings a newer version of a file to its place, or beside it where a student changed it.
+    """Bring a newer version of a file to its place, or beside it where a student changed it.
 
     Calling it again with the same bytes changes nothing more.
 
@@ -120,6 +120,6 @@ SAYS = {
 
 
 def say(state: str, path: Path, root: Path = ROOT) -> None:
-    """Prints what `put` did with a file, one line."""
+    """Print what `put` did with a file, one line."""
     reason = SAYS.get(state, "").format(new=beside(path).name)
     print(f"{state:9}  {name_of(path, root)}{': ' if reason else ''}{reason}", flush=True)

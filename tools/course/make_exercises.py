@@ -1,4 +1,4 @@
-"""Makes a student's notebook of exercises from its master, with nbgrader: instructors only."""
+"""Make a student's notebook of exercises from its master, with nbgrader: instructors only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TITLE = re.compile(r"\A(# \d\d) Solutions: ")
 
 
 def generate(master: Notebook, solution_line: str | None = None) -> Notebook:
-    """Makes the notebook of the student from a master that keeps the rules.
+    """Make the notebook of the student from a master that keeps the rules.
 
     Args:
         master: the parsed master; it stays as it is.

@@ -37,7 +37,7 @@ TQDM_CLOCK = re.compile(r"\s*\[\d+:\d\d.*\]\s*$", re.DOTALL)
 
 
 def parse(content: bytes) -> Notebook | None:
-    """Reads a notebook; None when this is not one."""
+    """Read a notebook; None when this is not one."""
     try:
         notebook = json.loads(content.decode("utf-8-sig"))
         cells = notebook["cells"]
@@ -48,12 +48,12 @@ def parse(content: bytes) -> Notebook | None:
 
 
 def source(cell: Cell) -> str:
-    """Returns the text of a cell, which a file may hold in lines."""
+    """Return the text of a cell, which a file may hold in lines."""
     return "".join(cell["source"])
 
 
 def canonical(notebook: Notebook) -> str:
-    """Returns the text that stands in the file of this notebook once it is refreshed.
+    """Return the text that stands in the file of this notebook once it is refreshed.
 
     Args:
         notebook: the parsed JSON of a notebook, format 4.5.
@@ -97,7 +97,7 @@ def _cell(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def cell_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Returns what of a cell's metadata is stored."""
+    """Return what of a cell's metadata is stored."""
     kept: dict[str, Any] = {key: metadata[key] for key in EXERCISE_KEYS if key in metadata}
     if metadata.get("tags"):
         kept["tags"] = sorted(set(metadata["tags"]))
@@ -109,7 +109,7 @@ def cell_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def mend_ids(cells: list[dict[str, Any]]) -> None:
-    """Gives an id, made from place and text, to every cell without one or with a taken one."""
+    """Yield an id, made from place and text, to every cell without one or with a taken one."""
     taken: set[str] = set()
     for place, cell in enumerate(cells):
         if not cell["id"] or cell["id"] in taken:
@@ -162,7 +162,7 @@ def _payload(mime: str, value: Any) -> Any:
 
 
 def strip_png(encoded: str) -> str:
-    """Drops the text chunks of a PNG in base64, such as the version of the program that drew it."""
+    """Drop the text chunks of a PNG in base64, such as the version of the program that drew it."""
     content = base64.b64decode(encoded)
     if not content.startswith(PNG_SIGNATURE):
         return encoded.strip()
@@ -176,7 +176,7 @@ def strip_png(encoded: str) -> str:
 
 
 def _renumber_widgets(notebook: Notebook, state: dict[str, Any]) -> Notebook:
-    """Numbers widgets in the order in which they appear, and keeps the state of those only."""
+    """Number widgets in the order in which they appear, and keep the state of those only."""
     order: list[str] = []
 
     def visit(model_id: str) -> None:

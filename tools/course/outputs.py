@@ -60,7 +60,7 @@ def explorer(match: re.Match[str]) -> Explorer:
 
 
 def explorers(text: str) -> Iterator[Explorer]:
-    """Gives the explorers of a stored output.
+    """Yield the explorers of a stored output.
 
     Raises:
         ValueError: one that is not written as utils/draw/explorer.py writes it.
@@ -79,12 +79,12 @@ def picture(match: re.Match[str]) -> Picture:
 
 
 def pictures(text: str) -> Iterator[Picture]:
-    """Gives the pictures of a stored output."""
+    """Yield the pictures of a stored output."""
     yield from map(picture, PICTURE.finditer(text))
 
 
 def library(root: Path) -> str:
-    """Returns the one script that brings all explorers of a page to life.
+    """Return the one script that brings all explorers of a page to life.
 
     Args:
         root: the folder of the course.
@@ -94,5 +94,5 @@ def library(root: Path) -> str:
 
 
 def styles(root: Path) -> str:
-    """Returns the look of all explorers."""
+    """Return the look of all explorers."""
     return "\n".join((root / "utils" / "draw" / name).read_text("utf-8") for name in STYLES)

@@ -73,7 +73,7 @@ class Course:
 
     @classmethod
     def read(cls, root: Path) -> Course:
-        """Reads the list of a folder.
+        """Read the list of a folder.
 
         Raises:
             ValueError: the list has an entry too much or too little, or a number twice.
@@ -89,7 +89,7 @@ class Course:
         return cls(root, chapters, utils, tuple(content.pop("free")))
 
     def __getitem__(self, number: str) -> Chapter:
-        """Returns the chapter with this number.
+        """Return the chapter with this number.
 
         Raises:
             KeyError: the list has none.
@@ -100,13 +100,13 @@ class Course:
         raise KeyError(number)
 
     def lacks(self, names: Iterable[str]) -> list[str]:
-        """Returns the numbers with which these names of notebooks begin and no chapter has."""
+        """Return the numbers with which these names of notebooks begin and no chapter has."""
         numbers = {chapter.number for chapter in self.chapters}
         found = {match.group() for name in names if (match := re.match(r"\d\d", name))}
         return sorted(found - numbers)
 
     def built_in(self) -> dict[str, dict[str, int | None]]:
-        """Returns the chapter that builds each name of utils, by file and name.
+        """Return the chapter that builds each name of utils, by file and name.
 
         The name "*" stands for all of a file; None for what no chapter builds.
         """
@@ -119,11 +119,11 @@ class Course:
         return found
 
     def notebooks(self) -> list[Path]:
-        """Returns the notebooks of the chapters, in order."""
+        """Return the notebooks of the chapters, in order."""
         return [chapter.notebook for chapter in self.chapters]
 
     def masters(self) -> list[Path]:
-        """Returns the masters that are there, in order; a student's copy has none."""
+        """Return the masters that are there, in order; a student's copy has none."""
         return [chapter.master for chapter in self.chapters if chapter.master.is_file()]
 
 
@@ -150,5 +150,5 @@ def _chapter(root: Path, entry: dict[str, Any]) -> Chapter:
 
 @cache
 def course() -> Course:
-    """Returns the course that this file belongs to."""
+    """Return the course that this file belongs to."""
     return Course.read(ROOT)

@@ -1,4 +1,4 @@
-"""Searches what is handed out for solutions."""
+"""Search what is handed out for solutions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JUDGES, FORMULA = ("checks/", "clinic/"), 2
 
 
 def texts(name: str, content: bytes) -> Iterator[str]:
-    """Gives what a reader finds in a file: of a notebook, its cells and what they printed."""
+    """Yield what a reader finds in a file: of a notebook, its cells and what they printed."""
     notebook = parse(content) if name.endswith(".ipynb") else None
     if notebook is None:
         yield content.decode("utf-8", errors="replace")
@@ -32,7 +32,7 @@ def texts(name: str, content: bytes) -> Iterator[str]:
 
 
 def solutions(root: Path = ROOT) -> list[str]:
-    """Returns the body of each solution that is a secret, its lines without indentation.
+    """Return the body of each solution that is a secret, its lines without indentation.
 
     What the course shows openly is none: `utils`, the chapters, and what a master gives away, such
     as the right half of a class with a bug.
@@ -57,7 +57,7 @@ def _flat(text: str) -> str:
 
 
 def _stands_in(body: str, flat: str) -> bool:
-    """Says whether a solution stands in a text of `_lines_of`."""
+    """Return whether a solution stands in a text of `_lines_of`."""
     telling = body.removeprefix("return ")
     if "\n" not in body and len(telling) >= TELLING:
         return telling in flat
@@ -65,7 +65,7 @@ def _stands_in(body: str, flat: str) -> bool:
 
 
 def leaks(files: Files, bodies: list[str]) -> Iterator[str]:
-    """Says where a solution, or a mark of one, stands in what is handed out.
+    """Yield where a solution, or a mark of one, stand in what is handed out.
 
     What judges holds right formulas to compare with, so it is searched only for solutions that are
     longer than such a formula.

@@ -30,14 +30,14 @@ LETTERS = ["", *"bcdefgh"]  # of the answer cells of one exercise
 
 
 def regions(cell: Cell) -> list[str]:
-    """Returns what stands between each pair of marks, without its indentation."""
+    """Return what stands between each pair of marks, without its indentation."""
     pattern = rf"^( *){BEGIN}\n(.*?)^\1{END}$"
     found = re.finditer(pattern, source(cell), re.DOTALL | re.MULTILINE)
     return [re.sub(rf"^{m.group(1)}", "", m.group(2), flags=re.MULTILINE) for m in found]
 
 
 def complaints(notebook: Notebook, chapter: str) -> list[str]:
-    """Says what in a master does not fit: marks, metadata, order, points, cards, hints, links.
+    """Return what in a master does not fit: marks, metadata, order, points, cards, hints, link.
 
     Args:
         notebook: the parsed master.
@@ -203,7 +203,7 @@ def _end(notebook: Notebook, chapter: str) -> Iterator[str]:
 
 
 def read(chapter: Chapter) -> Notebook:
-    """Reads the master of a chapter and refuses one that breaks a rule.
+    """Read the master of a chapter and refuse one that breaks a rule.
 
     Raises:
         ValueError: the master is no notebook, or breaks rules; one line for each.

@@ -109,7 +109,7 @@ def _listed(root: Path) -> Iterator[Path]:
 
 
 def names(here: Course) -> set[str]:
-    """Returns the names of the files that are handed out."""
+    """Return the names of the files that are handed out."""
     found = {name_of(path, here.root) for path in _listed(here.root)}
     found = {name for name in found if not is_kept_back(name)}
     for chapter in here.chapters:
@@ -120,7 +120,7 @@ def names(here: Course) -> set[str]:
 
 
 def collect(root: Path = ROOT) -> Files:
-    """Returns the files to hand out by name, without their manifest.
+    """Return the files to hand out by name, without their manifest.
 
     Raises:
         ValueError: a chapter or a master is not as it should be.
@@ -141,7 +141,7 @@ def collect(root: Path = ROOT) -> Files:
 
 
 def exercises(chapter: Chapter, known: set[str] | None = None) -> Notebook:
-    """Makes the exercises of a chapter exactly as students get them.
+    """Make the exercises of a chapter exactly as students get them.
 
     Args:
         chapter: has a master.
@@ -182,7 +182,7 @@ def _file(root: Path, name: str, known: set[str]) -> bytes:
 
 
 def readme(text: str) -> str:
-    """Makes the README of the students from the one of the project."""
+    """Make the README of the students from the one of the project."""
     return STUDENTS.sub(r"\1", OTHERS.sub("", text))
 
 
@@ -193,7 +193,7 @@ def _unlink_cells(notebook: Notebook, name: str, known: set[str], root: Path) ->
 
 
 def unlink(text: str, name: str, known: set[str], root: Path = ROOT) -> str:
-    """Leaves of each link to a file of the course that is not handed out only its words.
+    """Leave of each link to a file of the course that is not handed out only its words.
 
     Args:
         text: a markdown text.

@@ -1,4 +1,4 @@
-"""Grades handed-in notebooks; `tools/grade.py` is the command.
+"""Grade handed-in notebooks; `tools/grade.py` is the command.
 
 Read the files in this order: handed_in and reading (what the students sent), restore (what they
 changed),

@@ -16,7 +16,7 @@ def serve(
     post: Callable[[dict[str, Any]], None],
     wait: Callable[[], dict[str, Any]],
 ) -> None:
-    """Serves a check until it has ended.
+    """Serve a check until it has ended.
 
     Args:
         names: those of the student.
@@ -43,7 +43,7 @@ def serve(
 
 @contextmanager
 def interrupts(allowed: bool) -> Iterator[None]:
-    """Lets an interrupt come now, or wait until later."""
+    """Let an interrupt come now, or wait until later."""
     how = signal.SIG_UNBLOCK if allowed else signal.SIG_BLOCK
     before = signal.pthread_sigmask(how, {signal.SIGINT})
     try:
@@ -53,7 +53,7 @@ def interrupts(allowed: bool) -> Iterator[None]:
 
 
 def interruptible(operation: Callable) -> Callable:
-    """Returns what does the same, and can be interrupted."""
+    """Return what does the same, and can be interrupted."""
 
     def run(question: dict[str, Any]) -> dict[str, Any]:
         with interrupts(True):

@@ -1,4 +1,4 @@
-"""Grades what one student handed in, notebook by notebook.
+"""Grade what one student handed in, notebook by notebook.
 
 What nbgrader says of the masters (`GenerateAssignment`) and of a cell that has run (its points)
 counts. Its own `Autograde` is not called: what it puts back restore.py has put back, its database
@@ -26,10 +26,10 @@ from tools.course.cards import STUB, grade_id
 from tools.course.notebook import Notebook, source
 from tools.course.registry import ROOT, Chapter
 from tools.course.student_copy import exercises
-from tools.grading.collect import Sent, Student
-from tools.grading.overwrite_cells import Original, Restored, originals_of, restore
+from tools.grading.collect import Submission, Student
+from tools.grading.overwrite_cells import OriginalExercise, OverwrittenNotebook, original_exercises, overwrite_cells
 from tools.grading.run_notebook import Limits, Run
-from tools.grading.sandbox_process import Sandbox
+from tools.grading.sandbox_process import SandboxProcess
 from tools.grading.suspicion import suspicions
 
 # What a student's code needs of the instructor's environment; the rest may be private.
@@ -40,11 +40,11 @@ INSIDE = ("__init__.py", "fork_server.py", "framing.py", "cpu_time.py", "seriali
 INSIDE += ("remote_objects.py", "answer_server.py")
 OF_DIGITS = ("sklearn.datasets", "sklearn.model_selection")  # load_digits() imports them, slowly
 TEXT_KEPT = 4000
-ROOM_NEEDED = 20_000_000  # bytes of the disk, without which no failure is a student's
+DISK_NEEDED = 20_000_000  # bytes of the disk, without which no failure is a student's
 
 
 @dataclass
-class ExerciseMark:
+class ExerciseGrade:
     """What one student did in one exercise; plain data that goes through a file.
 
     Args:
@@ -79,7 +79,7 @@ class ExerciseMark:
 
 
 @dataclass
-class Mark:
+class ChapterGrade:
     """What one student reached in one chapter; plain data that goes through a file.
 
     Args:
@@ -88,19 +88,19 @@ class Mark:
         exercises: in the order of the notebook.
         reason: why it is less than it could be, or what was put right; "" if nothing.
         remarks: for the instructor alone; they cost nothing.
-        outside: cells that the student wrote outside of the exercises, as `ExerciseMark.cells`.
+        outside: cells that the student wrote outside of the exercises, as `ExerciseGrade.cells`.
         days_late: begun days after the date, 0 in time or without a date.
-        minus: points that lateness took.
+        late_penalty: points that lateness took.
     """
 
     chapter: str
     file: str
-    exercises: list[ExerciseMark]
+    exercises: list[ExerciseGrade]
     reason: str = ""
     remarks: str = ""
     outside: list[dict[str, Any]] = field(default_factory=list)
     days_late: int = 0
-    minus: float = 0.0
+    late_penalty: float = 0.0
 
     @property
     def earned(self) -> float:
@@ -108,16 +108,16 @@ class Mark:
 
     @property
     def points(self) -> float:
-        return self.earned - self.minus
+        return self.earned - self.late_penalty
 
     @property
     def possible(self) -> float:
         return sum(exercise.possible for exercise in self.exercises)
 
     @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Mark:
-        """Makes a mark of what `dataclasses.asdict` made of it."""
-        return cls(**{**plain, "exercises": [ExerciseMark(**e) for e in plain["exercises"]]})
+    def from_plain(cls, plain: dict[str, Any]) -> ChapterGrade:
+        """Make a grade of what `dataclasses.asdict` made of it."""
+        return cls(**{**plain, "exercises": [ExerciseGrade(**e) for e in plain["exercises"]]})
 
 
 @dataclass
@@ -138,12 +138,12 @@ class Assignments:
     library: Path
     grader: Path
 
-    def originals(self, chapter: str) -> list[Original]:
-        return originals_of(self.notebooks[chapter])
+    def originals(self, chapter: str) -> list[OriginalExercise]:
+        return original_exercises(self.notebooks[chapter])
 
 
 def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
-    """Makes nbgrader's assignments from the masters, and a copy of what students' code imports.
+    """Make nbgrader's assignments from the masters, and a copy of what students' code imports.
 
     Args:
         chapters: those to be graded, by number.
@@ -180,7 +180,7 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
 
 
 def _generate(chapter: Chapter, root: Path) -> None:
-    """Has nbgrader make an assignment of a master, which fails where the master breaks a rule."""
+    """Have nbgrader make an assignment of a master, which fails where the master breaks a rule."""
     from nbgrader.converters import GenerateAssignment
     from nbgrader.coursedir import CourseDirectory
     from traitlets.config import Config
@@ -202,7 +202,7 @@ def _generate(chapter: Chapter, root: Path) -> None:
 
 
 def imported(notebook: Notebook) -> Iterator[str]:
-    """Gives what the cells of a notebook import: modules, and names that may be modules."""
+    """Yield what the cells of a notebook import: modules, and name that may be modules."""
     texts = (source(cell) for cell in notebook["cells"] if cell["cell_type"] == "code")
     plain = (re.sub(r"(?m)^[%!].*", "", text) for text in texts)
     for node in (node for text in plain for node in ast.walk(ast.parse(text))):
@@ -214,7 +214,7 @@ def imported(notebook: Notebook) -> Iterator[str]:
 
 
 def _copy_fonts(folder: Path) -> None:
-    """Copies matplotlib's list of fonts, which takes seconds to make."""
+    """Copy matplotlib's list of fonts, which takes seconds to make."""
     import matplotlib.font_manager  # makes the list, if there is none
 
     folder.mkdir()
@@ -232,7 +232,7 @@ def _log(path: Path) -> logging.Logger:
 
 
 def environment() -> dict[str, str]:
-    """Returns the variables of the environment in which students' code runs."""
+    """Return the variables of the environment in which students' code runs."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     programs = [str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]
     return kept | {
@@ -255,32 +255,32 @@ def missing(
     reason: str,
     file: str = "",
     state: str = "not handed in",
-) -> Mark:
-    """Returns the mark of a notebook that cannot be graded: 0 for each exercise."""
+) -> ChapterGrade:
+    """Return the grade of a notebook that cannot be graded: 0 for each exercise."""
     zeros = [
-        ExerciseMark(o.id, o.title, 0.0, o.points, state if o.check else "open")
+        ExerciseGrade(o.id, o.title, 0.0, o.points, state if o.check else "open")
         for o in assignments.originals(chapter)
     ]
-    return Mark(chapter, file, zeros, reason)
+    return ChapterGrade(chapter, file, zeros, reason)
 
 
-def not_handed_in(assignments: Assignments, chapter: str, student: Student) -> Mark:
-    """Returns the mark of who handed in no notebook of a chapter, with what came in its place."""
-    why = "; ".join(["not handed in", *student.left_alone(chapter)])
+def not_submitted(assignments: Assignments, chapter: str, student: Student) -> ChapterGrade:
+    """Return the grade of who handed in no notebook of a chapter, with what came in its place."""
+    why = "; ".join(["not handed in", *student.ignored_for(chapter)])
     return missing(assignments, chapter, why)
 
 
-def mark_student(
+def grade_student(
     assignments: Assignments,
     student: Student,
     chapters: list[str],
-    sandbox: Sandbox,
+    sandbox: SandboxProcess,
     limits: Limits,
     salt: str,
     scratch: Path,
     log: Path,
-) -> list[Mark]:
-    """Grades what one student handed in; whatever goes wrong costs one notebook.
+) -> list[ChapterGrade]:
+    """Grade what one student handed in; whatever goes wrong costs one notebook.
 
     Args:
         assignments: what was handed out.
@@ -293,64 +293,64 @@ def mark_student(
         log: the file that says what happened.
     """
     logger = _log(log)
-    marks = []
+    grades = []
     for chapter in chapters:
         sent = student.chapters.get(chapter)
         if sent is None:
-            marks.append(not_handed_in(assignments, chapter, student))
+            grades.append(not_submitted(assignments, chapter, student))
             continue
         logger.info("chapter %s: %s", chapter, sent.label)
         if sent.notebook is None or sent.reason:
             why = "; ".join([sent.reason, *sent.remarks])
-            marks.append(missing(assignments, chapter, why, sent.label, "not checked"))
+            grades.append(missing(assignments, chapter, why, sent.label, "not checked"))
             continue
         try:
-            marks.append(_mark(assignments, chapter, sent, Run(sandbox, limits, salt), logger))
+            grades.append(_mark(assignments, chapter, sent, Run(sandbox, limits, salt), logger))
         except Exception as error:
             logger.exception("grading failed")
-            if shutil.disk_usage(scratch).free < ROOM_NEEDED:
+            if shutil.disk_usage(scratch).free < DISK_NEEDED:
                 raise OSError(errno.ENOSPC, "the disk is full") from None
             why = f"grading failed: {type(error).__name__}: {error}. Look at the log"
-            marks.append(missing(assignments, chapter, why[:300], sent.label, "not checked"))
-    return marks
+            grades.append(missing(assignments, chapter, why[:300], sent.label, "not checked"))
+    return grades
 
 
 def _mark(
     assignments: Assignments,
     chapter: str,
-    sent: Sent,
+    sent: Submission,
     run: Run,
     log: logging.Logger,
-) -> Mark:
+) -> ChapterGrade:
     blank = assignments.notebooks[chapter]
     given = {source(cell).strip() for cell in blank["cells"] if cell["cell_type"] == "code"}
     seen = [str(suspicion) for suspicion in suspicions(sent.notebook, given)]
-    restored = restore(sent.notebook, blank)
-    run.own = {*restored.outside, *(place for own in restored.own.values() for place in own)}
-    for remark in [*sent.remarks, *restored.remarks, *seen]:
+    overwritten = overwrite_cells(sent.notebook, blank)
+    run.own = {*overwritten.outside, *(place for own in overwritten.own.values() for place in own)}
+    for remark in [*sent.remarks, *overwritten.remarks, *seen]:
         log.warning("%s", remark)
-    cells, scores = _autograde(restored.notebook, run)
+    cells, scores = _autograde(overwritten.notebook, run)
     if run.log:
         log.info("the process wrote: %s", run.log)
     log.info("ran for %.1f own seconds", run.seconds)
-    graded = Graded(cells, scores, run, restored)
+    graded = Graded(cells, scores, run, overwritten)
     findings = [graded.finding(original) for original in assignments.originals(chapter)]
     said = [line for finding in findings for line in finding.said]
     said += graded.stop(assignments.originals(chapter))
-    said += [*restored.remarks, *sent.remarks]
+    said += [*overwritten.remarks, *sent.remarks]
     heard = [line for finding in findings for line in finding.heard]
-    return Mark(
+    return ChapterGrade(
         chapter,
         sent.label,
-        [finding.mark for finding in findings],
+        [finding.grade for finding in findings],
         reason="; ".join(dict.fromkeys(said)),
         remarks="; ".join([*heard, *seen]),
-        outside=[graded.shown(place) for place in restored.outside],
+        outside=[graded.shown(place) for place in overwritten.outside],
     )
 
 
 def _autograde(notebook: Notebook, run: Run) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Runs a notebook; returns its cells, and the points of each check by nbgrader's rule."""
+    """Run a notebook; return its cells, and the points of each check by nbgrader's rule."""
     from nbformat import from_dict
     from nbgrader.utils import determine_grade, is_grade
 
@@ -365,17 +365,17 @@ class Finding:
     """What was found in one exercise.
 
     Args:
-        mark: what the student gets.
+        grade: what the student gets.
         said: lines for the table: what cost points beside the verdict of the check.
         heard: lines for the table: what was seen of how the answer works; it cost nothing.
     """
 
-    mark: ExerciseMark
+    grade: ExerciseGrade
     said: list[str] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
 
     def say(self, what: str) -> None:
-        self.said.append(f"{self.mark.id}: {what}")
+        self.said.append(f"{self.grade.id}: {what}")
 
 
 @dataclass
@@ -386,19 +386,19 @@ class Graded:
         cells: with their outputs.
         scores: points by grade_id of the check.
         run: what happened.
-        restored: which cell is what.
+        overwritten: which cell is what.
     """
 
     cells: list[dict[str, Any]]
     scores: dict[str, float]
     run: Run
-    restored: Restored
+    overwritten: OverwrittenNotebook
 
-    def finding(self, original: Original) -> Finding:
-        """Puts together what was found in an exercise."""
-        places = self.restored.own[original.id]
+    def finding(self, original: OriginalExercise) -> Finding:
+        """Put together what was found in an exercise."""
+        places = self.overwritten.own[original.id]
         cells = [self.shown(place) for place in places]
-        mark = ExerciseMark(
+        grade = ExerciseGrade(
             original.id,
             original.title,
             points=self.scores.get(original.check, 0.0) if original.check else 0.0,
@@ -409,60 +409,60 @@ class Graded:
                 c["kind"] != "code" or c["source"].strip() not in original.stubs for c in cells
             ),
         )
-        finding = Finding(mark)
+        finding = Finding(grade)
         if original.check:
-            self._verdict(mark, self.run.verdicts.get(original.check))
+            self._verdict(grade, self.run.verdicts.get(original.check))
         troubles = [self.run.troubles[place] for place in places if place in self.run.troubles]
         if troubles:
-            mark.reason = f"Its cell: {'; '.join(troubles)}. {mark.reason}".strip()
+            grade.reason = f"Its cell: {'; '.join(troubles)}. {grade.reason}".strip()
         for trouble in troubles:
             finding.say(trouble)
         if original.check:
             self._of_check(finding, original.check)
         return finding
 
-    def _verdict(self, mark: ExerciseMark, found: dict[str, Any] | None) -> None:
-        """Writes what the check found into the mark."""
+    def _verdict(self, grade: ExerciseGrade, found: dict[str, Any] | None) -> None:
+        """Write what the check found into the grade."""
         if not found:
-            mark.state = "not checked"
-            mark.reason = f"The check was not made: {self.run.stopped or 'it was stopped'}."
+            grade.state = "not checked"
+            grade.reason = f"The check was not made: {self.run.stopped or 'it was stopped'}."
             return
-        mark.state, mark.reason = str(found["state"]), str(found["text"])
-        if mark.state == "not right":
-            mark.topic, mark.words = str(found["topic"]), str(found["words"])
-            mark.named = bool(found["named"])
-        elif mark.state == "not yet":  # what to do next is for who sits before the notebook
-            mark.reason = f"{found['words']}."
+        grade.state, grade.reason = str(found["state"]), str(found["text"])
+        if grade.state == "not right":
+            grade.topic, grade.words = str(found["topic"]), str(found["words"])
+            grade.named = bool(found["named"])
+        elif grade.state == "not yet":  # what to do next is for who sits before the notebook
+            grade.reason = f"{found['words']}."
 
     def _of_check(self, finding: Finding, check: str) -> None:
-        """Adds what happened while the check ran, and what it noticed."""
-        mark = finding.mark
+        """Add what happened while the check ran, and what it noticed."""
+        grade = finding.grade
         place = next((p for p, cell in enumerate(self.cells) if grade_id(cell) == check), None)
         slow = self.run.troubles.get(place)
         if slow and not self.run.stopped:
-            mark.reason = f"The check was stopped: {slow}."
+            grade.reason = f"The check was stopped: {slow}."
             finding.say(f"the check was stopped: {slow}")
         for heard in self.run.verdicts.get(check, {}).get("heard", []):
-            finding.heard.append(f"{mark.id}, it cost nothing: {heard}")
+            finding.heard.append(f"{grade.id}, it cost nothing: {heard}")
 
-    def stop(self, originals: list[Original]) -> Iterator[str]:
-        """Says where the notebook was stopped, if it was."""
+    def stop(self, originals: list[OriginalExercise]) -> Iterator[str]:
+        """Yield where the notebook was stopped, if it was."""
         if not self.run.stopped:
             return
         place = self.run.stopped_at
         by_check = {original.check: original.id for original in originals}
-        where = next((e for e, places in self.restored.own.items() if place in places), None)
+        where = next((e for e, places in self.overwritten.own.items() if place in places), None)
         if where is None and place is not None:
             where = by_check.get(grade_id(self.cells[place]))
         yield f"stopped {f'in {where}' if where else 'before its end'}: {self.run.stopped}"
 
     def shown(self, place: int) -> dict[str, Any]:
-        """Takes from a cell what a page shows of it."""
-        return _shown(self.cells[place], self.restored.numbers[place])
+        """Take from a cell what a page shows of it."""
+        return _shown(self.cells[place], self.overwritten.numbers[place])
 
 
 def _shown(cell: dict[str, Any], number: int | None) -> dict[str, Any]:
-    """Takes from a cell what a page shows of it."""
+    """Take from a cell what a page shows of it."""
     text, pictures = "", []
     for output in cell.get("outputs", []):
         data = output.get("data", {})

@@ -24,7 +24,7 @@ _count = itertools.count(1)
 
 
 def most_memory(notebook: int) -> int:
-    """Returns the bytes that a world may take, whose notebooks may take so many."""
+    """Return the bytes that a world may take, whose notebooks may take so many."""
     return notebook * 5 // 4 + SPARE
 
 
@@ -64,13 +64,13 @@ class Group:
                 folder.rmdir()
 
     def around(self, command: list[str]) -> list[str]:
-        """Returns the command that runs a command in the group."""
+        """Return the command that runs a command in the group."""
         if not self.folders:
             return command
         return ["/bin/sh", "-c", JOIN, "sh", *map(str, self.folders), "--", *command]
 
     def end(self) -> None:
-        """Ends what is still in the group, and removes it."""
+        """End what is still in the group, and remove it."""
         for folder in self.folders:
             for _ in range(LOOKS):
                 with contextlib.suppress(OSError, ValueError):
@@ -84,7 +84,7 @@ class Group:
 
 
 def remove_left_over(parent: Path) -> None:
-    """Removes the empty groups of gradings that were killed."""
+    """Remove the empty groups of gradings that were killed."""
     for folder in parent.glob("grade-*-*"):
         number = folder.name.split("-")[1]
         if number.isdigit() and not Path("/proc", number).exists():

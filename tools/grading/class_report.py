@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.grading.autograde import ExerciseMark
+from tools.grading.autograde import ExerciseGrade
 from tools.grading.html_page import rendered
 from tools.grading.lecture_summary import sentences
 from tools.grading.student_report import Result, points, write_table
@@ -165,7 +165,7 @@ class Cause:
 
 
 @dataclass
-class ExerciseOfAll:
+class ExerciseSummary:
     """One exercise, as the whole class did it.
 
     Args:
@@ -182,37 +182,37 @@ class ExerciseOfAll:
     solved: list[Result] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
 
-    def add(self, result: Result, mark: ExerciseMark) -> None:
-        """Counts what one student did."""
-        if mark.written if self.is_open else mark.state in TRIED or mark.written:
+    def add(self, result: Result, grade: ExerciseGrade) -> None:
+        """Count what one student did."""
+        if grade.written if self.is_open else grade.state in TRIED or grade.written:
             self.tried.append(result)
-        if mark.state == "right":
+        if grade.state == "right":
             self.solved.append(result)
-        if mark.topic:
-            same = next((c for c in self.causes if c.topic == mark.topic), None)
+        if grade.topic:
+            same = next((c for c in self.causes if c.topic == grade.topic), None)
             if same is None:
-                self.causes.append(same := Cause(mark.topic, mark.words, mark.named))
+                self.causes.append(same := Cause(grade.topic, grade.words, grade.named))
             same.results.append(result)
 
 
-def exercises_of(results: list[Result]) -> list[ExerciseOfAll]:
-    """Counts what all students did, in the order of the exercises.
+def exercises_of(results: list[Result]) -> list[ExerciseSummary]:
+    """Count what all students did, in the order of the exercises.
 
     Args:
-        results: of each student; all have marks of the same chapters.
+        results: of each student; all have grades of the same chapters.
     """
-    found: dict[str, ExerciseOfAll] = {}
+    found: dict[str, ExerciseSummary] = {}
     for result in results:
-        for mark in (e for chapter in result.marks for e in chapter.exercises):
-            made = ExerciseOfAll(mark.id, mark.title, mark.state == "open")
-            found.setdefault(mark.id, made).add(result, mark)
+        for grade in (e for chapter in result.grades for e in chapter.exercises):
+            made = ExerciseSummary(grade.id, grade.title, grade.state == "open")
+            found.setdefault(grade.id, made).add(result, grade)
     for exercise in found.values():
         exercise.causes.sort(key=lambda cause: (-len(cause.results), not cause.named, cause.topic))
     return list(found.values())
 
 
-def to_repeat(exercises: list[ExerciseOfAll]) -> list[tuple[Cause, list[str]]]:
-    """Puts the named mistakes of all exercises together, the most frequent first.
+def to_repeat(exercises: list[ExerciseSummary]) -> list[tuple[Cause, list[str]]]:
+    """Put the named mistakes of all exercises together, the most frequent first.
 
     Returns:
         Each mistake with all who made it somewhere, and the ids of the exercises.
@@ -227,7 +227,7 @@ def to_repeat(exercises: list[ExerciseOfAll]) -> list[tuple[Cause, list[str]]]:
     return sorted(found.values(), key=lambda pair: -len(pair[0].results))
 
 
-def _lines(exercises: list[ExerciseOfAll], students: int) -> Iterator[list[object]]:
+def _lines(exercises: list[ExerciseSummary], students: int) -> Iterator[list[object]]:
     for exercise in exercises:
         counts = [students, len(exercise.tried)]
         counts += ["" if exercise.is_open else len(exercise.solved)]
@@ -237,7 +237,7 @@ def _lines(exercises: list[ExerciseOfAll], students: int) -> Iterator[list[objec
 
 
 def write(folder: Path, results: list[Result], week: str = "") -> None:
-    """Writes class.csv and class.html.
+    """Write class.csv and class.html.
 
     Args:
         folder: a new folder, in which `feedback/` holds the pages of the students.
@@ -251,8 +251,8 @@ def write(folder: Path, results: list[Result], week: str = "") -> None:
     )
 
 
-def page(results: list[Result], exercises: list[ExerciseOfAll], week: str = "") -> str:
-    """Returns class.html: it loads nothing and runs nothing."""
+def page(results: list[Result], exercises: list[ExerciseSummary], week: str = "") -> str:
+    """Return class.html: it loads nothing and run nothing."""
     chapters = list(dict.fromkeys(exercise.id[:2] for exercise in exercises))
     handed_in = {c: sum(c in result.student.chapters for result in results) for c in chapters}
     return rendered(

@@ -1,4 +1,4 @@
-"""Finds what students handed in: folders, flat files as Moodle and Canvas give them, zip files.
+"""Find what students handed in: folders, flat files as Moodle and Canvas give them, zip files.
 
     folder/Ada Lovelace/03_exercises.ipynb                            and deeper
     folder/Ada Lovelace_03_exercises.ipynb
@@ -74,7 +74,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class LeftAlone:
+class IgnoredFile:
     """A file that is not graded.
 
     Args:
@@ -108,13 +108,13 @@ class Student:
 
     name: str
     id: str = ""
-    chapters: dict[str, Sent] = field(default_factory=dict)
-    others: list[LeftAlone] = field(default_factory=list)
+    chapters: dict[str, Submission] = field(default_factory=dict)
+    others: list[IgnoredFile] = field(default_factory=list)
     row: dict[str, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
-    def left_alone(self, chapter: str) -> list[str]:
-        """Says which files may have been meant as the notebook of a chapter that is missing."""
+    def ignored_for(self, chapter: str) -> list[str]:
+        """Return which files may have been meant as the notebook of a chapter that is missing."""
         likely = [f for f in self.others if f.chapter in (chapter, None)]
         if self.chapters:  # whoever hands in the whole folder hands in much else
             likely = [f for f in likely if f.likely]
@@ -125,7 +125,7 @@ class Student:
 
 
 @dataclass(frozen=True)
-class Who:
+class Owner:
     """Whose something is, as its name says.
 
     Args:
@@ -146,7 +146,7 @@ class Who:
 
 
 class Search:
-    """Goes through what was handed in.
+    """Go through what was handed in.
 
     Args:
         folder: what was handed in; it is only read.
@@ -156,12 +156,12 @@ class Search:
 
     def __init__(self, folder: Path, stems: dict[str, str], scratch: Path):
         self.folder, self.stems, self.scratch = folder, stems, scratch
-        self.notebooks: dict[tuple[str, str, str], list[Sent]] = {}
-        self.others: dict[tuple[str, str, str], list[LeftAlone]] = {}
+        self.notebooks: dict[tuple[str, str, str], list[Submission]] = {}
+        self.others: dict[tuple[str, str, str], list[IgnoredFile]] = {}
         self._unpacked = 0
 
     def add(self, who: Who, path: Path, label: str, inside: Budget | None = None) -> None:
-        """Takes in a file or a folder of a student."""
+        """Take in a file or a folder of a student."""
         notebooks = self.notebooks.setdefault(who.key, [])
         if path.is_symlink():
             self._leave(who, path, label, "a link, not followed")
@@ -183,7 +183,7 @@ class Search:
             self._leave(who, path, label, why)
         elif path.suffix.lower() == ".ipynb":
             clock = "zip file" if inside else "file"
-            notebooks.append(Sent(path, label, who.late, clock=clock))
+            notebooks.append(Submission(path, label, who.late, clock=clock))
         else:
             why, chapter, likely = self._what(path)
             self._leave(who, path, label, why, chapter, likely)
@@ -200,7 +200,7 @@ class Search:
         others = self.others.setdefault(who.key, [])
         if len(others) < MOST_FILES:
             chapter = chapter or self.chapter_by_name(path.name)
-            others.append(LeftAlone(label, why, chapter, likely))
+            others.append(IgnoredFile(label, why, chapter, likely))
 
     def _zip(self, who: Who, path: Path, label: str, budget: Budget) -> None:
         if budget.depth == ZIP_DEPTH:
@@ -217,7 +217,7 @@ class Search:
         budget.depth -= 1
 
     def _what(self, path: Path) -> tuple[str, str | None, bool]:
-        """Says of a file that is no notebook what it is, of which chapter, and how likely."""
+        """Return of a file that is no notebook what it is, of which chapter, and how likely."""
         kind = path.suffix.lower()
         if kind in ARCHIVES:
             return f"an archive of kind {kind} is not opened; ask for a .zip file", None, True
@@ -229,7 +229,7 @@ class Search:
         return "no notebook, left alone", None, ".ipynb" in path.name.lower()
 
     def is_students(self, path: Path) -> bool:
-        """Says whether something that lies in the folder itself was sent by a student."""
+        """Return whether something that lies in the folder itself was sent by a student."""
         if path.is_symlink():
             return False
         kind = path.suffix.lower()
@@ -241,16 +241,16 @@ class Search:
             or _hidden_notebook(path) is not None
         )
 
-    def who(self, path: Path) -> Who:
-        """Returns whose something in the folder itself is."""
+    def who(self, path: Path) -> Owner:
+        """Return whose something in the folder itself is."""
         name = path.name if path.is_dir() else path.stem
         if match := MOODLE.match(name) or CANVAS.match(name):
             bare, late = LATE.subn("", match["name"])
-            return Who(_clean(bare), match["id"], late > 0, unicodedata.normalize("NFC", bare))
+            return Owner(_clean(bare), match["id"], late > 0, unicodedata.normalize("NFC", bare))
         bare, late = LATE.subn("", name)
         if not path.is_dir() and ".ipynb" in path.name.lower():
             bare = self._before_the_chapter(re.sub(r"(?i)\.ipynb.*", "", bare))
-        return Who(_clean(bare), "", late > 0, unicodedata.normalize("NFC", bare))
+        return Owner(_clean(bare), "", late > 0, unicodedata.normalize("NFC", bare))
 
     def _before_the_chapter(self, name: str) -> str:
         for stem in self.stems.values():
@@ -273,7 +273,7 @@ class Search:
         return None
 
     def students(self) -> Iterator[Student]:
-        """Gives all students, each with one notebook for a chapter."""
+        """Yield all students, each with one notebook for a chapter."""
         again = Counter(name for name, _, _ in self.notebooks)
         seen: Counter[str] = Counter()
         for key, found in sorted(self.notebooks.items(), key=lambda item: item[0][2] != item[0][0]):
@@ -287,16 +287,16 @@ class Search:
             self._choose(student, found)
             yield student
 
-    def _choose(self, student: Student, found: list[Sent]) -> None:
-        """Finds out which chapter each notebook is, and which one counts."""
-        by_chapter: dict[str, list[Sent]] = {}
+    def _choose(self, student: Student, found: list[Submission]) -> None:
+        """Find out which chapter each notebook is, and which one counts."""
+        by_chapter: dict[str, list[Submission]] = {}
         for sent in found:
             chapter = self._read(sent)
             if chapter is None:
                 known = ", ".join(self.stems)
                 why = sent.reason or f"it belongs to none of the chapters {known}"
                 if len(student.others) < MOST_FILES:
-                    student.others.append(LeftAlone(sent.label, why))
+                    student.others.append(IgnoredFile(sent.label, why))
             else:
                 by_chapter.setdefault(chapter, []).append(sent)
         for chapter, several in sorted(by_chapter.items()):
@@ -316,8 +316,8 @@ class Search:
                 taken.when = datetime.fromtimestamp(changed).astimezone()
             student.chapters[chapter] = taken
 
-    def _read(self, sent: Sent) -> str | None:
-        """Reads a notebook and returns its chapter, None if it has none of these."""
+    def _read(self, sent: Submission) -> str | None:
+        """Read a notebook and return its chapter, None if it has none of these."""
         try:
             if sent.path.stat().st_size > MOST_BYTES:
                 raise Unreadable(f"the file is larger than {MOST_BYTES // 1_000_000} MB")
@@ -338,7 +338,7 @@ class Search:
 
 
 def find(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Student], list[str]]:
-    """Finds the students and their notebooks, in the order of their names, and other files.
+    """Find the students and their notebooks, in the order of their names, and other files.
 
     Args:
         folder: what was handed in; it is only read.
@@ -361,13 +361,13 @@ def _skipped(path: Path) -> bool:
 
 
 def visible(text: str) -> str:
-    """Makes a text one line that can be written and that commands no terminal."""
+    """Make a text one line that can be written and that commands no terminal."""
     text = unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
     return "".join(" " if unicodedata.category(c).startswith(("C", "Z")) else c for c in text)
 
 
 def _clean(name: str) -> str:
-    """Makes a name of it, without spaces too many."""
+    """Make a name of it, without spaces too many."""
     return " ".join(visible(name).split())[:120] or "nameless"
 
 
@@ -386,7 +386,7 @@ def _has_cards(notebook: Notebook) -> bool:
 
 
 def _hidden_notebook(path: Path) -> Notebook | None:
-    """Reads a notebook that is not called one; None if it is none."""
+    """Read a notebook that is not called one; None if it is none."""
     try:
         if path.suffix.lower() not in HIDES_IN or path.stat().st_size > MOST_BYTES:
             return None
@@ -410,7 +410,7 @@ class Budget:
 
 
 def unpack(path: Path, target: Path, budget: Budget | None = None) -> str | None:
-    """Unpacks what counts in a zip file; says what was wrong with it, None if nothing was.
+    """Unpack what counts in a zip file; return what was wrong with it, None if nothing was.
 
     Args:
         path: the zip file.

@@ -40,7 +40,7 @@ DATED = (1980, 1, 1, 0, 0, 0)  # the same pages give the same zip file
 
 
 def write(folder: Path, book: Gradebook, results: list[Result]) -> None:
-    """Writes all files for platforms.
+    """Write all files for platforms.
 
     Args:
         folder: a new folder.
@@ -54,27 +54,27 @@ def write(folder: Path, book: Gradebook, results: list[Result]) -> None:
         lines = list(_moodle(week, [part for _, part in mine]))
         if lines:
             _table(place / f"{week.name} for Moodle.csv", lines)
-        pages = {part.page: student_report.feedback(part) for _, part in mine if part.marks}
-        _zips(place, week.name, [part for _, part in mine if part.marks], pages)
+        pages = {part.page: student_report.feedback(part) for _, part in mine if part.grades}
+        _zips(place, week.name, [part for _, part in mine if part.grades], pages)
     if lines := list(_canvas(book, results)):
         _table(place / "canvas.csv", lines)
     _table(place / "points.csv", _generic(book, results))
 
 
 def _table(path: Path, lines: Iterable[Iterable[Any]]) -> None:
-    """Writes a csv file as platforms want it: UTF-8 with no mark before it, commas, few quotes."""
+    """Write a csv file as platforms want it: UTF-8 with no grade before it, commas, few quotes."""
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(lines)
 
 
 def _labels(result: Result) -> list[str]:
-    """Returns how the folders or files of a student were called."""
+    """Return how the folders or files of a student were called."""
     return [sent.label.partition("/")[0] for sent in result.student.chapters.values()]
 
 
 def _found(result: Result, pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """Returns what a platform wrote into the names of this week's files."""
-    chapters = {mark.chapter for mark in result.marks}
+    """Return what a platform wrote into the names of this week's files."""
+    chapters = {grade.chapter for grade in result.grades}
     sent = [s for chapter, s in result.student.chapters.items() if chapter in chapters]
     labels = [s.label.partition("/")[0] for s in sent]
     return next(filter(None, map(pattern.match, labels)), None)
@@ -84,7 +84,7 @@ def _found(result: Result, pattern: re.Pattern[str]) -> re.Match[str] | None:
 
 
 def _moodle(week: Week, results: list[Result]) -> Iterator[list[str]]:
-    """Gives the lines of a grading worksheet: the downloaded one, filled in, or one of names."""
+    """Yield the lines of a grading worksheet: the downloaded one, filled in, or one of names."""
     rows = {entry.name: entry.row for entry in week.entries if week.kind == "moodle"}
     known = [r for r in results if rows.get(r.student.name)]
     if known:
@@ -106,7 +106,7 @@ def _moodle(week: Week, results: list[Result]) -> Iterator[list[str]]:
 
 
 def _graded(result: Result, most: str) -> dict[str, str]:
-    """Returns the cells of a grade; where Moodle's maximum is another, the share of it."""
+    """Return the cells of a grade; where Moodle's maximum is another, the share of it."""
     try:
         maximum = float(most.replace(",", "."))
     except ValueError:
@@ -117,17 +117,17 @@ def _graded(result: Result, most: str) -> dict[str, str]:
 
 
 def summary(result: Result) -> str:
-    """Returns one line: the points of each exercise, and what the instructor wrote."""
+    """Return one line: the points of each exercise, and what the instructor wrote."""
     parts = [
         f"{e.id} {points(e.points)}/{points(e.possible)}"
-        for mark in result.marks
-        for e in mark.exercises
+        for grade in result.grades
+        for e in grade.exercises
         if e.possible or e.points
     ]
     parts += [
         f"{e.id}: {' '.join(e.comment.split())}"
-        for mark in result.marks
-        for e in mark.exercises
+        for grade in result.grades
+        for e in grade.exercises
         if e.comment
     ]
     return "; ".join(parts)
@@ -137,7 +137,7 @@ def summary(result: Result) -> str:
 
 
 def _canvas(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
-    """Gives the lines of a gradebook for Canvas, with a column for each week."""
+    """Yield the lines of a gradebook for Canvas, with a column for each week."""
     week = next((week for week in reversed(book.weeks) if week.kind == "canvas"), None)
     if week is not None:
         leading = week.columns[: week.columns.index("Section") + 1]
@@ -163,7 +163,7 @@ def _canvas(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
 
 
 def _title(column: str) -> str:
-    """Returns the title of an assignment's column, which Canvas writes as "Title (1234)"."""
+    """Return the title of an assignment's column, which Canvas writes as "Title (1234)"."""
     return re.sub(r"\s*\(\d+\)$", "", column).strip().casefold()
 
 
@@ -171,7 +171,7 @@ def _title(column: str) -> str:
 
 
 def _generic(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
-    """Gives the lines of a table such as Gradescope exports for a whole course."""
+    """Yield the lines of a table such as Gradescope exports for a whole course."""
     columns = ["Name", "SID", "Email"]
     for week in book.weeks:
         columns += [week.name, f"{week.name} - Max Points"]
@@ -181,7 +181,7 @@ def _generic(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
         cells = [result.student.name, result.student.id, _email(result.student.row)]
         for week in book.weeks:
             part, dates = result.of_week(week.name), week.dates()
-            sent = {m.chapter: part.student.chapters.get(m.chapter) for m in part.marks}
+            sent = {m.chapter: part.student.chapters.get(m.chapter) for m in part.grades}
             times = {chapter: s.when for chapter, s in sent.items() if s and s.when}
             late = [when - due for c, when in times.items() if (due := dates.of(c)) and when > due]
             time = f"{max(times.values()):%Y-%m-%d %H:%M:%S %z}" if times else ""
@@ -204,7 +204,7 @@ def _email(row: dict[str, str]) -> str:
 
 
 def _zips(place: Path, week: str, results: list[Result], pages: dict[str, str]) -> None:
-    """Writes the pages of one week as each platform wants to find them."""
+    """Write the pages of one week as each platform wants to find them."""
 
     def for_moodle(result: Result) -> str | None:
         match = _found(result, OF_MOODLE)

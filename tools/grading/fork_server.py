@@ -1,12 +1,12 @@
-"""Runs notebooks behind the wall: imports everything once, and forks a kernel for each notebook.
+"""Run notebooks behind the wall: imports everything once, and fork a kernel for each notebook.
 
-    python warm.py COURSE ROOM        started by sandbox.py; ends when its standard input does
+    python warm.py COURSE SCRATCH        started by sandbox.py; ends when its standard input does
 
 Importing torch takes longer than most notebooks run, so it is done once for each student. What is
 asked stands on the standard input, what is answered on the standard output, in messages of
-frames.py. For each notebook this process forks a keeper, which forks the kernel, hands messages on
+frames.py. For each notebook this process forks a supervisor, which forks the kernel, hands messages on
 in both directions, watches the memory, the processes and the files of all that belongs to the
-kernel, and says how many seconds it took (see own_time). When the keeper has ended, whatever was
+kernel, and says how many seconds it took (see own_time). When the supervisor has ended, whatever was
 left behind is killed and the folder is emptied. Behind a wall this process is the first of its own
 world: nothing inside can end it.
 """
@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.grading import framing
-from tools.grading.cpu_time import LOOK, OwnTime
+from tools.grading.cpu_time import LOOK, ChargedTime
 
 MOST_PROCESSES = 60
 FILE_BYTES, FOLDER_BYTES = 200_000_000, 500_000_000
@@ -63,7 +63,7 @@ IMPORTED_LATE = (
 
 
 def answering_kernel() -> type:
-    """Makes the class of the kernel: Jupyter's own, which also hands out answers to a check."""
+    """Make the class of the kernel: Jupyter's own, which also hands out answers to a check."""
     from ipykernel.ipkernel import IPythonKernel
 
     from tools.grading.answer_server import serve
@@ -110,7 +110,7 @@ DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
 
 @contextlib.contextmanager
 def pictures(wanted: bool) -> Iterator[None]:
-    """Saves the time in which the course's own pictures are drawn, where nobody looks at them."""
+    """Save the time in which the course's own pictures are drawn, where nobody looks at them."""
     instead = {} if wanted else DRAWN
     found = {place: sys.modules.get(place[0]) for place in instead}
     kept = {place: getattr(module, place[1]) for place, module in found.items() if module}
@@ -124,7 +124,7 @@ def pictures(wanted: bool) -> Iterator[None]:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Empties the frames of an error, which would keep alive what filled the memory."""
+    """Empty the frames of an error, which would keep alive what filled the memory."""
     if error is not None:
         traceback.clear_frames(error.__traceback__)
         for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -132,7 +132,7 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def become_kernel(order: dict[str, Any], kernel: type, check: int) -> None:
-    """Turns this fork into the kernel of one notebook; never returns."""
+    """Turn this fork into the kernel of one notebook; never returns."""
     kernel.check = check
     os.setsid()
     alone(False)
@@ -157,7 +157,7 @@ def become_kernel(order: dict[str, Any], kernel: type, check: int) -> None:
 
 
 def bounded(write: Any, most: int) -> Any:
-    """Makes a method that writes so much in each cell; when more and more comes, it raises once.
+    """Make a method that writes so much in each cell; when more and more comes, it raises once.
 
     A cell that prints faster than anybody reads would otherwise fill the memory, and could not be
     interrupted before all of it was sent.
@@ -178,7 +178,7 @@ def bounded(write: Any, most: int) -> Any:
 
 
 def limit(name: str, value: int) -> None:
-    """Sets a limit that holds for the process and its children, where the system knows it."""
+    """Set a limit that holds for the process and its children, where the system knows it."""
     number = getattr(resource, name, None)
     if number is not None:
         _, most = resource.getrlimit(number)
@@ -186,45 +186,45 @@ def limit(name: str, value: int) -> None:
         resource.setrlimit(number, (value, value))
 
 
-# ----------------------------------------------------------------------------------- the keeper
+# ----------------------------------------------------------------------------------- the supervisor
 
 
 def adopt_orphans() -> None:
-    """Makes processes that lose their parent ours, where the system can (Linux)."""
+    """Make processes that lose their parent ours, where the system can (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def alone(is_alone: bool) -> None:
-    """Keeps other processes of the same user out of this one's memory and files (Linux)."""
+    """Keep other processes of the same user out of this one's memory and files (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(not is_alone), 0, 0, 0)
 
 
-class Keeper:
-    """Keeps one kernel: hands messages on, watches it, and says when it has ended.
+class Supervisor:
+    """Keep one kernel: hands messages on, watches it, and return when it has ended.
 
     Args:
         order: what is asked: the environment, and limits.
-        room: the folder in which the code may write.
+        scratch: the folder in which the code may write.
         kernel: the class of the kernel.
         out: the descriptor to which answers go.
     """
 
-    def __init__(self, order: dict[str, Any], room: Path, kernel: type, out: int):
-        self.order, self.room, self.kernel, self.out = order, room, kernel, out
+    def __init__(self, order: dict[str, Any], scratch: Path, kernel: type, out: int):
+        self.order, self.scratch, self.kernel, self.out = order, scratch, kernel, out
         self.child = 0
         self.numbers: dict[str, int] = {}  # of the messages that were sent, by Jupyter's ids
         self.check, self.kernels_end = socket.socketpair()
-        self.asked, self.answered = bytearray(), framing.Arriving(bytearray)
+        self.asked, self.answered = bytearray(), framing.FrameDecoder(bytearray)
         self.is_checks_turn = False  # the kernel waits for a check, and gets no older by that
 
     def keep(self) -> None:
-        """Forks the kernel and stays until it has ended or is no longer wanted."""
+        """Fork the kernel and stays until it has ended or is no longer wanted."""
         adopt_orphans()
         for name in ("work", "home", "tmp"):
-            (self.room / name).mkdir(parents=True)
-        connection = self.room / "connection.json"
+            (self.scratch / name).mkdir(parents=True)
+        connection = self.scratch / "connection.json"
         connection.write_text(json.dumps(self._connection()))
         self.child = os.fork()
         if self.child == 0:
@@ -249,19 +249,19 @@ class Keeper:
         names = ("shell", "iopub", "stdin", "control", "hb")
         return {
             "transport": "ipc",
-            "ip": str(self.room / "k"),
+            "ip": str(self.scratch / "k"),
             "key": secrets.token_hex(),
             "signature_scheme": "hmac-sha256",
             **{f"{name}_port": number for number, name in enumerate(names, 1)},
         }
 
     def _of_kernel(self, connection: Path) -> dict[str, Any]:
-        home = {"HOME": str(self.room / "home"), "TMPDIR": str(self.room / "tmp")}
-        home["IPYTHONDIR"] = home["JUPYTER_RUNTIME_DIR"] = str(self.room / "home" / ".ipython")
+        home = {"HOME": str(self.scratch / "home"), "TMPDIR": str(self.scratch / "tmp")}
+        home["IPYTHONDIR"] = home["JUPYTER_RUNTIME_DIR"] = str(self.scratch / "home" / ".ipython")
         return self.order | {
             "connection": str(connection),
-            "folder": str(self.room / "work"),
-            "log": str(self.room / "kernel.log"),
+            "folder": str(self.scratch / "work"),
+            "log": str(self.scratch / "kernel.log"),
             "environment": {**self.order["environment"], **home},
         }
 
@@ -282,7 +282,7 @@ class Keeper:
         for channel in channels.values():
             channel.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
             poller.register(channel.socket, zmq.POLLIN)
-        own = OwnTime(time.monotonic())
+        own = ChargedTime(time.monotonic())
         watched = 0.0
         hello = Hello(client)
         while True:
@@ -320,13 +320,13 @@ class Keeper:
                 watched = time.monotonic()
                 seconds, processes = self._look(own)
                 # After the other limits: who passes one of those is not told of too long a time.
-                if why := beyond(processes, self.order | {"folder": str(self.room)}):
+                if why := beyond(processes, self.order | {"folder": str(self.scratch)}):
                     self.say(stopped=why)
                     return
                 self.say(own=seconds)
 
     def _check_and_answers(self) -> None:
-        """Hands on what a check asks and what is answered, without waiting for the kernel."""
+        """Pass on what a check asks and what is answered, without waiting for the kernel."""
         with contextlib.suppress(BlockingIOError, OSError):
             while self.asked:
                 del self.asked[: self.check.send(self.asked)]
@@ -336,19 +336,19 @@ class Keeper:
                     self.is_checks_turn = True
                     framing.write(self.out, framing.of_kind(frame, framing.OF_CHECK))
 
-    def _look(self, own: OwnTime) -> tuple[float, list[Any]]:
+    def _look(self, own: ChargedTime) -> tuple[float, list[Any]]:
         processes = family()
         waits_itself = not self.is_checks_turn and all(map(waits, processes))
         return own.look(time.monotonic(), cpu_of(processes), waits_itself), processes
 
     def _drain(self, channels: dict[str, Any]) -> None:
-        """Hands on what an ended kernel said last."""
+        """Pass on what an ended kernel said last."""
         for name, channel in channels.items():
             while channel.socket.poll(50):
                 self._hand_on(name, channel.get_msg(timeout=0))
 
     def _ask(self, frame: bytearray) -> None:
-        """Hands on what a check says to an answer, unread."""
+        """Pass on what a check says to an answer, unread."""
         self.asked += framing.of_kind(frame, framing.PLAIN)
         self.is_checks_turn = False
         self._check_and_answers()
@@ -372,7 +372,7 @@ class Keeper:
 
 
 class Hello:
-    """Waits until the kernel answers and its outputs arrive: the first ones may be lost."""
+    """Wait until the kernel answers and its outputs arrive: the first ones may be lost."""
 
     def __init__(self, client: Any):
         self.client, self.asked, self.is_heard = client, time.monotonic(), False
@@ -380,7 +380,7 @@ class Hello:
         self._channels: set[str] = set()
 
     def hears(self, channel: str, message: dict[str, Any]) -> bool:
-        """Says whether the message is the last that was waited for."""
+        """Return whether the message is the last that was waited for."""
         if message["parent_header"].get("msg_id") in self._ids:
             self._channels.add(channel)
         self.is_heard = len(self._channels) == 2
@@ -393,7 +393,7 @@ class Hello:
 
 
 def beyond(processes: list[Any], order: dict[str, Any]) -> str | None:
-    """Says which limit the kernel and what it started have passed together, None if none."""
+    """Return which limit the kernel and what it started have passed together, None if none."""
     import psutil
 
     if len(processes) > MOST_PROCESSES:
@@ -410,7 +410,7 @@ def beyond(processes: list[Any], order: dict[str, Any]) -> str | None:
 
 
 def family() -> list[Any]:
-    """Returns the kernel and all that it started; orphans are this keeper's children."""
+    """Return the kernel and all that it started; orphans are this supervisor's children."""
     import psutil
 
     try:
@@ -420,7 +420,7 @@ def family() -> list[Any]:
 
 
 def cpu_of(processes: list[Any]) -> float:
-    """Returns the seconds of the processor that processes used, with their ended children."""
+    """Return the seconds of the processor that processes used, with their ended children."""
     import psutil
 
     total = 0.0
@@ -433,7 +433,7 @@ def cpu_of(processes: list[Any]) -> float:
 
 
 def waits(process: Any) -> bool:
-    """Says whether a process sleeps of its own will: it is not ready to run."""
+    """Return whether a process sleeps of its own will: it is not ready to run."""
     import psutil
 
     try:
@@ -467,7 +467,7 @@ def folder_bytes(folder: str) -> int:
 
 
 def kill_all() -> None:
-    """Kills everything that a notebook left behind: all other processes of this world."""
+    """Kill everything that a notebook left behind: all other processes of this world."""
     for _ in range(200):
         if os.getpid() == 1:
             with contextlib.suppress(OSError):
@@ -486,7 +486,7 @@ def kill_all() -> None:
 
 
 def emptied(*folders: Path) -> None:
-    """Takes everything out of folders."""
+    """Take everything out of folders."""
     for folder in folders:
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():
@@ -497,7 +497,7 @@ def emptied(*folders: Path) -> None:
 
 
 def remove_numbered() -> None:
-    """Removes what a system keeps under a number when nobody uses it any more (Linux)."""
+    """Remove what a system keeps under a number when nobody uses it any more (Linux)."""
     libc = ctypes.CDLL(None)
     for kind in ("shm", "sem", "msg"):
         with contextlib.suppress(OSError):
@@ -510,7 +510,7 @@ def remove_numbered() -> None:
 
 
 def tail_of(log: Path) -> str:
-    """Returns the end of what a kernel wrote past Jupyter."""
+    """Return the end of what a kernel wrote past Jupyter."""
     try:
         if not log.is_file() or log.is_symlink():
             return ""
@@ -524,9 +524,9 @@ def tail_of(log: Path) -> str:
 # ---------------------------------------------------------------------------------- the forking
 
 
-def fonts_at_hand(course: Path, room: Path) -> None:
-    """Lets matplotlib find the list of fonts that it would make anew for some seconds."""
-    place = room / "fonts"
+def fonts_at_hand(course: Path, scratch: Path) -> None:
+    """Let matplotlib find the list of fonts that it would make anew for some seconds."""
+    place = scratch / "fonts"
     place.mkdir()
     for path in course.glob("fonts/*.json"):
         shutil.copy(path, place)
@@ -534,20 +534,20 @@ def fonts_at_hand(course: Path, room: Path) -> None:
 
 
 def load_course(course: Path) -> None:
-    """Imports what the notebooks import, so that no kernel has to."""
+    """Import what the notebooks import, so that no kernel has to."""
     for name in [*(course / "imports.txt").read_text().split(), *IMPORTED_LATE]:
         with contextlib.suppress(ImportError):  # most names are no modules
             importlib.import_module(name)
 
 
 def main() -> None:
-    course, room = map(Path, sys.argv[1:])
+    course, scratch = map(Path, sys.argv[1:])
     # What is imported may print: nobody takes that for an answer.
     out = os.dup(1)
     os.dup2(2, 1)
-    fonts_at_hand(course, room)
+    fonts_at_hand(course, scratch)
     gc.disable()  # what is imported stays: to look through it again and again takes a fifth more
-    from jupyter_client import BlockingKernelClient  # noqa: F401  # what the keeper needs, once
+    from jupyter_client import BlockingKernelClient  # noqa: F401  # what the supervisor needs, once
 
     load_course(course)
     kernel = answering_kernel()
@@ -558,7 +558,7 @@ def main() -> None:
     sys.path[:] = [place for place in sys.path if not here.startswith(place or "?")]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(course), str(course / "clinic")])
     del os.environ["MPLCONFIGDIR"]
-    shutil.rmtree(room / "fonts")
+    shutil.rmtree(scratch / "fonts")
     adopt_orphans()
     alone(True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -569,20 +569,20 @@ def main() -> None:
     while (order := framing.receive(0)) is not None:
         if "begin" not in order:  # meant for a notebook that has ended meanwhile
             continue
-        keeper = os.fork()
-        if keeper == 0:
+        supervisor = os.fork()
+        if supervisor == 0:
             code = 1
             try:
-                Keeper(order["begin"], room, kernel, out).keep()
+                Supervisor(order["begin"], scratch, kernel, out).keep()
                 code = 0
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(code)
-        _, status = os.waitpid(keeper, 0)
+        _, status = os.waitpid(supervisor, 0)
         kill_all()
-        log = tail_of(room / "kernel.log")
-        emptied(room)
+        log = tail_of(scratch / "kernel.log")
+        emptied(scratch)
         if os.getpid() == 1:
             emptied(*filter(Path.is_dir, map(Path, ("/tmp", "/dev/shm", "/dev/mqueue"))))
             remove_numbered()

@@ -23,12 +23,12 @@ PLAIN, OF_CHECK = 0, 1
 BYTES = "$bytes"
 
 
-class Broken(Exception):
+class BrokenFrame(Exception):
     """What arrived is no message; the text says why."""
 
 
 def packed(message: dict[str, Any]) -> bytes:
-    """Returns a message as bytes, a frame.
+    """Return a message as bytes, a frame.
 
     Args:
         message: JSON values and bytes; {"check": message} for what is said to an answer.
@@ -54,20 +54,20 @@ def is_of_check(frame: bytes | bytearray) -> bool:
 
 
 def of_kind(frame: bytearray, kind: int) -> bytearray:
-    """Returns the frame as one of that kind, whatever it was."""
+    """Return the frame as one of that kind, whatever it was."""
     frame[HEAD.size - 1] = kind
     return frame
 
 
 def parsed(frame: bytes | bytearray) -> dict[str, Any]:
-    """Returns the message that a frame holds.
+    """Return the message that a frame holds.
 
     Raises:
-        Broken: it holds none.
+        BrokenFrame: it holds none.
     """
     start = HEAD.size + LENGTH.size
     if len(frame) < start:
-        raise Broken("no message")
+        raise BrokenFrame("no message")
     end = start + LENGTH.unpack_from(frame, HEAD.size)[0]
     left = memoryview(frame)[end:]
 
@@ -77,21 +77,21 @@ def parsed(frame: bytes | bytearray) -> dict[str, Any]:
             return found
         count = found[BYTES]
         if type(count) is not int or not 0 <= count <= len(left):
-            raise Broken("bytes that are not there")
+            raise BrokenFrame("bytes that are not there")
         part, left = bytes(left[:count]), left[count:]
         return part
 
     try:
         message = json.loads(frame[start:end], object_hook=hook)
     except (ValueError, RecursionError):
-        raise Broken("no JSON") from None
+        raise BrokenFrame("no JSON") from None
     if not isinstance(message, dict):
-        raise Broken("no message")
+        raise BrokenFrame("no message")
     return {"check": message} if is_of_check(frame) else message
 
 
 def send(file: int, message: dict[str, Any]) -> None:
-    """Writes a message to a file descriptor, and waits until all of it is taken.
+    """Write a message to a file descriptor, and wait until all of it is taken.
 
     Args:
         file: the descriptor.
@@ -101,27 +101,27 @@ def send(file: int, message: dict[str, Any]) -> None:
 
 
 def write(file: int, frame: bytes | bytearray) -> None:
-    """Writes a frame to a file descriptor, and waits until all of it is taken."""
+    """Write a frame to a file descriptor, and wait until all of it is taken."""
     left = memoryview(frame)
     while left:
         left = left[os.write(file, left) :]
 
 
 def receive(file: int) -> dict[str, Any] | None:
-    """Reads a message from a file descriptor, and waits for it; None when the other side is gone.
+    """Read a message from a file descriptor, and wait for it; None when the other side is gone.
 
     Args:
         file: the descriptor.
 
     Raises:
-        Broken: no message arrived.
+        BrokenFrame: no message arrived.
     """
     frame = read(file)
     return None if frame is None else parsed(frame)
 
 
 def read(file: int) -> bytearray | None:
-    """Reads a frame from a file descriptor, and waits for it; None when the other side is gone."""
+    """Read a frame from a file descriptor, and wait for it; None when the other side is gone."""
     frame = bytearray()
     if not _filled(frame, file, HEAD.size) or not _filled(frame, file, _whole(frame)):
         return None
@@ -129,7 +129,7 @@ def read(file: int) -> bytearray | None:
 
 
 def _filled(frame: bytearray, file: int, size: int) -> bool:
-    """Reads until a frame has this size; says whether it came to that."""
+    """Read until a frame has this size; return whether it came to that."""
     while len(frame) < size:
         part = os.read(file, min(size - len(frame), 1 << 20))
         if not part:
@@ -138,8 +138,8 @@ def _filled(frame: bytearray, file: int, size: int) -> bool:
     return True
 
 
-class Arriving:
-    """Puts messages together from the pieces in which they arrive.
+class FrameDecoder:
+    """Put messages together from the pieces in which they arrive.
 
     Args:
         read: makes of a frame what is returned.
@@ -149,13 +149,13 @@ class Arriving:
         self._bytes, self._read = bytearray(), read
 
     def add(self, piece: bytes) -> list[Any]:
-        """Takes a piece, and returns the messages that are whole now.
+        """Take a piece, and return the messages that are whole now.
 
         Args:
             piece: the next bytes.
 
         Raises:
-            Broken: they are no messages.
+            BrokenFrame: they are no messages.
         """
         self._bytes += piece
         found = []
@@ -169,8 +169,8 @@ class Arriving:
 
 
 def _whole(start: bytes | bytearray) -> int:
-    """Returns how long the frame is that begins so."""
+    """Return how long the frame is that begins so."""
     length, _ = HEAD.unpack_from(start)
     if length > MOST:
-        raise Broken(f"a message of {length} bytes")
+        raise BrokenFrame(f"a message of {length} bytes")
     return HEAD.size + length

@@ -36,12 +36,12 @@ from typing import Any
 from tools.course.registry import ROOT, Chapter, course
 from tools.grading.collect import Student, find
 from tools.grading.late_policy import Due, parse
-from tools.grading.results import BOOK, is_of_earlier_run, put_in_place, unfinished, warn_in_heads
-from tools.grading.resume import Busy, Progress, fingerprint
+from tools.grading.results_folder import BOOK, is_of_earlier_run, put_in_place, unfinished, warn_in_heads
+from tools.grading.resume import FolderInUse, Checkpoint, fingerprint
 from tools.grading.roster import Matching, Question, Roster, asked, class_list, read
 from tools.grading.run_notebook import START, Limits
-from tools.grading.sandbox import PLAIN, Places, Wall, choose
-from tools.grading.sandbox_process import Sandbox
+from tools.grading.sandbox import PLAIN, SandboxPaths, Sandbox, choose
+from tools.grading.sandbox_process import SandboxProcess
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL = 28  # with which a student's process ends when nothing can be written
@@ -54,7 +54,7 @@ def fail(text: str) -> SystemExit:
 
 
 def amount(text: str) -> int:
-    """Reads an amount of memory such as 3GB."""
+    """Read an amount of memory such as 3GB."""
     units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
     digits = text.strip().upper().rstrip("KMGB")
     unit = text.strip().upper()[len(digits) :]
@@ -77,7 +77,7 @@ def seconds(text: str) -> float:
 
 
 def places(submissions: str, out: str | None) -> tuple[Path, Path]:
-    """Settles where the notebooks are and where the grades go, before anything runs."""
+    """Set up where the notebooks are and where the grades go, before anything runs."""
     if not submissions:
         raise fail(
             "SUBMISSIONS is the folder of handed-in notebooks, got none. "
@@ -105,7 +105,7 @@ def places(submissions: str, out: str | None) -> tuple[Path, Path]:
 
 
 def place_of_results(out: str) -> Path:
-    """Settles whose tables are written anew when nothing is handed in."""
+    """Set up whose tables are written anew when nothing is handed in."""
     target = Path(out).expanduser().resolve()
     if not is_of_earlier_run(target) or not (target / BOOK).is_dir():
         raise fail(
@@ -120,7 +120,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def known_chapters() -> dict[str, Chapter]:
-    """Finds the chapters with a master, by number."""
+    """Find the chapters with a master, by number."""
     found = {chapter.number: chapter for chapter in course().chapters if chapter.master.is_file()}
     if not found:
         raise fail(
@@ -130,8 +130,8 @@ def known_chapters() -> dict[str, Chapter]:
     return found
 
 
-def _work(progress: Progress, place: Path, wall: Wall, *arguments: Any) -> None:
-    """Grades one student, in a process of its own."""
+def _work(progress: Checkpoint, place: Path, wall: Sandbox, *arguments: Any) -> None:
+    """Grade one student, in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
@@ -139,16 +139,16 @@ def _work(progress: Progress, place: Path, wall: Wall, *arguments: Any) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    from tools.grading.autograde import environment, mark_student
+    from tools.grading.autograde import environment, grade_student
 
     scratch.mkdir(parents=True)
-    outside = Places(assignments.library, assignments.grader, scratch / "r")
-    sandbox = Sandbox(wall, outside, environment(), limits.memory, log)
+    outside = SandboxPaths(assignments.library, assignments.grader, scratch / "r")
+    sandbox = SandboxProcess(wall, outside, environment(), limits.memory, log)
     try:
-        marks = mark_student(
+        grades = grade_student(
             assignments, student, chapters, sandbox, limits, progress.salt, scratch, log
         )
-        progress.write(place, [dataclasses.asdict(mark) for mark in marks])
+        progress.write(place, [dataclasses.asdict(grade) for grade in grades])
     except OSError as error:
         if error.errno not in FULL:
             raise
@@ -159,7 +159,7 @@ def _work(progress: Progress, place: Path, wall: Wall, *arguments: Any) -> None:
 
 
 def end_with_parent() -> None:
-    """Has this process killed when the one that made it is killed (Linux)."""
+    """Have this process killed when the one that made it is killed (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
@@ -181,14 +181,14 @@ class Class:
     names: list[str]
     chapters: list[str]
     assignments: Any
-    wall: Wall
+    wall: Sandbox
     limits: Limits
 
 
-def mark_all(
-    graded: Class, progress: Progress, jobs: int, root: Path, logs: Path
+def grade_all(
+    graded: Class, progress: Checkpoint, jobs: int, root: Path, logs: Path
 ) -> dict[str, list[Any]]:
-    """Grades all students, a few at once; returns the marks by name of the page.
+    """Grade all students, a few at once; return the grades by name of the page.
 
     Args:
         graded: the students.
@@ -197,14 +197,14 @@ def mark_all(
         root: a folder for what is temporary.
         logs: a folder for what happened.
     """
-    from tools.grading.autograde import Mark, missing, not_handed_in
+    from tools.grading.autograde import ChapterGrade, missing, not_submitted
 
     fork = multiprocessing.get_context("fork")
     students, names, chapters = graded.students, graded.names, graded.chapters
     waiting = list(range(len(students)))
     running: dict[Any, tuple[int, float]] = {}
     tries = dict.fromkeys(waiting, 0)
-    marks: dict[str, list[Mark]] = {}
+    grades: dict[str, list[ChapterGrade]] = {}
     places = [progress.place(*pair) for pair in zip(students, names, strict=True)]
     # Every notebook has limits of its own; this one, in seconds of the clock, is for what nobody
     # thought of. So a busy machine must not reach it.
@@ -213,8 +213,8 @@ def mark_all(
     def done(number: int, again: str = "") -> bool:
         if (plain := progress.read(places[number])) is None:
             return False
-        marks[names[number]] = [Mark.from_plain(mark) for mark in plain]
-        tell(students[number], marks[names[number]], len(marks), len(students), again)
+        grades[names[number]] = [ChapterGrade.from_plain(grade) for grade in plain]
+        tell(students[number], grades[names[number]], len(grades), len(students), again)
         return True
 
     try:
@@ -252,13 +252,13 @@ def mark_all(
                 why = (
                     f"grading failed: its process ended (code {process.exitcode}). Look at the log"
                 )
-                marks[name] = [
+                grades[name] = [
                     missing(graded.assignments, c, why, student.chapters[c].label, "not checked")
                     if c in student.chapters
-                    else not_handed_in(graded.assignments, c, student)
+                    else not_submitted(graded.assignments, c, student)
                     for c in chapters
                 ]
-                tell(student, marks[name], len(marks), len(students))
+                tell(student, grades[name], len(grades), len(students))
     finally:
         for process in running:
             process.kill()
@@ -266,13 +266,13 @@ def mark_all(
     for place, name in zip(places, names, strict=True):
         if (log := place.with_suffix(".txt")).is_file():
             shutil.copyfile(log, logs / f"{name}.txt")
-    return marks
+    return grades
 
 
-def tell(student: Student, marks: list[Any], number: int, count: int, again: str = "") -> None:
-    """Prints one line about a student."""
-    got, possible = sum(m.points for m in marks), sum(m.possible for m in marks)
-    reasons = [f"{m.chapter} {m.reason}" for m in marks if m.reason and m.file]
+def tell(student: Student, grades: list[Any], number: int, count: int, again: str = "") -> None:
+    """Print one line about a student."""
+    got, possible = sum(m.points for m in grades), sum(m.possible for m in grades)
+    reasons = [f"{m.chapter} {m.reason}" for m in grades if m.reason and m.file]
     if not student.chapters:
         reasons = [*map(str, student.others)] or ["nothing handed in"]
     words = "; ".join(reasons)
@@ -293,7 +293,7 @@ class Said:
     """
 
     week: str | None
-    due: Due
+    due: LatePolicy
     due_text: str
     roster: Roster | None
 
@@ -301,7 +301,7 @@ class Said:
 def whose(
     found: list[Student], book: Any, said: Said
 ) -> tuple[list[Student], list[Question], Roster | None]:
-    """Says whose each submission is; with a class list, also who handed in nothing."""
+    """Return whose each submission is; with a class list, also who handed in nothing."""
     roster = said.roster or book.list_of_class()
     if roster is None:
         return found, [], None
@@ -324,7 +324,7 @@ def grade(
     isolation: str,
     root: Path,
 ) -> None:
-    """Grades a folder; everything temporary goes below root."""
+    """Grade a folder; everything temporary goes below root."""
     began = time.monotonic()
     from tools.grading import grade_changes, gradebook, publish, student_report
 
@@ -372,8 +372,8 @@ def grade(
     texts = [Path(master).read_text(encoding="utf-8") for master in masters.values()]
     about = json.dumps([with_what, wall.name, dataclasses.astuple(limits), chapters, texts])
     try:
-        progress = Progress(out, about)
-    except Busy:
+        progress = Checkpoint(out, about)
+    except FolderInUse:
         raise fail(
             f"one grading writes into OUT at a time, got another one at work in {out}. "
             "Wait for it, or type: make grade SUBMISSIONS=folder OUT=another"
@@ -384,9 +384,9 @@ def grade(
             (made / "logs").mkdir()
             work = root / "w"
             work.mkdir()
-            marks = mark_all(graded, progress, jobs, work, made / "logs")
+            grades = grade_all(graded, progress, jobs, work, made / "logs")
             entries = [
-                gradebook.Entry.of(student, marks[page])
+                gradebook.Entry.of(student, grades[page])
                 for student, page in zip(students, pages, strict=True)
             ]
             week = gradebook.Week(
@@ -439,13 +439,13 @@ def grade(
 
 
 def warn(made: Path, book: Any) -> None:
-    """Writes into the tables when a week was graded with nothing around students' code."""
+    """Write into the tables when a week was graded with nothing around students' code."""
     if any(week.isolation == PLAIN.name for week in book.weeks):
         warn_in_heads(made)
 
 
 def write_anew(out: Path, said: Said) -> None:
-    """Writes tables and pages of all weeks once more, with what was typed since."""
+    """Write tables and pages of all weeks once more, with what was typed since."""
     from tools.grading import gradebook, publish
 
     if said.roster is not None:
@@ -473,7 +473,7 @@ def write_anew(out: Path, said: Said) -> None:
 
 
 def load_checks(chapters: list[str]) -> None:
-    """Imports the checks once, before the processes are made that judge."""
+    """Import the checks once, before the processes are made that judge."""
     import torch
 
     from checks.engine.verdict import exercises
@@ -490,8 +490,8 @@ def load_checks(chapters: list[str]) -> None:
     gc.freeze()  # all of this stays: no student's process need look through it
 
 
-def chosen_wall(wanted: str) -> Wall:
-    """Chooses what keeps students' code apart, and says what it is."""
+def chosen_wall(wanted: str) -> Sandbox:
+    """Choose what keeps students' code apart, and return what it is."""
     try:
         wall, problems = choose(wanted)
     except ValueError as error:

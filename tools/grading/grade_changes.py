@@ -20,7 +20,7 @@ from tools.grading.manual_grades import fingerprint
 
 FILE = "moved.csv"
 COLUMNS = ("student", "id", "exercise", "before", "now", "why", "said_before", "says_now")
-LOOK = "nothing that counts has changed: look at it"
+UNEXPLAINED = "nothing that counts has changed: look at it"
 SHARED = ("checks/engine", "utils", "clinic/attention_clinic", "tools/grading")
 
 
@@ -35,7 +35,7 @@ def _shared() -> str:
 
 
 def checks_of(chapter: str, folder: Path = ROOT / "checks") -> dict[str, tuple[str, str, str]]:
-    """Returns what the verdict on each exercise depends on, as three fingerprints.
+    """Return what the verdict on each exercise depends on, as three fingerprints.
 
     Args:
         chapter: two digits.
@@ -53,7 +53,7 @@ def checks_of(chapter: str, folder: Path = ROOT / "checks") -> dict[str, tuple[s
 
 
 def _exercise(node: ast.stmt) -> str | None:
-    """Returns which exercise a function checks, by its decorator."""
+    """Return which exercise a function checks, by its decorator."""
     for call in getattr(node, "decorator_list", []):
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "exercise" and call.args:
             return str(ast.literal_eval(call.args[0]))
@@ -61,7 +61,7 @@ def _exercise(node: ast.stmt) -> str | None:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedExercise:
     """What one exercise of one student counts.
 
     Args:
@@ -94,14 +94,14 @@ class Counted:
         return asdict(self)
 
     @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Counted:
+    def from_plain(cls, plain: dict[str, Any]) -> CountedExercise:
         return cls(**{**plain, "checks": tuple(plain["checks"])})
 
 
 def counted(
     results: Iterable[Any], checks: dict[str, dict[str, Iterable[str]]]
-) -> Iterator[Counted]:
-    """Gives what counts, for all students.
+) -> Iterator[CountedExercise]:
+    """Yield what counts, for all students.
 
     Args:
         results: of each student; see `report.Result`.
@@ -109,20 +109,20 @@ def counted(
     """
     for result in results:
         who = result.student.name, result.student.id
-        for mark in result.marks:
-            of_week = checks.get(result.weeks.get(mark.chapter, ""), {})
-            for e in mark.exercises:
+        for grade in result.grades:
+            of_week = checks.get(result.weeks.get(grade.chapter, ""), {})
+            for e in grade.exercises:
                 said = f"{e.state}: {e.reason}" if e.reason else e.state
-                kind = e.by_hand, mark.file, fingerprint(e) if e.cells else ""
+                kind = e.by_hand, grade.file, fingerprint(e) if e.cells else ""
                 depends = tuple(of_week.get(e.id, ()))
-                yield Counted(*who, e.id, e.points, e.possible, *kind, depends, said[:300])
-            if mark.minus:
-                name = f"{mark.chapter} late"
-                yield Counted(*who, name, -mark.minus, 0.0, False, mark.file, "", (), mark.reason)
+                yield CountedExercise(*who, e.id, e.points, e.possible, *kind, depends, said[:300])
+            if grade.late_penalty:
+                name = f"{grade.chapter} late"
+                yield CountedExercise(*who, name, -grade.late_penalty, 0.0, False, grade.file, "", (), grade.reason)
 
 
-def why(before: Counted, now: Counted) -> str:
-    """Says what had changed for an exercise whose points are others now."""
+def why(before: CountedExercise, now: CountedExercise) -> str:
+    """Return what had changed for an exercise whose points are others now."""
     if now.by_hand or before.by_hand:
         return "given by hand" if now.by_hand else "no longer given by hand"
     found = []
@@ -147,11 +147,11 @@ def why(before: Counted, now: Counted) -> str:
         found += [said for old, new, said in pairs if old != new][:1]
     if before.possible != now.possible:
         found.append(f"it is worth {now.possible:g} in place of {before.possible:g}")
-    return " and ".join(found) or LOOK
+    return " and ".join(found) or UNEXPLAINED
 
 
-def table(before: Iterable[Counted], now: Iterable[Counted]) -> list[list[Any]]:
-    """Returns the lines of moved.csv; what has to be looked at comes first.
+def table(before: Iterable[CountedExercise], now: Iterable[CountedExercise]) -> list[list[Any]]:
+    """Return the lines of moved.csv; what has to be looked at comes first.
 
     Args:
         before: what counted after the earlier run.
@@ -162,7 +162,7 @@ def table(before: Iterable[Counted], now: Iterable[Counted]) -> list[list[Any]]:
     for entry in now:
         was = old.pop(entry.key, None)
         if was is None and entry.exercise.endswith(" late"):
-            was = Counted(entry.student, entry.id, entry.exercise, 0, 0, False, "", "", (), "")
+            was = CountedExercise(entry.student, entry.id, entry.exercise, 0, 0, False, "", "", (), "")
             reason = "late by the date that is set now"
         elif was is None or was.points == entry.points:
             continue
@@ -177,4 +177,4 @@ def table(before: Iterable[Counted], now: Iterable[Counted]) -> list[list[Any]]:
     for was in (entry for entry in old.values() if entry.exercise.endswith(" late")):
         row = [was.student, was.id, was.exercise, f"{was.points:g}", "0", "no longer late"]
         lines.append([*row, was.said, ""])
-    return sorted(lines, key=lambda line: line[5] != LOOK)
+    return sorted(lines, key=lambda line: line[5] != UNEXPLAINED)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.grading import grade_changes, late_policy, manual_grades, roster
-from tools.grading.autograde import Mark
-from tools.grading.collect import Sent, Student
-from tools.grading.results import BOOK
+from tools.grading.autograde import ChapterGrade
+from tools.grading.collect import Submission, Student
+from tools.grading.results_folder import BOOK
 from tools.grading.student_report import Result, page_name
 
 NOTHING = "not handed in"
@@ -41,7 +41,7 @@ class Entry:
         remarks: for the instructor: what is unclear about whose it is.
         sent: by chapter, what is known of the notebook: label, late, when, clock.
         others: files that were left alone, those first that may have been meant as notebooks.
-        marks: before anything was given by hand or taken for lateness.
+        grades: before anything was given by hand or taken for lateness.
     """
 
     name: str
@@ -50,10 +50,10 @@ class Entry:
     remarks: list[str]
     sent: dict[str, dict[str, Any]]
     others: list[tuple[str, bool]]
-    marks: list[Mark]
+    grades: list[ChapterGrade]
 
     @classmethod
-    def of(cls, student: Student, marks: list[Mark]) -> Entry:
+    def of(cls, student: Student, grades: list[ChapterGrade]) -> Entry:
         sent = {
             chapter: {
                 "label": s.label,
@@ -65,20 +65,20 @@ class Entry:
         }
         others = [(str(other), other.likely) for other in student.others]
         row = dict(student.row)
-        return cls(student.name, student.id, row, student.remarks, sent, others, marks)
+        return cls(student.name, student.id, row, student.remarks, sent, others, grades)
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Entry:
-        marks = [Mark.from_plain(mark) for mark in plain["marks"]]
+        grades = [ChapterGrade.from_plain(grade) for grade in plain["grades"]]
         others = [tuple(other) for other in plain["others"]]
-        return cls(**{**plain, "marks": marks, "others": others})
+        return cls(**{**plain, "grades": grades, "others": others})
 
-    def submission(self, chapter: str) -> Sent | None:
+    def submission(self, chapter: str) -> Submission | None:
         plain = self.sent.get(chapter)
         if plain is None:
             return None
         when = datetime.fromisoformat(plain["when"]) if plain["when"] else None
-        return Sent(Path(), plain["label"], plain["late"], when=when, clock=plain["clock"])
+        return Submission(Path(), plain["label"], plain["late"], when=when, clock=plain["clock"])
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Week:
     def from_plain(cls, plain: dict[str, Any]) -> Week:
         return cls(**{**plain, "entries": [Entry.from_plain(e) for e in plain["entries"]]})
 
-    def dates(self) -> late_policy.Due:
+    def dates(self) -> late_policy.LatePolicy:
         return late_policy.parse(self.due, self.percent)
 
 
@@ -124,7 +124,7 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, plain: Any) -> None:
-    """Writes a file in one step, so that it is never half."""
+    """Write a file in one step, so that it is never half."""
     partial = path.with_suffix(".part")
     partial.write_bytes(gzip.compress(json.dumps(plain).encode(), 5, mtime=0))
     os.replace(partial, path)
@@ -148,13 +148,13 @@ class Gradebook:
         self.answers = roster.read_answers(out / "who.csv")
         state = self.folder / STATE
         plain = _read(state) if state.is_file() else []
-        self.before = [grade_changes.Counted.from_plain(entry) for entry in plain]
+        self.before = [grade_changes.CountedExercise.from_plain(entry) for entry in plain]
 
     def week(self, name: str) -> Week | None:
         return next((week for week in self.weeks if week.name == name), None)
 
     def put(self, new: Week, *, chosen: bool) -> None:
-        """Takes in a week; one of the same name gives way, and leaves its date if there is none.
+        """Take in a week; one of the same name gives way, and leave its date if there is none.
 
         Args:
             new: the week.
@@ -171,7 +171,7 @@ class Gradebook:
         self.weeks[self.weeks.index(old)] = new
 
     def settle(self) -> None:
-        """Gives submissions to those of whom who.csv says by now that they are theirs.
+        """Yield submissions to those of whom who.csv says by now that they are theirs.
 
         Raises:
             ValueError: an answer names nobody of the class, or several.
@@ -195,13 +195,13 @@ class Gradebook:
                     stranger.remarks = [roster.OF_NOBODY]
 
     def questions(self) -> list[list[str]]:
-        """Returns the lines of who.csv: what was answered, and what is still to be answered."""
+        """Return the lines of who.csv: what was answered, and what is still to be answered."""
         asked = {line[0]: line for week in self.weeks for line in week.asked}
         lines = [[name, asked.get(name, ["", ""])[1], who] for name, who in self.answers.items()]
         return lines + [[*line, ""] for name, line in asked.items() if name not in self.answers]
 
     def list_of_class(self) -> roster.Roster | None:
-        """Returns the class list that was used last; None if there was none."""
+        """Return the class list that was used last; None if there was none."""
         week = next((week for week in reversed(self.weeks) if week.kind), None)
         if week is None:
             return None
@@ -211,23 +211,23 @@ class Gradebook:
         return roster.of_rows(rows, f"the class list of {week.name}")
 
     def results(self) -> list[Result]:
-        """Returns what every student has in all weeks, with what was given by hand."""
+        """Return what every student has in all weeks, with what was given by hand."""
         taken: set[str] = set()
         found = []
         for key, entries in self._students().items():
             newest = entries[max(entries)]
             shown = next((e.name for e in entries.values() if e.row), newest.name)
-            chapters, marks, weeks = {}, [], {}
+            chapters, grades, weeks = {}, [], {}
             for chapter in self.chapters:
-                mark, week, sent = self._counting(key, entries, chapter)
-                marks.append(mark)
+                grade, week, sent = self._counting(key, entries, chapter)
+                grades.append(grade)
                 weeks[chapter] = week.name
                 if sent:
                     chapters[chapter] = sent
             student = Student(shown, newest.id, chapters, row=newest.row, remarks=newest.remarks)
             student.others = [_Told(*other) for e in entries.values() for other in e.others]
-            marks = self._with_dates(student, self.given.applied(shown, newest.id, marks), weeks)
-            found.append(Result(student, page_name(shown, taken), marks, weeks))
+            grades = self._with_dates(student, self.given.applied(shown, newest.id, grades), weeks)
+            found.append(Result(student, page_name(shown, taken), grades, weeks))
         return found
 
     @property
@@ -235,7 +235,7 @@ class Gradebook:
         return sorted({chapter for week in self.weeks for chapter in week.chapters})
 
     def home(self, chapter: str) -> Week:
-        """Returns the week to which a chapter belongs: most handed it in then; the first of these.
+        """Return the week to which a chapter belongs: most handed it in then; the first of these.
 
         Somebody may hand it in again later, and what counts for that student counts then.
         """
@@ -243,12 +243,12 @@ class Gradebook:
         return max(weeks, key=lambda week: sum(chapter in entry.sent for entry in week.entries))
 
     def about(self, week: Week) -> list[str]:
-        """Returns the chapters that belong to a week; where none does, those handed in again."""
+        """Return the chapters that belong to a week; where none does, those handed in again."""
         own = [chapter for chapter in week.chapters if self.home(chapter).name == week.name]
         return own or week.chapters
 
     def _students(self) -> dict[tuple[Any, ...], dict[int, Entry]]:
-        """Returns the entries of each student by week: in the order of the newest week."""
+        """Return the entries of each student by week: in the order of the newest week."""
         found: dict[tuple[Any, ...], dict[int, Entry]] = {}
         for place in reversed(range(len(self.weeks))):
             again: dict[tuple[str, ...], int] = {}
@@ -260,30 +260,30 @@ class Gradebook:
 
     def _counting(
         self, key: Any, entries: dict[int, Entry], chapter: str
-    ) -> tuple[Mark, Week, Sent | None]:
-        """Returns the mark that counts for a chapter: the newest week in which it was handed in."""
+    ) -> tuple[ChapterGrade, Week, Submission | None]:
+        """Return the grade that counts for a chapter: the newest week in which it was handed in."""
         graded = [n for n, week in enumerate(self.weeks) if chapter in week.chapters]
-        marks = {
-            n: next((m for m in entries[n].marks if m.chapter == chapter), None)
+        grades = {
+            n: next((m for m in entries[n].grades if m.chapter == chapter), None)
             for n in graded
             if n in entries
         }
-        sent = [n for n, mark in marks.items() if mark and mark.file]
+        sent = [n for n, grade in grades.items() if grade and grade.file]
         if not sent:
-            found = [mark for n in reversed(graded) if (mark := marks.get(n))]
-            mark = next((m for m in found if m.reason != NOTHING), None)  # says what came instead
-            mark = mark or next(iter(found), None) or self._nothing(graded[-1], chapter)
-            return mark, self.home(chapter), None
-        mark = copy.copy(marks[sent[-1]])
+            found = [grade for n in reversed(graded) if (grade := grades.get(n))]
+            grade = next((m for m in found if m.reason != NOTHING), None)  # says what came instead
+            grade = grade or next(iter(found), None) or self._nothing(graded[-1], chapter)
+            return grade, self.home(chapter), None
+        grade = copy.copy(grades[sent[-1]])
         for place in sent[:-1]:
-            was = marks[place]
+            was = grades[place]
             told = f"also handed in in {self.weeks[place].name}: {was.points:g} of {was.possible:g}"
-            mark.reason = "; ".join(filter(None, [mark.reason, told]))
-        return mark, self.weeks[sent[-1]], entries[sent[-1]].submission(chapter)
+            grade.reason = "; ".join(filter(None, [grade.reason, told]))
+        return grade, self.weeks[sent[-1]], entries[sent[-1]].submission(chapter)
 
-    def _nothing(self, place: int, chapter: str) -> Mark:
-        """Returns the mark of who was in no list of that week."""
-        other = next(m for e in self.weeks[place].entries for m in e.marks if m.chapter == chapter)
+    def _nothing(self, place: int, chapter: str) -> ChapterGrade:
+        """Return the grade of who was in no list of that week."""
+        other = next(m for e in self.weeks[place].entries for m in e.grades if m.chapter == chapter)
         zeros = [
             replace(
                 e,
@@ -296,31 +296,31 @@ class Gradebook:
             )
             for e in other.exercises
         ]
-        return Mark(chapter, "", zeros, NOTHING)
+        return ChapterGrade(chapter, "", zeros, NOTHING)
 
-    def _with_dates(self, student: Student, marks: list[Mark], weeks: dict[str, str]) -> list[Mark]:
-        """Notes how many days late each notebook came, and takes what was said to take."""
-        for mark in marks:
-            sent = student.chapters.get(mark.chapter)
+    def _with_dates(self, student: Student, grades: list[ChapterGrade], weeks: dict[str, str]) -> list[ChapterGrade]:
+        """Note how many days late each notebook came, and take what was said to take."""
+        for grade in grades:
+            sent = student.chapters.get(grade.chapter)
             if sent is None:
                 continue
-            dates = self.week(weeks[mark.chapter]).dates()
-            if dates.of(mark.chapter) is None:  # handed in later, when only others had a date
-                dates = self.home(mark.chapter).dates()
-            mark.days_late = dates.days_late(mark.chapter, sent.when)
-            mark.minus = dates.costs(mark.earned, mark.days_late)
-            if mark.minus:
-                days = "1 day" if mark.days_late == 1 else f"{mark.days_late} days"
-                told = f"{days} late: {mark.minus:g} of {mark.earned:g} points taken"
-                mark.reason = "; ".join(filter(None, [told, mark.reason]))
-        return marks
+            dates = self.week(weeks[grade.chapter]).dates()
+            if dates.of(grade.chapter) is None:  # handed in later, when only others had a date
+                dates = self.home(grade.chapter).dates()
+            grade.days_late = dates.days_late(grade.chapter, sent.when)
+            grade.late_penalty = dates.penalty(grade.earned, grade.days_late)
+            if grade.late_penalty:
+                days = "1 day" if grade.days_late == 1 else f"{grade.days_late} days"
+                told = f"{days} late: {grade.late_penalty:g} of {grade.earned:g} points taken"
+                grade.reason = "; ".join(filter(None, [told, grade.reason]))
+        return grades
 
     def checks(self) -> dict[str, dict[str, list[str]]]:
-        """Returns, by week, what the verdicts of the exercises depend on."""
+        """Return, by week, what the verdicts of the exercises depend on."""
         return {week.name: week.checks for week in self.weeks}
 
     def save(self) -> None:
-        """Writes what the next run needs."""
+        """Write what the next run needs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for number, week in enumerate(self.weeks):
             _write(self.folder / f"week-{number:02}.json.gz", asdict(week))
@@ -340,51 +340,51 @@ class _Told:
 
 
 def _hand_over(stranger: Entry, owner: Entry, sent: datetime | None) -> None:
-    """Makes what was handed in under another name a student's own; the newest counts.
+    """Make what was handed in under another name a student's own; the newest counts.
 
     Args:
         stranger: what was handed in.
         owner: whose it is.
         sent: when the learning platform took it, if the class list says so.
     """
-    for mark in stranger.marks:
-        new, old = stranger.submission(mark.chapter), owner.submission(mark.chapter)
+    for grade in stranger.grades:
+        new, old = stranger.submission(grade.chapter), owner.submission(grade.chapter)
         if new is None or (old is not None and old.when and new.when and old.when > new.when):
             continue
-        mark.reason = "; ".join(filter(None, [mark.reason, f"handed in as {stranger.name}"]))
-        owner.marks = [mark if m.chapter == mark.chapter else m for m in owner.marks]
-        owner.sent[mark.chapter] = stranger.sent[mark.chapter]
+        grade.reason = "; ".join(filter(None, [grade.reason, f"handed in as {stranger.name}"]))
+        owner.grades = [grade if m.chapter == grade.chapter else m for m in owner.grades]
+        owner.sent[grade.chapter] = stranger.sent[grade.chapter]
         if sent is not None:
-            owner.sent[mark.chapter] |= {"when": sent.isoformat(), "clock": "class list"}
+            owner.sent[grade.chapter] |= {"when": sent.isoformat(), "clock": "class list"}
     owner.others += stranger.others
     owner.remarks = [said for said in owner.remarks if stranger.name not in said]
 
 
 def _keep_chapters(old: Week, new: Week) -> None:
-    """Brings the chapters that were not graded this time into the new week."""
+    """Bring the chapters that were not graded this time into the new week."""
     kept = [chapter for chapter in old.chapters if chapter not in new.chapters]
     new.checks = {**old.checks, **new.checks}
     by_name = {roster.words(entry.name): entry for entry in new.entries}
     for entry in old.entries:
-        marks = [mark for mark in entry.marks if mark.chapter in kept]
+        grades = [grade for grade in entry.grades if grade.chapter in kept]
         sent = {chapter: value for chapter, value in entry.sent.items() if chapter in kept}
         own = by_name.get(roster.words(entry.name))
         if own is None:
-            new.entries.append(replace(entry, marks=marks, sent=sent))
+            new.entries.append(replace(entry, grades=grades, sent=sent))
         else:
-            own.marks += marks
+            own.grades += grades
             own.sent.update(sent)
     new.chapters = sorted([*new.chapters, *kept])
 
 
 def week_name(folder: Path, chosen: str | None) -> str:
-    """Returns what a week is called: as said, or as its folder is."""
+    """Return what a week is called: as said, or as its folder is."""
     name = " ".join((chosen or folder.name).split())
     return re.sub(r"[^\w .()-]", "_", name)[:60].strip(" .") or "week"
 
 
 def stubs_of(assignments: Any) -> Iterator[tuple[str, list[str]]]:
-    """Gives the sources that were handed out in the place of answers, by exercise."""
+    """Yield the sources that were handed out in the place of answers, by exercise."""
     for chapter in assignments.notebooks:
         for original in assignments.originals(chapter):
             yield original.id, original.stubs

@@ -32,7 +32,7 @@ FRAME = """<!DOCTYPE html>
 
 
 def rendered(page: str, **values: Any) -> str:
-    """Returns a page as HTML; what stands in a value is text and never HTML.
+    """Return a page as HTML; what stands in a value is text and never HTML.
 
     Args:
         page: a template of Jinja that begins with `{% extends "frame" %}`.

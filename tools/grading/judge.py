@@ -1,4 +1,4 @@
-"""Judges the answers of a student who is somewhere else.
+"""Judge the answers of a student who is somewhere else.
 
 The check runs here, with its references, its cases and its comparison; only the calls of the
 answers are made behind the wall. What an answer is said to have called there is hearsay: it is
@@ -28,7 +28,7 @@ def judge(
     wait: Callable[[], dict[str, Any]],
     salt: str = "",
 ) -> dict[str, Any]:
-    """Makes a check, and returns the data of its verdict, whatever the other side does.
+    """Make a check, and return the data of its verdict, whatever the other side does.
 
     Args:
         call: the check cell of the master, such as check("03.2", softmax).
@@ -71,7 +71,7 @@ def _verdict(call: str, peer: Peer) -> dict[str, Any]:
 
 
 def unheard(id: str, text: str) -> dict[str, Any]:
-    """Makes the data of a verdict that no check gave, as `Verdict.to_json` does."""
+    """Make the data of a verdict that no check gave, as `Verdict.to_json` does."""
     message = {"id": id, "params": {}}
     words = {"topic": id, "text": text, "words": text.rstrip("."), "named": True}
     return {"state": "not right", "message": message, "cause": None, **words}

@@ -22,7 +22,7 @@ PART = re.compile(r"(?:(?P<chapter>\d\d)\s*=\s*)?(?P<when>\d{4}-.+)")
 
 
 @dataclass(frozen=True)
-class Due:
+class LatePolicy:
     """Dates by chapter.
 
     Args:
@@ -34,23 +34,23 @@ class Due:
     percent: float = 0.0
 
     def of(self, chapter: str) -> datetime | None:
-        """Returns when a chapter was due; None if nobody said."""
+        """Return when a chapter was due; None if nobody said."""
         return self.dates.get(chapter, self.dates.get(ALL))
 
     def days_late(self, chapter: str, when: datetime | None) -> int:
-        """Returns the begun days between the date and a submission, 0 in time."""
+        """Return the begun days between the date and a submission, 0 in time."""
         due = self.of(chapter)
         if due is None or when is None or when <= due:
             return 0
         return math.ceil((when - due) / DAY)
 
-    def costs(self, points: float, days: int) -> float:
-        """Returns the points that so many days cost, never more than there are."""
+    def penalty(self, points: float, days: int) -> float:
+        """Return the points that so many days cost, never more than there are."""
         return min(points, round(points * self.percent * days / 100, 2))
 
 
-def parse(text: str | None, percent: float = 0.0) -> Due:
-    """Reads dates as they are typed.
+def parse(text: str | None, percent: float = 0.0) -> LatePolicy:
+    """Read dates as they are typed.
 
     Args:
         text: see above; None or "" without a date.
@@ -65,7 +65,7 @@ def parse(text: str | None, percent: float = 0.0) -> Due:
         raise ValueError(f"LATE takes points by the day, got {percent:g} and no date. Add DUE=")
     dates: dict[str, datetime] = {}
     if (text or "").strip().casefold() == NONE:
-        return Due()
+        return LatePolicy()
     for part in filter(None, (part.strip() for part in (text or "").split(","))):
         match = PART.fullmatch(part)
         when = _moment(match["when"].strip()) if match else None
@@ -79,7 +79,7 @@ def parse(text: str | None, percent: float = 0.0) -> Due:
             name = f"chapter {chapter}" if chapter else "all chapters"
             raise ValueError(f"DUE: one date for {name}, got two. Take one out")
         dates[chapter] = when
-    return Due(dates, percent)
+    return LatePolicy(dates, percent)
 
 
 def _moment(text: str) -> datetime | None:

@@ -24,7 +24,7 @@ def _sentence(text: str) -> str:
 
 
 def _of_causes(exercises: list[Any], repeated: list[tuple[Any, list[str]]]) -> Iterator[str]:
-    """Gives a sentence for each named mistake that several made, the most frequent first."""
+    """Yield a sentence for each named mistake that several made, the most frequent first."""
     by_id = {exercise.id: exercise for exercise in exercises}
     for cause, where in repeated:
         if len(cause.results) < FEW:
@@ -38,7 +38,7 @@ def _of_causes(exercises: list[Any], repeated: list[tuple[Any, list[str]]]) -> I
 
 
 def _of_exercises(exercises: list[Any], handed_in: dict[str, int], said: set[str]) -> Iterator[str]:
-    """Gives a sentence for the exercise that most failed, and one for that which most left out."""
+    """Yield a sentence for the exercise that most failed, and one for that which most left out."""
 
     def left_out(exercise: Any) -> int:
         return handed_in[exercise.id[:2]] - len(exercise.tried)
@@ -77,7 +77,7 @@ def _of_success(exercises: list[Any], handed_in: dict[str, int]) -> Iterator[str
 def sentences(
     exercises: list[Any], repeated: list[tuple[Any, list[str]]], handed_in: dict[str, int]
 ) -> list[str]:
-    """Returns three sentences.
+    """Return three sentences.
 
     Args:
         exercises: as the whole class did them; see `glance.exercises_of`.

@@ -59,7 +59,7 @@ class Chapter:
         return self.stem[:2]
 
     def solved(self, only: Iterable[str] | None = None) -> Notebook:
-        """Returns the notebook with the solutions of these exercises, default all."""
+        """Return the notebook with the solutions of these exercises, default all."""
         only = None if only is None else set(only)
         notebook = copy.deepcopy(self.blank)
         for cell in notebook["cells"]:
@@ -70,13 +70,13 @@ class Chapter:
         return notebook
 
     def worth(self, only: Iterable[str] | None = None) -> int:
-        """Returns the points of these exercises, default all."""
+        """Return the points of these exercises, default all."""
         return sum(self.points[number] for number in (self.points if only is None else only))
 
 
 @cache
 def chapter_of(number: str) -> Chapter:
-    """Reads the master of a chapter, and what a release hands out of it."""
+    """Read the master of a chapter, and what a release hands out of it."""
     listed = course()[number]
     notebook = json.loads(listed.master.read_text(encoding="utf-8"))
     solutions, points = {}, {}
@@ -90,7 +90,7 @@ def chapter_of(number: str) -> Chapter:
 
 
 def find_cell(notebook: Notebook, name: str) -> Cell:
-    """Returns the cell with this grade_id."""
+    """Return the cell with this grade_id."""
     return next(cell for cell in notebook["cells"] if grade_id(cell) == name)
 
 
@@ -100,13 +100,13 @@ def code_cell(text: str) -> Cell:
 
 
 def inserted(notebook: Notebook, text: str, place: int = 2) -> Notebook:
-    """Puts a code cell into a notebook, by default behind the imports, and returns it."""
+    """Put a code cell into a notebook, by default behind the imports, and return it."""
     notebook["cells"].insert(place, code_cell(text))
     return notebook
 
 
 def before_checks(notebook: Notebook, text: str) -> Notebook:
-    """Puts a code cell before every check cell, and returns the notebook."""
+    """Put a code cell before every check cell, and return the notebook."""
     cells = []
     for cell in notebook["cells"]:
         if grade_id(cell).startswith("check-"):
@@ -117,7 +117,7 @@ def before_checks(notebook: Notebook, text: str) -> Notebook:
 
 
 def changed_checks(notebook: Notebook, change: Callable[[Cell], None]) -> Notebook:
-    """Changes every check cell, and returns the notebook."""
+    """Change every check cell, and return the notebook."""
     for cell in notebook["cells"]:
         if grade_id(cell).startswith("check-"):
             change(cell)
@@ -125,13 +125,13 @@ def changed_checks(notebook: Notebook, change: Callable[[Cell], None]) -> Notebo
 
 
 def without(notebook: Notebook, unwanted: Callable[[Cell], bool]) -> Notebook:
-    """Takes cells out of a notebook, and returns it."""
+    """Take cells out of a notebook, and return it."""
     notebook["cells"] = [cell for cell in notebook["cells"] if not unwanted(cell)]
     return notebook
 
 
 def light(notebook: Notebook) -> Notebook:
-    """Takes out the course's own cells that draw and print, so that less is to be run."""
+    """Take out the course's own cells that draw and print, so that less is to be run."""
     first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
     return without(
         notebook, lambda c: c["cell_type"] == "code" and c is not first and not grade_id(c)
@@ -224,7 +224,7 @@ SLIPS = [("dim=-1", "dim=-2"), ("** 0.5", "** 1.0"), ("b h j d -> b h i j", "b h
 
 
 def with_slip(notebook: Notebook, chapter: Chapter, done: Iterable[str]) -> Notebook:
-    """Gives the first exercise that is not done, and where a slip is known, a wrong answer."""
+    """Yield the first exercise that is not done, and where a slip is known, a wrong answer."""
     for cell in notebook["cells"]:
         name = grade_id(cell)
         number = re.match(r"\d+", name.rpartition("-")[2])
@@ -278,7 +278,7 @@ ODDS = range(3, 3 + len(ODD))  # these students are honest and odd, in every cha
 
 
 def a_class(chapters: list[Chapter], seed: int = 0) -> list[Made]:
-    """Makes up thirty students: solved, partly solved, careless, odd, cheating, broken."""
+    """Make up thirty students: solved, partly solved, careless, odd, cheating, broken."""
     chance = random.Random(seed)
     students = []
     for place, name in enumerate(NAMES):
@@ -333,7 +333,7 @@ def a_class(chapters: list[Chapter], seed: int = 0) -> list[Made]:
 
 
 def differences(students: list[Made], out: Path) -> list[str]:
-    """Compares grades.csv with what every student earned; returns what is not so."""
+    """Compare grades.csv with what every student earned; return what is not so."""
     with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = {(row["student"].lstrip("'"), row["chapter"]): row for row in csv.DictReader(file)}
     wrong = []
@@ -356,7 +356,7 @@ def differences(students: list[Made], out: Path) -> list[str]:
 
 
 def rehearse(chosen: list[str], folder: Path, options: list[str]) -> int:
-    """Makes, grades and compares in a folder; returns the number of wrong grades."""
+    """Make, grade and compare in a folder; return the number of wrong grades."""
     chapters = [chapter_of(n) for n in sorted(chosen or [c.number for c in course().chapters])]
     students = a_class(chapters)
     submissions, out = folder / "class", folder / "class-grades"

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tools.grading.autograde import ExerciseMark, Mark
-from tools.grading.results import read_table
+from tools.grading.autograde import ExerciseGrade, ChapterGrade
+from tools.grading.results_folder import read_table
 from tools.grading.roster import words
 from tools.grading.student_report import cells
 
@@ -29,7 +29,7 @@ AGAIN = "the answer has changed since you read it; to take this away, empty the 
 
 
 @dataclass(frozen=True)
-class Given:
+class ManualGrade:
     """What stands in one line.
 
     Args:
@@ -60,9 +60,9 @@ class Given:
         return self.points is not None or bool(self.comment)
 
 
-def fingerprint(mark: ExerciseMark) -> str:
-    """Returns a few letters that change when the answer does."""
-    text = "\0".join(cell["source"].strip() for cell in mark.cells)
+def fingerprint(grade: ExerciseGrade) -> str:
+    """Return a few letters that change when the answer does."""
+    text = "\0".join(cell["source"].strip() for cell in grade.cells)
     return "a" + hashlib.sha256(text.encode()).hexdigest()[:7]  # no spreadsheet takes it for 1e5
 
 
@@ -81,7 +81,7 @@ def _number(text: str, column: str, line: int) -> float | None:
     return number
 
 
-class ByHand:
+class ManualGrades:
     """All that the instructor gave.
 
     Args:
@@ -91,9 +91,9 @@ class ByHand:
         ValueError: two lines for one exercise of one student, or two maxima of one exercise.
     """
 
-    def __init__(self, lines: Iterable[Given] = ()):
+    def __init__(self, lines: Iterable[ManualGrade] = ()):
         self.lines = [line for line in lines if line.is_read or line.of is not None]
-        self._by_key: dict[tuple[tuple[str, ...], str], list[Given]] = {}
+        self._by_key: dict[tuple[tuple[str, ...], str], list[ManualGrade]] = {}
         self.most: dict[str, float] = {}
         for line in self.lines:
             if line.of is not None and self.most.setdefault(line.exercise, line.of) != line.of:
@@ -117,34 +117,34 @@ class ByHand:
                     f"line {line.line}. Change one of them"
                 )
 
-    def of(self, name: str, id: str, exercise: str) -> Given | None:
-        """Returns what a student got for an exercise; None if nothing."""
+    def of(self, name: str, id: str, exercise: str) -> ManualGrade | None:
+        """Return what a student got for an exercise; None if nothing."""
         lines = self._by_key.get((words(name), exercise), [])
         return next((line for line in lines if _is_one_id(line.id, id)), None)
 
-    def applied(self, name: str, id: str, marks: list[Mark]) -> list[Mark]:
-        """Returns marks with what was given in them; those that came in stay as they are."""
+    def applied(self, name: str, id: str, grades: list[ChapterGrade]) -> list[ChapterGrade]:
+        """Return grades with what was given in them; those that came in stay as they are."""
         return [
-            replace(m, exercises=[self._applied(name, id, e) for e in m.exercises]) for m in marks
+            replace(m, exercises=[self._applied(name, id, e) for e in m.exercises]) for m in grades
         ]
 
-    def _applied(self, name: str, id: str, mark: ExerciseMark) -> ExerciseMark:
-        given, most = self.of(name, id, mark.id), self.most.get(mark.id, mark.possible)
-        made = replace(mark, possible=most)
+    def _applied(self, name: str, id: str, grade: ExerciseGrade) -> ExerciseGrade:
+        given, most = self.of(name, id, grade.id), self.most.get(grade.id, grade.possible)
+        made = replace(grade, possible=most)
         if given is None:
-            made.points = min(mark.points, most)
+            made.points = min(grade.points, most)
             return made
         made.comment = given.comment
         if given.points is not None:
             made.by_hand, made.points = True, given.points
-            if given.answer and given.answer != fingerprint(mark):
+            if given.answer and given.answer != fingerprint(grade):
                 made.note = AGAIN
         elif given.comment:
-            made.by_hand = mark.state == "open"
+            made.by_hand = grade.state == "open"
         return made
 
-    def unused(self, known: Iterable[tuple[str, str, str]]) -> list[Given]:
-        """Returns lines that belong to no exercise of a student of this gradebook.
+    def unused(self, known: Iterable[tuple[str, str, str]]) -> list[ManualGrade]:
+        """Return lines that belong to no exercise of a student of this gradebook.
 
         Args:
             known: name, id and exercise of all that there are.
@@ -154,13 +154,13 @@ class ByHand:
 
 
 def _is_one_id(first: str, second: str) -> bool:
-    """Says whether two ids may be of one student: a spreadsheet drops zeros, and many have none."""
+    """Return whether two ids may be of one student: a spreadsheet drops zeros, and many have none."""
     first, second = (text.strip().removeprefix("'").lstrip("0") for text in (first, second))
     return first == second or not first or not second
 
 
-def read(path: Path) -> ByHand:
-    """Reads by_hand.csv, as a spreadsheet of any language saves it.
+def read(path: Path) -> ManualGrades:
+    """Read by_hand.csv, as a spreadsheet of any language saves it.
 
     Args:
         path: of the file; it need not be there.
@@ -169,11 +169,11 @@ def read(path: Path) -> ByHand:
         ValueError: something in it is no number or no exercise, or contradicts another line.
     """
     if not path.is_file():
-        return ByHand()
-    return ByHand(_lines(read_table(path)))
+        return ManualGrades()
+    return ManualGrades(_lines(read_table(path)))
 
 
-def _lines(rows: list[dict[str, str]]) -> Iterable[Given]:
+def _lines(rows: list[dict[str, str]]) -> Iterable[ManualGrade]:
     for line, row in enumerate(rows, start=2):
         cell = {name: row.get(name, "").strip() for name in COLUMNS}
         if not any(cell[name] for name in ("points", "of", "comment")):
@@ -184,7 +184,7 @@ def _lines(rows: list[dict[str, str]]) -> Iterable[Given]:
                 f"{FILE}: a line names a student and an exercise, got {cell['student']!r} and "
                 f"{cell['exercise']!r} in line {line}. Write exercise 03.8"
             )
-        yield Given(
+        yield ManualGrade(
             cell["student"].removeprefix("'"),
             cell["id"],
             f"{int(match[1]):02}.{match[2]}",
@@ -196,8 +196,8 @@ def _lines(rows: list[dict[str, str]]) -> Iterable[Given]:
         )
 
 
-def write(folder: Path, results: Iterable[Any], given: ByHand) -> None:
-    """Writes the next by_hand.csv.
+def write(folder: Path, results: Iterable[Any], given: ManualGrades) -> None:
+    """Write the next by_hand.csv.
 
     Args:
         folder: a new folder.
@@ -206,12 +206,12 @@ def write(folder: Path, results: Iterable[Any], given: ByHand) -> None:
     """
     lines, told = [], []
     for result in results:
-        for mark in (e for m in result.marks for e in m.exercises):
-            line = given.of(result.student.name, result.student.id, mark.id)
+        for grade in (e for m in result.grades for e in m.exercises):
+            line = given.of(result.student.name, result.student.id, grade.id)
             if line is not None:
                 told.append(line)
-            if line or (mark.state == "open" and mark.written):
-                lines.append(_line(result, mark, line))
+            if line or (grade.state == "open" and grade.written):
+                lines.append(_line(result, grade, line))
     lines.sort(key=lambda line: _order(line[2]))
     for line in given.lines:  # of who is no longer in the gradebook
         if line not in told:
@@ -233,19 +233,19 @@ def _order(exercise: str) -> tuple[int, ...]:
     return tuple(map(int, EXERCISE.match(exercise).groups()))
 
 
-def _line(result: Any, mark: ExerciseMark, line: Given | None) -> list[Any]:
-    most = mark.possible if mark.state == "open" and mark.possible else None
+def _line(result: Any, grade: ExerciseGrade, line: ManualGrade | None) -> list[Any]:
+    most = grade.possible if grade.state == "open" and grade.possible else None
     return [
         result.student.name,
         result.student.id,
-        f"exercise {mark.id}",  # a number alone a spreadsheet would make to 3.1
+        f"exercise {grade.id}",  # a number alone a spreadsheet would make to 3.1
         _text(line.points if line else None),
         _text(line.of if line and line.of is not None else most),
         line.comment if line else "",
-        mark.note,
-        f"feedback/{result.page}.html#e{mark.id}",
+        grade.note,
+        f"feedback/{result.page}.html#e{grade.id}",
         # A new answer keeps the old one's letters until it is read again: see `AGAIN`.
-        line.answer if line and mark.note else fingerprint(mark) if mark.cells else "",
+        line.answer if line and grade.note else fingerprint(grade) if grade.cells else "",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Stands in the place of `checks` where students' code is graded: the checks are made elsewhere."""
+"""Stand in the place of `checks` where students' code is graded: the checks are made elsewhere."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reads the file of a handed-in notebook, whatever stands in it, and says which chapter it is.
+"""Read the file of a handed-in notebook, whatever stands in it, and return which chapter it is.
 
 What a copy for Colab begins with (tools/colab.py) is left out: here everything is there.
 """
@@ -27,7 +27,7 @@ class Unreadable(Exception):
 
 
 def tidy(content: bytes) -> Notebook:
-    """Reads a notebook and keeps what grading needs: kinds, sources, grade_ids.
+    """Read a notebook and keep what grading needs: kinds, sources, grade_ids.
 
     Args:
         content: what stands in the file.
@@ -80,7 +80,7 @@ def _cell(raw: dict[str, Any], place: int) -> Cell:
 
 
 def chapter_of(notebook: Notebook) -> str | None:
-    """Returns the chapter whose exercises these are, by grade_ids, then by calls of check."""
+    """Return the chapter whose exercises these are, by grade_ids, then by calls of check."""
     found: dict[str, int] = {}
     for cell in notebook["cells"]:
         match = GRADE_ID.fullmatch(grade_id(cell))

@@ -1,4 +1,4 @@
-"""Puts a handed-in notebook into the order that grading needs, and says what was changed.
+"""Put a handed-in notebook into the order that grading needs, and return what was changed.
 
 Only the students' own sources are taken from it. Checks come from the master, one after the answers
 of each exercise, whatever was deleted, doubled, moved or rewritten; so does the metadata that says
@@ -24,7 +24,7 @@ SOLUTION = re.compile(rf"(?:\[Solution\]\([^()\n]*\)|\*Solution\*|{re.escape(SOL
 
 
 @dataclass
-class Original:
+class OriginalExercise:
     """One exercise as it was handed out.
 
     Args:
@@ -44,8 +44,8 @@ class Original:
     stubs: list[str]
 
 
-def originals_of(exercises: Notebook) -> list[Original]:
-    """Lists the exercises of a notebook that was made from a master."""
+def original_exercises(exercises: Notebook) -> list[OriginalExercise]:
+    """List the exercises of a notebook that was made from a master."""
     found = []
     for part in sections(exercises):
         if part.number is None:
@@ -55,7 +55,7 @@ def originals_of(exercises: Notebook) -> list[Original]:
             continue
         check = part.checks[0] if part.checks else None
         found.append(
-            Original(
+            OriginalExercise(
                 id=f"{numbers.group(2)}.{numbers.group(3)}",
                 title=NUMBERED.fullmatch(part.heading).group(2),
                 points=float(check["metadata"]["nbgrader"]["points"]) if check else 0.0,
@@ -68,7 +68,7 @@ def originals_of(exercises: Notebook) -> list[Original]:
 
 
 @dataclass
-class Restored:
+class OverwrittenNotebook:
     """What is graded in place of what was handed in.
 
     Args:
@@ -86,14 +86,14 @@ class Restored:
     numbers: list[int | None] = field(default_factory=list)
 
 
-def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
-    """Makes the notebook that is graded from what was handed in and what was handed out.
+def overwrite_cells(handed_in: Notebook, exercises: Notebook) -> OverwrittenNotebook:
+    """Make the notebook that is graded from what was handed in and what was handed out.
 
     Args:
         handed_in: as `tidy` gives it.
         exercises: what was made from the master, with its check cells and metadata.
     """
-    originals = originals_of(exercises)
+    originals = original_exercises(exercises)
     named = {grade_id(cell): cell for cell in exercises["cells"] if grade_id(cell)}
     cells = [dict(cell, number=n) for n, cell in enumerate(handed_in["cells"], start=1)]
     where, remarks = _recognised(cells, named)
@@ -113,7 +113,7 @@ def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
 def _recognised(
     cells: list[Cell], named: dict[str, Cell]
 ) -> tuple[dict[str, list[int]], list[str]]:
-    """Writes into each cell which one of the master it is.
+    """Write into each cell which one of the master it is.
 
     Returns:
         The places of each by its grade_id, and remarks about ids that the master does not have.
@@ -130,9 +130,9 @@ def _recognised(
 
 
 def _answers_as_code(
-    originals: list[Original], where: dict[str, list[int]], cells: list[Cell]
+    originals: list[OriginalExercise], where: dict[str, list[int]], cells: list[Cell]
 ) -> Iterator[str]:
-    """Makes every answer a cell of code, and says what is odd about the answers."""
+    """Make every answer a cell of code, and return what is odd about the answers."""
     for name in (name for original in originals for name in original.answers):
         places = where.get(name, [])
         if len(places) > 1:
@@ -144,12 +144,12 @@ def _answers_as_code(
 
 
 def _checks_put_back(
-    originals: list[Original],
+    originals: list[OriginalExercise],
     where: dict[str, list[int]],
     cells: list[Cell],
     named: dict[str, Cell],
 ) -> list[str]:
-    """Says which checks are put back, one line for each of the ways in which they were changed."""
+    """Return which checks are put back, one line for each of the ways in which they were changed."""
     found: dict[str, list[str]] = {}
     for original in originals:
         if original.check and (said := _changed(original, where, cells, named)):
@@ -158,11 +158,11 @@ def _checks_put_back(
 
 
 def _places_of_checks(
-    originals: list[Original], where: dict[str, list[int]], cells: list[Cell]
-) -> dict[int, list[Original]]:
-    """Returns after which place which checks stand; -1 is the beginning."""
+    originals: list[OriginalExercise], where: dict[str, list[int]], cells: list[Cell]
+) -> dict[int, list[OriginalExercise]]:
+    """Return after which place which checks stand; -1 is the beginning."""
     edges = _edges(cells)
-    after: dict[int, list[Original]] = {}
+    after: dict[int, list[OriginalExercise]] = {}
     for original in originals:
         if original.check:
             answers = [place for name in original.answers for place in where.get(name, [])]
@@ -184,7 +184,7 @@ class _Graded:
     def __init__(
         self,
         exercises: Notebook,
-        originals: list[Original],
+        originals: list[OriginalExercise],
         named: dict[str, Cell],
         where: dict[str, list[int]],
     ):
@@ -193,7 +193,7 @@ class _Graded:
         self.ids = {original.id.partition(".")[2]: original.id for original in originals}
         self.home = {name: original.id for original in originals for name in original.answers}
         self.its_checks = {original.check for original in originals if original.check}
-        self.checks: dict[int, list[Original]] = {}  # after which place which are put
+        self.checks: dict[int, list[OriginalExercise]] = {}  # after which place which are put
         self.cells: list[Cell] = []
         self.numbers: list[int | None] = []
         self.own: dict[str, list[int]] = {original.id: [] for original in originals}
@@ -201,7 +201,7 @@ class _Graded:
         self._section: str | None = None  # the exercise under whose heading the cells stand
 
     def put(self, cell: Cell, place: int) -> None:
-        """Adds a cell that was handed in, unless it is or claims to be a check."""
+        """Add a cell that was handed in, unless it is or claims to be a check."""
         if cell["cell_type"] == "markdown" and (heading := HEADING.match(cell["source"])):
             numbered = NUMBERED.fullmatch(heading.group(1))
             self._section = self.ids.get(numbered.group(1)) if numbered else None
@@ -215,7 +215,7 @@ class _Graded:
         self._add(_own_cell(cell, self.named[role] if is_last else None), cell["number"])
 
     def put_checks(self, place: int) -> None:
-        """Adds the checks that stand after a place."""
+        """Add the checks that stand after a place."""
         for original in self.checks.get(place, []):
             self._add(_check_cell(self.named[original.check]), None)
 
@@ -224,18 +224,18 @@ class _Graded:
         self.cells.append(cell)
         self.numbers.append(number)
 
-    def restored(self, remarks: list[str]) -> Restored:
+    def restored(self, remarks: list[str]) -> OverwrittenNotebook:
         notebook = {
             "cells": self.cells,
             "metadata": self.metadata,
             "nbformat": 4,
             "nbformat_minor": 5,
         }
-        return Restored(notebook, self.own, self.outside, remarks, self.numbers)
+        return OverwrittenNotebook(notebook, self.own, self.outside, remarks, self.numbers)
 
 
 def _bare(cell: Cell) -> tuple[str, str]:
-    """Returns the kind of a cell, and its text as it is in every form that is handed out.
+    """Return the kind of a cell, and its text as it is in every form that is handed out.
 
     What `make release` hands out lacks the links to what stays at home, the solutions among them;
     in a copy for Colab stars stand around the words of all links that lead into the course.
@@ -247,7 +247,7 @@ def _bare(cell: Cell) -> tuple[str, str]:
 
 
 def _which(cell: Cell, named: dict[str, Cell]) -> str | None:
-    """Returns which cell of the master this is: by its grade_id, or as a check by its text."""
+    """Return which cell of the master this is: by its grade_id, or as a check by its text."""
     name = grade_id(cell)
     if name in named:
         return name
@@ -259,12 +259,12 @@ def _which(cell: Cell, named: dict[str, Cell]) -> str | None:
 
 
 def _is_stray_check(cell: Cell) -> bool:
-    """Says whether a cell claims to be a check that the master does not have."""
+    """Return whether a cell claims to be a check that the master does not have."""
     return grade_id(cell).startswith("check-")
 
 
 def _edges(cells: list[Cell]) -> dict[int, int]:
-    """Returns the place of the last cell of each numbered section."""
+    """Return the place of the last cell of each numbered section."""
     found: dict[int, int] = {}
     number: int | None = None
     for place, cell in enumerate(cells):
@@ -278,13 +278,13 @@ def _edges(cells: list[Cell]) -> dict[int, int]:
 
 
 def _place(
-    original: Original,
+    original: OriginalExercise,
     answers: list[int],
     where: dict[str, list[int]],
     edges: dict[int, int],
     count: int,
 ) -> int:
-    """Returns the place after which the check of an exercise stands; -1 is the beginning."""
+    """Return the place after which the check of an exercise stands; -1 is the beginning."""
     own = where.get(original.check or "", [])
     last = max(answers, default=-1)
     if own and own[-1] > last >= 0:
@@ -295,7 +295,7 @@ def _place(
 
 
 def _changed(
-    original: Original, where: dict[str, list[int]], cells: list[Cell], named: dict[str, Cell]
+    original: OriginalExercise, where: dict[str, list[int]], cells: list[Cell], named: dict[str, Cell]
 ) -> str | None:
     places = where.get(original.check or "", [])
     if not places:

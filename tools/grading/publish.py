@@ -1,4 +1,4 @@
-"""Writes all that an instructor reads and gives back, from the gradebook."""
+"""Write all that an instructor reads and yield back, from the gradebook."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tools.grading import (
     student_report,
 )
 from tools.grading.gradebook import Gradebook, Week
-from tools.grading.results import Typed
+from tools.grading.results_folder import Typed
 
 
 def write(folder: Path, book: Gradebook, week: Week) -> list[str]:
-    """Writes tables, pages and files for platforms.
+    """Write tables, pages and files for platforms.
 
     Args:
         folder: a new folder.
@@ -47,7 +47,7 @@ def write(folder: Path, book: Gradebook, week: Week) -> list[str]:
 
 
 def _moved(folder: Path, book: Gradebook, results: list[student_report.Result]) -> list[str]:
-    """Writes who moved since the earlier run, and says it."""
+    """Write who moved since the earlier run, and return it."""
     if not book.before:
         return []
     lines = grade_changes.table(book.before, grade_changes.counted(results, book.checks()))
@@ -56,18 +56,18 @@ def _moved(folder: Path, book: Gradebook, results: list[student_report.Result]) 
         return ["nobody moved since the earlier run"]
     count = len({line[0] for line in lines})
     said = [f"{count} moved since the earlier run, see {grade_changes.FILE}"]
-    if look := sum(line[5] == grade_changes.LOOK for line in lines):
+    if look := sum(line[5] == grade_changes.UNEXPLAINED for line in lines):
         said.append(f"{look} of its lines have no cause that is known: look at them")
     return said
 
 
 def _unused(book: Gradebook, results: list[student_report.Result]) -> list[str]:
-    """Names lines of by_hand.csv that are about nobody."""
+    """Name lines of by_hand.csv that are about nobody."""
     known = [
         (result.student.name, result.student.id, exercise.id)
         for result in results
-        for mark in result.marks
-        for exercise in mark.exercises
+        for grade in result.grades
+        for exercise in grade.exercises
     ]
     return [
         f"{manual_grades.FILE}, line {line.line}: no {line.exercise} of {line.student} in this gradebook"
@@ -76,13 +76,13 @@ def _unused(book: Gradebook, results: list[student_report.Result]) -> list[str]:
 
 
 def _waiting(results: list[student_report.Result]) -> list[str]:
-    """Says that open exercises which are worth points were not read yet."""
+    """Return that open exercises which are worth points were not read yet."""
     waiting = [
         exercise.id
         for result in results
-        for mark in result.marks
-        for exercise in mark.exercises
-        if exercise.possible and student_report.to_read([replace(mark, exercises=[exercise])])
+        for grade in result.grades
+        for exercise in grade.exercises
+        if exercise.possible and student_report.to_read([replace(grade, exercises=[exercise])])
     ]
     if not waiting:
         return []

@@ -1,4 +1,4 @@
-"""Lets a check and the answers that it calls live in two processes.
+"""Let a check and the answers that it calls live in two processes.
 
 A `Peer` stands on each side. What is lent to the other side becomes a stand-in there: a function, a
 class or a layer whose calls are asked for here. Values go both ways as values.py writes them, and
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from checks.engine import calls, measures, results  # noqa: F401  # each has a mode that goes along
 from checks.engine.answer import source
 from checks.engine.watch import ACTIVE, KINDS, TooLong
-from tools.grading.serialization import Odd, Reader, Unfit, Writer, name_of_shared, shared_class
+from tools.grading.serialization import Unserializable, Reader, ProtocolError, Writer, name_of_shared, shared_class
 
 MODULE = "torch.nn.modules.module:Module"
 KEPT_GRAPHS = 200  # backward passes that may still be asked for
@@ -75,13 +75,13 @@ class Peer:
     # ------------------------------------------------------------------------------- asking
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """Asks the other side, and serves what it asks meanwhile.
+        """Ask the other side, and serve what it asks meanwhile.
 
         Args:
             question: what is wanted.
 
         Raises:
-            Unfit: the answer is none.
+            ProtocolError: the answer is none.
             Exception: what the call raised there, under its own name.
         """
         number = next(self._count)
@@ -93,7 +93,7 @@ class Peer:
             elif said.get("n") == number:
                 break
             else:
-                raise Unfit("an answer to what nobody asked")
+                raise ProtocolError("an answer to what nobody asked")
         if "raised" in said:
             raise _error(said["raised"])
         return said
@@ -101,7 +101,7 @@ class Peer:
     def call(
         self, target: dict[str, Any], args: tuple, kwargs: dict[str, Any], far: Any = None
     ) -> Any:
-        """Calls something on the other side.
+        """Call something on the other side.
 
         Args:
             target: what.
@@ -142,7 +142,7 @@ class Peer:
         return result
 
     def get(self, expression: str) -> Any:
-        """Returns what an expression stands for on the other side.
+        """Return what an expression stands for on the other side.
 
         Args:
             expression: such as the name of an answer.
@@ -151,7 +151,7 @@ class Peer:
         return Reader(self._borrow).read(said.get("result"))
 
     def give(self, value: Any) -> dict[str, Any]:
-        """Returns the answer to `get`.
+        """Return the answer to `get`.
 
         Args:
             value: what is asked for.
@@ -161,7 +161,7 @@ class Peer:
     # ------------------------------------------------------------------------------- serving
 
     def serve(self, said: dict[str, Any]) -> None:
-        """Does what the other side asks for, and tells the result, or what was raised."""
+        """Do what the other side asks for, and tell the result, or what was raised."""
         try:
             question = said["ask"]
             reply = self.serves[question["op"]](question)
@@ -228,19 +228,19 @@ class Peer:
     def _target(
         self, question: dict[str, Any], tensors: list[Tensor]
     ) -> tuple[Callable, contextlib.AbstractContextManager]:
-        """Returns what is called, and what holds meanwhile."""
+        """Return what is called, and what holds meanwhile."""
         on = question["on"]
         thing = self.mine[on["v"]]
         if "method" not in on:
             return thing, contextlib.nullcontext()
         if on["method"] not in _methods(type(thing)):
-            raise Unfit(f"the method {on['method']}")
+            raise ProtocolError(f"the method {on['method']}")
         # A layer is called as a whole, with the hooks that it may have.
         method = thing if on["method"] == "forward" else getattr(thing, on["method"])
         return method, _holding(thing, question["state"], tensors)
 
     def _noted(self, args: list[Any]) -> list[tuple[nn.Module, Any]]:
-        """Notes the layers of the other side among arguments, as they are now."""
+        """Note the layers of the other side among arguments, as they are now."""
         found = [a for a in args if isinstance(a, nn.Module) and id(a) in self._their_numbers]
         return [(module, _versions(module)) for module in found]
 
@@ -268,7 +268,7 @@ class Peer:
         return self._numbers[id(thing)]
 
     def _lend(self, thing: Any, writer: Writer) -> Any:
-        """Writes what is no value: something to ask for, or an object that both sides can hold."""
+        """Write what is no value: something to ask for, or an object that both sides can hold."""
         if id(thing) in self._their_numbers:
             number = self._their_numbers[id(thing)]
             return {"k": "yours", "v": number}
@@ -335,7 +335,7 @@ class Peer:
 
     @staticmethod
     def _state(module: nn.Module, writer: Writer) -> dict[str, Any]:
-        """Writes the tensors of a layer and of its parts, and which of them are training."""
+        """Write the tensors of a layer and of its parts, and which of them are training."""
         named = [
             *module.named_parameters(remove_duplicate=False),
             *module.named_buffers(remove_duplicate=False),
@@ -349,7 +349,7 @@ class Peer:
     # ------------------------------------------------------------------------------- borrowing
 
     def _borrow(self, data: dict[str, Any], reader: Reader) -> Any:
-        """Makes something of what the other side lends."""
+        """Make something of what the other side lends."""
         kind, number = data["k"], data.get("v")
         if kind == "yours":
             return self.mine[number]
@@ -367,7 +367,7 @@ class Peer:
             "object": self._object,
         }
         if kind not in makers:
-            raise Unfit(f"a value of kind {str(kind)[:20]}")
+            raise ProtocolError(f"a value of kind {str(kind)[:20]}")
         if number not in self.theirs:
             makers[kind](data, reader)
         return self.theirs[number]
@@ -400,7 +400,7 @@ class Peer:
         def begin(self: Any, *args: Any, **kwargs: Any) -> None:
             made = peer.call({"v": number}, args, kwargs)
             if type(made) is not type(self):
-                raise Unfit("a new object of another class")
+                raise ProtocolError("a new object of another class")
             self.__dict__.update(vars(made))
             peer._keep(vars(made)[NUMBER], self)
 
@@ -414,7 +414,7 @@ class Peer:
     def _module(self, data: dict[str, Any], reader: Reader) -> None:
         kind = reader.read(data["class"])
         if not isinstance(kind, type) or not issubclass(kind, nn.Module):
-            raise Unfit("a layer of no class")
+            raise ProtocolError("a layer of no class")
         module = kind.__new__(kind)
         nn.Module.__init__(module)
         self._keep(data["v"], module)
@@ -423,7 +423,7 @@ class Peer:
         for name, part in wanted.items():
             table = holds.get(name, {})
             if any(one is not None and not isinstance(one, part) for one in table.values()):
-                raise Unfit(f"a layer with odd {name}")
+                raise ProtocolError(f"a layer with odd {name}")
         module.__dict__.update(holds)
         module.__dict__[NUMBER] = data["v"]
 
@@ -445,7 +445,7 @@ class _Call:
         self.reached: list[bool] = []  # which of the arguments the last way back has reached
 
     def go(self, leaves: tuple[Tensor, ...] = ()) -> list[Tensor]:
-        """Makes it; returns the results through which gradients flow.
+        """Make it; return the results through which gradients flow.
 
         Args:
             leaves: the tensors with gradients among the arguments.
@@ -458,7 +458,7 @@ class _Call:
         return [t.detach() for t in reader.tensors if t.requires_grad]
 
     def read(self, made: list[Tensor]) -> Any:
-        """Returns the result, and changes here what was changed there.
+        """Return the result, and change here what was changed there.
 
         Args:
             made: the results through which gradients flow, as they are known here.
@@ -483,7 +483,7 @@ class _Call:
 
 
 class _Flowing(Reader):
-    """Reads a result whose tensors with gradients are known already."""
+    """Read a result whose tensors with gradients are known already."""
 
     def __init__(self, borrow: Callable, made: list[Tensor]):
         super().__init__(borrow)
@@ -531,12 +531,12 @@ class _Back(torch.autograd.Function):
         call.reached = [grad is not None for grad in found]
         pairs = list(zip(found, shapes, strict=True))
         if any(g is not None and (not isinstance(g, Tensor) or g.shape != s) for g, s in pairs):
-            raise Unfit("a gradient of another shape")
+            raise ProtocolError("a gradient of another shape")
         return tuple(torch.zeros(s, dtype=grads[0].dtype) if g is None else g for g, s in pairs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-        """Keeps nothing: nobody asks for gradients of gradients."""
+        """Keep nothing: nobody asks for gradients of gradients."""
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, call: _Call, shapes: list, *grads: Tensor) -> tuple:
@@ -553,7 +553,7 @@ class _Back(torch.autograd.Function):
 
 
 def _told(error: BaseException) -> dict[str, Any]:
-    """Writes what was raised: its name, its words, and of which of Python's kinds it is."""
+    """Write what was raised: its name, its words, and of which of Python's kinds it is."""
     try:
         text = str(error)[:TEXT]
     except Exception:
@@ -563,9 +563,9 @@ def _told(error: BaseException) -> dict[str, Any]:
 
 
 def _error(told: Any) -> BaseException:
-    """Makes an error of the same name and words."""
+    """Make an error of the same name and words."""
     if not isinstance(told, dict):
-        raise Unfit("an error that is none")
+        raise ProtocolError("an error that is none")
     name, text = str(told.get("name"))[:100], str(told.get("text"))[:TEXT]
     if name == "Interrupted":
         return Interrupted()
@@ -583,7 +583,7 @@ def _error(told: Any) -> BaseException:
 
 
 def _stand_in(ask: Callable, data: dict[str, Any]) -> Callable:
-    """Makes a function that asks the other side, with the name, the arguments and the source."""
+    """Make a function that asks the other side, with the name, the arguments and the source."""
     name = str(data["name"])[:200]
     text = str(data.get("source") or "")
     file = f"<answer {next(_files)}>"
@@ -607,12 +607,12 @@ def _stand_in(ask: Callable, data: dict[str, Any]) -> Callable:
 
 
 def _base(kind: type) -> type:
-    """Returns the nearest class above that both sides have."""
+    """Return the nearest class above that both sides have."""
     return next(base for base in kind.__mro__ if name_of_shared(base))
 
 
 def _methods(kind: type) -> dict[str, FunctionType]:
-    """Returns the methods of a class that the other side does not have."""
+    """Return the methods of a class that the other side does not have."""
     found: dict[str, FunctionType] = {}
     for base in kind.__mro__:
         if name_of_shared(base) or base is object:
@@ -630,9 +630,9 @@ def _versions(module: nn.Module) -> Any:
 
 
 def _take_state(module: nn.Module, state: dict[str, Any], reader: Reader) -> None:
-    """Writes what the other side's layer holds into ours."""
+    """Write what the other side's layer holds into ours."""
     if not isinstance(module, nn.Module):
-        raise Unfit("a state of no layer")
+        raise ProtocolError("a state of no layer")
     own = {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
@@ -653,7 +653,7 @@ def _take_state(module: nn.Module, state: dict[str, Any], reader: Reader) -> Non
 
 @contextlib.contextmanager
 def _holding(module: nn.Module, state: dict[str, Any], tensors: list[Tensor]) -> Iterator[None]:
-    """Lets a layer hold other tensors while it is called."""
+    """Let a layer hold other tensors while it is called."""
     kept = []
     training = set(state["training"])
     modes = [(part, part.training) for part in module.modules()]
@@ -676,4 +676,4 @@ def _holding(module: nn.Module, state: dict[str, Any], tensors: list[Tensor]) ->
             part.training = mode
 
 
-__all__ = ["Interrupted", "Odd", "Peer", "Unfit"]
+__all__ = ["Interrupted", "Unserializable", "Peer", "ProtocolError"]

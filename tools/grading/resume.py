@@ -1,7 +1,7 @@
 """What a grading has done so far, so that one that was stopped goes on where it stopped.
 
 It lies in `.progress` in the folder of results while a grading is not whole: one file for each
-student, named after everything on which the marks depend. A file is there whole or not at all. When
+student, named after everything on which the grades depend. A file is there whole or not at all. When
 the tables are written, the folder is gone.
 """
 
@@ -29,11 +29,11 @@ LOCK = "lock"
 SALT = ".salt"
 
 
-class Busy(Exception):
+class FolderInUse(Exception):
     """Another grading writes into the same folder."""
 
 
-class Progress:
+class Checkpoint:
     """The students that are done.
 
     Args:
@@ -41,7 +41,7 @@ class Progress:
         about: the same for all students: what is graded with, and how.
 
     Raises:
-        Busy: another grading is at work there.
+        FolderInUse: another grading is at work there.
     """
 
     def __init__(self, out: Path, about: str):
@@ -54,7 +54,7 @@ class Progress:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise Busy(str(out)) from None
+            raise FolderInUse(str(out)) from None
         self._salt_is_new = not (out / SALT).exists()
         if self._salt_is_new:
             (out / SALT).write_text(secrets.token_hex())
@@ -63,7 +63,7 @@ class Progress:
             shutil.rmtree(left, ignore_errors=True)
 
     def place(self, student: Student, page: str) -> Path:
-        """Returns the file for the marks of a student.
+        """Return the file for the grades of a student.
 
         Args:
             student: what was handed in.
@@ -79,7 +79,7 @@ class Progress:
         return self.folder / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
 
     def read(self, place: Path) -> list[dict[str, Any]] | None:
-        """Returns the marks that stand in a file, None when they are still to be made."""
+        """Return the grades that stand in a file, None when they are still to be made."""
         try:
             return json.loads(place.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -88,12 +88,12 @@ class Progress:
             place.unlink()
             return None
 
-    def write(self, place: Path, marks: list[dict[str, Any]]) -> None:
-        """Writes marks into a file, which is whole from the first moment."""
+    def write(self, place: Path, grades: list[dict[str, Any]]) -> None:
+        """Write grades into a file, which is whole from the first moment."""
         partial = place.with_suffix(f".{os.getpid()}")
         try:
             with partial.open("w", encoding="utf-8") as file:
-                json.dump(marks, file)
+                json.dump(grades, file)
                 file.flush()
                 os.fsync(file.fileno())
             partial.rename(place)
@@ -101,11 +101,11 @@ class Progress:
             partial.unlink(missing_ok=True)
 
     def count(self) -> int:
-        """Says how many students are done."""
+        """Return how many students are done."""
         return len(list(self.folder.glob("*.json")))
 
     def end(self, *, whole: bool) -> None:
-        """Lets others into the folder, and removes what nobody needs any more.
+        """Let others into the folder, and remove what nobody needs any more.
 
         Args:
             whole: whether the tables were written.
@@ -121,7 +121,7 @@ class Progress:
 
 
 def fingerprint(*folders: Path) -> str:
-    """Returns a number that differs when a file in one of the folders does.
+    """Return a number that differs when a file in one of the folders does.
 
     Args:
         folders: with files of the course.

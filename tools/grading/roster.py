@@ -17,8 +17,8 @@ from datetime import datetime
 from itertools import permutations
 from pathlib import Path
 
-from tools.grading.collect import Sent, Student
-from tools.grading.results import read_table
+from tools.grading.collect import Submission, Student
+from tools.grading.results_folder import read_table
 
 FULL = ("name", "fullname", "student", "studentname")
 FIRST = ("firstname", "givenname", "forename", "vorname", "prenom")
@@ -100,7 +100,7 @@ class Question:
 
 
 def words(name: str) -> tuple[str, ...]:
-    """Returns the parts of a name: without accents, in small letters, sorted."""
+    """Return the parts of a name: without accents, in small letters, sorted."""
     text = unicodedata.normalize("NFKD", name).casefold().translate(LETTERS)
     text = "".join(c for c in text if not 0x300 <= ord(c) <= 0x36F)
     text = APOSTROPHE.sub("", text)
@@ -113,7 +113,7 @@ def _bare(column: str) -> str:
 
 
 def read(path: Path) -> Roster:
-    """Reads the list of the class.
+    """Read the list of the class.
 
     Args:
         path: a csv file with a column for the name, or two for first and last name.
@@ -132,7 +132,7 @@ def read(path: Path) -> Roster:
 
 
 def of_rows(rows: list[dict[str, str]], where: str) -> Roster:
-    """Makes the class of the lines of a list.
+    """Make the class of the lines of a list.
 
     Args:
         rows: the lines, by column.
@@ -179,7 +179,7 @@ def _kind(columns: tuple[str, ...]) -> str:
 
 
 def _is_no_student(name: str, row: dict[str, str]) -> bool:
-    """Says whether a line of Canvas is about points or about its made-up student."""
+    """Return whether a line of Canvas is about points or about its made-up student."""
     return "Points Possible" in name or (name == "Student, Test" and "ID" in row)
 
 
@@ -197,7 +197,7 @@ def _time(row: dict[str, str], column: str | None) -> datetime | None:
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """Reads what was answered in who.csv: whose a submission is, by its name; {} without one."""
+    """Read what was answered in who.csv: whose a submission is, by its name; {} without one."""
     rows = read_table(path) if path.is_file() else []
     return {
         row["handed_in"].removeprefix("'"): row["is"].strip().removeprefix("'")
@@ -207,7 +207,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 class Matching:
-    """Finds out whose each submission is.
+    """Find out whose each submission is.
 
     Args:
         roster: the class.
@@ -236,7 +236,7 @@ class Matching:
         return tuple(sorted(UMLAUT.sub("", word) for word in own))
 
     def _named(self, submission: str, who: str) -> Person | None:
-        """Returns whom an answer means; None for nobody of the class."""
+        """Return whom an answer means; None for nobody of the class."""
         if who.casefold() == NOBODY:
             return None
         people = [
@@ -253,7 +253,7 @@ class Matching:
         return people[0]
 
     def whose(self, name: str, id: str = "") -> Person | Question | None:
-        """Returns whose a submission is, or what is unclear about it; None if of nobody.
+        """Return whose a submission is, or what is unclear about it; None if of nobody.
 
         Args:
             name: of the folder or file.
@@ -285,7 +285,7 @@ class Matching:
         return found or self._joined.get("".join(own), [])
 
     def _of_id(self, name: str, id: str) -> list[Person]:
-        """Returns those whose number or login is said."""
+        """Return those whose number or login is said."""
         said = {id.casefold()} if id else set()
         said |= {name.casefold(), *re.findall(r"[^\s_(),]+", name.casefold())}
         said = {word for word in said if len(word) > 2 or word == id}
@@ -293,13 +293,13 @@ class Matching:
 
     @staticmethod
     def _may_be(name: str, person: Person) -> bool:
-        """Says whether a name does not speak against a person that a number names."""
+        """Return whether a name does not speak against a person that a number names."""
         own = [word for word in words(name) if not any(c.isdigit() for c in word)]
         theirs = "".join(words(person.name))
         return not own or any(word in theirs for word in own) or "".join(own) in person.ids
 
     def _resembling(self, name: str) -> tuple[Person, ...]:
-        """Returns those whom a name may mean: by its look, by a part, by first letters."""
+        """Return those whom a name may mean: by its look, by a part, by first letters."""
         own = self._without_umlauts(words(name))
 
         def likeness(person: Person) -> float:
@@ -316,7 +316,7 @@ class Matching:
 
 
 def asked(questions: Iterable[Question]) -> list[list[str]]:
-    """Returns a line for each question: the name of the submission, and whose it may be."""
+    """Return a line for each question: the name of the submission, and whose it may be."""
     lines = []
     for question in questions:
         people = [
@@ -329,7 +329,7 @@ def asked(questions: Iterable[Question]) -> list[list[str]]:
 def class_list(
     found: list[Student], matching: Matching, *, times: bool
 ) -> tuple[list[Student], list[Question]]:
-    """Puts submissions into the order of the class list, with those who handed in nothing.
+    """Put submissions into the order of the class list, with those who handed in nothing.
 
     Args:
         found: what was handed in.
@@ -368,9 +368,9 @@ def class_list(
 
 
 def _one(shown: str, person: Person, found: list[Student], times: bool) -> Student:
-    """Makes one student of all that somebody handed in."""
+    """Make one student of all that somebody handed in."""
     student = Student(shown, person.id, row=person.row)
-    several: dict[str, list[Sent]] = {}
+    several: dict[str, list[Submission]] = {}
     for each in found:
         student.others += each.others
         for chapter, sent in each.chapters.items():

@@ -1,4 +1,4 @@
-"""Runs one notebook in a process of its own, with limits, and collects what it shows.
+"""Run one notebook in a process of its own, with limits, and collect what it shows.
 
 nbgrader's own `Execute` waits for ever where a student's code makes it wait. `Run` takes its place.
 A cell that takes too long or prints too much is interrupted, and
@@ -18,7 +18,7 @@ from typing import Any
 
 from tools.course.cards import grade_id
 from tools.course.notebook import source
-from tools.grading.sandbox_process import Gone, Sandbox
+from tools.grading.sandbox_process import Gone, SandboxProcess
 
 PATIENCE = 5.0  # own seconds that an interrupted cell has to end
 INTERRUPTS = 4  # within these seconds
@@ -59,7 +59,7 @@ class Kernel:
         order: limits, and the environment of the code.
     """
 
-    def __init__(self, sandbox: Sandbox, order: dict[str, Any]):
+    def __init__(self, sandbox: SandboxProcess, order: dict[str, Any]):
         self.sandbox = sandbox
         self.own = 0.0  # seconds of the kernel and what it started, since it began
         self.began = self.ended = False
@@ -74,7 +74,7 @@ class Kernel:
             raise Ended(str(gone)) from None
 
     def look(self, wait: float = 0.0) -> None:
-        """Takes in what came from inside.
+        """Take in what came from inside.
 
         Args:
             wait: seconds for the first message.
@@ -108,14 +108,14 @@ class Kernel:
             self.log = str(said.get("log", ""))
 
     def execute(self, content: dict[str, Any], metadata: dict[str, Any]) -> int:
-        """Has a cell run, and returns the number that its messages have."""
+        """Have a cell run, and return the number that its messages have."""
         self._count += 1
         order = {"execute": content, "metadata": metadata, "number": self._count}
         self._say(order)
         return self._count
 
     def ask(self, message: dict[str, Any]) -> None:
-        """Says something to the answers that a check is about."""
+        """Return something to the answers that a check is about."""
         self._say({"check": message})
 
     def interrupt(self) -> None:
@@ -130,7 +130,7 @@ class Kernel:
             self.stopped = self.stopped or str(gone)
 
     def next(self, channel: str, wait: float = 0.0) -> dict[str, Any] | None:
-        """Returns the next message of a channel, None when there is none in time.
+        """Return the next message of a channel, None when there is none in time.
 
         Args:
             channel: "shell" or "iopub".
@@ -141,7 +141,7 @@ class Kernel:
         return self.messages[channel].popleft() if self.messages[channel] else None
 
     def close(self) -> None:
-        """Has everything killed that belongs to the kernel, and waits until it is."""
+        """Have everything killed that belongs to the kernel, and wait until it is."""
         self._say({"stop": True})
         while not self._over:
             self.look(0.1)
@@ -160,8 +160,8 @@ class Action(enum.Enum):
     GIVE_UP = enum.auto()  # it cannot be interrupted: its kernel is to be ended
 
 
-class Supervision:
-    """Decides about one cell from its own seconds and from what it showed.
+class CellMonitor:
+    """Decide about one cell from its own seconds and from what it showed.
 
     A cell runs, it may be interrupted, and in the end it answers or is given up.
 
@@ -188,12 +188,12 @@ class Supervision:
         return self._interrupted is not None
 
     def answered(self, own: float) -> None:
-        """Notes that the kernel is done with the cell; its last outputs may be on their way."""
+        """Note that the kernel is done with the cell; its last outputs may be on their way."""
         if self._answered is None:
             self._answered = own
 
     def decide(self, own: float, shown: int) -> Action:
-        """Says what to do now.
+        """Return what to do now.
 
         Args:
             own: own seconds of the kernel.
@@ -246,7 +246,7 @@ def _words(status: Any) -> str:
 
 @dataclass
 class Run:
-    """Runs the cells of a notebook, and keeps what each check found.
+    """Run the cells of a notebook, and keep what each check found.
 
     Args:
         sandbox: the world in which it runs.
@@ -255,7 +255,7 @@ class Run:
         own: places of the student's own cells, whose pictures are looked at; None for all.
     """
 
-    sandbox: Sandbox
+    sandbox: SandboxProcess
     limits: Limits
     salt: str = ""
     own: set[int] | None = None
@@ -267,7 +267,7 @@ class Run:
     log: str = ""  # the end of what the kernel wrote past Jupyter
 
     def __call__(self, nb: Any) -> None:
-        """Runs a notebook, and writes into it what it shows."""
+        """Run a notebook, and write into it what it shows."""
         try:
             self._run(nb)
         except Ended as end:
@@ -278,7 +278,7 @@ class Run:
                 cell.outputs = self._said(name)
 
     def _said(self, name: str) -> list[Any]:
-        """Returns the output of a check cell: what the check found, as an error if not right.
+        """Return the output of a check cell: what the check found, as an error if not right.
 
         nbgrader gives points to a cell without error; so a check that was never made is one.
         """
@@ -313,13 +313,13 @@ class Run:
             self.log = kernel.log
 
     def _cell(self, kernel: Kernel, cell: Any, place: int) -> None:
-        """Runs a cell, or has a check made; returns when it is over, or raises `Ended`."""
+        """Run a cell, or has a check made; return when it is over, or raises `Ended`."""
         if self.seconds >= self.limits.notebook:
             raise Ended(f"it ran longer than {self.limits.notebook:g} s")
         name = grade_id(cell)
         is_check = name.startswith("check-")
         shown = Shown(cell)
-        watch = Supervision(self.limits, kernel.own, self.limits.notebook - self.seconds)
+        watch = CellMonitor(self.limits, kernel.own, self.limits.notebook - self.seconds)
         is_idle = False
         try:
             number = self._send(kernel, cell, place, is_check=is_check)
@@ -357,7 +357,7 @@ class Run:
             self.troubles.setdefault(place, printed_too_much(self.limits))
 
     def _send(self, kernel: Kernel, cell: Any, place: int, *, is_check: bool) -> int:
-        """Sends a cell to the kernel and returns the number of the message."""
+        """Send a cell to the kernel and return the number of the message."""
         content = {
             "code": "" if is_check else source(cell),
             "silent": False,
@@ -371,8 +371,8 @@ class Run:
             content, {"answers": True} if is_check else {"pictures": is_looked_at}
         )
 
-    def _judge(self, kernel: Kernel, call: str, watch: Supervision, shown: Shown) -> dict[str, Any]:
-        """Makes a check here, with answers that run there; they have the time of a cell."""
+    def _judge(self, kernel: Kernel, call: str, watch: CellMonitor, shown: Shown) -> dict[str, Any]:
+        """Make a check here, with answers that run there; they have the time of a cell."""
         from tools.grading.judge import judge
 
         def wait() -> dict[str, Any]:
@@ -397,7 +397,7 @@ class Run:
 
 
 class Shown:
-    """Collects the outputs of a cell, of which a page needs only the beginning."""
+    """Collect the outputs of a cell, of which a page needs only the beginning."""
 
     def __init__(self, cell: Any):
         self.cell = cell

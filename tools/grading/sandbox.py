@@ -30,9 +30,9 @@ from typing import Any
 from tools.grading.cgroup import MOST_TASKS, most_memory
 
 HERE = Path(__file__).resolve().parent
-COURSE, GRADER, ROOM = Path("/course"), Path("/grader"), Path("/room")  # behind a wall
+COURSE, GRADER, SCRATCH = Path("/course"), Path("/grader"), Path("/scratch")  # behind a wall
 FOLDER_BYTES = 500_000_000  # what a notebook may write in all
-NOBODY = 65534
+NOBODY_UID = 65534
 NO_ISOLATION = "no isolation: grade only people you trust"
 TRIES = 60  # seconds for a trial; nothing is measured with it
 # What Python and the libraries need of the system, as far as it is there.
@@ -42,22 +42,22 @@ SETTINGS += ("/etc/alternatives", "/etc/fonts", "/etc/nsswitch.conf", "/etc/mime
 
 
 @dataclass(frozen=True)
-class Places:
+class SandboxPaths:
     """Where things lie for the code behind the wall.
 
     Args:
         course: what it may read of the course.
         grader: the programs that run it.
-        room: a folder in which it may write.
+        scratch: a folder in which it may write.
     """
 
     course: Path
     grader: Path
-    room: Path
+    scratch: Path
 
 
 @dataclass(frozen=True)
-class Wall:
+class Sandbox:
     """One way to keep students' code away from everything else.
 
     Args:
@@ -74,24 +74,24 @@ class Wall:
     name: str
     words: str
     holds: bool
-    wrap: Callable[[list[str], Places, int], list[str]]
+    wrap: Callable[[list[str], SandboxPaths, int], list[str]]
     tool: str = ""
-    remove: Callable[[Places, bool], None] | None = None
+    remove: Callable[[SandboxPaths, bool], None] | None = None
 
-    def places(self, outside: Places) -> Places:
-        """Returns where things lie for the code, when outside they lie in the given places."""
-        return Places(COURSE, GRADER, ROOM) if self.holds else outside
+    def places(self, outside: SandboxPaths) -> SandboxPaths:
+        """Return where things lie for the code, when outside they lie in the given places."""
+        return SandboxPaths(COURSE, GRADER, SCRATCH) if self.holds else outside
 
     def problem(self) -> str | None:
-        """Tries it: says in a few words why it does not work here, None when it does."""
+        """Try it: says in a few words why it does not work here, None when it does."""
         if self.tool and not shutil.which(self.tool):
             return f"{self.tool} is not installed"
         if not self.holds:
             return None
         # Python must run, alone, and the folder of this file must not be there.
         seen = f"import os; print(os.path.exists({str(HERE)!r}), os.path.exists('/proc/self'))"
-        with tempfile.TemporaryDirectory(prefix="wall-") as room:
-            here = Places(HERE, HERE, Path(room, "r"))
+        with tempfile.TemporaryDirectory(prefix="wall-") as scratch:
+            here = SandboxPaths(HERE, HERE, Path(scratch, "r"))
             try:
                 command = self.wrap([sys.executable, "-I", "-c", seen], here, 2_000_000_000)
                 done = subprocess.run(
@@ -109,7 +109,7 @@ class Wall:
 
 
 def pythons() -> list[Path]:
-    """Returns the folders of Python and its packages that the system's do not hold."""
+    """Return the folders of Python and its packages that the system's do not hold."""
     found = {Path(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     found |= {place.resolve() for place in found}
     # python in a virtual environment is a link, maybe over several others
@@ -122,14 +122,14 @@ def pythons() -> list[Path]:
 
 
 def _system() -> list[str]:
-    """Returns the places of the system that are shown as they are."""
+    """Return the places of the system that are shown as they are."""
     return [place for place in (*SYSTEM, *SETTINGS) if os.path.lexists(place)]
 
 
-def _bubblewrap(command: list[str], places: Places, memory: int) -> list[str]:
+def _bubblewrap(command: list[str], places: SandboxPaths, memory: int) -> list[str]:
     wall = ["bwrap", "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net"]
     wall += ["--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
-    wall += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "student"]
+    wall += ["--uid", str(NOBODY_UID), "--gid", str(NOBODY_UID), "--hostname", "student"]
     wall += ["--cap-drop", "ALL", "--clearenv", "--as-pid-1"]
     # Nothing inside can make a wall of its own, behind which the system's weak places lie open.
     if "--disable-userns" in _help_of("bwrap"):
@@ -146,11 +146,11 @@ def _bubblewrap(command: list[str], places: Places, memory: int) -> list[str]:
         wall += ["--ro-bind", str(place), str(place)]
     wall += ["--ro-bind", str(places.course), str(COURSE)]
     wall += ["--ro-bind", str(places.grader), str(GRADER)]
-    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", str(ROOM)]
+    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", str(SCRATCH)]
     wall += ["--proc", "/proc", "--dev", "/dev"]
     wall += ["--size", str(FOLDER_BYTES), "--tmpfs", "/dev/shm"]
     wall += ["--mqueue", "/dev/mqueue", "--remount-ro", "/dev"]
-    return [*wall, "--remount-ro", "/", "--chdir", str(ROOM), "--", *command]
+    return [*wall, "--remount-ro", "/", "--chdir", str(SCRATCH), "--", *command]
 
 
 def _help_of(tool: str) -> str:
@@ -166,14 +166,14 @@ NAMESPACES = 0x7E020000  # flags of clone: all kinds of a world of one's own
 USERS = 1_000_000_000  # the first of the numbers that users inside have outside, when root grades
 
 
-def _podman(command: list[str], places: Places, memory: int) -> list[str]:
-    """Makes the command of a container without an image: it shows what bubblewrap's world shows."""
+def _podman(command: list[str], places: SandboxPaths, memory: int) -> list[str]:
+    """Make the command of a container without an image: it shows what bubblewrap's world shows."""
     wall = [*_podman_run(_runtime()), "--name", _container(places)]
-    wall += ["--hostname", "student", "--user", f"{NOBODY}:{NOBODY}", "--no-hosts"]
+    wall += ["--hostname", "student", "--user", f"{NOBODY_UID}:{NOBODY_UID}", "--no-hosts"]
     wall += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--ipc", "private"]
     wall += ["--pids-limit", str(MOST_TASKS), "--memory", str(most_memory(memory))]
-    wall += ["--shm-size", str(FOLDER_BYTES), "--preserve-fds", "3", "--workdir", str(ROOM)]
-    for place in ("/tmp", str(ROOM)):
+    wall += ["--shm-size", str(FOLDER_BYTES), "--preserve-fds", "3", "--workdir", str(SCRATCH)]
+    for place in ("/tmp", str(SCRATCH)):
         wall += ["--tmpfs", f"{place}:rw,exec,nosuid,nodev,mode=1777,size={FOLDER_BYTES}"]
     shown = [(str(place), str(place)) for place in pythons()]
     shown += [(str(places.course), str(COURSE)), (str(places.grader), str(GRADER))]
@@ -187,7 +187,7 @@ def _podman(command: list[str], places: Places, memory: int) -> list[str]:
 
 
 def _rules(usual: dict[str, Any]) -> dict[str, Any]:
-    """Takes from podman's rules that one may make a world of one's own, with its weak places."""
+    """Take from podman's rules that one may make a world of one's own, with its weak places."""
     names = {"clone", "clone3", "setns", "unshare"}
     rules = [
         {**rule, "names": [name for name in rule["names"] if name not in names]}
@@ -203,7 +203,7 @@ def _rules(usual: dict[str, Any]) -> dict[str, Any]:
 
 
 def _podman_run(runtime: list[str]) -> list[str]:
-    """Returns how every container is started."""
+    """Return how every container is started."""
     import resource  # not on Windows
 
     run = ["podman", *runtime, "run", "--rm", "--network", "none", "--log-driver", "none"]
@@ -218,7 +218,7 @@ def _podman_run(runtime: list[str]) -> list[str]:
 
 
 def _in_empty_root(root: Path, shown: list[tuple[str, str]]) -> list[str]:
-    """Makes an empty folder the root of a container, with the system and what is shown in it.
+    """Make an empty folder the root of a container, with the system and what is shown in it.
 
     Args:
         root: a new folder.
@@ -247,9 +247,9 @@ def _in_empty_root(root: Path, shown: list[tuple[str, str]]) -> list[str]:
 
 @cache
 def _runtime() -> list[str]:
-    """Chooses what podman starts containers with: its own choice, unless only another one runs."""
+    """Choose what podman starts containers with: its own choice, unless only another one runs."""
     for runtime in ([], ["--runtime", "runc"], ["--runtime", "crun"]):
-        folder = _folder_of(Places(HERE, HERE, Path("/trial", *runtime)))
+        folder = _folder_of(SandboxPaths(HERE, HERE, Path("/trial", *runtime)))
         try:
             command = [*_podman_run(runtime), *_in_empty_root(folder / "root", [])]
             command += ["/usr/bin/env", "true"]
@@ -262,19 +262,19 @@ def _runtime() -> list[str]:
     return []
 
 
-def _container(places: Places) -> str:
-    """Returns the name of the container of a world."""
-    return f"grade-{os.getpid()}-{hashlib.sha256(str(places.room).encode()).hexdigest()[:12]}"
+def _container(places: SandboxPaths) -> str:
+    """Return the name of the container of a world."""
+    return f"grade-{os.getpid()}-{hashlib.sha256(str(places.scratch).encode()).hexdigest()[:12]}"
 
 
-def _folder_of(places: Places) -> Path:
-    """Returns where the root of a container is made; users inside must be able to come there."""
+def _folder_of(places: SandboxPaths) -> Path:
+    """Return where the root of a container is made; users inside must be able to come there."""
     parent = Path("/run") if os.geteuid() == 0 else Path(tempfile.gettempdir())
     return parent / _container(places)
 
 
-def _remove_container(places: Places, is_ended: bool) -> None:
-    """Ends the container of a world, if it still runs, and removes its root."""
+def _remove_container(places: SandboxPaths, is_ended: bool) -> None:
+    """End the container of a world, if it still runs, and remove its root."""
     command = ["podman", "rm", "--force", "--ignore", "--time", "0", _container(places)]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         if not is_ended:
@@ -282,18 +282,18 @@ def _remove_container(places: Places, is_ended: bool) -> None:
     shutil.rmtree(_folder_of(places), ignore_errors=True)
 
 
-def _plain(command: list[str], places: Places, memory: int) -> list[str]:
+def _plain(command: list[str], places: SandboxPaths, memory: int) -> list[str]:
     return command
 
 
-BUBBLEWRAP = Wall(
+BUBBLEWRAP = Sandbox(
     "bubblewrap",
     "bubblewrap: own users, processes, network and files; nothing of yours can be reached",
     True,
     _bubblewrap,
     "bwrap",
 )
-PODMAN = Wall(
+PODMAN = Sandbox(
     "podman",
     "podman: a container of its own, without an image; nothing of yours can be reached",
     True,
@@ -301,12 +301,12 @@ PODMAN = Wall(
     "podman",
     _remove_container,
 )
-PLAIN = Wall("plain", NO_ISOLATION, False, _plain)
-WALLS = (PODMAN, BUBBLEWRAP, PLAIN)
+PLAIN = Sandbox("plain", NO_ISOLATION, False, _plain)
+SANDBOXES = (PODMAN, BUBBLEWRAP, PLAIN)
 
 
-def choose(wanted: str = "") -> tuple[Wall, list[str]]:
-    """Returns the first wall that works here, and why those before it do not.
+def choose(wanted: str = "") -> tuple[Sandbox, list[str]]:
+    """Return the first wall that works here, and why those before it do not.
 
     Args:
         wanted: the name of one, when no other will do; "" for the best.
@@ -314,11 +314,11 @@ def choose(wanted: str = "") -> tuple[Wall, list[str]]:
     Raises:
         ValueError: the wanted one does not work, or there is none of that name.
     """
-    named = {wall.name: wall for wall in WALLS}
+    named = {wall.name: wall for wall in SANDBOXES}
     if wanted and wanted not in named:
         raise ValueError(f"--isolation is one of {', '.join(named)}, got {wanted}. Change it")
     problems = []
-    for wall in [named[wanted]] if wanted else WALLS:
+    for wall in [named[wanted]] if wanted else SANDBOXES:
         problem = wall.problem()
         if problem is None:
             return wall, problems
@@ -329,12 +329,12 @@ def choose(wanted: str = "") -> tuple[Wall, list[str]]:
     )
 
 
-def seconds(wall: Wall, tries: int = 5) -> float:
-    """Returns how long a world takes in which nothing is done, from its making to its end."""
+def seconds(wall: Sandbox, tries: int = 5) -> float:
+    """Return how long a world takes in which nothing is done, from its making to its end."""
     took = []
     for _ in range(tries):
-        with tempfile.TemporaryDirectory(prefix="wall-") as room:
-            here = Places(HERE, HERE, Path(room, "r"))
+        with tempfile.TemporaryDirectory(prefix="wall-") as scratch:
+            here = SandboxPaths(HERE, HERE, Path(scratch, "r"))
             began = time.monotonic()
             command = wall.wrap(["/usr/bin/env", "true"], here, 2_000_000_000)
             subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
@@ -345,6 +345,6 @@ def seconds(wall: Wall, tries: int = 5) -> float:
 
 
 if __name__ == "__main__":
-    for one in WALLS:
+    for one in SANDBOXES:
         found = one.problem()
         print(f"{one.name:11}", found or f"a world is made and ended in {seconds(one):.2f} s")

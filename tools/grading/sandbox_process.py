@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.grading.cgroup import Group
-from tools.grading.framing import Arriving, Broken, packed
-from tools.grading.sandbox import Places, Wall
+from tools.grading.framing import FrameDecoder, BrokenFrame, packed
+from tools.grading.sandbox import SandboxPaths, Sandbox
 
 SILENCE = 300.0  # seconds of the clock after which a world that says nothing counts as gone
 
@@ -28,7 +28,7 @@ class Gone(Exception):
     """The world has ended, or nobody understands it; the text says why."""
 
 
-class Sandbox:
+class SandboxProcess:
     """A world behind a wall, begun when it is first needed.
 
     Args:
@@ -40,7 +40,7 @@ class Sandbox:
     """
 
     def __init__(
-        self, wall: Wall, outside: Places, environment: dict[str, str], memory: int, log: Path
+        self, wall: Sandbox, outside: SandboxPaths, environment: dict[str, str], memory: int, log: Path
     ):
         self.wall, self.outside, self.memory, self.log = wall, outside, memory, log
         self.places = wall.places(outside)
@@ -48,11 +48,11 @@ class Sandbox:
         self.environment = environment | {"PYTHONPATH": os.pathsep.join(paths)}
         self._process: subprocess.Popen | None = None
         self._group: Group | None = None
-        self._arriving, self._waiting = Arriving(), deque[dict[str, Any]]()
+        self._arriving, self._waiting = FrameDecoder(), deque[dict[str, Any]]()
         self._heard = 0.0
 
     def begin(self) -> None:
-        """Starts the world if there is none, and waits until it has imported everything.
+        """Start the world if there is none, and wait until it has imported everything.
 
         Raises:
             Gone: it does not start.
@@ -60,9 +60,9 @@ class Sandbox:
         if self._process is not None:
             return
         program = str(self.places.grader / "tools" / "grading" / "fork_server.py")
-        command = [sys.executable, program, str(self.places.course), str(self.places.room)]
-        if not self.wall.holds:
-            self.outside.room.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, program, str(self.places.course), str(self.places.scratch)]
+        if not self.wall.isolates:
+            self.outside.scratch.mkdir(parents=True, exist_ok=True)
         settings = [f"{name}={value}" for name, value in self.environment.items()]
         command = ["/usr/bin/env", "-i", *settings, *command]
         self._group = Group(self.memory)
@@ -76,13 +76,13 @@ class Sandbox:
             )
         for pipe in (self._process.stdin, self._process.stdout):
             os.set_blocking(pipe.fileno(), False)
-        self._arriving, self._heard = Arriving(), time.monotonic()
+        self._arriving, self._heard = FrameDecoder(), time.monotonic()
         self._waiting.clear()
         while "ready" not in (self.receive(1.0) or {}):
             pass
 
     def send(self, message: dict[str, Any]) -> None:
-        """Says something to the world; hears it meanwhile, so that none waits for the other.
+        """Return something to the world; hears it meanwhile, so that none waits for the other.
 
         Raises:
             Gone: it has ended.
@@ -104,7 +104,7 @@ class Sandbox:
                 self._silent()
 
     def receive(self, wait: float = 0.0) -> dict[str, Any] | None:
-        """Returns the next message of the world, None when there is none in time.
+        """Return the next message of the world, None when there is none in time.
 
         Args:
             wait: seconds.
@@ -133,7 +133,7 @@ class Sandbox:
         self._heard = time.monotonic()
         try:
             self._waiting.extend(self._arriving.add(piece))
-        except Broken as broken:
+        except BrokenFrame as broken:
             raise self._gone(f"what it sent is no answer ({broken})") from None
 
     def _silent(self) -> None:
@@ -145,14 +145,14 @@ class Sandbox:
         return Gone(why)
 
     def end(self) -> None:
-        """Ends the world with all that is in it."""
+        """End the world with all that is in it."""
         process, self._process = self._process, None
         if process is None:
             return
         with contextlib.suppress(OSError):
             process.stdin.close()
         # Where it cannot be sure to end with the process that made it: ask it.
-        if not self.wall.holds or self.wall.remove:
+        if not self.wall.isolates or self.wall.remove:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
         if self.wall.remove:

@@ -41,37 +41,37 @@ DEEPEST = 60
 _contiguous, _detach, _nested = Tensor.contiguous, Tensor.detach, Tensor.is_nested.__get__
 
 
-class Unfit(Exception):
+class ProtocolError(Exception):
     """What came from the other side is no value."""
 
 
-class Odd:
-    """Stands for a result that cannot be written: a subclass of Tensor, a generator, a file."""
+class Unserializable:
+    """Stand for a result that cannot be written: a subclass of Tensor, a generator, a file."""
 
 
 def shared_class(name: str) -> type:
-    """Returns a class that both sides have.
+    """Return a class that both sides have.
 
     Args:
         name: such as "utils.attention:MultiHeadAttention".
 
     Raises:
-        Unfit: it is none of those.
+        ProtocolError: it is none of those.
     """
     module, _, inner = str(name).partition(":")
     if not SHARED.fullmatch(module) or not inner.isidentifier():
-        raise Unfit(f"the class {name}")
+        raise ProtocolError(f"the class {name}")
     try:
         found = getattr(importlib.import_module(module), inner)
     except (ImportError, AttributeError):
-        raise Unfit(f"the class {name}") from None
+        raise ProtocolError(f"the class {name}") from None
     if not isinstance(found, type) or found.__module__ != module:
-        raise Unfit(f"the class {name}")
+        raise ProtocolError(f"the class {name}")
     return found
 
 
 def name_of_shared(kind: type) -> str | None:
-    """Returns the name of a class that both sides have, None for any other."""
+    """Return the name of a class that both sides have, None for any other."""
     module, name = kind.__module__, kind.__qualname__
     if not isinstance(module, str) or not SHARED.fullmatch(module) or not name.isidentifier():
         return None
@@ -80,7 +80,7 @@ def name_of_shared(kind: type) -> str | None:
 
 
 class Writer:
-    """Writes the values of one message.
+    """Write the values of one message.
 
     Args:
         lend: makes JSON of what cannot be written.
@@ -94,7 +94,7 @@ class Writer:
         self._places: dict[int, int] = {}
 
     def write(self, value: Any, depth: int = 0) -> Any:
-        """Returns a value as JSON."""
+        """Return a value as JSON."""
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value
@@ -156,7 +156,7 @@ class Writer:
         return data
 
     def fill(self, tensors: list[Tensor]) -> None:
-        """Writes the numbers of the tensors.
+        """Write the numbers of the tensors.
 
         Args:
             tensors: as many as were written, or what stands for them.
@@ -173,7 +173,7 @@ class Writer:
 
 
 class Reader:
-    """Reads the values of one message.
+    """Read the values of one message.
 
     Args:
         borrow: makes something of what the other side lends.
@@ -184,19 +184,19 @@ class Reader:
         self.tensors: list[Tensor] = []
 
     def read(self, data: Any, depth: int = 0) -> Any:
-        """Returns what a value was written from.
+        """Return what a value was written from.
 
         Raises:
-            Unfit: nothing was.
+            ProtocolError: nothing was.
         """
         if data is None or isinstance(data, bool | int | float | str):
             return data
         if not isinstance(data, dict) or depth > DEEPEST + 10:
-            raise Unfit("no value")
+            raise ProtocolError("no value")
         try:
             return self._read(data, data.get("k"), depth + 1)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
-            raise Unfit(f"{data.get('k')}: {error}"[:200]) from None
+            raise ProtocolError(f"{data.get('k')}: {error}"[:200]) from None
 
     def _read(self, data: dict[str, Any], kind: str, depth: int) -> Any:
         if kind in CONTAINERS:
@@ -225,8 +225,8 @@ class Reader:
         if kind == "ellipsis":
             return ...
         if kind == "odd":
-            name = re.sub(r"\W", "_", str(data["name"]))[:60] or "Odd"
-            return type(name, (Odd,), {})()
+            name = re.sub(r"\W", "_", str(data["name"]))[:60] or "Unserializable"
+            return type(name, (Unserializable,), {})()
         return self.borrow(data, self)
 
     def _tensor(self, data: dict[str, Any]) -> Tensor:
@@ -244,7 +244,7 @@ class Reader:
         try:
             found = load(data)["t"]
         except Exception as error:  # safetensors has errors of its own
-            raise Unfit(f"a tensor: {error}"[:200]) from None
+            raise ProtocolError(f"a tensor: {error}"[:200]) from None
         if found.numel() > MOST_NUMBERS:
-            raise Unfit(f"a tensor of {found.numel()} numbers")
+            raise ProtocolError(f"a tensor of {found.numel()} numbers")
         return found

@@ -58,7 +58,7 @@ both {{ same.state }}</p>
 
 
 @dataclass(frozen=True)
-class Same:
+class SharedAnswer:
     """One answer that two students have in common."""
 
     exercise: str
@@ -74,11 +74,11 @@ class Pair:
 
     first: Result
     second: Result
-    same: list[Same]
+    same: list[SharedAnswer]
 
 
 class _Own(ast.NodeTransformer):
-    """Gives the names that a writer chose numbers, in the order in which they appear."""
+    """Yield the names that a writer chose numbers, in the order in which they appear."""
 
     def __init__(self, chosen: set[str]):
         self.numbers: dict[str, str] = {}
@@ -113,7 +113,7 @@ class _Own(ast.NodeTransformer):
 
 
 def _without_words(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Takes out strings that stand alone: docstrings, and comments in their guise."""
+    """Take out strings that stand alone: docstrings, and comments in their guise."""
     kept = [
         node
         for node in body
@@ -132,7 +132,7 @@ def _tree(source: str) -> ast.Module | None:
 
 
 def _chosen(tree: ast.Module) -> set[str]:
-    """Returns the names that are bound in a piece of code."""
+    """Return the names that are bound in a piece of code."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -149,7 +149,7 @@ def _parts(node: ast.AST) -> int:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Gives the statements, those inside of a function or a class in its place."""
+    """Yield the statements, those inside of a function or a class in its place."""
     for node in _without_words(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield from _statements(ast.Module(node.body, []))
@@ -157,8 +157,8 @@ def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
             yield node
 
 
-def normal(source: str, stubs: Iterable[str] = ()) -> str | None:
-    """Returns a fingerprint that equal code has in common; None for what says nothing.
+def normal_form(source: str, stubs: Iterable[str] = ()) -> str | None:
+    """Return a fingerprint that equal code has in common; None for what says nothing.
 
     Args:
         source: of an answer.
@@ -190,36 +190,36 @@ def _normal_words(text: str, given: Iterable[str] = ()) -> str | None:
     return hashlib.sha256(" ".join(words).encode()).hexdigest()
 
 
-def _answers(result: Result, stubs: dict[str, list[str]]) -> Iterator[tuple[str, str, Same]]:
-    """Gives the fingerprints of what a student wrote, by exercise."""
-    for mark in (e for m in result.marks for e in m.exercises if e.written):
-        for cell in mark.cells:
-            text, given = cell["source"], stubs.get(mark.id, [])
+def _answers(result: Result, stubs: dict[str, list[str]]) -> Iterator[tuple[str, str, SharedAnswer]]:
+    """Yield the fingerprints of what a student wrote, by exercise."""
+    for grade in (e for m in result.grades for e in m.exercises if e.written):
+        for cell in grade.cells:
+            text, given = cell["source"], stubs.get(grade.id, [])
             if text.strip() in (stub.strip() for stub in given):
                 continue
             if cell["kind"] == "code":  # what it does, and what its writer says about it
                 said = "\n".join(line for line in COMMENT.findall(text) if line not in str(given))
-                prints = {normal(text, given), _normal_words(said)}
+                prints = {normal_form(text, given), _normal_words(said)}
             else:
                 prints = {_normal_words(text, given)}
             for print_ in filter(None, prints):
-                yield mark.id, print_, Same(mark.id, mark.title, mark.state, text.strip(), True)
+                yield grade.id, print_, SharedAnswer(grade.id, grade.title, grade.state, text.strip(), True)
 
 
 def pairs_of(results: list[Result], stubs: dict[str, list[str]]) -> list[Pair]:
-    """Finds who has answers in common, most of them first.
+    """Find who has answers in common, most of them first.
 
     Args:
         results: of each student.
         stubs: the sources of the answer cells that were handed out, by exercise.
     """
-    found: dict[tuple[str, str], dict[int, Same]] = {}
+    found: dict[tuple[str, str], dict[int, SharedAnswer]] = {}
     answered: dict[str, set[int]] = {}
     for place, result in enumerate(results):
         for exercise, print_, same in _answers(result, stubs):
             found.setdefault((exercise, print_), {}).setdefault(place, same)
             answered.setdefault(exercise, set()).add(place)
-    common: dict[tuple[int, int], list[Same]] = {}
+    common: dict[tuple[int, int], list[SharedAnswer]] = {}
     for (exercise, _), writers in found.items():
         if len(writers) > max(RARE, RARE_SHARE * len(answered[exercise])):
             continue
@@ -227,7 +227,7 @@ def pairs_of(results: list[Result], stubs: dict[str, list[str]]) -> list[Pair]:
             first, second = writers[one], writers[two]
             is_exact = first.source == second.source
             state = first.state if first.state == second.state else "of different verdicts"
-            same = Same(exercise, first.title, state, first.source, is_exact)
+            same = SharedAnswer(exercise, first.title, state, first.source, is_exact)
             shared = common.setdefault((one, two), [])
             if not any((s.exercise, s.source) == (exercise, first.source) for s in shared):
                 shared.append(same)
@@ -239,7 +239,7 @@ def pairs_of(results: list[Result], stubs: dict[str, list[str]]) -> list[Pair]:
 
 
 def write(folder: Path, results: list[Result], stubs: dict[str, list[str]]) -> None:
-    """Writes same.html and same.csv.
+    """Write same.html and same.csv.
 
     Args:
         folder: a new folder, in which `feedback/` holds the pages of the students.

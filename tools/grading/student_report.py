@@ -1,4 +1,4 @@
-"""Writes what comes out: grades.csv, totals.csv, and one page for each student."""
+"""Write what comes out: grades.csv, totals.csv, and one page for each student."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tools.grading.autograde import Mark
+from tools.grading.autograde import ChapterGrade
 from tools.grading.collect import Student
 from tools.grading.html_page import rendered
-from tools.grading.results import WEEKLY, Typed
+from tools.grading.results_folder import WEEKLY, Typed
 
 FORMULA = ("=", "+", "-", "@")  # what begins with these, a spreadsheet computes
 NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
@@ -89,21 +89,21 @@ PAGE = """{% extends "frame" %}
 instructor{% endif %}.</p>
 <table>
 <tr><th>Chapter</th><th>File</th><th class="number">Points</th></tr>
-{% for mark in marks -%}
-<tr><td>{{ mark.chapter }}</td><td>{{ mark.file or mark.reason }}
-{%- if mark.days_late %}, {{ mark.days_late }} {{ "day" if mark.days_late == 1 else "days" }} late
+{% for grade in grades -%}
+<tr><td>{{ grade.chapter }}</td><td>{{ grade.file or grade.reason }}
+{%- if grade.days_late %}, {{ grade.days_late }} {{ "day" if grade.days_late == 1 else "days" }} late
 {%- endif %}</td>
-<td class="number">{{ points(mark.points) }} of {{ points(mark.possible) }}</td></tr>
+<td class="number">{{ points(grade.points) }} of {{ points(grade.possible) }}</td></tr>
 {% endfor -%}
 </table>
 {% for remark in remarks -%}
 <p class="remark">{{ remark }}</p>
 {% endfor -%}
-{% for mark in marks if mark.file -%}
-<h2>Chapter {{ mark.chapter }} <span class="points">{{ points(mark.points) }} of
-{{ points(mark.possible) }}</span></h2>
-{% if mark.reason %}<p class="remark">{{ mark.reason }}</p>{% endif %}
-{% for exercise in mark.exercises -%}
+{% for grade in grades if grade.file -%}
+<h2>Chapter {{ grade.chapter }} <span class="points">{{ points(grade.points) }} of
+{{ points(grade.possible) }}</span></h2>
+{% if grade.reason %}<p class="remark">{{ grade.reason }}</p>{% endif %}
+{% for exercise in grade.exercises -%}
 <h3 id="e{{ exercise.id }}">{{ exercise.id }} {{ exercise.title }}
 {%- if exercise.possible or exercise.points %} <span class="points">{{ points(exercise.points) }} of
 {{ points(exercise.possible) }}</span>{% endif %}</h3>
@@ -118,12 +118,12 @@ points.{% endif %}</p>
 {% if exercise.comment %}<p class="comment">{{ exercise.comment }}</p>{% endif %}
 {{ listed(exercise.cells) }}
 {%- if not exercise.cells -%}
-{% if mark.exercises and exercise.state != "not checked" %}<p>No cell with an answer.</p>{% endif %}
+{% if grade.exercises and exercise.state != "not checked" %}<p>No cell with an answer.</p>{% endif %}
 {% endif -%}
 {% endfor -%}
-{% if mark.outside -%}
+{% if grade.outside -%}
 <h3>Outside of the exercises</h3>
-{{ listed(mark.outside) }}
+{{ listed(grade.outside) }}
 {%- endif -%}
 {% endfor -%}
 {% endblock %}
@@ -137,44 +137,44 @@ class Result:
     Args:
         student: what was handed in.
         page: the name of the page of feedback, without ending.
-        marks: of all chapters that count.
+        grades: of all chapters that count.
         weeks: the name of the week in which each chapter counts.
     """
 
     student: Student
     page: str
-    marks: list[Mark]
+    grades: list[ChapterGrade]
     weeks: dict[str, str] = field(default_factory=dict)
 
     @property
     def points(self) -> float:
-        return sum(mark.points for mark in self.marks)
+        return sum(grade.points for grade in self.grades)
 
     @property
     def possible(self) -> float:
-        return sum(mark.possible for mark in self.marks)
+        return sum(grade.possible for grade in self.grades)
 
     @property
     def to_read(self) -> int:
-        return to_read(self.marks)
+        return to_read(self.grades)
 
-    def is_late(self, mark: Mark) -> bool:
-        sent = self.student.chapters.get(mark.chapter)
-        return mark.days_late > 0 or (sent is not None and sent.late)
+    def is_late(self, grade: ChapterGrade) -> bool:
+        sent = self.student.chapters.get(grade.chapter)
+        return grade.days_late > 0 or (sent is not None and sent.late)
 
     def of_week(self, week: str) -> Result:
-        """Returns the part of it that belongs to one week."""
+        """Return the part of it that belongs to one week."""
         return self.of_chapters([c for c, name in self.weeks.items() if name == week])
 
     def of_chapters(self, chapters: Iterable[str]) -> Result:
-        """Returns the part of it that belongs to some chapters."""
+        """Return the part of it that belongs to some chapters."""
         wanted = set(chapters)
-        return replace(self, marks=[mark for mark in self.marks if mark.chapter in wanted])
+        return replace(self, grades=[grade for grade in self.grades if grade.chapter in wanted])
 
 
-def to_read(marks: Iterable[Mark]) -> int:
-    """Counts the open exercises in which something stands that was not read yet."""
-    exercises = [e for mark in marks for e in mark.exercises if e.state == "open" and e.written]
+def to_read(grades: Iterable[ChapterGrade]) -> int:
+    """Count the open exercises in which something stands that was not read yet."""
+    exercises = [e for grade in grades for e in grade.exercises if e.state == "open" and e.written]
     return sum(not e.by_hand or bool(e.note) for e in exercises)
 
 
@@ -187,7 +187,7 @@ def share(got: float, possible: float) -> str:
 
 
 def safe(text: Any) -> str:
-    """Makes one line that a spreadsheet shows and does not compute."""
+    """Make one line that a spreadsheet shows and do not compute."""
     line = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in str(text))
     line = " ".join(line.split())
     if NUMBER.fullmatch(line):
@@ -196,7 +196,7 @@ def safe(text: Any) -> str:
 
 
 def cells(values: Iterable[Any]) -> list[str]:
-    """Makes the cells of a line, safe whichever of , and ; the reader takes for their end.
+    """Make the cells of a line, safe whichever of , and ; the reader takes for their end.
 
     All are written in quotes. For who reads with ; the first cell, the name, ends with its quote;
     behind it quotes are letters, so there the text itself must be harmless.
@@ -206,7 +206,7 @@ def cells(values: Iterable[Any]) -> list[str]:
 
 
 def page_name(name: str, taken: set[str]) -> str:
-    """Makes a file name of a student's name that no other student has, on any system."""
+    """Make a file name of a student's name that no other student has, on any system."""
     kept = "".join(c if c.isalnum() or c in " -_." else "_" for c in name).strip(" .") or "student"
     while len(kept.encode()) > 120:
         kept = kept[:-1]
@@ -219,42 +219,42 @@ def page_name(name: str, taken: set[str]) -> str:
 
 
 def write_table(path: Path, columns: Iterable[str], lines: Iterable[Iterable[Any]]) -> None:
-    """Writes a csv file that every spreadsheet reads as UTF-8."""
+    """Write a csv file that every spreadsheet reads as UTF-8."""
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         table = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
         table.writerow(columns)
         table.writerows(cells(line) for line in lines)
 
 
-def grades_line(result: Result, mark: Mark) -> list[Any]:
-    """Returns a line of grades.csv, in the order of COLUMNS."""
+def grades_line(result: Result, grade: ChapterGrade) -> list[Any]:
+    """Return a line of grades.csv, in the order of COLUMNS."""
     exercises = "; ".join(
         f"{e.id} {points(e.points)}/{points(e.possible)}{' by hand' if e.by_hand else ''}"
-        for e in mark.exercises
+        for e in grade.exercises
         if e.possible or e.points
     )
-    reason = "; ".join(filter(None, [*result.student.remarks, mark.reason, mark.remarks]))
-    sent = result.student.chapters.get(mark.chapter)
+    reason = "; ".join(filter(None, [*result.student.remarks, grade.reason, grade.remarks]))
+    sent = result.student.chapters.get(grade.chapter)
     return [
         result.student.name,
         result.student.id,
-        result.weeks.get(mark.chapter, ""),
-        mark.chapter,
-        mark.file,
-        "late" if result.is_late(mark) else "",
-        mark.days_late or "",
+        result.weeks.get(grade.chapter, ""),
+        grade.chapter,
+        grade.file,
+        "late" if result.is_late(grade) else "",
+        grade.days_late or "",
         f"{sent.when:%Y-%m-%d %H:%M} ({sent.clock})" if sent and sent.when else "",
-        points(mark.points),
-        points(mark.possible),
-        share(mark.points, mark.possible),
+        points(grade.points),
+        points(grade.possible),
+        share(grade.points, grade.possible),
         exercises,
-        to_read([mark]),
+        to_read([grade]),
         reason if len(reason) <= REASON else reason[:REASON] + " ...",
     ]
 
 
 def weekly(results: list[Result]) -> list[str]:
-    """Returns the names of the weeks, in the order of their first chapters; [] if one is all."""
+    """Return the names of the weeks, in the order of their first chapters; [] if one is all."""
     order: dict[str, str] = {}
     for chapter, week in (pair for result in results for pair in result.weeks.items()):
         order[week] = min(chapter, order.get(week, chapter))
@@ -263,7 +263,7 @@ def weekly(results: list[Result]) -> list[str]:
 
 
 def totals_line(result: Result, weeks: list[str]) -> list[Any]:
-    """Returns a line of totals.csv, in the order of TOTALS, with two cells for each week."""
+    """Return a line of totals.csv, in the order of TOTALS, with two cells for each week."""
     parts = [result.of_week(week) for week in weeks]
     return [
         result.student.name,
@@ -271,8 +271,8 @@ def totals_line(result: Result, weeks: list[str]) -> list[Any]:
         points(result.points),
         points(result.possible),
         share(result.points, result.possible),
-        sum(bool(mark.file) for mark in result.marks),
-        sum(result.is_late(mark) for mark in result.marks),
+        sum(bool(grade.file) for grade in result.grades),
+        sum(result.is_late(grade) for grade in result.grades),
         result.to_read,
         "; ".join([*result.student.remarks, *map(str, result.student.others)])[:REASON],
         f"feedback/{result.page}.html",
@@ -281,7 +281,7 @@ def totals_line(result: Result, weeks: list[str]) -> list[Any]:
 
 
 def write(folder: Path, results: list[Result], typed: Typed) -> None:
-    """Writes the tables and the pages of all students.
+    """Write the tables and the pages of all students.
 
     Args:
         folder: a new folder.
@@ -290,9 +290,9 @@ def write(folder: Path, results: list[Result], typed: Typed) -> None:
     """
     columns = typed.columns("grades.csv")
     lines = [
-        [*grades_line(r, mark), *typed.values("grades.csv", (r.student.name, mark.chapter))]
+        [*grades_line(r, grade), *typed.values("grades.csv", (r.student.name, grade.chapter))]
         for r in results
-        for mark in r.marks
+        for grade in r.grades
     ]
     write_table(folder / "grades.csv", [*COLUMNS, *columns], lines)
     columns = typed.columns("totals.csv")
@@ -309,11 +309,11 @@ def write(folder: Path, results: list[Result], typed: Typed) -> None:
 
 
 def feedback(result: Result) -> str:
-    """Returns the page of a student: HTML that loads nothing and runs nothing."""
+    """Return the page of a student: HTML that loads nothing and run nothing."""
     return rendered(
         PAGE,
         name=result.student.name,
-        marks=result.marks,
+        grades=result.grades,
         remarks=[str(other) for other in result.student.others if other.likely][:MOST_SHOWN],
         total=result.points,
         possible=result.possible,

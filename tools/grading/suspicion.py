@@ -1,4 +1,4 @@
-"""Looks at the text of a student's code for what a teacher may want to look at.
+"""Look at the text of a student's code for what a teacher may want to look at.
 
 Nothing is run, and nothing here costs a point: behind the wall a student's code reaches neither the
 checks nor anybody else, whatever it tries. Told is what has hardly an honest use in an exercise:
@@ -49,7 +49,7 @@ class Suspicion:
 
 
 def suspicions(handed_in: Notebook, given: set[str]) -> list[Suspicion]:
-    """Finds what a teacher may want to look at in the code of a notebook.
+    """Find what a teacher may want to look at in the code of a notebook.
 
     Args:
         handed_in: as `tidy` gives it.
@@ -71,7 +71,7 @@ def suspicions(handed_in: Notebook, given: set[str]) -> list[Suspicion]:
 
 
 def _tree(text: str) -> ast.Module | None:
-    """Parses a cell as IPython does; None for one that is not Python."""
+    """Parse a cell as IPython does; None for one that is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -86,7 +86,7 @@ def _tree(text: str) -> ast.Module | None:
 
 
 def _names(given: list[ast.Module], own: list[ast.Module | None]) -> dict[str, str]:
-    """Returns what names stand for that were imported, and that the student never bound anew."""
+    """Return what names stand for that were imported, and that the student never bound anew."""
     own = [tree for tree in own if tree]
     known: dict[str, str] = {}
     for node in (node for tree in [*given, *own] for node in ast.walk(tree)):
@@ -110,7 +110,7 @@ def _names(given: list[ast.Module], own: list[ast.Module | None]) -> dict[str, s
 
 
 def _path(node: ast.AST | None, known: dict[str, str]) -> str:
-    """Writes out a dotted name: F.softmax is torch.nn.functional.softmax; "" if unknown."""
+    """Write out a dotted name: F.softmax is torch.nn.functional.softmax; "" if unknown."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

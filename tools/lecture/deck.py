@@ -27,7 +27,7 @@ LEAD = 150  # a line that leads into code stands above it when it is not higher
 
 
 def deck(chapter: Chapter) -> Deck:
-    """Makes the slides of a chapter from its notebook."""
+    """Make the slides of a chapter from its notebook."""
     cells = json.loads(chapter.notebook.read_text(encoding="utf-8"))["cells"]
     maker = _Maker(chapter.title)
     for place, cell in enumerate(cells):
@@ -45,7 +45,7 @@ def _is_code(cells: list[Cell]) -> bool:
 
 
 class _Maker:
-    """Goes through the cells and lays them on slides."""
+    """Go through the cells and place them on slides."""
 
     def __init__(self, title: str):
         self.heading = title
@@ -56,7 +56,7 @@ class _Maker:
         self.last = -2  # place of the last cell of code
 
     def slide(self, kind: str) -> Slide:
-        """Begins a slide in the section that is open."""
+        """Begin a slide in the section that is open."""
         made = Slide(kind, self.heading)
         self.sections[-1].append(made)
         return made
@@ -66,14 +66,14 @@ class _Maker:
         return self.sections[-1][-1] if self.sections and self.sections[-1] else None
 
     def room(self, kind: str, *parts: Part) -> Slide:
-        """Returns the open slide when it is of this kind, under this heading, and has room."""
+        """Return the open slide when it is of this kind, under this heading, and have room."""
         now = self.now
         if now and now.kind == kind and now.heading == self.heading and now.fits(*parts):
             return now
         return self.slide(kind)
 
     def beside(self, place: int, part: Part) -> Slide | None:
-        """Returns the slide of the code just above a text, where the text explains what it shows.
+        """Return the slide of the code just above a text, where the text explains what it shows.
 
         There it is the last step; None where it has no room, or another heading begins.
         """
@@ -115,7 +115,7 @@ class _Maker:
             self.sections.append([])
 
     def put(self, kind: str, place: int, block: prose.Block) -> None:
-        """Lays a block on the open slide, or on a new one where it does not fit."""
+        """Place a block on the open slide, or on a new one where it does not fit."""
         if block.kind == "folded":
             self.fold(kind, place, block)
             return
@@ -148,7 +148,7 @@ class _Maker:
             slide.add(place, part)
 
     def flush(self) -> None:
-        """Lays what would have led into code on a slide of its own."""
+        """Place what would have led into code on a slide of its own."""
         for place, part, whole in self.lead:
             slide = self.room(Kind.WHY, part)
             slide.add(place, part)
@@ -209,7 +209,7 @@ class _Maker:
         self.lead = []
 
     def _joins(self, place: int, what: Kind, parts: list[Part]) -> bool:
-        """Says whether code goes on below what stands on the open slide: text, or other code."""
+        """Return whether code goes on below what stands on the open slide: text, or other code."""
         now = self.now
         if not now or now.heading != self.heading or not now.fits(*parts):
             return False
@@ -234,7 +234,7 @@ def _height(parts: list[Part]) -> int:
 
 
 def _parts(output: Output) -> list[Part]:
-    """Returns an output in pieces that fit; what is not text is made smaller where it must."""
+    """Return an output in pieces that fit; what is not text is made smaller where it must."""
     if output.kind not in ("text", "answer") or "\n" not in output.content:
         high = output.height or CODE_LINE + CODE_FRAME
         kind = "output" if output.kind == "text" else output.kind
@@ -248,7 +248,7 @@ def _box(text: str) -> int:
 
 
 def _pieces(block: prose.Block) -> list[prose.Block]:
-    """Cuts a list or a table that is too high into pieces that fit."""
+    """Split a list or a table that is too high into pieces that fit."""
     if block.kind not in ("list", "table") or prose.height(block) <= ROOM:
         return [block]
     if block.kind == "table":
@@ -265,7 +265,7 @@ def _pieces(block: prose.Block) -> list[prose.Block]:
 
 
 def _to_show(cell: Cell) -> str:
-    """Returns the code of a cell without the guess and without an answer that stands there."""
+    """Return the code of a cell without the guess and without an answer that stands there."""
     lines = source(cell).split("\n")
     hidden: set[int] = set()
     statements = parsed(cell)
@@ -282,7 +282,7 @@ def _named(node: ast.expr) -> bool:
 
 
 def _only_compares(statement: ast.stmt) -> bool:
-    """Says whether a statement compares a guess with something that stands above it."""
+    """Return whether a statement compares a guess with something that stands above it."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     return called(statement) in ASKING and all(
         isinstance(argument, ast.Name | ast.Attribute) for argument in call.args
@@ -290,7 +290,7 @@ def _only_compares(statement: ast.stmt) -> bool:
 
 
 def _questions(cell: Cell) -> list[Part]:
-    """Returns what a guess is asked for: the comment behind the dots."""
+    """Return what a guess is asked for: the comment behind the dots."""
     found = []
     for statement in parsed(cell):
         line = source(cell).split("\n")[statement.end_lineno - 1]
@@ -301,7 +301,7 @@ def _questions(cell: Cell) -> list[Part]:
 
 
 def _cut(lines: list[str]) -> list[str]:
-    """Cuts long code where a line is empty, or a statement begins, nearest to equal pieces."""
+    """Split long code where a line is empty, or a statement begins, nearest to equal pieces."""
     if len(lines) <= LONG_CODE:
         return ["\n".join(lines)]
     pieces = -(-len(lines) // LONG_CODE)

@@ -13,7 +13,7 @@ PIECE = re.compile(r"#(\d+)-(\d+)$")
 
 
 def pieces(found: re.Match[str]) -> list[str]:
-    """Returns a picture in markdown, or its two halves, each with its own rows: `a.svg#0-531`."""
+    """Return a picture in markdown, or its two halves, each with its own rows: `a.svg#0-531`."""
     alt, url = found.groups()
     text = (FOLDER / url).read_text(encoding="utf-8")
     wide, high = map(int, BOX.search(text).groups())
@@ -24,14 +24,14 @@ def pieces(found: re.Match[str]) -> list[str]:
 
 
 def _gap(text: str, high: int) -> int:
-    """Returns the row near the middle that is farthest from every line of text."""
+    """Return the row near the middle that is farthest from every line of text."""
     lines = [float(y) - 5 for y in LINE.findall(text)]
     rows = range(round(0.4 * high), round(0.6 * high))
     return max(rows, key=lambda row: min(abs(row - y) for y in lines) - abs(row - high / 2) / 60)
 
 
 def svg(url: str) -> bytes:
-    """Returns the drawing, or the piece of it, that an address in markdown names."""
+    """Return the drawing, or the piece of it, that an address in markdown names."""
     path, _, _ = url.partition("#")
     text = (FOLDER / path).read_text(encoding="utf-8")
     if found := PIECE.search(url):

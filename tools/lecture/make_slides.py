@@ -24,7 +24,7 @@ OUT = ROOT / "build" / "slides"
 
 
 def find(names: list[str]) -> list[Chapter]:
-    """Turns beginnings of file names into chapters, in order; all of them where none is named."""
+    """Turn beginnings of file names into chapters, in order; all of them where none is named."""
     for name in names:
         if not any(chapter.file.startswith(name) for chapter in course().chapters):
             raise SystemExit(f"slides: no chapter is called {name!r} or starts with it")
@@ -32,7 +32,7 @@ def find(names: list[str]) -> list[Chapter]:
 
 
 def write(chapters: list[Chapter], folder: Path) -> list[Path]:
-    """Writes the pages of chapters, and what they need, into a folder."""
+    """Write the pages of chapters, and what they need, into a folder."""
     copy_assets(folder / ASSETS)
     made = []
     for chapter in chapters:

@@ -11,7 +11,7 @@ LONG = 300_000  # milliseconds
 
 
 def printed(pages: list[Path]) -> Iterator[tuple[Path, int]]:
-    """Prints pages beside themselves; gives each PDF with the number of its pages.
+    """Print pages beside themselves; yield each PDF with the number of its pages.
 
     Raises:
         ValueError: there is no browser.

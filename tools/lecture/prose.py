@@ -46,7 +46,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """Cuts markdown into blocks; lines of a paragraph that end a sentence are blocks, too."""
+    """Split markdown into blocks; lines of a paragraph that end a sentence are blocks, too."""
     found: list[Block] = []
     place = 0
     text = COMMENT.sub("", text)
@@ -80,7 +80,7 @@ def _plain(text: str) -> Iterator[Block]:
 
 
 def _lines(part: str) -> Iterator[Block]:
-    """Gives lists as they are, and lines of prose that end with a sentence one by one."""
+    """Yield lists as they are, and lines of prose that end with a sentence one by one."""
     if (first := re.search(rf"(?m)^{ITEM.pattern}", part)) is not None:
         if first.start():
             yield from _lines(part[: first.start()].strip())
@@ -91,7 +91,7 @@ def _lines(part: str) -> Iterator[Block]:
 
 
 def sentences(text: str) -> list[str]:
-    """Cuts a paragraph at the ends of its sentences, and of clauses that end with a colon."""
+    """Split a paragraph at the ends of its sentences, and of clauses that end with a colon."""
     kept: list[str] = []
 
     def hide(match: re.Match[str]) -> str:
@@ -105,7 +105,7 @@ def sentences(text: str) -> list[str]:
 
 
 def shortened(text: str, most: int = SHORT) -> str:
-    """Returns a paragraph for a slide; "…" stands where a sentence is left to the notes."""
+    """Return a paragraph for a slide; "…" stands where a sentence is left to the notes."""
     if len(bare(text)) <= most:
         return text
     said, room, left_out = [], most, False
@@ -121,7 +121,7 @@ def shortened(text: str, most: int = SHORT) -> str:
 
 
 def bare(text: str) -> str:
-    """Returns the letters that a reader sees, roughly: no marks, no addresses, short formulas."""
+    """Return the letters that a reader sees, roughly: no marks, no addresses, short formulas."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"\\(?:left|right|text|,)|[{}]", "", text)
     text = re.sub(r"\\[a-zA-Z]+", "x", text)
@@ -132,12 +132,12 @@ def bare(text: str) -> str:
 
 
 def rows(text: str, columns: float = COLUMNS) -> int:
-    """Returns in how many lines a text is written."""
+    """Return in how many lines a text is written."""
     return max(1, math.ceil(len(bare(text)) / columns))
 
 
 def height(block: Block) -> int:
-    """Returns the height of a block on a slide in points of the screen, generously."""
+    """Return the height of a block on a slide in points of the screen, generously."""
     if block.kind == "table":
         lines = [line.split("|")[1:-1] for line in block.text.split("\n")]
         del lines[1]

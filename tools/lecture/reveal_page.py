@@ -70,7 +70,7 @@ class _Words(IPythonRenderer):
 
 
 def formula(tex: str, size: int, *, inline: bool) -> str:
-    """Returns a formula as SVG that stands on the line of the text and has its colour."""
+    """Return a formula as SVG that stands on the line of the text and have its colour."""
     drawn = ziamath.Latex(tex, size=size, inline=inline)
     svg = drawn.svg().replace('fill="black"', 'fill="currentColor"')
     words = html.escape(f"formula: {tex.strip()}", quote=True)
@@ -79,18 +79,18 @@ def formula(tex: str, size: int, *, inline: bool) -> str:
 
 
 def markdown(text: str, size: int = 28) -> str:
-    """Returns a text of a chapter as HTML."""
+    """Return a text of a chapter as HTML."""
     return MarkdownWithMath(renderer=_Words(size)).render(text)
 
 
 def line(text: str, size: int = 28) -> str:
-    """Returns a line of text, such as a heading, without the paragraph around it."""
+    """Return a line of text, such as a heading, without the paragraph around it."""
     text = re.sub(r"^(\d+)\.", r"\1\\.", text)  # "3. Weights" is no list
     return re.sub(r"</?p>", "", markdown(text, size)).strip()
 
 
 def part(one: Part) -> str:
-    """Returns what stands inside the box of a part."""
+    """Return what stands inside the box of a part."""
     if one.kind in ("picture", "html", "explorer"):
         return one.content
     if one.kind == "code":
@@ -105,7 +105,7 @@ def part(one: Part) -> str:
 
 
 def plain(text: str) -> str:
-    """Returns a heading without marks, for titles of pages."""
+    """Return a heading without marks, for titles of pages."""
     return re.sub(r"[*`$]|\\(?=[a-z])|[{}]", "", text)
 
 
@@ -122,23 +122,23 @@ def _environment() -> jinja2.Environment:
 
 
 def notes(slide: Slide) -> str:
-    """Returns what the instructor reads beside a slide."""
+    """Return what the instructor reads beside a slide."""
     return "\n".join(markdown(note, 18) for note in slide.notes)
 
 
 def page(deck: Deck) -> str:
-    """Returns the page of a deck."""
+    """Return the page of a deck."""
     return _environment().get_template("deck.html").render(deck=deck, assets=ASSETS)
 
 
 def index(here: Course, made: list[str]) -> str:
-    """Returns the page that lists the decks of a folder."""
+    """Return the page that lists the decks of a folder."""
     chapters = [chapter for chapter in here.chapters if chapter.file in made]
     return _environment().get_template("index.html").render(chapters=chapters, assets=ASSETS)
 
 
 def copy_assets(folder: Path) -> None:
-    """Puts the scripts, styles and fonts of the pages into a folder, with their licences."""
+    """Put the scripts, styles and fonts of the pages into a folder, with their licences."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with as_file(files("sphinx_revealjs") / "_static" / "revealjs") as reveal:

@@ -68,7 +68,7 @@ class Slide:
         return self.height + sum(part.height for part in parts) <= room
 
     def add(self, place: int, *parts: Part) -> None:
-        """Lays parts of a cell below; behind a step, everything is a step."""
+        """Place parts of a cell below; behind a step, everything is a step."""
         for part in parts:
             part.step = part.step or any(other.step for other in self.parts)
             self.parts.append(part)

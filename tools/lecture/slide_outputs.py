@@ -32,7 +32,7 @@ class Output:
 
 
 def outputs(cell: Cell) -> list[Output]:
-    """Returns what a cell shows, in order."""
+    """Return what a cell shows, in order."""
     found = (_output(output) for output in cell["outputs"])
     return [output for output in found if output.content.strip()]
 

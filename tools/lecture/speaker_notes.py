@@ -11,7 +11,7 @@ from tools.lecture.wrong_answers import Exercise, nearest
 
 
 def tell(made: Deck, cells: list[Cell], known: list[Exercise]) -> None:
-    """Writes the notes: answers to what is guessed, wrong answers by section, where it stands."""
+    """Write the notes: answers to what is guessed, wrong answers by section, where it stands."""
     for slide in made.slides:
         answers = [part.content for part in slide.parts if part.kind == "answer"]
         if answers:
@@ -32,7 +32,7 @@ def tell(made: Deck, cells: list[Cell], known: list[Exercise]) -> None:
 
 
 def _numbered(made: Deck, cells: list[Cell]) -> list[tuple[Slide, str]]:
-    """Returns the first slide and the whole text of each section that has a number."""
+    """Return the first slide and the whole text of each section that has a number."""
     parts = re.split(r"(?m)^## ", "\n".join(source(cell) for cell in cells))[1:]
     texts = {part.partition("\n")[0]: part for part in parts}
     first = [section[0] for section in made.sections if section]
@@ -52,7 +52,7 @@ def _wrong(exercise: Exercise, most: int | None = None) -> str:
 
 
 def _exercise_slides(made: Deck, known: list[Exercise]) -> None:
-    """Lists the exercises behind the section that names them, with all reasons in the notes."""
+    """List the exercises behind the section that names them, with all reasons in the notes."""
     places = [s for s in made.sections if s and s[0].heading == "Exercises"]
     if not places or not known:
         return

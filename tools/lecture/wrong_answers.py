@@ -49,7 +49,7 @@ class Exercise:
 
 
 def exercises(chapter: Chapter) -> list[Exercise]:
-    """Returns the exercises of a chapter in their order."""
+    """Return the exercises of a chapter in their order."""
     known = reasons_of(chapter)
     found = []
     for section in sections(json.loads(chapter.exercises.read_text(encoding="utf-8"))):
@@ -63,7 +63,7 @@ def exercises(chapter: Chapter) -> list[Exercise]:
 
 
 def reasons_of(chapter: Chapter) -> dict[str, tuple[str, ...]]:
-    """Returns the reasons for wrong answers by the number of the exercise, "03.2".
+    """Return the reasons for wrong answers by the number of the exercise, "03.2".
 
     Only those that stand by themselves: a sentence that needs the student's numbers is left out.
     """
@@ -84,7 +84,7 @@ def reasons_of(chapter: Chapter) -> dict[str, tuple[str, ...]]:
 
 
 def _checks(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Gives the number and the function of each exercise that has a check."""
+    """Yield the number and the function of each exercise that has a check."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             for call in node.decorator_list:
@@ -100,7 +100,7 @@ def _names(node: ast.stmt) -> list[str]:
 
 
 def _texts(node: ast.AST, defined: dict[str, ast.stmt]) -> Iterator[str]:
-    """Gives every text in a function and in what it reaches within its file."""
+    """Yield every text in a function and in what it reaches within its file."""
     seen: set[int] = set()
     waiting = [node]
     while waiting:
@@ -120,13 +120,13 @@ def _texts(node: ast.AST, defined: dict[str, ast.stmt]) -> Iterator[str]:
 
 @cache
 def words(text: str) -> Counter[str]:
-    """Counts the words of a text, with their endings cut: "scores" and "scored" are one."""
+    """Count the words of a text, with their endings cut: "scores" and "scored" are one."""
     found = (re.sub(r"(ies|es|s|ed|ing)$", "", word) for word in WORD.findall(text.lower()))
     return Counter(word for word in found if word not in USUAL)
 
 
 def nearest(text: str, places: list[str]) -> int | None:
-    """Returns the number of the place whose words are nearest to those of a text.
+    """Return the number of the place whose words are nearest to those of a text.
 
     It compares the angle between counts of words, each weighted by how few places hold it. None
     when no word is shared.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def package(name: str, needs: str) -> Path:
-    """Returns the folder of an installed package, without importing it.
+    """Return the folder of an installed package, without importing it.
 
     Args:
         name: of the package, as it lies in site-packages.
@@ -25,5 +25,5 @@ def package(name: str, needs: str) -> Path:
 
 
 def mathjax() -> Path:
-    """Returns the folder of MathJax; tex-svg.js in it draws formulas and needs no fonts."""
+    """Return the folder of MathJax; tex-svg.js in it draws formulas and needs no fonts."""
     return package("sphinx-mathjax-offline", "requirements-site.txt") / "static" / "mathjax"

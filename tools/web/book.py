@@ -97,7 +97,7 @@ class Printed:
 
 
 def parts(here: Course) -> list[Part]:
-    """Returns the parts of the book in order."""
+    """Return the parts of the book in order."""
     found = []
     for chapter in here.chapters:
         title = f"{chapter.number} · {chapter.title}"
@@ -119,7 +119,7 @@ def write(
     out: Path,
     drawn: Mapping[str, Path] | None = None,
 ) -> int:
-    """Writes the book, reads it again, and returns how many pages it has.
+    """Write the book, read it again, and return how many pages it has.
 
     Args:
         browser: prints.
@@ -182,7 +182,7 @@ def write(
 
 
 def _entries(site: Path, listed: Sequence[Part], printed: Mapping[str, Printed]) -> Iterator[Entry]:
-    """Gives the lines of the contents."""
+    """Yield the lines of the contents."""
     for part in listed:
         text, where = (site / part.name).read_text("utf-8"), printed[part.name]
         _, _, heading = front_matter.headings(text, 1)[0]
@@ -193,7 +193,7 @@ def _entries(site: Path, listed: Sequence[Part], printed: Mapping[str, Printed])
 
 
 def _home(listed: Sequence[Part]) -> dict[str, tuple[str, str]]:
-    """Returns, for each page of the site that is in the book, its part and its place there."""
+    """Return, for each page of the site that is in the book, its part and its place there."""
     found = {part.name: (part.name, "") for part in listed}
     for part in listed:
         found |= {name: (part.name, Path(name).stem) for name in part.more}
@@ -201,7 +201,7 @@ def _home(listed: Sequence[Part]) -> dict[str, tuple[str, str]]:
 
 
 def _targets(site: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Gives the page of the site, and the place in it, of each link of a page."""
+    """Yield the page of the site, and the place in it, of each link of a page."""
     for target in Page((site / name).read_text("utf-8")).links:
         address = urlsplit(target)
         if not address.scheme and not address.netloc:
@@ -210,7 +210,7 @@ def _targets(site: Path, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _wanted(site: Path, listed: Sequence[Part]) -> dict[str, set[str]]:
-    """Returns the places to which links lead, by the part that has them."""
+    """Return the places to which links lead, by the part that has them."""
     home = _home(listed)
     found: dict[str, set[str]] = {part.name: set() for part in listed}
     for part in listed:
@@ -226,7 +226,7 @@ def _wanted(site: Path, listed: Sequence[Part]) -> dict[str, set[str]]:
 
 
 def _article(page: Path) -> str:
-    """Returns what stands on a page, its headings one level deeper."""
+    """Return what stands on a page, its headings one level deeper."""
     found = ARTICLE.search(page.read_text("utf-8"))
     if not found:
         raise ValueError(f"{page.name}: a page has an article, got none. Look at the theme")
@@ -234,7 +234,7 @@ def _article(page: Path) -> str:
 
 
 def _open(tab: Tab, site: Path, part: Part, places: set[str], sharp: dict[str, str]) -> None:
-    """Opens a part and makes it ready to be printed."""
+    """Open a part and make it ready to be printed."""
     tab.goto((site / part.name).as_uri(), wait_until="load", timeout=LONG)
     more = [_article(site / name) for name in part.more]
     tab.evaluate(PREPARE, [more, sorted(places)])
@@ -250,7 +250,7 @@ def _link(
     entries: Sequence[Entry],
     before: int,
 ) -> None:
-    """Lets every link lead to its page in the book, or, where the book has none, nowhere.
+    """Let every link lead to its page in the book, or, where the book has none, nowhere.
 
     Args:
         book: with all its pages.

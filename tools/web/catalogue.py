@@ -57,7 +57,7 @@ def test_of(id: str) -> str:
 
 
 def parts() -> list[Part]:
-    """Returns the files of the catalogue that enter bugs, in the order of the steps."""
+    """Return the files of the catalogue that enter bugs, in the order of the steps."""
     place = {id: number for number, id in enumerate(BUGS)}
     found = []
     for path in Path(attention_clinic.catalogue.__file__).parent.glob("*.py"):
@@ -82,7 +82,7 @@ def all_steps() -> Iterator[Step]:
 
 
 def _code(form: Form) -> str | None:
-    """Returns the code of a form, without its decorator; None of one that others make."""
+    """Return the code of a form, without its decorator; None of one that others make."""
     if not inspect.isfunction(form.run) or form.run.__closure__ or form.run.__defaults__:
         return None
     source = textwrap.dedent(inspect.getsource(form.run))
@@ -97,7 +97,7 @@ def _code(form: Form) -> str | None:
 
 
 def steps() -> dict[str, tuple[str, str]]:
-    """Returns the code of the step as it is right and as it is wrong, by the bug's id."""
+    """Return the code of the step as it is right and as it is wrong, by the bug's id."""
     found: dict[str, tuple[str, str]] = {}
     for step in all_steps():
         right = _code(step.reference) if step.forms else None
@@ -109,7 +109,7 @@ def steps() -> dict[str, tuple[str, str]]:
 
 
 def examples(root: Path) -> dict[str, tuple[str, str]]:
-    """Returns the shortest module with each bug, and its file, from the clinic's tests.
+    """Return the shortest module with each bug, and its file, from the clinic's tests.
 
     Args:
         root: the folder of the course.
@@ -133,17 +133,17 @@ def examples(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def plain(words: str) -> str:
-    """Returns words in which markdown sees no sign of its own."""
+    """Return words in which markdown sees no sign of its own."""
     return SIGNS.sub(r"\\\g<0>", words)
 
 
 def sentence(words: str) -> str:
-    """Returns words with a capital in front, unless they begin with code: nn.GELU, down(x)."""
+    """Return words with a capital in front, unless they begin with code: nn.GELU, down(x)."""
     return words if re.match(r"\w+[.(_=]", words) else words[0].upper() + words[1:]
 
 
 def thread(place: str) -> str:
-    """Returns owner/repository#number as a link, anything else as it is."""
+    """Return owner/repository#number as a link, anything else as it is."""
     found = THREAD.fullmatch(place)
     if not found:
         return plain(place)
@@ -151,13 +151,13 @@ def thread(place: str) -> str:
 
 
 def report(bug: Bug) -> str:
-    """Returns what `diagnose` prints of a module that has the bug and nothing else."""
+    """Return what `diagnose` prints of a module that has the bug and nothing else."""
     made = Report("YourModule", healthy=False, explanations=(explain([bug]),))
     return str(made)
 
 
 def _trained(id: str, root: Path) -> str:
-    """Returns what the study of chapter 08 measured, "" where it did not train this bug."""
+    """Return what the study of chapter 08 measured, "" where it did not train this bug."""
     study = json.loads((root / "resources" / "clinic_study.json").read_text("utf-8"))["accuracy"]
     if id not in study:
         return ""
@@ -171,7 +171,7 @@ def _trained(id: str, root: Path) -> str:
 
 
 def bug_page(bug: Bug, part: Part, chapter: str, root: Path, shown: Shown) -> str:
-    """Returns the page of a bug, as markdown.
+    """Return the page of a bug, as markdown.
 
     Args:
         bug: of the catalogue.
@@ -237,7 +237,7 @@ def fenced(code: str, language: str = "python") -> str:
 
 
 def variants_page(chapters: dict[str, str]) -> str:
-    """Returns the page of the variants, as markdown; chapters are links by number."""
+    """Return the page of the variants, as markdown; chapters are links by number."""
     lines = ["# Variants: other, and right", ""]
     lines += [
         "What is another thing on purpose is no mistake. A healthy report names it where the "
@@ -252,7 +252,7 @@ def variants_page(chapters: dict[str, str]) -> str:
 
 
 def catalogue_page(chapters: dict[str, str]) -> str:
-    """Returns the list of all bugs, as markdown; chapters are links by number."""
+    """Return the list of all bugs, as markdown; chapters are links by number."""
     lines = [
         "# The catalogue of bugs",
         "",

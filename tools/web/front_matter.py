@@ -49,7 +49,7 @@ class Entry:
 
 
 def headings(page: str, level: int) -> list[tuple[str, str, str]]:
-    """Returns the anchor, the title and the letters of each heading; a formula has no letters.
+    """Return the anchor, the title and the letters of each heading; a formula has no letters.
 
     Args:
         page: of the site, as HTML.
@@ -63,12 +63,12 @@ def headings(page: str, level: int) -> list[tuple[str, str, str]]:
 
 
 def sections(page: str) -> list[tuple[str, str, str]]:
-    """Returns the headings that have a number; what every chapter ends with has none."""
+    """Return the headings that have a number; what every chapter ends with has none."""
     return [found for found in headings(page, 2) if found[1][:1].isdigit()]
 
 
 def write(tab: Tab, title: str, entries: Sequence[Entry]) -> bytes:
-    """Prints the title and the contents; each line is a link to book:number.
+    """Print the title and the contents; each line is a link to book:number.
 
     Args:
         tab: of a browser.

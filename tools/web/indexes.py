@@ -48,7 +48,7 @@ class Section:
 
 
 def sections(chapter: Chapter) -> list[Section]:
-    """Returns the sections of a chapter, in order."""
+    """Return the sections of a chapter, in order."""
     notebook: Notebook = json.loads(chapter.notebook.read_text("utf-8"))
     found: list[list[str]] = [["", "", ""]]  # title, text, printed
     for cell in notebook["cells"]:
@@ -67,7 +67,7 @@ def sections(chapter: Chapter) -> list[Section]:
 
 
 def plain_title(heading: str) -> str:
-    """Returns the words of a heading: without marks of code, formulas as they are read aloud."""
+    """Return the words of a heading: without marks of code, formulas as they are read aloud."""
     words = re.sub(r"\$\\sqrt\{(\w)\}\$", r"√\1", heading)
     return re.sub(r"[`$\[\]\\]", "", words).strip()
 
@@ -76,12 +76,12 @@ def plain_title(heading: str) -> str:
 
 
 def terms(listed: Path) -> dict[str, str]:
-    """Returns the terms of the index, and the words that are looked for in bold letters."""
+    """Return the terms of the index, and the words that are looked for in bold letters."""
     return tomllib.loads(listed.read_text("utf-8"))["terms"]
 
 
 def explained(bold: str, all_sections: list[Section]) -> Section | None:
-    """Returns the section in which a term stands in bold letters first."""
+    """Return the section in which a term stands in bold letters first."""
     wanted = bold.lower()
     for section in all_sections:
         prose = TABLE_ROW.sub("", section.text)
@@ -91,14 +91,14 @@ def explained(bold: str, all_sections: list[Section]) -> Section | None:
 
 
 def _uses(term: str, all_sections: list[Section]) -> list[str]:
-    """Returns the chapters whose prose has a term, in one number or the other."""
+    """Return the chapters whose prose has a term, in one number or the other."""
     all_sections = [s for s in all_sections if term.lower() in f"{s.title}\n{s.text}".lower()]
     pattern = re.compile(rf"(?<![\w-]){re.escape(term)}(?:e?s)?(?![\w-])", re.IGNORECASE)
     return sorted({s.chapter for s in all_sections if pattern.search(f"{s.title}\n{s.text}")})
 
 
 def terms_page(listed: Path, all_sections: list[Section]) -> str:
-    """Returns the index of terms, as markdown.
+    """Return the index of terms, as markdown.
 
     Args:
         listed: the file of the terms.
@@ -135,7 +135,7 @@ def terms_page(listed: Path, all_sections: list[Section]) -> str:
 
 
 def shapes(all_sections: list[Section]) -> Iterator[tuple[tuple[int, ...], str, str, Section]]:
-    """Gives every shape that a chapter prints or enters into a ledger.
+    """Yield every shape that a chapter prints or enters into a ledger.
 
     Args:
         all_sections: of all chapters.
@@ -155,7 +155,7 @@ def shapes(all_sections: list[Section]) -> Iterator[tuple[tuple[int, ...], str, 
 
 
 def shapes_page(all_sections: list[Section], ledgers: str) -> str:
-    """Returns the index of shapes, as markdown.
+    """Return the index of shapes, as markdown.
 
     Args:
         all_sections: of all chapters, in order.

@@ -1,4 +1,4 @@
-"""Checks the finished pages: every link and anchor leads somewhere, nothing comes from outside."""
+"""Check the finished pages: every link and anchor leads somewhere, nothing comes from outside."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Page(HTMLParser):
 
 
 def problems(site: Path) -> Iterator[str]:
-    """Says what is wrong with the links of a site.
+    """Yield what is wrong with the links of a site.
 
     Args:
         site: its folder, as a browser gets it.
@@ -67,7 +67,7 @@ def problems(site: Path) -> Iterator[str]:
 
 
 def broken(path: Path, target: str, pages: dict[Path, Page]) -> str:
-    """Returns what is wrong with a link, "" when nothing is."""
+    """Return what is wrong with a link, "" when nothing is."""
     parts = urlsplit(target)
     if parts.scheme:
         return "" if parts.scheme in ("https", "http", "mailto") else f"{target} leads nowhere"

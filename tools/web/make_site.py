@@ -27,7 +27,7 @@ NOT_READ = (".buildinfo", "objects.inv", "*.map", "*macros.html", "locales")
 
 
 def build(here: Course, out: Path, work: Path, builder: str = "html") -> None:
-    """Makes the pages.
+    """Make the pages.
 
     Args:
         here: the course.
@@ -66,7 +66,7 @@ def build(here: Course, out: Path, work: Path, builder: str = "html") -> None:
 
 
 def remove_stale(result: Path, made: sources.Pages) -> None:
-    """Removes pages and pictures of an earlier time that are not made any more.
+    """Remove pages and pictures of an earlier time that are not made any more.
 
     Args:
         result: where Sphinx puts its pages.

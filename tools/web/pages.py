@@ -44,12 +44,12 @@ class Figures:
 
 
 def anchor(chapter: str, place: int) -> str:
-    """Returns the name of a section's anchor; place counts the headings of a chapter from 1."""
+    """Return the name of a section's anchor; place counts the headings of a chapter from 1."""
     return f"ch{chapter}-{place}"
 
 
 def chapter_page(chapter: Chapter, figures: Figures, link: Callable[[str], str | None]) -> Notebook:
-    """Makes the page of a chapter.
+    """Make the page of a chapter.
 
     Args:
         chapter: of the course.
@@ -72,7 +72,7 @@ def chapter_page(chapter: Chapter, figures: Figures, link: Callable[[str], str |
 
 
 def exercises_page(chapter: Chapter, link: Callable[[str], str | None]) -> Notebook:
-    """Makes the page of a chapter's exercises: cards, stubs, checks and hints, never a solution.
+    """Make the page of a chapter's exercises: cards, stubs, check and hints, never a solution.
 
     Args:
         chapter: of the course.
@@ -95,7 +95,7 @@ def exercises_page(chapter: Chapter, link: Callable[[str], str | None]) -> Noteb
 
 
 def _anchored(text: str, chapter: str, count: int) -> tuple[str, int]:
-    """Returns a text with an anchor before each heading, and how many headings there are now."""
+    """Return a text with an anchor before each heading, and how many headings there are now."""
 
     def mark(match: re.Match[str]) -> str:
         nonlocal count
@@ -107,7 +107,7 @@ def _anchored(text: str, chapter: str, count: int) -> tuple[str, int]:
 
 
 def linked(text: str, folder: str, link: Callable[[str], str | None]) -> str:
-    """Returns a text whose links into the course lead to pages of the site.
+    """Return a text whose links into the course lead to pages of the site.
 
     A target that the site does not have leaves its words behind.
 
@@ -134,7 +134,7 @@ def linked(text: str, folder: str, link: Callable[[str], str | None]) -> str:
 
 
 def _normal(path: str) -> str:
-    """Returns a path without its "..": "notebooks/../img/a.svg" is "img/a.svg"."""
+    """Return a path without its "..": "notebooks/../img/a.svg" is "img/a.svg"."""
     found: list[str] = []
     for part in Path(path).parts:
         if part == "..":
@@ -145,7 +145,7 @@ def _normal(path: str) -> str:
 
 
 def _output(output: Cell, place: str, figures: Figures) -> Cell:
-    """Returns a stored output as the site shows it: its HTML alone where there is some."""
+    """Return a stored output as the site shows it: its HTML alone where there is some."""
     data = output.get("data", {})
     if "text/html" not in data:
         return output

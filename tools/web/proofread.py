@@ -1,4 +1,4 @@
-"""Reads the printed book again: nothing is cut, no page is empty, the contents are right."""
+"""Read the printed book again: nothing is cut, no page is empty, the contents are right."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WITHOUT_FONT = """() => {
 
 
 def problems(pdf: Path, entries: Sequence[Entry], before: int) -> Iterator[str]:
-    """Says what is wrong with a book.
+    """Yield what is wrong with a book.
 
     Args:
         pdf: its file.
@@ -82,7 +82,7 @@ def _number(text: str, number: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Returns words as they are compared: without spaces, and letters that print as one apart."""
+    """Return words as they are compared: without spaces, and letters that print as one apart."""
     return "".join(unicodedata.normalize("NFKC", text).split())
 
 

@@ -29,7 +29,7 @@ Pages = dict[str, bytes]
 
 
 def write(made: Pages, folder: Path) -> None:
-    """Writes the pages into a folder; what is there and not made any more goes.
+    """Write the pages into a folder; what is there and not made any more goes.
 
     Args:
         made: content by name.
@@ -46,7 +46,7 @@ def write(made: Pages, folder: Path) -> None:
 
 
 def pages(course: Course) -> Pages:
-    """Returns the content of all files by name.
+    """Return the content of all files by name.
 
     Raises:
         ValueError: an output or a term that the site does not know how to show.
@@ -82,7 +82,7 @@ def pages(course: Course) -> Pages:
 
 
 def part(text: str, name: str) -> str:
-    """Returns what stands under a heading `## name` of a markdown text."""
+    """Return what stands under a heading `## name` of a markdown text."""
     found = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if not found:
         raise ValueError(f"README.md: it has a section {name!r}, got none. Write it, or mend START")
@@ -91,7 +91,7 @@ def part(text: str, name: str) -> str:
 
 @cache
 def _scripts(course: Course) -> list[str]:
-    """Returns the code that the site shows: what chapters build, and scripts that they name."""
+    """Return the code that the site shows: what chapters build, and scripts that they name."""
     texts = "\n".join(c.notebook.read_text("utf-8") for c in course.chapters)
     names = [f"utils/{name}.py" for group in course.utils for name in group if name != "draw"]
     return names + sorted(set(SCRIPT.findall(texts)))
@@ -102,7 +102,7 @@ def _page_of(script: str) -> str:
 
 
 def _links(course: Course, up: str) -> Callable[[str], str | None]:
-    """Returns the function that says where a path of the course stands on the site.
+    """Return the function that says where a path of the course stands on the site.
 
     Args:
         course: whose files are meant.
@@ -149,7 +149,7 @@ def _code(course: Course) -> Iterator[tuple[str, str]]:
 
 
 def _index(course: Course, text: str) -> str:
-    """Returns the first page: README's beginning, the chapters, and where the rest is."""
+    """Return the first page: README's beginning, the chapters, and where the rest is."""
     beginning = linked(text[: text.index("\n## ")], "", _links(course, ""))
     lines = [beginning, "", "## The chapters", "", ":::{container} sbs-chapters", ""]
     lines += ["| | chapter | minutes | what you can do at the end |", "|---|---|---|---|"]
@@ -187,7 +187,7 @@ def _tree(caption: str, entries: list[str]) -> list[str]:
 
 
 def _how(text: str) -> str:
-    """Returns what README says under its table: how each chapter works."""
+    """Return what README says under its table: how each chapter works."""
     return (
         part(text, "The chapters")
         .rpartition("-->")[2]
@@ -197,6 +197,6 @@ def _how(text: str) -> str:
 
 
 def empty(folder: Path) -> None:
-    """Removes a folder that was made here; it need not be there."""
+    """Remove a folder that was made here; it need not be there."""
     if folder.is_dir() and not os.path.islink(folder):
         shutil.rmtree(folder)

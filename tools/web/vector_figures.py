@@ -21,13 +21,13 @@ SECONDS = 1800.0  # for one cell; only a dead kernel comes this far
 
 
 def figures(site: Path) -> dict[str, bytes]:
-    """Returns the pixels of all figures of the site by the names of their files."""
+    """Return the pixels of all figures of the site by the names of their files."""
     found = sorted((site / "_static" / "figures").glob("*.png"))
     return {path.name: path.read_bytes() for path in found}
 
 
 def drawings(stored: dict[str, bytes], kept: Path) -> dict[str, Path]:
-    """Returns the drawings that are there, by the names of the figures.
+    """Return the drawings that are there, by the names of the figures.
 
     Args:
         stored: the pixels of each figure.
@@ -38,7 +38,7 @@ def drawings(stored: dict[str, bytes], kept: Path) -> dict[str, Path]:
 
 
 def draw(here: Course, stored: dict[str, bytes], kept: Path, at_once: int = 2) -> None:
-    """Runs the chapters that have figures without a drawing; what is there stays.
+    """Run the chapters that have figures without a drawing; what is there stays.
 
     Args:
         here: the course.
@@ -59,7 +59,7 @@ def draw(here: Course, stored: dict[str, bytes], kept: Path, at_once: int = 2) -
 
 
 def before(kept: Path) -> str:
-    """Returns the line of code that lets a kernel keep its drawings in a folder."""
+    """Return the line of code that lets a kernel keep its drawings in a folder."""
     return (
         f"__import__('runpy').run_path({vector_hook.__file__!r})['keep']({str(kept.resolve())!r})"
     )
@@ -82,5 +82,5 @@ async def _run(chapters: Sequence[Chapter], kept: Path, at_once: int) -> None:
 
 
 def _tried(chapter: Chapter, kept: Path) -> Path:
-    """Returns the file which says that this notebook ran: what it measures never comes twice."""
+    """Return the file which says that this notebook ran: what it measures never comes twice."""
     return kept / f"{hashlib.sha256(chapter.notebook.read_bytes()).hexdigest()}.ran"

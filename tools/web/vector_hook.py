@@ -1,4 +1,4 @@
-"""Runs inside a chapter's kernel: keeps each figure a second time, in lines instead of pixels."""
+"""Run inside a chapter's kernel: keeps each figure a second time, in lines instead of pixels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FINE = 220
 
 
 def keep(folder: str) -> None:
-    """Lets show_figure draw into a folder as well, under the hash of the pixels that it stores.
+    """Let show_figure draw into a folder as well, under the hash of the pixels that it stores.
 
     Args:
         folder: for the drawings.
@@ -35,5 +35,5 @@ def keep(folder: str) -> None:
 
 
 def name(png: bytes) -> str:
-    """Returns the name under which the drawing of a picture is kept."""
+    """Return the name under which the drawing of a picture is kept."""
     return hashlib.sha256(png).hexdigest()

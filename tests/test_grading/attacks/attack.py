@@ -36,7 +36,7 @@ class Place:
     root: Path
 
     def filled(self, code: str, name: str) -> str:
-        """Writes the places into the code of an attack."""
+        """Write the places into the code of an attack."""
         values = {
             "base": self.base,
             "victim": self.victim,
@@ -151,7 +151,7 @@ class Attack:
 
 
 def prepare(base: Path, attacks: list[Attack]) -> None:
-    """Lays out what is attacked."""
+    """Place out what is attacked."""
     for name in ("class", "decoy", "traces", "home", "library/resources"):
         (base / name).mkdir(parents=True, exist_ok=True)
     for attack in attacks:

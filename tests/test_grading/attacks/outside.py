@@ -18,7 +18,7 @@ CREATE, REMOVE = 0o1600, 0  # IPC_CREAT with rw for the owner; IPC_RMID
 
 
 class Ears:
-    """Listens at a port, at a socket in the file system and at an abstract one."""
+    """Listen at a port, at a socket in the file system and at an abstract one."""
 
     def __init__(self, folder: Path):
         self.heard = ""
@@ -66,7 +66,7 @@ class Ears:
 def outside(
     base: Path, attacks: list[Attack], library: str, root: Path
 ) -> Iterator[tuple[Place, Ears, subprocess.Popen]]:
-    """Lays out what is attacked, and takes it away again.
+    """Place out what is attacked, and take it away again.
 
     Args:
         base: a new folder, its name short enough for that of a socket.

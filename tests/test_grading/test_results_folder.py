@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tools.grading import results
+from tools.grading import results_folder
 
 OURS = {"grades.csv": ("student", "chapter", "points"), "totals.csv": ("student", "points")}
 
 
 def run(out: Path, points: int, pages: tuple[str, ...] = ("Ada",)) -> Path | None:
-    """Grades, as far as the folder of results sees it."""
-    typed = results.Typed(out, OURS)
-    with results.unfinished(out) as made:
+    """Grade, as far as the folder of results sees it."""
+    typed = results_folder.Typed(out, OURS)
+    with results_folder.unfinished(out) as made:
         for page in pages:
             (made / "feedback").mkdir(exist_ok=True)
             (made / "feedback" / f"{page}.html").write_text(f"{page} {points}")
@@ -25,11 +25,11 @@ def run(out: Path, points: int, pages: tuple[str, ...] = ("Ada",)) -> Path | Non
                 lines = csv.writer(file)
                 lines.writerow([*OURS[table], *typed.columns(table)])
                 lines.writerow([*keys, points, *typed.values(table, keys)])
-        return results.put_in_place(made, out)
+        return results_folder.put_in_place(made, out)
 
 
 def tree(out: Path) -> dict[str, str]:
-    found = (path for path in out.rglob("*") if path.is_file() and path.name != results.MADE_BY)
+    found = (path for path in out.rglob("*") if path.is_file() and path.name != results_folder.MADE_BY)
     return {path.relative_to(out).as_posix(): path.read_text("utf-8-sig") for path in found}
 
 
@@ -62,12 +62,12 @@ def test_a_folder_of_the_first_version_is_kept_too(tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     before = tree(out)
-    (out / results.MADE_BY).write_text("tools/grade.py replaces this folder when it is run again.")
+    (out / results_folder.MADE_BY).write_text("tools/grade.py replaces this folder when it is run again.")
     assert tree(run(out, 2, ("Bo",))) == before
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    return results.read_table(path)
+    return results_folder.read_table(path)
 
 
 @pytest.mark.parametrize(
@@ -100,18 +100,18 @@ def test_a_column_that_was_typed_last_week_comes_back_after_another_chapter(tmp_
     run(out, 1)
     (out / "grades.csv").write_text("student,chapter,points,bonus\nBo,02,1,7\n")
     run(out, 2)
-    assert results.Typed(out, OURS).values("grades.csv", ("Bo", "02")) == ["7"]
+    assert results_folder.Typed(out, OURS).values("grades.csv", ("Bo", "02")) == ["7"]
 
 
 def test_what_is_unfinished_is_never_seen(tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(RuntimeError), results.unfinished(out) as made:
+    with pytest.raises(RuntimeError), results_folder.unfinished(out) as made:
         (made / "grades.csv").write_text("half")
         raise RuntimeError
     assert not out.exists()
     out.mkdir()
     (out / "mine.txt").write_text("mine")
-    with pytest.raises(RuntimeError), results.unfinished(out) as made:
+    with pytest.raises(RuntimeError), results_folder.unfinished(out) as made:
         (made / "grades.csv").write_text("half")
         assert [path.name for path in out.iterdir() if not path.name.startswith(".")] == [
             "mine.txt"
@@ -130,8 +130,8 @@ def test_tables_come_last_and_every_file_in_one_step(tmp_path, monkeypatch):
         moved.append(Path(target).relative_to(out).as_posix())
         replace(source, target)
 
-    monkeypatch.setattr(results.os, "replace", noted)
+    monkeypatch.setattr(results_folder.os, "replace", noted)
     run(out, 2)
     new = [name for name in moved if not name.startswith("earlier")]
-    assert new == ["feedback/Ada.html", "grades.csv", "totals.csv", results.MADE_BY]
+    assert new == ["feedback/Ada.html", "grades.csv", "totals.csv", results_folder.MADE_BY]
     assert moved.index(new[0]) == len(moved) - len(new)

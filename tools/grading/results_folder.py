@@ -45,7 +45,7 @@ def is_of_earlier_run(folder: Path) -> bool:
 
 @contextmanager
 def unfinished(out: Path) -> Iterator[Path]:
-    """Gives a hidden folder inside of OUT for what is being made; later nothing is left of it.
+    """Yield a hidden folder inside of OUT for what is being made; later nothing is left of it.
 
     Args:
         out: the folder of results; made if it is not there, and removed if it stays empty.
@@ -63,7 +63,7 @@ def unfinished(out: Path) -> Iterator[Path]:
 
 
 def put_in_place(made: Path, out: Path) -> Path | None:
-    """Moves what was made into OUT, and what an earlier run made there to a folder of its own.
+    """Move what was made into OUT, and what an earlier run made there to a folder of its own.
 
     Every file is whole at every moment; the tables come last.
 
@@ -92,7 +92,7 @@ def put_in_place(made: Path, out: Path) -> Path | None:
 
 
 def _listed(out: Path) -> list[Path]:
-    """Lists what an earlier run wrote, as far as it is known."""
+    """List what an earlier run wrote, as far as it is known."""
     try:
         names = json.loads((out / MADE_BY).read_text(encoding="utf-8"))["files"]
     except FileNotFoundError:
@@ -104,7 +104,7 @@ def _listed(out: Path) -> list[Path]:
 
 
 def _free_name(out: Path) -> Path:
-    """Names a new folder in `earlier/` after the day on which the earlier table was made."""
+    """Name a new folder in `earlier/` after the day on which the earlier table was made."""
     table = out / "grades.csv"
     made = datetime.fromtimestamp((table if table.exists() else out).stat().st_mtime)
     name, number = f"{made:%Y-%m-%d %H.%M}", 1
@@ -115,7 +115,7 @@ def _free_name(out: Path) -> Path:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Reads a table that an instructor may have saved with a spreadsheet of any language."""
+    """Read a table that an instructor may have saved with a spreadsheet of any language."""
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
@@ -129,7 +129,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def warn_in_heads(made: Path) -> None:
-    """Writes into the heads of all tables that nothing kept students' code apart.
+    """Write into the heads of all tables that nothing kept students' code apart.
 
     Args:
         made: the folder with what is new.
@@ -169,11 +169,11 @@ class Typed:
             self._columns[table] = list(dict.fromkeys(every))
 
     def columns(self, table: str) -> list[str]:
-        """Returns the names of the added columns."""
+        """Return the names of the added columns."""
         return self._columns[table]
 
     def values(self, table: str, key: tuple[str, ...]) -> list[str]:
-        """Returns what stands in the added columns of a line.
+        """Return what stands in the added columns of a line.
 
         Args:
             table: its name.
@@ -184,6 +184,6 @@ class Typed:
 
 
 def _bare(text: str) -> str:
-    """Returns a key as a spreadsheet may have changed it: 03 becomes 3."""
+    """Return a key as a spreadsheet may have changed it: 03 becomes 3."""
     text = text.strip().removeprefix("'")
     return text.lstrip("0") if text.isdigit() else text
