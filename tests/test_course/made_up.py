@@ -92,7 +92,7 @@ class Folder:
     @classmethod
     def make(cls, root: Path) -> Folder:
         folder = cls(root)
-        folder.master.parent.mkdir(parents=True)
+        folder.source_notebook.parent.mkdir(parents=True)
         folder.list_chapters("03")
         folder.write(*MASTER)
         (root / "notebooks" / CHAPTER).write_text(canonical(notebook(prose("# 03 Tiny"))))
@@ -123,7 +123,7 @@ class Folder:
         return beside(self.made)
 
     def write(self, *cells: Cell) -> None:
-        self.master.write_text(canonical(notebook(*cells)), encoding="utf-8")
+        self.source_notebook.write_text(canonical(notebook(*cells)), encoding="utf-8")
 
     def change_master(self) -> None:
         cells = copy.deepcopy(MASTER)

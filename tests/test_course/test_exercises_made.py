@@ -59,8 +59,8 @@ def test_made_up_masters_have_the_flags_of_real_ones() -> None:
 
 def test_masters_and_exercises_fit() -> None:
     here = course()
-    assert here.masters()
-    assert not list(exercises.check(here, [c for c in here.chapters if c.master.is_file()]))
+    assert here.source_notebooks()
+    assert not list(exercises.check(here, [c for c in here.chapters if c.source_notebook.is_file()]))
 
 
 def test_what_is_made_has_stubs_locks_checksums_and_no_solution(folder: Folder) -> None:
@@ -205,7 +205,7 @@ def test_a_refused_master_stops_neither_the_others_nor_touches_its_exercises(
     cells = copy.deepcopy(MASTER)
     grades(4, points=2)(cells)
     folder.write(*cells)
-    other = folder.master.with_name("04_solutions.ipynb")
+    other = folder.source_notebook.with_name("04_solutions.ipynb")
     other.write_text("no notebook")
     folder.list_chapters("03", "04")
     assert not make(folder)
@@ -235,7 +235,7 @@ def test_check_says_what_differs_and_writes_nothing(
 
 
 def test_a_master_needs_its_chapter(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    folder.master.rename(folder.master.with_name("05_solutions.ipynb"))
+    folder.source_notebook.rename(folder.source_notebook.with_name("05_solutions.ipynb"))
     assert not make(folder)
     said = capsys.readouterr()
     assert "05_solutions.ipynb: course.toml has no such chapter" in said.err

@@ -11,7 +11,7 @@ from notebook_rules import RULES, RULES_OF_MASTERS, Chapter
 from tools.course.registry import ROOT, course
 
 CHAPTERS = course().notebooks()
-MASTERS = course().masters()
+MASTERS = course().source_notebooks()
 
 
 def test_chapters_are_there_without_a_gap() -> None:

@@ -52,7 +52,7 @@ def shared(chapters: Iterable[Chapter]) -> list[str]:
 def of_the_course() -> list[Chapter]:
     """All chapters but 08, whose subject is all of them, and their masters where they are."""
     listed = [chapter for chapter in course().chapters if chapter.number != "08"]
-    paths = [path for chapter in listed for path in (chapter.notebook, chapter.master)]
+    paths = [path for chapter in listed for path in (chapter.notebook, chapter.source_notebook)]
     return [Chapter.read(path) for path in paths if path.is_file()]
 
 

@@ -23,10 +23,9 @@ from exercise_bank import Answer, bank
 
 from tools.course.cards import grade_id
 from tools.course.notebook import Cell, Notebook
-from tools.course.registry import ROOT, course
-from tools.grading.made_up_class import ODD, Chapter, chapter_of, inserted, raw
+from tools.course.registry import course
+from tools.grading.made_up_submissions import GRADE, ODD, Assignment, assignment_of, inserted, raw
 
-TOOL = ROOT / "tools" / "grade.py"
 OWN_SECONDS = ["--cell-seconds", "120", "--notebook-seconds", "1200"]
 
 
@@ -44,7 +43,7 @@ def answered(cells: list[Cell], answer: Answer) -> None:
         cells[-1]["source"] += f"\n\n{answer.text}"
 
 
-def notebooks(chapter: Chapter) -> Iterator[Notebook]:
+def notebooks(chapter: Assignment) -> Iterator[Notebook]:
     """Yield notebooks in which every known right answer stands once."""
     answers = {
         id.partition(".")[2]: own.right for id, own in bank(chapter.number).items() if own.right
@@ -71,13 +70,13 @@ def graded(numbers: list[str], folder: Path, options: list[str]) -> tuple[int, l
     """
     worth = {}
     for number in numbers:
-        chapter = chapter_of(number)
+        chapter = assignment_of(number)
         for place, notebook in enumerate(notebooks(chapter)):
             path = folder / "class" / f"right {place:02}" / f"{chapter.stem}.ipynb"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(raw(notebook))
             worth[path.parent.name, number] = chapter.worth()
-    command = [sys.executable, str(TOOL), str(folder / "class"), *OWN_SECONDS, *options]
+    command = [*GRADE, str(folder / "class"), *OWN_SECONDS, *options]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     with (folder / "class-grades" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = {(row["student"], row["chapter"]): row for row in csv.DictReader(file)}

@@ -23,13 +23,12 @@ from attacks.attack import SECRET, After, Attack
 from attacks.every import every
 from attacks.outside import outside
 
-from tools.grading.made_up_class import chapter_of, find_cell, inserted, light, raw
+from tools.grading.made_up_submissions import GRADE, assignment_of, find_cell, inserted, light, raw
 from tools.grading.sandbox import SANDBOXES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they attack a Linux")
 
 HERE = Path(__file__).resolve().parent
-TOOL = ROOT / "tools" / "grade.py"
 STEM = "03_exercises"
 ALL = every()
 NAMES = [attack.name for attack in ALL]
@@ -92,7 +91,7 @@ ANY = """def softmax(scores):
 def notebook_of(attacks: list[Attack], place: Any) -> bytes:
     """Make a notebook in which every attack is an answer, or a cell before honest answers."""
     wants = any(attack.exercise for attack in attacks)
-    notebook = light(chapter_of("03").solved(() if wants else HONEST))
+    notebook = light(assignment_of("03").solved(() if wants else HONEST))
     for attack in reversed(attacks):
         code = place.filled(attack.code, attack.name)
         if attack.together:
@@ -123,12 +122,11 @@ def graded(request, tmp_path_factory) -> dict[str, Any]:
         for name in NEIGHBOURS:
             path = base / "class" / name / f"{STEM}.ipynb"
             path.parent.mkdir()
-            path.write_bytes(raw(light(chapter_of("03").solved(HONEST))))
+            path.write_bytes(raw(light(assignment_of("03").solved(HONEST))))
         (base / "tmp").mkdir()
         before = tree(base)
         command = [
-            sys.executable,
-            str(TOOL),
+            *GRADE,
             str(base / "class"),
             "--isolation",
             request.param.name,
@@ -181,7 +179,7 @@ def test_it_does_not_work_here(attack, graded):
 
 
 def test_nobodys_points_are_touched(graded):
-    worth = f"{chapter_of('03').worth(HONEST):g}"
+    worth = f"{assignment_of('03').worth(HONEST):g}"
     for name, attacks in graded["students"].items():
         row = graded["rows"][name]
         earned = "0" if any(attack.exercise or attack.alone for attack in attacks) else worth

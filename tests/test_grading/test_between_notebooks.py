@@ -12,9 +12,9 @@ pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 import nbformat
 
-from tools.grading.autograde import environment, prepare
+from tools.grading.assignments import environment, prepare
 from tools.grading.run_notebook import Limits, Run
-from tools.grading.sandbox import SANDBOXES, SandboxPaths, Sandbox
+from tools.grading.sandbox import SANDBOXES, Sandbox, SandboxPaths
 from tools.grading.sandbox_process import SandboxProcess
 
 # In a library, a file, memory, queues, a process, an environment: whatever code can change.
@@ -35,14 +35,16 @@ libc, found = ctypes.CDLL(None), []
 found += [torch.ones is print, hasattr(utils.attention, "left"), "left" in sys.modules]
 found += ["LEFT" in os.environ, "process" in globals()]
 found += [glob.glob(f"{folder}/left") != []
-          for folder in (".", "/scratch", "/tmp", os.path.expanduser("~"), "/dev/shm", "/dev/mqueue")]
+          for folder in (".", "/scratch", "/tmp", "/dev/shm", "/dev/mqueue", os.path.expanduser("~"))]
 found += [libc.shmget(77, 0, 0) >= 0, libc.semget(77, 0, 0) >= 0, libc.msgget(77, 0) >= 0]
 found += ["sleep" in open(path).read() for path in glob.glob("/proc/[0-9]*/comm")]
 print(any(found), found)
 """
 
 
-@pytest.fixture(scope="module", params=[w for w in SANDBOXES if w.isolates], ids=lambda wall: wall.name)
+@pytest.fixture(
+    scope="module", params=[w for w in SANDBOXES if w.isolates], ids=lambda wall: wall.name
+)
 def kind(request) -> Sandbox:
     if why := request.param.problem():
         pytest.skip(f"no such wall on this machine: {why}")

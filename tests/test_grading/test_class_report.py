@@ -1,4 +1,4 @@
-"""The class at a glance: counted by what was said, not by its words."""
+"""The class report: results of checks are counted by id, not by their words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import class_report
-from tools.grading.autograde import ExerciseGrade, ChapterGrade
-from tools.grading.collect import Submission, Student
+from tools.grading.collect import Student, Submission
+from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
 from tools.grading.student_report import Result
 
 
@@ -21,10 +21,12 @@ def student(name: str, *exercises: ExerciseGrade) -> Result:
 
 
 def grade(state: str, topic: str = "", words: str = "", named: bool = True) -> ExerciseGrade:
-    return ExerciseGrade("03.2", "A <b>title</b>", 0.0, 2.0, state, "x", topic, words, named)
+    return ExerciseGrade(
+        "03.2", "A <b>title</b>", 0.0, 2.0, CheckResult(state, "x", topic, words, named)
+    )
 
 
-OPEN = ExerciseGrade("03.7", "Open", 0.0, 0.0, "open", written=True)
+OPEN = ExerciseGrade("03.7", "Open", 0.0, 0.0, CheckResult("open"), written=True)
 RESULTS = [
     student("Ada", grade("right"), OPEN),
     student("Bo & Co", grade("not right", "over-queries", "the softmax runs over i"), OPEN),
@@ -66,7 +68,8 @@ def test_the_page_begins_with_what_to_repeat(made):
 
 
 def test_a_mistake_that_is_made_in_two_exercises_is_one_thing_to_repeat():
-    second = ExerciseGrade("03.4", "B", 0.0, 3.0, "not right", "x", "over-queries", "w", True)
+    same = CheckResult("not right", "x", "over-queries", "w", named=True)
+    second = ExerciseGrade("03.4", "B", 0.0, 3.0, same)
     results = [
         *RESULTS,
         student("Hal", second),

@@ -12,15 +12,15 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import collect
-from tools.grading.made_up_class import Chapter, chapter_of, raw
+from tools.grading.made_up_submissions import Assignment, assignment_of, raw
 
 STEM = "03_exercises"
 STEMS = {"03": STEM, "04": "04_exercises"}
 
 
 @pytest.fixture(scope="module")
-def chapter() -> Chapter:
-    return chapter_of("03")
+def chapter() -> Assignment:
+    return assignment_of("03")
 
 
 class Class:
@@ -77,7 +77,7 @@ def test_names(name, student, id, late, handed, chapter):
     assert (list(found), others) == ([student], [])
     assert found[student].id == id
     sent = found[student].chapters["03"]
-    assert sent.late is late and ("late, says its name" in sent.remarks) is late
+    assert sent.late is late and ("late, according to its name" in sent.remarks) is late
 
 
 def test_two_of_one_name_are_told_apart_by_their_numbers(handed, chapter):
@@ -100,8 +100,8 @@ def test_what_an_update_put_beside_is_never_graded(name, age, handed, chapter):
     ada = handed.found()[0]["Ada"]
     assert ada.chapters["03"].label == f"Ada/{STEM}.ipynb"
     assert not ada.chapters["03"].remarks
-    assert [str(other) for other in ada.others] == [
-        f"Ada/{name}: what an update put beside is not graded; if the work is in it, take off .new"
+    assert [str(other) for other in ada.ignored] == [
+        f"Ada/{name}: the copy of an update is not graded; if the work is in it, remove .new"
     ]
 
 
@@ -109,7 +109,7 @@ def test_alone_it_is_the_reason_why_nothing_was_handed_in(handed, chapter):
     handed.put(f"Ada/{STEM}.new.ipynb", raw(chapter.solved()))
     ada = handed.found()[0]["Ada"]
     assert not ada.chapters
-    assert "if the work is in it, take off .new" in ada.ignored_for("03")[0]
+    assert "if the work is in it, remove .new" in ada.ignored_for("03")[0]
 
 
 def test_work_counts_before_a_fresh_copy_that_is_newer(handed, chapter):
@@ -117,7 +117,7 @@ def test_work_counts_before_a_fresh_copy_that_is_newer(handed, chapter):
     handed.put(f"Ada/{STEM} (1).ipynb", raw(chapter.blank))
     sent = handed.found()[0]["Ada"].chapters["03"]
     assert sent.label == f"Ada/{STEM}.ipynb"
-    assert "the newest that was worked in" in sent.remarks[0]
+    assert "the newest with changes" in sent.remarks[0]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_missing_chapter_names_only_what_may_have_been_meant(handed, chapter):
     assert ada.ignored_for("04") == [
         "Ada/04_exercises.pdf: a .pdf file cannot be run; ask for the .ipynb file"
     ]
-    assert len(ada.others) == 4
+    assert len(ada.ignored) == 4
 
 
 def test_many_files_are_counted(handed):
@@ -203,7 +203,7 @@ def test_a_zip_file_that_grows_too_large_is_left(tmp_path, monkeypatch):
         archive.writestr("a.ipynb", b"0" * 1_000_000)
     target = tmp_path / "target"
     target.mkdir()
-    assert "unpacks to too much" in collect.unpack(tmp_path / "a.zip", target)
+    assert "unpacks to too many bytes" in collect.unpack(tmp_path / "a.zip", target)
     assert not list(target.rglob("*.ipynb"))
 
 
@@ -211,5 +211,5 @@ def test_zip_files_in_zip_files_share_what_may_be_unpacked(handed, chapter, monk
     monkeypatch.setattr(collect, "ZIP_BYTES", 10_000)
     inner = zipped(**{"a.txt": b"0" * 6000})
     handed.put("Ada.zip", zipped(**{"1.zip": inner}))
-    said = [str(other) for other in handed.found()[0]["Ada"].others]
-    assert any("unpacks to too much" in line for line in said), said
+    said = [str(other) for other in handed.found()[0]["Ada"].ignored]
+    assert any("unpacks to too many bytes" in line for line in said), said

@@ -15,21 +15,23 @@ from test_roster import CANVAS, MOODLE, written
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import manual_grades, roster
-from tools.grading.autograde import ChapterGrade
-from tools.grading.collect import Submission, Student
+from tools.grading.collect import Student, Submission
 from tools.grading.gradebook import Entry, Week
+from tools.grading.grades import ChapterGrade
 
 NAMED = (("ada", "101"), ("bo", "102"), ("cy", "103"))
 
 
-def entry(name: str, folder: str, grade: ChapterGrade, id: str = "", row: dict | None = None) -> Entry:
+def entry(
+    name: str, folder: str, grade: ChapterGrade, id: str = "", row: dict | None = None
+) -> Entry:
     sent = {grade.chapter: Submission(Path(), f"{folder}", when=NOON)} if grade.file else {}
     return Entry.of(Student(name, id, sent, row=row or {}), [grade])
 
 
 def moodle(tmp_path: Path) -> Week:
     """A week whose class list is Moodle's grading worksheet."""
-    listed = roster.read(written(MOODLE, tmp_path))
+    listed = roster.read_roster(written(MOODLE, tmp_path))
     nunez, angstrom = listed.people
     folder = f"{nunez.name}_901_assignsubmission_file_/03_exercises.ipynb"
     entries = (
@@ -148,7 +150,7 @@ def test_comments_go_with_the_grade(tmp_path):
 
 
 def test_canvas_gradebook_comes_back_with_its_assignments(tmp_path):
-    listed = roster.read(written(CANVAS, tmp_path))
+    listed = roster.read_roster(written(CANVAS, tmp_path))
     (ada,) = listed.people
     out = tmp_path / "out"
     late = "lovelaceada_LATE_12345_67890_03_exercises-1.ipynb"

@@ -14,10 +14,11 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading import grade_changes, gradebook, manual_grades, publish, results_folder, roster
-from tools.grading.autograde import ExerciseGrade, ChapterGrade
-from tools.grading.collect import Submission, Student
+from tools.grading import grade_changes, gradebook, manual_grades, results_folder, roster
+from tools.grading.collect import Student, Submission
 from tools.grading.gradebook import Entry, Gradebook, Week
+from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
+from tools.grading.publish import publish
 from tools.grading.results_folder import read_table
 
 NOON = datetime(2026, 11, 20, 12).astimezone()
@@ -28,9 +29,13 @@ def cell(source: str, kind: str = "code") -> dict[str, Any]:
 
 
 def chapter(number: str, got: float, essay: str = "", state: str = "right") -> ChapterGrade:
-    checked = ExerciseGrade(f"{number}.1", "One", got, 2.0, state, "so", cells=[cell("x = 1")])
+    checked = ExerciseGrade(
+        f"{number}.1", "One", got, 2.0, CheckResult(state, "so"), [cell("x = 1")]
+    )
     wrote = [cell(essay, "markdown")] if essay else []
-    is_open = ExerciseGrade(f"{number}.2", "Two", 0.0, 0.0, "open", cells=wrote, written=bool(essay))
+    is_open = ExerciseGrade(
+        f"{number}.2", "Two", 0.0, 0.0, CheckResult("open"), cells=wrote, written=bool(essay)
+    )
     return ChapterGrade(number, f"{number}.ipynb", [checked, is_open])
 
 
@@ -40,7 +45,9 @@ def missing(number: str) -> ChapterGrade:
     return ChapterGrade(number, "", grade.exercises, "not handed in")
 
 
-def entry(name: str, *grades: ChapterGrade, id: str = "", when: datetime | None = NOON, **row: str) -> Entry:
+def entry(
+    name: str, *grades: ChapterGrade, id: str = "", when: datetime | None = NOON, **row: str
+) -> Entry:
     sent = {m.chapter: Submission(Path(), m.file, when=when) for m in grades if m.file}
     return Entry.of(Student(name, id, sent, row=row), list(grades))
 
@@ -57,10 +64,7 @@ def graded(out: Path, new: Week | None = None, *, chosen: bool = False) -> list[
         book.put(copy.deepcopy(new), chosen=chosen)
     book.settle()
     with results_folder.unfinished(out) as made:
-        said = publish.write(made, book, new or book.weeks[-1])
-        results_folder.put_in_place(made, out)
-        book.save()
-    return said
+        return publish(book, new or book.weeks[-1], made)
 
 
 def table(out: Path, name: str) -> list[dict[str, str]]:
@@ -100,7 +104,7 @@ def test_what_is_given_by_hand_survives_every_new_grading(tmp_path):
 
 def test_what_is_worth_points_and_was_not_read_is_told(tmp_path):
     both = [entry(name, chapter("03", 2.0, f"An essay of {name}.")) for name in ("Ada", "Bo")]
-    told = "open answers to 03.2 that wait to be read, with 0 points until then: 1"
+    told = "open answers to 03.2 not read yet, with 0 points until then: 1"
     assert told not in graded(tmp_path, week("w", *both))
     typed(tmp_path, points="1", of="3")
     assert told in graded(tmp_path)
@@ -133,13 +137,13 @@ def test_points_by_hand_take_the_place_of_a_check(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ("Ada,03.2,two,", "points is a number, got 'two' in line 2"),
-        ("Ada,03.2,-1,", "points is a number"),
-        ("Ada,essay,1,", "Write exercise 03.8"),
-        (",03.2,1,", "names a student"),
-        ("Ada,03.2,1,\nAda,03.2,2,", "one line for each student"),
-        ("Ada,03.2,1,3\nBo,03.2,2,4", "worth the same for all"),
-        ("Ada,03.2,5,3", "nobody gets more"),
+        ("Ada,03.2,two,", "points must be a number, got 'two' in line 2"),
+        ("Ada,03.2,-1,", "points must be a number"),
+        ("Ada,essay,1,", "Write an exercise as 03.8"),
+        (",03.2,1,", "must name a student"),
+        ("Ada,03.2,1,\nAda,03.2,2,", "must have one line"),
+        ("Ada,03.2,1,3\nBo,03.2,2,4", "must be the same for all"),
+        ("Ada,03.2,5,3", "points must be at most 3"),
     ],
 )
 def test_what_cannot_be_meant_is_said_before_anything_runs(lines, words, tmp_path):
@@ -152,7 +156,7 @@ def test_what_cannot_be_meant_is_said_before_anything_runs(lines, words, tmp_pat
 def test_a_line_about_nobody_is_told_and_kept(tmp_path):
     graded(tmp_path, FIRST)
     (tmp_path / "by_hand.csv").write_text("student,exercise,points\nZed,03.2,2\n")
-    assert "by_hand.csv, line 2: no 03.2 of Zed in this gradebook" in graded(tmp_path)
+    assert "by_hand.csv, line 2: exercise 03.2 of Zed is not in this gradebook" in graded(tmp_path)
     rows = table(tmp_path, "by_hand.csv")
     assert ("Zed", "2") in [(row["student"], row["points"]) for row in rows]
 
@@ -186,7 +190,7 @@ def test_a_chapter_that_comes_in_two_weeks_counts_once(tmp_path):
     assert (lines["Bo"]["points"], lines["Bo"]["week"]) == ("2", "week 2")
     graded(tmp_path, week("week 3", entry("Bo", chapter("03", 1.0))))
     (bo,) = [row for row in table(tmp_path, "grades.csv") if row["student"] == "Bo"]
-    assert bo["points"] == "1" and "also handed in in week 2: 2 of 2" in bo["reason"]
+    assert bo["points"] == "1" and "also submitted in week 2: 2 of 2" in bo["reason"]
 
 
 def test_who_hands_in_again_moves_nobody_else(tmp_path):
@@ -238,7 +242,7 @@ def test_late_days_are_a_column_and_cost_nothing_unless_it_was_said(tmp_path):
     assert ada["points"] == "1" and "2 days late: 1 of 2 points taken" in ada["reason"]
     assert "2 days late" in (tmp_path / "feedback" / "Ada.html").read_text(encoding="utf-8")
     moved_now = table(tmp_path, "moved.csv")[0]
-    assert moved_now["why"] == "late by the date that is set now"
+    assert moved_now["why"] == "late by the current due date"
     assert (moved_now["before"], moved_now["now"]) == ("0", "-1")
     graded(tmp_path, week("week 1", late))  # graded again, as after a corrected check
     (ada,) = table(tmp_path, "grades.csv")
@@ -256,10 +260,10 @@ CHECKS = {"03.1": ["own", "chapter", "all"]}
     [
         (["new", "chapter", "all"], 0.0, "03.ipynb", "x = 1", "the check of 03.1 was changed"),
         (["own", "new", "all"], 0.0, "03.ipynb", "x = 1", "the checks of chapter 03 were changed"),
-        (["own", "chapter", "new"], 0.0, "03.ipynb", "x = 1", "code that all checks use was"),
-        (CHECKS["03.1"], 0.0, "03.ipynb", "x = 2", "the answer is another one"),
-        (CHECKS["03.1"], 0.0, "b.ipynb", "x = 1", "b.ipynb counts in place of 03.ipynb"),
-        (CHECKS["03.1"], 0.0, "", "x = 1", "no longer handed in"),
+        (["own", "chapter", "new"], 0.0, "03.ipynb", "x = 1", "code of all checks was"),
+        (CHECKS["03.1"], 0.0, "03.ipynb", "x = 2", "the answer was changed"),
+        (CHECKS["03.1"], 0.0, "b.ipynb", "x = 1", "b.ipynb counts instead of 03.ipynb"),
+        (CHECKS["03.1"], 0.0, "", "x = 1", "no longer submitted"),
         (CHECKS["03.1"], 0.0, "03.ipynb", "x = 1", grade_changes.UNEXPLAINED),
         (["new", "chapter", "all"], 2.0, "03.ipynb", "x = 2", None),
     ],
@@ -274,11 +278,11 @@ def test_who_moved_and_why(checks, points, file, source, why, tmp_path):
     said = graded(tmp_path, now)
     rows = table(tmp_path, "moved.csv")
     if why is None:
-        assert not rows and said == ["nobody moved since the earlier run"]
+        assert not rows and "no grades have changed since the earlier run" in said
         return
     (row,) = rows
     assert (row["student"], row["before"], row["now"]) == ("Ada", "2", "0")
-    assert row["why"].startswith(why) and said[0].startswith("1 moved")
+    assert row["why"].startswith(why) and said[0].startswith("grades of 1 students")
     assert (row["said_before"], row["says_now"]) == ("right: so", "not right: so")
 
 
@@ -317,14 +321,14 @@ def test_all_that_is_stored_comes_back(tmp_path):
     graded(tmp_path, new)
     (back,) = Gradebook(tmp_path).weeks
     assert json.dumps(asdict(back)) == json.dumps(asdict(new))
-    assert [p.name for p in Gradebook(tmp_path).list_of_class().people] == ["Ada"]
+    assert [p.name for p in Gradebook(tmp_path).latest_roster().people] == ["Ada"]
     assert gradebook.week_name(Path("/x/Woche 3"), None) == "Woche 3"
     assert gradebook.week_name(Path("/x/y"), "../a/b: c") == "_a_b_ c"
 
 
 def test_an_answer_in_who_gives_a_submission_to_its_student_without_a_new_grading(tmp_path):
     listed = [entry("Ada Lovelace", missing("03"), Name="Ada Lovelace", sid="7")]
-    listed[0].remarks = ["perhaps Al is theirs: see who.csv"]
+    listed[0].remarks = ["possible owner of Al: see who.csv"]
     asked = [["Al", "Ada Lovelace (7)"], ["Guest", "nobody"]]
     strangers = [entry("Al", chapter("03", 2.0)), entry("Guest", chapter("03", 1.0))]
     columns = ["Name", "sid"]
@@ -337,7 +341,7 @@ def test_an_answer_in_who_gives_a_submission_to_its_student_without_a_new_gradin
         graded(tmp_path)
         ada, guest = table(tmp_path, "grades.csv")
         assert (ada["student"], ada["points"], ada["file"]) == ("Ada Lovelace", "2", "03.ipynb")
-        assert ada["reason"] == "handed in as Al"
+        assert ada["reason"] == "submitted as Al"
         assert guest["student"] == "Guest" and roster.OF_NOBODY in guest["reason"]
         answers = {row["handed_in"]: row["is"] for row in table(tmp_path, "who.csv")}
         assert answers == {"Al": "7", "Guest": "nobody"}

@@ -9,17 +9,14 @@ from __future__ import annotations
 import csv
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, field
 
 import pytest
-from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading.made_up_class import chapter_of, find_cell, inserted, light, raw
+from tools.grading.made_up_submissions import GRADE, assignment_of, find_cell, inserted, light, raw
 
-TOOL = ROOT / "tools" / "grade.py"
 SOFTMAX = """def softmax(scores):
     s = scores - scores.amax(-1, keepdim=True)
     return s.exp() / s.exp().sum(-1, keepdim=True)
@@ -199,7 +196,7 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
     """Pass everything in, grade it with one call, and return the line of each student."""
     base = tmp_path_factory.mktemp("honest")
     for name, honest in HONEST.items():
-        chapter = chapter_of(honest.chapter)
+        chapter = assignment_of(honest.chapter)
         notebook = light(chapter.solved(honest.solved))
         for code in reversed(honest.first.values()):
             inserted(notebook, code)
@@ -208,7 +205,7 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
         path = base / "class" / name / f"{chapter.stem}.ipynb"
         path.parent.mkdir(parents=True)
         path.write_bytes(raw(notebook))
-    command = [sys.executable, str(TOOL), str(base / "class")]
+    command = [*GRADE, str(base / "class")]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     with (base / "class-grades" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         found = {(row["student"], row["chapter"]): row for row in csv.DictReader(file)}
@@ -217,6 +214,6 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("name", HONEST)
 def test_who_is_honest_keeps_every_point(name, rows):
-    honest, chapter = HONEST[name], chapter_of(HONEST[name].chapter)
+    honest, chapter = HONEST[name], assignment_of(HONEST[name].chapter)
     checked = {*honest.solved, *(number for number in honest.answers if number in chapter.points)}
     assert float(rows[name]["points"]) == chapter.worth(checked), rows[name]

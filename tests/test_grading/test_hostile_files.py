@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import struct
+import sys
 import time
 import zipfile
 from html.parser import HTMLParser
@@ -23,10 +24,9 @@ from test_gradebook import entry, graded, week
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import collect, notebook_file, similarity, student_report, suspicion
-from tools.grading import overwrite_cells as restore_module
-from tools.grading.autograde import ExerciseGrade, ChapterGrade
-from tools.grading.collect import Submission, Student
-from tools.grading.made_up_class import Chapter, chapter_of, raw
+from tools.grading.collect import Student, Submission
+from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
+from tools.grading.made_up_submissions import Assignment, assignment_of, raw
 from tools.grading.notebook_file import Unreadable, tidy
 from tools.grading.overwrite_cells import overwrite_cells
 from tools.grading.student_report import Result
@@ -36,8 +36,8 @@ STEMS = {"03": STEM, "04": "04_exercises"}
 
 
 @pytest.fixture(scope="module")
-def chapter() -> Chapter:
-    return chapter_of("03")
+def chapter() -> Assignment:
+    return assignment_of("03")
 
 
 def found(folder: Path) -> dict[str, Student]:
@@ -64,7 +64,7 @@ def test_a_link_to_the_work_of_another_is_not_followed(tmp_path, chapter):
     assert (folder / "Mal" / f"{STEM}.ipynb").is_file()  # naive
     students = found(folder)
     assert set(students) == {"Ada", "Eve"} and not students["Eve"].chapters
-    assert {"a link, not followed"} == {other.why for other in students["Eve"].others}
+    assert {"a link, which is not followed"} == {file.why for file in students["Eve"].ignored}
 
 
 # ---------------------------------------------------------------------------------------- zip files
@@ -116,7 +116,7 @@ def deep(content: bytes, levels: int) -> bytes:
 def small(monkeypatch) -> int:
     """Make the limits small, so that small bombs are too large."""
     monkeypatch.setattr(collect, "ZIP_BYTES", 3_000_000)
-    monkeypatch.setattr(collect, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(collect, "MAX_BYTES", 1_000_000)
     monkeypatch.setattr(collect, "ZIP_FILES", 100)
     return 3_000_000
 
@@ -146,7 +146,7 @@ def test_a_zip_bomb_takes_no_more_than_its_budget(name, small, tmp_path):
     student = handed(tmp_path, content)
     assert bytes_below(tmp_path / "scratch") <= small + 2 * len(content)
     assert len(list((tmp_path / "scratch").rglob("*"))) < 1000
-    assert not any(sent.notebook for sent in student.chapters.values()) and student.others
+    assert not any(sent.notebook for sent in student.chapters.values()) and student.ignored
 
 
 def test_one_file_of_a_zip_file_listed_often_is_counted_often(small, tmp_path):
@@ -174,10 +174,10 @@ def test_a_zip_file_that_lies_about_sizes_or_is_locked_is_told(small, tmp_path, 
 
 def test_a_locked_zip_file_is_told(tmp_path, chapter):
     content = bytearray(zipped((f"{STEM}.ipynb", raw(chapter.solved()))))
-    for mark, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
-        content[content.index(mark) + offset] |= 1
+    for grade, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        content[content.index(grade) + offset] |= 1
     student = handed(tmp_path, bytes(content))
-    assert not student.chapters and "cannot be read" in student.others[0].why
+    assert not student.chapters and "cannot be read" in student.ignored[0].why
 
 
 # ---------------------------------------------------------------------------------------- notebooks
@@ -203,7 +203,7 @@ def test_nothing_of_a_notebooks_metadata_is_believed(chapter):
     naive = json.loads(json.dumps(bad))
     assert naive["metadata"]["kernelspec"]["name"] == "evil"
     assert naive["cells"][0]["id"].startswith("..")
-    made = restore(tidy(json.dumps(bad).encode()), notebook).notebook
+    made = overwrite_cells(tidy(json.dumps(bad).encode()), notebook).notebook
     text = json.dumps(made)
     for said in ("evil", "bash", "987654", "outside", "verdict+json", "svg", "widgets"):
         assert said not in text, said
@@ -221,7 +221,7 @@ def test_nothing_of_a_notebooks_metadata_is_believed(chapter):
     ],
 )
 def test_odd_notebooks_are_read_without_an_error(content, chapter):
-    made = restore(tidy(content), chapter.blank)
+    made = overwrite_cells(tidy(content), chapter.blank)
     json.dumps(made.notebook).encode()
 
 
@@ -247,7 +247,7 @@ def test_no_pattern_begins_anew_at_every_blank_line():
         for module in (
             suspicion,
             notebook_file,
-            restore_module,
+            sys.modules[overwrite_cells.__module__],
             similarity,
             collect,
             student_report,
@@ -278,7 +278,7 @@ def test_who_is_called_as_another_takes_nothing_of_hers(other, tmp_path, chapter
     assert len(students) == 2
     assert students["Ada"].chapters["03"].label == f"Ada/{STEM}.ipynb"
     (eve,) = [student for name, student in students.items() if name != "Ada"]
-    assert any("looks the same" in said for said in eve.remarks)
+    assert any("looks like another one" in said for said in eve.remarks)
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_every_name_can_be_written_and_commands_no_terminal(name, tmp_path, chap
         with open(os.path.join(folder, name, file), "wb") as out:
             out.write(raw(chapter.solved(["1"])))
     (student,) = found(tmp_path / "class").values()
-    said = [student.name, *(s.label for s in student.chapters.values()), *map(str, student.others)]
+    said = [student.name, *(s.label for s in student.chapters.values()), *map(str, student.ignored)]
     for text in said:
         text.encode()
         assert "\x1b" not in text and "\n" not in text and "\u202e" not in text
@@ -331,19 +331,19 @@ def hostile() -> Result:
     """A student of whom every text is an attack."""
     cell = {"number": 1, "kind": "code", "source": SCRIPT, "text": SCRIPT, "pictures": [SCRIPT]}
     exercise = ExerciseGrade(
-        "03.1", SCRIPT, 0.0, 1.0, "not right", SCRIPT, SCRIPT, SCRIPT, True, [cell], True
+        "03.1", SCRIPT, 0.0, 1.0, CheckResult("not right", *[SCRIPT] * 3, True), [cell], True
     )
-    mark = ChapterGrade("03", SCRIPT, [exercise], SCRIPT, SCRIPT, [cell])
+    grade = ChapterGrade("03", SCRIPT, [exercise], SCRIPT, SCRIPT, [cell])
     student = Student(SCRIPT, SCRIPT, {"03": Submission(Path(), SCRIPT)}, remarks=[SCRIPT])
-    return Result(student, "page", [mark])
+    return Result(student, "page", [grade])
 
 
 def test_no_page_runs_or_loads_what_a_student_wrote(tmp_path):
     assert bad_in(f"<p>{SCRIPT}</p>"), "naive"
     made = hostile()
-    listed = entry(made.student.name, made.marks[0])
+    listed = entry(made.student.name, made.grades[0])
     out = tmp_path / "out"
-    graded(out, week("w", listed, entry("Bo", made.marks[0])))
+    graded(out, week("w", listed, entry("Bo", made.grades[0])))
     pages = list(out.rglob("*.html"))
     assert len(pages) >= 4
     for page in pages:
@@ -371,11 +371,12 @@ def test_no_table_computes_what_a_student_wrote(text, tmp_path):
     naive = io.StringIO()
     csv.writer(naive).writerow([text])
     made = hostile()
-    for exercise in made.marks[0].exercises:
-        exercise.title = exercise.reason = exercise.words = exercise.topic = text
-    made.marks[0].reason = made.marks[0].remarks = made.marks[0].file = text
+    for exercise in made.grades[0].exercises:
+        exercise.title = text
+        exercise.result = CheckResult("not right", text, text, text, named=True)
+    made.grades[0].reason = made.grades[0].remarks = made.grades[0].file = text
     out = tmp_path / "out"
-    graded(out, week("w", entry(text, made.marks[0], id=text), entry("Bo", made.marks[0])))
+    graded(out, week("w", entry(text, made.grades[0], id=text), entry("Bo", made.grades[0])))
     tables = [*out.glob("*.csv"), *(out / "exports").glob("*.csv")]
     assert len(tables) >= 6
     for table in tables:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -17,9 +16,9 @@ from tools.course.local_changes import beginning, fingerprint
 from tools.course.make_exercises import generate
 from tools.course.registry import course
 from tools.grading import overwrite_cells
-from tools.grading.made_up_class import (
-    Chapter,
-    chapter_of,
+from tools.grading.made_up_submissions import (
+    Assignment,
+    assignment_of,
     code_cell,
     inserted,
     is_check,
@@ -29,18 +28,18 @@ from tools.grading.made_up_class import (
 from tools.grading.notebook_file import tidy
 from tools.grading.suspicion import suspicions
 
-HANGS = 600  # seconds after which a test gives up; nothing is measured with it
+TIMEOUT = 600  # seconds; no result depends on it
 
 
 @pytest.fixture(scope="module")
-def chapter() -> Chapter:
-    return chapter_of("03")
+def chapter() -> Assignment:
+    return assignment_of("03")
 
 
 @pytest.fixture(scope="module")
 def in_a_clone() -> dict:
     """The same notebook as notebooks/exercises has it, with links to the solutions."""
-    return generate(json.loads(course()["03"].master.read_text(encoding="utf-8")))
+    return generate(json.loads(course()["03"].source_notebook.read_text(encoding="utf-8")))
 
 
 def test_what_a_release_hands_out_is_nobodys_work(chapter, in_a_clone):
@@ -70,7 +69,7 @@ def test_of_a_copy_for_colab_only_the_students_work_counts(chapter, in_a_clone, 
         assert not suspicions(handed_in, given)
         done = overwrite_cells.overwrite_cells(handed_in, chapter.blank)
         assert not done.outside
-        lost = ["the grading metadata is gone: answers are found by the headings"]
+        lost = ["the grading metadata is missing: answers are identified by the headings"]
         assert done.remarks == (lost if is_bare else [])
         answers = [done.notebook["cells"][place]["source"] for place in done.own["03.2"]]
         assert answers == [chapter.solutions["answer-03-2"].strip()]
@@ -87,15 +86,14 @@ def test_a_copy_for_colab_in_which_nothing_was_done_is_known_as_fresh(chapter):
 def test_a_long_cell_does_not_hold_up_the_grading(text):
     """What takes the square of its length would take a day, here as in the class."""
     code = (
-        "from grading.reading import tidy\nfrom grading.restore import _bare, restore\n"
+        "from tools.grading.overwrite_cells import overwrite_cells\n"
         f"text = {text!r} * 1_000_000\n"
         "text = text[:3_000_000] + 'x'\n"
         "cells = [{'cell_type': 'markdown', 'metadata': {}, 'source': text}]\n"
-        "restore({'cells': cells}, {'cells': [], 'metadata': {}})"
+        "overwrite_cells({'cells': cells}, {'cells': [], 'metadata': {}})"
     )
-    paths = os.pathsep.join([str(course().root / "tools"), str(course().root)])
-    environment = {**os.environ, "PYTHONPATH": paths}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=HANGS)
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, check=True, cwd=course().root, timeout=TIMEOUT)
 
 
 def test_a_hint_that_was_written_into_is_work(chapter):

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 pytest.importorskip("fcntl", reason="nothing is graded on Windows")
 
 from tools.grading import answer_server, framing, remote_objects, serialization
+from tools.grading.grades import CheckResult
 from tools.grading.judge import judge
-from tools.grading.made_up_class import chapter_of
+from tools.grading.made_up_submissions import assignment_of
 from utils.attention import MultiHeadAttention
 
 IMPORTS = """import copy
@@ -71,14 +72,14 @@ def student(code: str) -> Iterator[tuple[Any, Any]]:
         os.waitpid(child, 0)
 
 
-def verdict(exercise: str, code: str, *names: str, salt: str = "") -> dict[str, Any]:
+def verdict(exercise: str, code: str, *names: str, salt: str = "") -> CheckResult:
     with student(code) as channel:
         return judge(f'check("{exercise}", {", ".join(names)})', *channel, salt)
 
 
 def solution(exercise: str) -> str:
     chapter, number = exercise.split(".")
-    found = chapter_of(chapter).solutions
+    found = assignment_of(chapter).solutions
     return "\n\n".join(
         text for name, text in found.items() if name.startswith(f"answer-{chapter}-{number}")
     )
@@ -99,7 +100,7 @@ KINDS = {
 
 def names_of(exercise: str) -> tuple[str, ...]:
     """Read from the check cell of the master what it hands over."""
-    for cell in chapter_of(exercise[:2]).blank["cells"]:
+    for cell in assignment_of(exercise[:2]).blank["cells"]:
         text = "".join(cell["source"])
         if text.startswith(f'check("{exercise}"'):
             return tuple(part.strip() for part in text[:-1].split(",")[1:])
@@ -109,7 +110,7 @@ def names_of(exercise: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("exercise", KINDS)
 def test_every_kind_of_answer_is_right_for_cases_that_nobody_has_seen(exercise):
     found = verdict(exercise, solution(exercise), *names_of(exercise), salt="another")
-    assert found["state"] == "right" and not found["heard"], found
+    assert found.state == "right" and not found.remarks, found
 
 
 def test_a_layer_that_is_given_may_be_transformed():
@@ -123,7 +124,7 @@ def tokens_back(width, num_layers):
     return num_layers * (width - 1)
 """
     found = verdict("05.6", code, "influences", "tokens_back")
-    assert found["state"] == "right", found
+    assert found.state == "right", found
 
 
 RIGHT = """
@@ -148,7 +149,7 @@ def softmax(scores):
 )
 def test_what_is_wrong_is_said_as_in_the_notebook(code, said):
     found = verdict("03.2", code, "softmax")
-    assert found["state"] != "right" and said in found["text"], found
+    assert found.state != "right" and said in found.reason, found
 
 
 @pytest.mark.parametrize(
@@ -164,8 +165,8 @@ def test_what_is_wrong_is_said_as_in_the_notebook(code, said):
 )
 def test_how_an_answer_works_is_hearsay_and_costs_nothing(code, heard):
     found = verdict("03.2", code, "softmax")
-    assert found["state"] == "right", found
-    assert any(heard in line for line in found["heard"]), found
+    assert found.state == "right", found
+    assert any(heard in line for line in found.remarks), found
 
 
 FORGED = {
@@ -184,9 +185,9 @@ FORGED = {
 
 @pytest.mark.parametrize("what", FORGED)
 def test_what_is_forged_earns_nothing(what):
-    frame = framing.packed(json.loads(FORGED[what]))
+    frame = framing.encode(json.loads(FORGED[what]))
     code = f"import os\nos.write(CHANNEL, {frame!r})\nsoftmax = print\n"
-    assert verdict("03.2", code, "softmax")["state"] != "right"
+    assert verdict("03.2", code, "softmax").state != "right"
 
 
 @pytest.mark.parametrize(
@@ -217,8 +218,8 @@ def test_what_is_no_value_is_refused(text):
 
 def there_and_back(value: Any) -> Any:
     sender, taker = (remote_objects.Peer(None, None, is_open=open_) for open_ in (True, False))
-    frame = framing.packed({"value": serialization.Writer(sender._lend).write(value)})
-    return serialization.Reader(taker._borrow).read(framing.parsed(frame)["value"])
+    frame = framing.encode({"value": serialization.Writer(sender._lend).write(value)})
+    return serialization.Reader(taker._borrow).read(framing.decode(frame)["value"])
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,10 @@ def test_what_lies_about_itself_comes_back_as_something_odd():
 
     for odd in (torch.ones(2).as_subclass(Liar), Number(2), torch.eye(2).to_sparse(), object()):
         back = there_and_back(odd)
-        assert isinstance(back, serialization.Unserializable) and type(back).__name__ == type(odd).__name__
+        assert (
+            isinstance(back, serialization.Unserializable)
+            and type(back).__name__ == type(odd).__name__
+        )
 
 
 def test_a_layer_that_both_sides_know_is_built_anew():
@@ -279,14 +283,16 @@ def test_the_side_of_the_check_keeps_its_own_to_itself():
 
     peer = remote_objects.Peer(None, None, is_open=False)
     written = [serialization.Writer(peer._lend).write(thing) for thing in (Secret(), truth)]
-    text = framing.packed({"check": {"all": written}}).decode("latin-1")
+    text = framing.encode({"check": {"all": written}}).decode("latin-1")
     assert "Secret" not in text and "truth" not in text and "def " not in text
     assert '"part"' in text and '"e": 4' in text
 
 
 def test_every_mode_of_the_checks_is_known_inside():
     """Inside, no chapter is there that would import them."""
-    text = "import sys; from tools.grading import remote_objects; print(*sorted(remote_objects.KINDS))"
+    text = (
+        "import sys; from tools.grading import remote_objects; print(*sorted(remote_objects.KINDS))"
+    )
     paths = map(str, (ROOT, ROOT / "clinic"))
     known = subprocess.run(
         [sys.executable, "-c", text],
@@ -301,10 +307,12 @@ def test_every_mode_of_the_checks_is_known_inside():
 
 
 def test_of_the_checks_nothing_but_what_watches_lies_inside():
-    from tools.grading.autograde import INSIDE
+    from tools.grading.assignments import INSIDE
 
     inside = ROOT / "tools" / "grading"
-    assert {"answer_server.py", "remote_objects.py", "serialization.py", "fork_server.py"} <= set(INSIDE)
+    assert {"answer_server.py", "remote_objects.py", "serialization.py", "fork_server.py"} <= set(
+        INSIDE
+    )
     assert not {"judge.py", "autograde.py", "overwrite_cells.py"} & set(INSIDE)
     for name in INSIDE:
         assert "pickle" not in (inside / name).read_text(encoding="utf-8").replace("unpickled", "")

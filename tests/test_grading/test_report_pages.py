@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import student_report
-from tools.grading.autograde import ExerciseGrade, ChapterGrade
-from tools.grading.collect import IgnoredFile, Submission, Student
+from tools.grading.collect import IgnoredFile, Student, Submission
+from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
 from tools.grading.results_folder import Typed
 from tools.grading.student_report import Result
 
@@ -19,7 +19,7 @@ from tools.grading.student_report import Result
 def result(name: str = "Ada", **grade) -> Result:
     student = Student(name, "77", {"03": Submission(None, "03.ipynb", late=True)})
     cell = {"number": 2, "kind": "code", "source": "x = '<b>'", "text": "", "pictures": []}
-    done = ExerciseGrade("03.1", "One", 1.0, 1.0, "right", "shapes agree.", cells=[cell])
+    done = ExerciseGrade("03.1", "One", 1.0, 1.0, CheckResult("right", "shapes agree."), [cell])
     return Result(student, "page", [ChapterGrade("03", "03.ipynb", [done], **grade)])
 
 
@@ -73,7 +73,7 @@ def test_a_page_shows_what_stands_outside_of_exercises_and_keeps_remarks_to_the_
 
 def test_a_page_names_what_was_left_alone_if_it_may_be_work():
     made = result()
-    made.student.others += [
+    made.student.ignored += [
         IgnoredFile("a.rar", "not opened"),
         IgnoredFile("b.png", "no notebook", likely=False),
     ]

@@ -29,7 +29,9 @@ def run(out: Path, points: int, pages: tuple[str, ...] = ("Ada",)) -> Path | Non
 
 
 def tree(out: Path) -> dict[str, str]:
-    found = (path for path in out.rglob("*") if path.is_file() and path.name != results_folder.MADE_BY)
+    found = (
+        path for path in out.rglob("*") if path.is_file() and path.name != results_folder.MADE_BY
+    )
     return {path.relative_to(out).as_posix(): path.read_text("utf-8-sig") for path in found}
 
 
@@ -62,7 +64,9 @@ def test_a_folder_of_the_first_version_is_kept_too(tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     before = tree(out)
-    (out / results_folder.MADE_BY).write_text("tools/grade.py replaces this folder when it is run again.")
+    (out / results_folder.MADE_BY).write_text(
+        "tools/grade.py replaces this folder when it is run again."
+    )
     assert tree(run(out, 2, ("Bo",))) == before
 
 

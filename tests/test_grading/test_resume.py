@@ -8,35 +8,36 @@ import os
 import signal
 import struct
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 pytest.importorskip("fcntl", reason="nothing is graded on Windows")
 
-from tools.grading.collect import Submission, Student
+from tools.grading.collect import Student, Submission
 from tools.grading.framing import (
     OF_CHECK,
     PLAIN,
-    FrameDecoder,
     BrokenFrame,
-    of_kind,
-    packed,
-    parsed,
+    FrameDecoder,
+    decode,
+    encode,
     receive,
     send,
+    with_kind,
 )
-from tools.grading.made_up_class import chapter_of, inserted, light, raw
-from tools.grading.resume import PROGRESS, FolderInUse, Checkpoint
+from tools.grading.grades import ChapterGrade
+from tools.grading.made_up_submissions import GRADE, assignment_of, inserted, light, raw
+from tools.grading.resume import FOLDER, Checkpoint, FolderInUse
 
-TOOL = ROOT / "tools" / "grade.py"
 STEM = "03_exercises"
-HANGS = 600  # seconds after which a test gives up; nothing is measured with it
+TIMEOUT = 600  # seconds; no result depends on it
+
+
+GRADES = [ChapterGrade("03", "a.ipynb", [])]
 
 
 def student(name: str, text: str = "x = 1") -> Student:
@@ -46,42 +47,42 @@ def student(name: str, text: str = "x = 1") -> Student:
 
 def test_what_is_done_is_found_again_as_long_as_nothing_has_changed(tmp_path):
     out, ada = tmp_path / "out", student("Ada")
-    progress = Checkpoint(out, "checks 1")
-    place = progress.place(ada, "Ada")
-    assert progress.read(place) is None
-    progress.write(place, [{"chapter": "03"}])
-    progress.end(whole=False)
+    checkpoint = Checkpoint(out, "checks 1")
+    path = checkpoint.path(ada, "Ada")
+    assert checkpoint.read(path) is None
+    checkpoint.write(path, GRADES)
+    checkpoint.end(whole=False)
     again = Checkpoint(out, "checks 1")
-    assert again.read(again.place(student("Ada"), "Ada")) == [{"chapter": "03"}]
-    for other in (again.place(student("Ada", "x = 2"), "Ada"), again.place(student("Bo"), "Bo")):
+    assert again.read(again.path(student("Ada"), "Ada")) == GRADES
+    for other in (again.path(student("Ada", "x = 2"), "Ada"), again.path(student("Bo"), "Bo")):
         assert again.read(other) is None
     again.end(whole=False)
     changed = Checkpoint(out, "checks 2")
-    assert changed.read(changed.place(ada, "Ada")) is None
+    assert changed.read(changed.path(ada, "Ada")) is None
     changed.end(whole=True)
-    assert not (out / PROGRESS).exists()
+    assert not (out / FOLDER).exists()
 
 
 def test_a_file_that_a_disk_lost_is_made_anew(tmp_path):
-    progress = Checkpoint(tmp_path / "out", "")
-    place = progress.place(student("Ada"), "Ada")
-    place.write_text('[{"chap')
-    assert progress.read(place) is None and not place.exists()
-    progress.end(whole=False)
+    checkpoint = Checkpoint(tmp_path / "out", "")
+    path = checkpoint.path(student("Ada"), "Ada")
+    path.write_text('[{"chap')
+    assert checkpoint.read(path) is None and not path.exists()
+    checkpoint.end(whole=False)
 
 
 def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
-    progress = Checkpoint(tmp_path / "out", "")
-    place = progress.place(student("Ada"), "Ada")
+    checkpoint = Checkpoint(tmp_path / "out", "")
+    path = checkpoint.path(student("Ada"), "Ada")
 
     def full(_file: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        progress.write(place, [{}])
-    assert [p.name for p in progress.folder.iterdir()] == ["lock"]
-    progress.end(whole=False)
+        checkpoint.write(path, GRADES)
+    assert [p.name for p in checkpoint.folder.iterdir()] == ["lock"]
+    checkpoint.end(whole=False)
     assert not (tmp_path / "out").exists()
 
 
@@ -102,7 +103,7 @@ def test_what_a_killed_grading_left_half_is_removed(tmp_path):
 def test_messages_arrive_whole_in_whatever_pieces(tmp_path):
     messages = [{"a": 1}, {"text": "é" * 1000}, {}, {"b": [b"\0{", {"c": b""}], "d": b"x" * 999}]
     messages.append({"check": messages[-1]})
-    stream = b"".join(map(packed, messages))
+    stream = b"".join(map(encode, messages))
     for size in (1, 3, 1000, len(stream)):
         arriving = FrameDecoder()
         pieces = [stream[n : n + size] for n in range(0, len(stream), size)]
@@ -136,15 +137,15 @@ def test_bytes_that_did_not_come_are_not_made_up(counts):
 
 def test_an_answer_cannot_speak_for_what_watches_it():
     """Whatever kind it writes before what it says: who hands it on says that an answer said it."""
-    forged = bytearray(packed({"own": 0.0, "over": True}))
-    assert parsed(of_kind(forged, OF_CHECK)) == {"check": {"own": 0.0, "over": True}}
+    forged = bytearray(encode({"own": 0.0, "over": True}))
+    assert decode(with_kind(forged, OF_CHECK)) == {"check": {"own": 0.0, "over": True}}
     # and what is said to an answer is read there as it was said
-    assert parsed(of_kind(bytearray(packed({"check": {"a": b"1"}})), PLAIN)) == {"a": b"1"}
+    assert decode(with_kind(bytearray(encode({"check": {"a": b"1"}})), PLAIN)) == {"a": b"1"}
 
 
 def test_a_killed_grading_goes_on_where_it_stopped(tmp_path):
     """The second student hangs until the whole grading is killed; the first is kept."""
-    chapter, folder, out = chapter_of("03"), tmp_path / "class", tmp_path / "out"
+    chapter, folder, out = assignment_of("03"), tmp_path / "class", tmp_path / "out"
     hanging = inserted(light(chapter.solved(["1"])), "import time\ntime.sleep(9999)")
     for name, notebook in (("one", light(chapter.solved(["1"]))), ("two", hanging)):
         (folder / name).mkdir(parents=True)
@@ -152,12 +153,12 @@ def test_a_killed_grading_goes_on_where_it_stopped(tmp_path):
     scratch = tmp_path / "t"
     scratch.mkdir()
     options = ["--out", str(out), "--jobs", "1"]
-    command = [sys.executable, str(TOOL), str(folder), *options]
+    command = [*GRADE, str(folder), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
     limits = ["--cell-seconds", "5000", "--notebook-seconds", "9999"]
     process = subprocess.Popen([*command, *limits], stdout=subprocess.PIPE, env=environment)
-    end = time.monotonic() + HANGS
-    while not list(out.glob(f"{PROGRESS}/*.json")) and process.poll() is None:
+    end = time.monotonic() + TIMEOUT
+    while not list(out.glob(f"{FOLDER}/*.json")) and process.poll() is None:
         assert time.monotonic() < end, "it does not begin"
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
@@ -172,5 +173,5 @@ def test_a_killed_grading_goes_on_where_it_stopped(tmp_path):
     assert "one (done before)" in said and "two (done before)" not in said
     with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         assert [row["points"] for row in csv.DictReader(file)] == ["1", "1"]
-    assert not (out / PROGRESS).exists() and not list(out.glob(".unfinished-*"))
+    assert not (out / FOLDER).exists() and not list(out.glob(".unfinished-*"))
     assert {path.name for path in (out / "logs").iterdir()} == {"one.txt", "two.txt"}

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import late_policy, roster
-from tools.grading.collect import Submission, Student
+from tools.grading.collect import Student, Submission
 from tools.grading.roster import Matching, Person, Question
 
 MOODLE = (
@@ -31,7 +31,7 @@ CANVAS = (
 def list_of(*lines: str, tmp_path: Path) -> roster.Roster:
     path = tmp_path / "class.csv"
     path.write_text("\n".join(["name,id", *lines]), encoding="utf-8")
-    return roster.read(path)
+    return roster.read_roster(path)
 
 
 def written(text: str, tmp_path: Path, encoding: str = "utf-8") -> Path:
@@ -46,17 +46,17 @@ def written(text: str, tmp_path: Path, encoding: str = "utf-8") -> Path:
 def test_a_list_of_ones_own(encoding, mark, columns, tmp_path):
     line = "Zoë Ångström,007" if columns == "name,id" else "Zoë,Ångström,007"
     text = f"{columns}\n{line}\n".replace(",", mark)
-    (person,) = roster.read(written(text, tmp_path, encoding)).people
+    (person,) = roster.read_roster(written(text, tmp_path, encoding)).people
     assert set(roster.words(person.name)) == {"zoe", "angstrom"}
     assert person.ids == {"007"} and person.id == "007"
 
 
 def test_moodles_worksheet_and_canvas_gradebook(tmp_path):
-    moodle = roster.read(written(MOODLE, tmp_path))
+    moodle = roster.read_roster(written(MOODLE, tmp_path))
     assert moodle.kind == "moodle" and [p.id for p in moodle.people] == ["901", "902"]
-    assert moodle.people[0].sent == datetime(2026, 11, 18, 23, 58).astimezone()
-    assert moodle.people[1].sent is None
-    canvas = roster.read(written(CANVAS, tmp_path))
+    assert moodle.people[0].submitted == datetime(2026, 11, 18, 23, 58).astimezone()
+    assert moodle.people[1].submitted is None
+    canvas = roster.read_roster(written(CANVAS, tmp_path))
     assert canvas.kind == "canvas" and [p.name for p in canvas.people] == ["Lovelace, Ada"]
     assert canvas.people[0].ids == {"12345", "s0012", "ada"} and canvas.people[0].id == "12345"
 
@@ -71,11 +71,11 @@ def test_moodles_worksheet_and_canvas_gradebook(tmp_path):
     ],
 )
 def test_a_list_that_cannot_be_read_says_what_to_do(text, words, tmp_path):
-    with pytest.raises(ValueError, match=r"^ROSTER.*\. ") as error:
-        roster.read(written(text, tmp_path))
+    with pytest.raises(ValueError, match=r"^--roster must .*\. ") as error:
+        roster.read_roster(written(text, tmp_path))
     assert words in str(error.value)
-    with pytest.raises(ValueError, match="Look at its name"):
-        roster.read(tmp_path / "nowhere.csv")
+    with pytest.raises(ValueError, match="Check the path"):
+        roster.read_roster(tmp_path / "nowhere.csv")
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_names_are_found_without_accents_in_any_order_and_by_number(
 @pytest.mark.parametrize(
     ("handed_in", "id", "may_be", "why"),
     [
-        ("Jo Li", "", ["Jo Li", "Jo Li"], "several of the class"),
-        ("Ada Lovelac", "", ["Ada Lovelace"], "not quite"),
-        ("Ada King Lovelace", "", ["Ada Lovelace"], "not quite"),
-        ("A. Lovelace", "", ["Ada Lovelace"], "not quite"),
-        ("Jo Li", "1001", ["Ada Lovelace", "Jo Li", "Jo Li"], "of different people"),
+        ("Jo Li", "", ["Jo Li", "Jo Li"], "several students"),
+        ("Ada Lovelac", "", ["Ada Lovelace"], "is similar"),
+        ("Ada King Lovelace", "", ["Ada Lovelace"], "is similar"),
+        ("A. Lovelace", "", ["Ada Lovelace"], "is similar"),
+        ("Jo Li", "1001", ["Ada Lovelace", "Jo Li", "Jo Li"], "to different people"),
         ("Bob Bobson", "1001", ["Ada Lovelace"], "its name does not"),
-        ("Nobody Else", "", [], "nobody of the list"),
+        ("Nobody Else", "", [], "not in the list"),
     ],
 )
 def test_what_is_doubtful_is_asked_and_not_guessed(handed_in, id, may_be, why, tmp_path):
@@ -159,16 +159,16 @@ def test_the_class_stands_in_its_order_with_those_who_handed_in_nothing(tmp_path
     ]
     assert not students[0].chapters and set(students[1].chapters) == {"03", "04"}
     assert students[1].chapters["03"].label == "Ada Lovelace/03.ipynb"
-    assert "2 submissions: took Ada" in students[1].chapters["03"].remarks[0]
-    assert "perhaps Jo Li is theirs" in students[2].remarks[0]
+    assert "2 submissions: graded Ada" in students[1].chapters["03"].remarks[0]
+    assert "possible owner of Jo Li" in students[2].remarks[0]
     assert "Answer in who.csv" in students[4].remarks[0]
-    assert [question.handed_in for question in questions] == ["Jo Li", "Ghost"]
+    assert [question.submission for question in questions] == ["Jo Li", "Ghost"]
     lines = [["Jo Li", "Jo Li (117) or Jo Li (118)"], ["Ghost", "nobody"]]
-    assert roster.asked(questions) == lines
+    assert roster.who_rows(questions) == lines
 
 
 def test_the_lists_times_count_before_those_of_files(tmp_path):
-    people = roster.read(written(MOODLE, tmp_path))
+    people = roster.read_roster(written(MOODLE, tmp_path))
     found = [student("María-José Núñez", "03", id="901")]
     (first, _), _ = roster.class_list(found, Matching(people), times=False)
     assert first.chapters["03"].clock == "file"
@@ -212,5 +212,5 @@ def test_points_are_taken_only_when_it_was_said():
     ],
 )
 def test_a_date_that_is_none_says_what_to_write(text, percent):
-    with pytest.raises(ValueError, match=r"^(DUE|LATE).*got"):
+    with pytest.raises(ValueError, match=r"^--(due|late-percent) must .*got"):
         late_policy.parse(text, percent)

@@ -16,7 +16,15 @@ from notebook_rules import ROOT
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import results_folder, sandbox
-from tools.grading.sandbox import BUBBLEWRAP, NO_ISOLATION, PLAIN, SANDBOXES, SandboxPaths, Sandbox, choose
+from tools.grading.sandbox import (
+    BUBBLEWRAP,
+    NO_ISOLATION,
+    PLAIN,
+    SANDBOXES,
+    Sandbox,
+    SandboxPaths,
+    choose,
+)
 
 KINDS = [wall for wall in SANDBOXES if wall.isolates]
 
@@ -97,7 +105,9 @@ def test_behind_the_wall_nothing_of_the_machine_is_seen_and_nothing_can_be_writt
     assert not seen["masters"] and not seen["home"] and seen["secret"] is None
     assert not {"home", "srv", "opt", "mnt", "var", "boot"} & set(seen["root"])
     assert (
-        seen["processes"] == [1] and seen["interfaces"] == ["lo"] and seen["user"] == sandbox.NOBODY_UID
+        seen["processes"] == [1]
+        and seen["interfaces"] == ["lo"]
+        and seen["user"] == sandbox.NOBODY_UID
     )
     assert seen["connects"] != "done" and seen["host"] == "student"
     for where in ("course", "grader", "python", "/", "/dev"):
@@ -115,10 +125,10 @@ def test_the_best_wall_that_works_is_chosen_and_said():
         assert choose() == (works, ["a-tool-that-nobody-has is not installed"])
         sandbox.SANDBOXES = (fails, PLAIN)
         chosen, why = choose()
-        assert chosen is PLAIN and chosen.words == NO_ISOLATION and len(why) == 1
+        assert chosen is PLAIN and chosen.description == NO_ISOLATION and len(why) == 1
         with pytest.raises(ValueError, match="--isolation fails must work here"):
             choose("fails")
-        with pytest.raises(ValueError, match="--isolation is one of fails, plain, got prison"):
+        with pytest.raises(ValueError, match="--isolation must be one of fails, plain, got prison"):
             choose("prison")
     finally:
         sandbox.SANDBOXES = kept
@@ -126,7 +136,7 @@ def test_the_best_wall_that_works_is_chosen_and_said():
 
 def test_a_tool_that_makes_no_wall_is_found_out():
     open_wall = replace(BUBBLEWRAP, wrap=lambda command, places, memory: command, tool="")
-    assert "makes no wall here" in open_wall.problem()
+    assert "does not isolate here" in open_wall.problem()
 
 
 def test_without_a_wall_every_table_and_the_page_say_so(tmp_path):

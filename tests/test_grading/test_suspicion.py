@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools.grading import suspicion
-from tools.grading.made_up_class import code_cell
+from tools.grading.made_up_submissions import code_cell
 
 GIVEN = """import copy
 import torch
@@ -35,8 +35,8 @@ def looked_at(*texts: str) -> list[str]:
         ("import sys\nsys._getframe(1).f_locals", "uses f_locals"),
         ("import ctypes", "imports ctypes"),
         ("from urllib.request import urlopen", "imports urllib"),
-        ("import os\nos.environ['NBGRADER_EXECUTION'] = ''", "speaks of NBGRADER in a text"),
-        ("open('notebooks/solutions/x')", "speaks of solutions/ in a text"),
+        ("import os\nos.environ['NBGRADER_EXECUTION'] = ''", "contains 'NBGRADER' in a string"),
+        ("open('notebooks/solutions/x')", "contains 'solutions/' in a string"),
         ("!rm -r .", "has the magic '!rm -r .'"),
     ],
 )

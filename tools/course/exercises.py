@@ -35,14 +35,14 @@ def made(chapter: Chapter) -> bytes:
 
 def superfluous(here: Course) -> list[Path]:
     """Finds exercise notebooks without a chapter that has a master."""
-    known = {chapter.exercises for chapter in here.chapters if chapter.master.is_file()}
+    known = {chapter.exercises for chapter in here.chapters if chapter.source_notebook.is_file()}
     found = (here.root / "notebooks" / "exercises").glob("*.ipynb")
     return sorted(path for path in found if path not in known and not is_beside(path))
 
 
 def strangers(here: Course) -> list[Path]:
     """Finds notebooks among the masters that no chapter of the list has."""
-    known = set(here.masters())
+    known = set(here.source_notebooks())
     return sorted(set((here.root / "notebooks" / "solutions").glob("*.ipynb")) - known)
 
 
@@ -78,8 +78,8 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
             "A copy of the course that was handed out has none; its exercises are ready"
         )
     beginnings = tuple(options.names or [""])
-    named = [c for c in here.chapters if c.master.name.startswith(beginnings)]
-    chosen = [chapter for chapter in named if chapter.master.is_file()]
+    named = [c for c in here.chapters if c.source_notebook.name.startswith(beginnings)]
+    chosen = [chapter for chapter in named if chapter.source_notebook.is_file()]
     if unlisted := here.lacks(options.names):
         raise SystemExit(f"exercises: {LIST} has no entry {' or '.join(unlisted)}. Add one")
     if not chosen and options.names:

@@ -45,7 +45,7 @@ class Chapter:
         return self.root / "notebooks" / f"{self.file}.ipynb"
 
     @property
-    def master(self) -> Path:
+    def source_notebook(self) -> Path:
         """The exercises with their solutions."""
         return self.root / "notebooks" / "solutions" / f"{self.number}_solutions.ipynb"
 
@@ -122,9 +122,13 @@ class Course:
         """Return the notebooks of the chapters, in order."""
         return [chapter.notebook for chapter in self.chapters]
 
-    def masters(self) -> list[Path]:
+    def source_notebooks(self) -> list[Path]:
         """Return the masters that are there, in order; a student's copy has none."""
-        return [chapter.master for chapter in self.chapters if chapter.master.is_file()]
+        return [
+            chapter.source_notebook
+            for chapter in self.chapters
+            if chapter.source_notebook.is_file()
+        ]
 
 
 def _chapter(root: Path, entry: dict[str, Any]) -> Chapter:

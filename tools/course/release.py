@@ -71,7 +71,7 @@ def main() -> None:
         "--with-site", action="store_true", help="put the website into it (make site)"
     )
     given = parser.parse_args()
-    if not course().masters():
+    if not course().source_notebooks():
         raise SystemExit(
             "release: it is made from the course with its solutions, got no notebooks/solutions. "
             "A copy that was handed out cannot be handed on so; give its zip instead"

@@ -38,7 +38,7 @@ def solutions(root: Path = ROOT) -> list[str]:
     as the right half of a class with a bug.
     """
     here = Course.read(root)
-    notebooks = (json.loads(path.read_text(encoding="utf-8")) for path in here.masters())
+    notebooks = (json.loads(path.read_text(encoding="utf-8")) for path in here.source_notebooks())
     cells = [cell for notebook in notebooks for cell in notebook["cells"]]
     given = [source(cell) for cell in cells if not regions(cell)]
     for path in [*here.notebooks(), *sorted((root / "utils").rglob("*.py"))]:

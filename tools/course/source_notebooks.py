@@ -208,8 +208,8 @@ def read(chapter: Chapter) -> Notebook:
     Raises:
         ValueError: the master is no notebook, or breaks rules; one line for each.
     """
-    where = name_of(chapter.master, chapter.root)
-    notebook = parse(chapter.master.read_bytes())
+    where = name_of(chapter.source_notebook, chapter.root)
+    notebook = parse(chapter.source_notebook.read_bytes())
     if notebook is None:
         raise ValueError(f"{where}: a master is a notebook, got a damaged one. Mend it")
     if said := complaints(notebook, chapter.number):

@@ -114,7 +114,7 @@ def names(here: Course) -> set[str]:
     found = {name for name in found if not is_kept_back(name)}
     for chapter in here.chapters:
         found.add(name_of(chapter.notebook, here.root))
-        if chapter.master.is_file():
+        if chapter.source_notebook.is_file():
             found.add(name_of(chapter.exercises, here.root))
     return found
 
