@@ -77,7 +77,7 @@ def test_an_explorer_in_another_form_is_refused() -> None:
 
 
 def test_every_bug_has_a_page_that_says_all(made: sources.Pages) -> None:
-    assert sorted(id for part in catalogue.parts() for id in part.ids) == sorted(BUGS)
+    assert sorted(id for part in catalogue.catalogue_files() for id in part.ids) == sorted(BUGS)
     listed = made["clinic/index.md"].decode()
     for id, bug in BUGS.items():
         page = made[f"clinic/{id}.md"].decode()

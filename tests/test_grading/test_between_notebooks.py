@@ -35,7 +35,7 @@ libc, found = ctypes.CDLL(None), []
 found += [torch.ones is print, hasattr(utils.attention, "left"), "left" in sys.modules]
 found += ["LEFT" in os.environ, "process" in globals()]
 found += [glob.glob(f"{folder}/left") != []
-          for folder in (".", "/scratch", "/tmp", "/dev/shm", "/dev/mqueue", os.path.expanduser("~"))]
+          for folder in (".", "/scratch", "/tmp", "/dev/shm", "/dev/mqueue", os.environ["HOME"])]
 found += [libc.shmget(77, 0, 0) >= 0, libc.semget(77, 0, 0) >= 0, libc.msgget(77, 0) >= 0]
 found += ["sleep" in open(path).read() for path in glob.glob("/proc/[0-9]*/comm")]
 print(any(found), found)

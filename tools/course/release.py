@@ -21,7 +21,7 @@ from tools.course.files import name_of, write
 from tools.course.local_changes import MANIFEST, fingerprint
 from tools.course.registry import ROOT, course
 from tools.course.solution_leaks import leaks, solutions
-from tools.course.student_copy import Files, collect
+from tools.course.student_copy import Files, release_files
 
 NAME = "attention-shape-by-shape"
 DATE = (2026, 1, 1, 0, 0, 0)  # of every file, so that the same course gives the same bytes
@@ -77,7 +77,7 @@ def main() -> None:
             "A copy that was handed out cannot be handed on so; give its zip instead"
         )
     try:
-        files = collect()
+        files = release_files()
     except ValueError as error:
         raise SystemExit(f"release: {error}") from None
     if found := list(leaks(files, solutions())):

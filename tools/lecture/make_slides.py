@@ -4,9 +4,9 @@
     make slides NB=03       one chapter (several: NB="03 04")
     make slides NB=03 ARGS=--no-pdf
 
-What is on a slide is read from the notebook (tools/lecture/deck.py), and the notes beside it from
-the checks of the exercises. The folder may be copied to a stick as it is. The PDF has a page for
-each step; it is printed by Chromium, and where there is none, the pages are made all the same.
+The slides come from the notebook (deck.py), the speaker notes from the checks of the exercises
+(wrong_answers.py). The folder can be copied to a stick. The PDF has a page for each step and is
+printed by Chromium; without Chromium, only the pages are made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OUT = ROOT / "build" / "slides"
 
 
 def find(names: list[str]) -> list[Chapter]:
-    """Turn beginnings of file names into chapters, in order; all of them where none is named."""
+    """Return the chapters whose file names begin so, in order; by default all of them."""
     for name in names:
         if not any(chapter.file.startswith(name) for chapter in course().chapters):
             raise SystemExit(f"slides: no chapter is called {name!r} or starts with it")
@@ -32,7 +32,7 @@ def find(names: list[str]) -> list[Chapter]:
 
 
 def write(chapters: list[Chapter], folder: Path) -> list[Path]:
-    """Write the pages of chapters, and what they need, into a folder."""
+    """Write the pages of chapters with their assets into a folder."""
     copy_assets(folder / ASSETS)
     made = []
     for chapter in chapters:

@@ -1,4 +1,4 @@
-"""A deck as one HTML page for reveal.js that needs no network, with the files beside it."""
+"""A deck as one HTML page for reveal.js that needs no network, with its assets."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pygments.lexers import PythonLexer
 
 from tools.course.registry import Course
 from tools.lecture import drawings
-from tools.lecture.deck import Deck, Part, Slide
+from tools.lecture.deck import Deck, Element, Slide
 
 HERE = Path(__file__).resolve().parent
 ASSETS = "assets"
-# Of the wheel sphinx-revealjs, which carries reveal.js whole.
+# Files of reveal.js in the wheel of sphinx-revealjs.
 REVEAL = (
     "LICENSE",
     "dist/reset.css",
@@ -37,16 +37,16 @@ REVEAL = (
     "dist/theme/fonts/source-sans-pro/source-sans-pro-semibold.woff",
     "dist/theme/fonts/source-sans-pro/source-sans-pro-semibolditalic.woff",
 )
-# Of matplotlib: the letters of code, the same on every machine.
+# Fonts of matplotlib for code, equal on every machine.
 MONO = ("LICENSE_DEJAVU", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf")
 CODE = HtmlFormatter(nowrap=True)
 
-# Formulas as outlines: they need no font and no script. Without <use>, whose ids would meet.
+# Formulas as outlines need no font and no script. <use> would need unique ids on the page.
 ziamath.config.svg2 = False
 
 
 class _Words(IPythonRenderer):
-    """Markdown as on a slide: formulas drawn, drawings inside the page, no link into the folder."""
+    """Render markdown for a slide: formulas and drawings inside of the page, no local links."""
 
     def __init__(self, size: int):
         super().__init__(escape=False, exclude_anchor_links=True)
@@ -59,7 +59,7 @@ class _Words(IPythonRenderer):
         return f'<p class="formula">{formula(body, self.size + 4, inline=False)}</p>'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A page of the net keeps its address; what lies in the course's folder is named only."""
+        """Keep the address of a web page; show only the text of a link into the course."""
         if re.match(r"https?:", url):
             return f'<a href="{html.escape(url)}">{text}</a>'
         return f"<em>{text}</em>"
@@ -70,7 +70,7 @@ class _Words(IPythonRenderer):
 
 
 def formula(tex: str, size: int, *, inline: bool) -> str:
-    """Return a formula as SVG that stands on the line of the text and have its colour."""
+    """Return a formula as SVG, aligned with the text and in its color."""
     drawn = ziamath.Latex(tex, size=size, inline=inline)
     svg = drawn.svg().replace('fill="black"', 'fill="currentColor"')
     words = html.escape(f"formula: {tex.strip()}", quote=True)
@@ -89,7 +89,7 @@ def line(text: str, size: int = 28) -> str:
     return re.sub(r"</?p>", "", markdown(text, size)).strip()
 
 
-def part(one: Part) -> str:
+def part(one: Element) -> str:
     """Return what stands inside the box of a part."""
     if one.kind in ("picture", "html", "explorer"):
         return one.content
@@ -138,7 +138,7 @@ def index(here: Course, made: list[str]) -> str:
 
 
 def copy_assets(folder: Path) -> None:
-    """Put the scripts, styles and fonts of the pages into a folder, with their licences."""
+    """Copy the scripts, styles and fonts of the pages into a folder, with their licences."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with as_file(files("sphinx_revealjs") / "_static" / "revealjs") as reveal:
