@@ -85,7 +85,7 @@ MASTER = [
 
 @dataclass
 class Folder:
-    """A folder that looks like the course, with one chapter and its master."""
+    """A folder that looks like the course, with one chapter and its source notebook."""
 
     root: Path
 
@@ -111,7 +111,7 @@ class Folder:
         return Course.read(self.root)
 
     @property
-    def master(self) -> Path:
+    def source_notebook(self) -> Path:
         return self.root / "notebooks" / "solutions" / MASTERS_NAME
 
     @property
@@ -125,7 +125,7 @@ class Folder:
     def write(self, *cells: Cell) -> None:
         self.source_notebook.write_text(canonical(notebook(*cells)), encoding="utf-8")
 
-    def change_master(self) -> None:
+    def change_source_notebook(self) -> None:
         cells = copy.deepcopy(MASTER)
         cells[2]["source"] = cells[2]["source"].replace("Say it.", "Say it aloud.")
         self.write(*cells)

@@ -81,7 +81,7 @@ class Chapter:
         return int(self.path.name[:2])
 
     @property
-    def master(self) -> bool:
+    def source_notebook(self) -> bool:
         """Whether it holds the exercises of a chapter, with their solutions."""
         return self.path.parent.name == "solutions"
 
@@ -722,7 +722,7 @@ def exercise_frame(chapter: Chapter) -> list[str]:
 
 
 def answered_right(chapter: Chapter) -> list[str]:
-    """Every check of a master has stored that its solution is right."""
+    """Every check of a source notebook has stored that its solution is right."""
     complaints = []
     for where, cell in numbered(chapter):
         data = [output.get("data", {}) for output in cell["outputs"]]

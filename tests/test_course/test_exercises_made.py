@@ -1,4 +1,4 @@
-"""Exercises are made from masters that keep the rules, and no work of a student is lost."""
+"""Exercises are made from valid source notebooks, and no work of a student is lost."""
 
 from __future__ import annotations
 
@@ -53,14 +53,16 @@ def make(folder: Folder, *arguments: str) -> bool:
     return not ended.value.code
 
 
-def test_made_up_masters_have_the_flags_of_real_ones() -> None:
+def test_made_up_source_notebooks_have_the_flags_of_real_ones() -> None:
     assert (made_up.ANSWER_FLAGS, made_up.CHECK_FLAGS) == (ANSWER_FLAGS, CHECK_FLAGS)
 
 
-def test_masters_and_exercises_fit() -> None:
+def test_source_notebooks_and_exercises_fit() -> None:
     here = course()
     assert here.source_notebooks()
-    assert not list(exercises.check(here, [c for c in here.chapters if c.source_notebook.is_file()]))
+    assert not list(
+        exercises.check(here, [c for c in here.chapters if c.source_notebook.is_file()])
+    )
 
 
 def test_what_is_made_has_stubs_locks_checksums_and_no_solution(folder: Folder) -> None:
@@ -159,7 +161,9 @@ BROKEN: list[tuple[str, Callable[[list[Cell]], None]]] = [
 
 
 @pytest.mark.parametrize(("words", "change"), BROKEN, ids=[f"{i}" for i in range(len(BROKEN))])
-def test_an_invalid_source_notebook_is_refused(words: str, change: Callable[[list[Cell]], None]) -> None:
+def test_an_invalid_source_notebook_is_refused(
+    words: str, change: Callable[[list[Cell]], None]
+) -> None:
     assert violations(notebook(*MASTER), "03") == []
     cells = copy.deepcopy(MASTER)
     change(cells)
@@ -210,7 +214,9 @@ def test_a_refused_source_notebook_keeps_its_exercises_and_stops_no_others(
     folder.list_chapters("03", "04")
     assert not make(folder)
     said = capsys.readouterr().err
-    assert "notebooks/solutions/03_solutions.ipynb, exercise 1: points must be the difficulty" in said
+    assert (
+        "notebooks/solutions/03_solutions.ipynb, exercise 1: points must be the difficulty" in said
+    )
     assert "notebooks/solutions/04_solutions.ipynb: the file must be a notebook" in said
     assert folder.made.read_bytes() == before
 
@@ -223,7 +229,7 @@ def test_check_says_what_differs_and_writes_nothing(
     assert "got none. Run: make exercises" in capsys.readouterr().out
     assert make(folder)
     assert make(folder, "--check")
-    folder.change_master()
+    folder.change_source_notebook()
     before = folder.made.read_bytes()
     capsys.readouterr()
     assert not make(folder, "--check")
@@ -234,7 +240,9 @@ def test_check_says_what_differs_and_writes_nothing(
     assert "05_left_over.ipynb: every one has its master" in capsys.readouterr().out
 
 
-def test_a_master_needs_its_chapter(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_source_notebook_needs_its_chapter(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder.source_notebook.rename(folder.source_notebook.with_name("05_solutions.ipynb"))
     assert not make(folder)
     said = capsys.readouterr()
@@ -258,10 +266,18 @@ def test_a_chapter_that_is_not_listed_is_named(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('title = "tiny"\nminutes = 30\n', "", "course.toml: entry 03 lacks title, minutes."),
-        ('number = "03"\n', "", "course.toml: entry tiny lacks number."),
+        (
+            'title = "tiny"\nminutes = 30\n',
+            "",
+            "course.toml: entry 03 must have all fields, got none for title, minutes.",
+        ),
+        (
+            'number = "03"\n',
+            "",
+            "course.toml: entry tiny must have all fields, got none for number.",
+        ),
         ("minutes = 30\n", "minutes = 30\nlevel = 2\n", "got level in entry 03"),
-        ('file = "03_tiny"', 'file = "04_tiny"', "a file begins with its number"),
+        ('file = "03_tiny"', 'file = "04_tiny"', "a file must begin with its number"),
     ],
 )
 def test_an_entry_of_the_list_is_complete(folder: Folder, old: str, new: str, words: str) -> None:
@@ -283,7 +299,7 @@ CHANGED = [solved, solved_and_saved, solved_and_forgotten, added, removed, moved
 def test_running_and_saving_is_no_change(folder: Folder, change: Callable) -> None:
     assert make(folder)
     edit(folder.made, change)
-    folder.change_master()
+    folder.change_source_notebook()
     assert make(folder)
     assert "Say it aloud." in folder.made.read_text()
     assert not folder.new.exists()
@@ -299,7 +315,7 @@ def test_a_changed_notebook_stays_and_the_new_one_is_put_beside_it(
     forgotten = change is solved_and_forgotten  # nothing tells what they began with
     assert folder.new.exists() == forgotten
     assert f"{'beside' if forgotten else 'kept':9}  notebooks/exercises" in capsys.readouterr().out
-    folder.change_master()
+    folder.change_source_notebook()
     for _ in range(2):
         assert make(folder)
         assert folder.made.read_bytes() == theirs
@@ -315,7 +331,7 @@ def test_work_in_the_notebook_beside_it_is_kept_too(
 ) -> None:
     assert make(folder)
     theirs = edit(folder.made, solved)
-    folder.change_master()
+    folder.change_source_notebook()
     assert make(folder)
     beside = edit(folder.new, added)
     cells = copy.deepcopy(MASTER)
@@ -339,13 +355,13 @@ def test_a_notebook_that_reads_as_the_new_one_is_replaced(folder: Folder) -> Non
     assert make(folder)
     edit(folder.made, says_aloud := lambda n: says(2, "Say it.", "Say it aloud.")(joined(n)))
     assert says_aloud
-    folder.change_master()
+    folder.change_source_notebook()
     assert make(folder)
     assert make(folder, "--check")
     assert not folder.new.exists()
 
 
-def test_what_stands_beside_exercises_needs_no_master(folder: Folder) -> None:
+def test_what_stands_beside_exercises_needs_no_source_notebook(folder: Folder) -> None:
     folder.made.parent.mkdir()
     folder.new.write_text("{}")
     assert exercises.superfluous(folder.course) == []

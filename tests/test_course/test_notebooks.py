@@ -1,4 +1,4 @@
-"""Every chapter and every master keeps the rules of `notebook_rules.py`."""
+"""Every chapter and every source notebook keeps the rules of `notebook_rules.py`."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def test_rule(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
 
 @pytest.mark.parametrize("rule", RULES_OF_MASTERS, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
-def test_rule_of_masters(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
+def test_rule_of_source_notebooks(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
     assert not said(path, rule)

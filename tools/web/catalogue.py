@@ -256,8 +256,8 @@ def catalogue_page(chapters: dict[str, str]) -> str:
     lines = [
         "# The catalogue of bugs",
         "",
-        f"{len(BUGS)} mistakes in Transformers that run, in the order of the parts. Search for the id that "
-        "`diagnose` printed, or look below. A deliberate difference is a "
+        f"{len(BUGS)} mistakes in Transformers that run, in the order of the parts. Search for the "
+        "id that `diagnose` printed, or look below. A deliberate difference is a "
         "[variant](variants.md).",
         "",
     ]
