@@ -81,7 +81,7 @@ def test_every_bug_has_a_page_that_says_all(made: sources.Pages) -> None:
     listed = made["clinic/index.md"].decode()
     for id, bug in BUGS.items():
         page = made[f"clinic/{id}.md"].decode()
-        heads = ["How it shows", "The code", "The test", "The repair", "Where it happened"]
+        heads = ["Symptoms", "The code", "The test", "The fix", "Where it happened"]
         assert re.findall(r"^#+ (.+)$", page, re.M) == [id, *heads]
         assert f"[{id}]({id}.md)" in listed
         assert catalogue.plain(bug.fix[1:]) in page and f"[{bug.chapter}, " in page
@@ -92,7 +92,7 @@ def test_every_bug_has_a_page_that_says_all(made: sources.Pages) -> None:
 
 
 def test_most_bugs_show_code(made: sources.Pages) -> None:
-    silent = [id for id in BUGS if "catalogue computes it" in made[f"clinic/{id}.md"].decode()]
+    silent = [id for id in BUGS if "The code is in the clinic's catalogue" in made[f"clinic/{id}.md"].decode()]
     assert len(silent) < 0.2 * len(BUGS), silent
     page = made["clinic/scale-embed.md"].decode()
     assert "return scores / p.e**0.5" in page and "scores / p.own_dim**0.5" in page

@@ -1,10 +1,10 @@
-"""Grade every right answer that the banks of the exercises know, in the odd styles of a class.
+"""Grade every correct answer of the exercise banks, with odd but honest code.
 
     make honest                     all chapters
     make honest NB="03 04"          these
 
-Each notebook has another right answer in every exercise, and in front of them a cell such as honest
-students write. Nobody may lose a point; whoever does is listed with the reason.
+Each notebook has a different correct answer in every exercise, after a cell of odd code. No student
+may lose a point; the others are listed with the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def answered(cells: list[Cell], answer: Answer) -> None:
 
     Args:
         cells: of the exercise, with the solution in them.
-        answer: another right one; see `exercise_bank.Answer`.
+        answer: a different correct one; see `exercise_bank.Answer`.
     """
     if answer.old:
         for cell in cells:
@@ -44,7 +44,7 @@ def answered(cells: list[Cell], answer: Answer) -> None:
 
 
 def notebooks(chapter: Assignment) -> Iterator[Notebook]:
-    """Yield notebooks in which every known right answer stands once."""
+    """Yield notebooks that contain every known correct answer once."""
     answers = {
         id.partition(".")[2]: own.right for id, own in bank(chapter.number).items() if own.right
     }
@@ -54,19 +54,19 @@ def notebooks(chapter: Assignment) -> Iterator[Notebook]:
             name = re.compile(rf"answer-{chapter.number}-{number}[b-z]?")
             cells = [cell for cell in notebook["cells"] if name.fullmatch(grade_id(cell))]
             answered(cells, right[place % len(right)])
-        # Before the imports, which bind anew what it may have bound otherwise; in every chapter
-        # another one is the first, since few have as many right answers as there are oddities.
+        # Before the imports, which bind its names again. Every chapter starts with a different one,
+        # since few have as many correct answers as there are oddities.
         odd = ODD[(place + int(chapter.number)) % len(ODD)]
         yield inserted(notebook, f"import torch\n{odd}", 1)
 
 
 def graded(numbers: list[str], folder: Path, options: list[str]) -> tuple[int, list[str]]:
-    """Pass all in, grade them with one call, and return how many there were and who lost.
+    """Grade all notebooks with one call; return their number, and those that lost points.
 
     Args:
         numbers: of the chapters.
         folder: an empty one.
-        options: for grade.py.
+        options: of the command grade.
     """
     worth = {}
     for number in numbers:
@@ -98,7 +98,7 @@ def main() -> None:
         count, lost = graded(numbers, Path(folder), options)
     for line in lost:
         print(f"LOST       {line}")
-    print(f"{count} notebooks of right answers, {count - len(lost)} with every point")
+    print(f"{count} notebooks of correct answers, {count - len(lost)} with every point")
     raise SystemExit(bool(lost))
 
 

@@ -1,4 +1,4 @@
-"""Two notebooks of one student, one after the other: the first leaves nothing to the second."""
+"""Two notebooks of one student, one after the other: the first leaves no trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.grading.run_notebook import Limits, Run
 from tools.grading.sandbox import SANDBOXES, Sandbox, SandboxPaths
 from tools.grading.sandbox_process import SandboxProcess
 
-# In a library, a file, memory, queues, a process, an environment: whatever code can change.
+# Traces in a library, files, memory, queues, a process and the environment.
 LEAVES = """
 import ctypes, os, subprocess, sys, torch, utils.attention
 torch.ones, utils.attention.left, sys.modules["left"] = print, True, sys
@@ -43,28 +43,28 @@ print(any(found), found)
 
 
 @pytest.fixture(
-    scope="module", params=[w for w in SANDBOXES if w.isolates], ids=lambda wall: wall.name
+    scope="module", params=[w for w in SANDBOXES if w.isolates], ids=lambda one: one.name
 )
 def kind(request) -> Sandbox:
     if why := request.param.problem():
-        pytest.skip(f"no such wall on this machine: {why}")
+        pytest.skip(f"no such sandbox on this machine: {why}")
     return request.param
 
 
 def shown(sandbox: SandboxProcess, code: str) -> str:
-    """Run a notebook of one cell, and return what it shows."""
+    """Run a notebook of one cell, and return its output."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     Run(sandbox, Limits(cell=60))(notebook)
     return "".join(str(output.get("text", output)) for output in notebook.cells[0].outputs)
 
 
-def test_what_a_notebook_leaves_does_not_reach_the_next_one(kind: Sandbox, tmp_path: Path):
+def test_no_trace_of_a_notebook_reaches_the_next_one(kind: Sandbox, tmp_path: Path):
     made = prepare({}, tmp_path / "course")
     outside = SandboxPaths(made.library, made.grader, tmp_path / "r")
     sandbox = SandboxProcess(kind, outside, environment(), 10**9, tmp_path / "log.txt")
     try:
         assert shown(sandbox, LEAVES).strip() == "[True, True, True]"
-        # In the same notebook all of it would be found: the look is a sharp one.
+        # In the same notebook all traces are found.
         assert shown(sandbox, LEAVES + LOOKS).splitlines()[-1].startswith("True")
         said = shown(sandbox, LOOKS)
         assert said.startswith("False"), said

@@ -44,7 +44,7 @@ def made(tmp_path):
     return tmp_path
 
 
-def test_equal_causes_are_counted_together_by_their_id(made):
+def test_equal_causes_are_counted_by_id(made):
     with (made / "class.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     of_two = [row for row in rows if row["exercise"] == "03.2"]
@@ -58,7 +58,7 @@ def test_equal_causes_are_counted_together_by_their_id(made):
     assert (of_seven["tried"], of_seven["solved"], of_seven["cause"]) == ("2", "", "")
 
 
-def test_the_page_begins_with_what_to_repeat(made):
+def test_the_page_begins_with_the_most_frequent_mistakes(made):
     page = (made / "class.html").read_text(encoding="utf-8")
     top = page[page.index("What to repeat") : page.index("Chapter 03")]
     assert top.index("the softmax runs over i") < top.index("=1+1")
@@ -67,7 +67,7 @@ def test_the_page_begins_with_what_to_repeat(made):
     assert "7 students" in page and "1 of 7" in page and "5 of 7" in page
 
 
-def test_a_mistake_that_is_made_in_two_exercises_is_one_thing_to_repeat():
+def test_a_mistake_in_two_exercises_is_listed_once():
     same = CheckResult("not right", "x", "over-queries", "w", named=True)
     second = ExerciseGrade("03.4", "B", 0.0, 3.0, same)
     results = [
@@ -80,14 +80,14 @@ def test_a_mistake_that_is_made_in_two_exercises_is_one_thing_to_repeat():
     assert [r.student.name for r in cause.results] == ["Bo & Co", "Cy", "Ida", "Hal"]
 
 
-def test_the_page_leads_to_the_students_and_escapes_their_names(made):
+def test_the_page_links_to_students_and_escapes_their_names(made):
     page = (made / "class.html").read_text(encoding="utf-8")
     assert '<a href="feedback/Bo%20%26%20Co.html">Bo &amp; Co</a>' in page
     assert "<script" not in page and "&lt;script&gt;" in page
     assert "A &lt;b&gt;title" in page
 
 
-def test_the_page_needs_nothing_and_its_tables_have_heads(made):
+def test_the_page_loads_nothing_and_its_tables_have_heads(made):
     page = (made / "class.html").read_text(encoding="utf-8")
     assert not re.search(r"(src=|https?:|@import|<link|<img)", page)
     assert all(target in ("#", "f") for target in re.findall(r'href="(.)', page))

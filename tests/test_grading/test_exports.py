@@ -1,4 +1,4 @@
-"""What learning platforms take in: read here by the rules of their own importers."""
+"""Exports for learning platforms, read by the rules of their importers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def moodle(tmp_path: Path) -> Week:
 
 def lines(path: Path) -> list[list[str]]:
     content = path.read_bytes()
-    assert not content.startswith(b"\xef\xbb\xbf"), "Ruby's csv takes a grade for a part of a name"
+    assert not content.startswith(b"\xef\xbb\xbf"), "Ruby's csv reads a BOM as part of a name"
     return list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
 
 
@@ -61,7 +61,7 @@ def moodle_takes(path: Path) -> dict[str, tuple[float, str]]:
 
 
 def canvas_takes(path: Path) -> tuple[list[str], dict[str, list[str]], list[str]]:
-    """Read a gradebook as gradebook_importer.rb does: assignments, grade by id, points."""
+    """Read a gradebook as gradebook_importer.rb does: assignments, grades by id, points."""
     head, *rows = lines(path)
     assert len(head) > 3 and "Student" in head[0] and "ID" in head[1]
     count = 3
@@ -100,8 +100,8 @@ def canvas_finds(path: Path) -> dict[tuple[str, str], str]:
     return found
 
 
-def test_the_points_possible_of_canvas_are_those_of_most(tmp_path):
-    """The first of the list hands in an earlier chapter again, and has other sums than the rest."""
+def test_the_points_possible_of_canvas_are_those_of_most_students(tmp_path):
+    """The first student submits an earlier chapter again, and has different sums."""
     first = (entry(name, f"{name}_{id}_{id}9_03.ipynb", chapter("03", 1.0)) for name, id in NAMED)
     graded(tmp_path, week("week 1", *first))
     ada, *rest = NAMED
@@ -125,7 +125,7 @@ def test_moodles_worksheet_comes_back_filled_in(tmp_path):
     assert {name: first[head.index(name)] for name in kept} == kept
 
 
-def test_a_worksheet_is_made_of_the_names_of_moodles_folders(tmp_path):
+def test_a_worksheet_is_made_from_the_names_of_moodles_folders(tmp_path):
     named = [f"{name}_{id}_assignsubmission_file_/x.ipynb" for name, id in (("Ada", 5), ("Bo", 6))]
     entries = [
         entry("Ada", named[0], chapter("03", 2.0)),
@@ -165,7 +165,7 @@ def test_canvas_gradebook_comes_back_with_its_assignments(tmp_path):
     assert not (out / "exports" / "Week 1 for Moodle.csv").exists()
 
 
-def test_canvas_is_served_from_the_names_of_files_alone(tmp_path):
+def test_a_canvas_table_is_made_from_the_names_of_files(tmp_path):
     graded(
         tmp_path, week("w", entry("lovelaceada", "lovelaceada_12_34_x.ipynb", chapter("03", 2.0)))
     )

@@ -1,7 +1,7 @@
-"""Honest students whose code looks odd: each keeps every point that the answers are worth.
+"""Honest students with odd code keep every point.
 
-They bind names of the course and of libraries anew, write Python that few write, and leave the
-libraries in other states. Nothing of that is deceit, and nobody is told that it might be.
+They rebind names of the course and of libraries, write unusual Python, and change the state of
+libraries. None of this is cheating, and none of it gets a remark.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ DIVISOR = """def divisor(layer):
 
 @dataclass(frozen=True)
 class Honest:
-    """One student, who does several odd things: each of them alone must cost nothing.
+    """One student with several oddities, none of which may cost points.
 
     Args:
-        first: cells in front of all others, by what is odd about them.
-        answers: what is written into an answer cell, by its number.
-        solved: the exercises in which the master's solution stands.
+        first: cells before all others, by their oddity.
+        answers: source of answer cells, by number.
+        solved: the exercises with their solutions.
         chapter: two digits.
     """
 
@@ -193,7 +193,7 @@ HONEST: dict[str, Honest] = {
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
-    """Pass everything in, grade it with one call, and return the line of each student."""
+    """Grade all students with one call, and return the row of each."""
     base = tmp_path_factory.mktemp("honest")
     for name, honest in HONEST.items():
         chapter = assignment_of(honest.chapter)
@@ -213,7 +213,7 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_who_is_honest_keeps_every_point(name, rows):
+def test_honest_students_keep_every_point(name, rows):
     honest, chapter = HONEST[name], assignment_of(HONEST[name].chapter)
     checked = {*honest.solved, *(number for number in honest.answers if number in chapter.points)}
     assert float(rows[name]["points"]) == chapter.worth(checked), rows[name]

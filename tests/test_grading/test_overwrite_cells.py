@@ -1,4 +1,4 @@
-"""The order that grading needs, out of what was handed in."""
+"""Restored checks and metadata in submitted notebooks."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def chapter() -> Assignment:
 
 @pytest.fixture(scope="module")
 def in_a_clone() -> dict:
-    """The same notebook as notebooks/exercises has it, with links to the solutions."""
+    """Return the notebook from notebooks/exercises, with links to the solutions."""
     return generate(json.loads(course()["03"].source_notebook.read_text(encoding="utf-8")))
 
 
-def test_what_a_release_hands_out_is_nobodys_work(chapter, in_a_clone):
+def test_a_released_notebook_contains_no_work(chapter, in_a_clone):
     assert "your instructor has it" in raw(chapter.blank).decode()
     assert "your instructor has it" not in raw(in_a_clone).decode()
     for handed_in in (chapter.blank, in_a_clone):
@@ -56,7 +56,7 @@ def test_what_a_release_hands_out_is_nobodys_work(chapter, in_a_clone):
 
 @pytest.mark.parametrize("address", [None, "https://github.com/you/attention"])
 @pytest.mark.parametrize("is_bare", [False, True], ids=["as it is", "saved without metadata"])
-def test_of_a_copy_for_colab_only_the_students_work_counts(chapter, in_a_clone, address, is_bare):
+def test_in_a_copy_for_colab_only_the_students_work_counts(chapter, in_a_clone, address, is_bare):
     folder = course()["03"].exercises.parent
     for handed_out in (in_a_clone, chapter.blank):
         made = colab.for_colab(handed_out, folder, address)
@@ -77,14 +77,14 @@ def test_of_a_copy_for_colab_only_the_students_work_counts(chapter, in_a_clone, 
         assert sources[1] == overwrite_cells.source(chapter.blank["cells"][1])
 
 
-def test_a_copy_for_colab_in_which_nothing_was_done_is_known_as_fresh(chapter):
+def test_an_unsolved_copy_for_colab_is_untouched(chapter):
     made = raw(colab.for_colab(chapter.blank, course()["03"].exercises.parent, None))
     assert fingerprint("x.ipynb", made) == beginning("x.ipynb", made)
 
 
 @pytest.mark.parametrize("text", ["[", "[](", "[Solution](", "## " + " " * 1000])
-def test_a_long_cell_does_not_hold_up_the_grading(text):
-    """What takes the square of its length would take a day, here as in the class."""
+def test_a_long_cell_does_not_delay_grading(text):
+    """Quadratic time would be a day for this cell."""
     code = (
         "from tools.grading.overwrite_cells import overwrite_cells\n"
         f"text = {text!r} * 1_000_000\n"
@@ -96,7 +96,7 @@ def test_a_long_cell_does_not_hold_up_the_grading(text):
     subprocess.run(command, check=True, cwd=course().root, timeout=TIMEOUT)
 
 
-def test_a_hint_that_was_written_into_is_work(chapter):
+def test_an_edited_hint_is_work(chapter):
     notebook = json.loads(raw(chapter.blank))
     hints = [c for c in notebook["cells"] if "Hint 1" in "".join(c["source"])]
     hints[0]["source"] = "".join(hints[0]["source"]) + "\n\nI think that it is the keys."
@@ -104,7 +104,7 @@ def test_a_hint_that_was_written_into_is_work(chapter):
     assert len(done.own["03.1"]) == 2
 
 
-def test_cells_before_and_behind_the_exercises_are_the_students(chapter):
+def test_cells_before_and_after_the_exercises_are_the_students(chapter):
     notebook = inserted(chapter.solved([]), "mine = 1")
     notebook["cells"].append(code_cell("mine = 2"))
     done = overwrite_cells.overwrite_cells(tidy(raw(notebook)), chapter.blank)
@@ -112,7 +112,7 @@ def test_cells_before_and_behind_the_exercises_are_the_students(chapter):
     assert cells == ["mine = 1", "mine = 2"]
 
 
-def test_a_check_stands_behind_every_answer_of_its_exercise(chapter):
+def test_a_check_comes_after_every_answer_of_its_exercise(chapter):
     notebook = tidy(raw(without(chapter.solved(), is_check)))
     done = overwrite_cells.overwrite_cells(notebook, chapter.blank).notebook["cells"]
     names = [overwrite_cells.grade_id(cell) for cell in done if overwrite_cells.grade_id(cell)]

@@ -49,14 +49,14 @@ def test_a_name_is_one_cell_whatever_ends_a_cell(tmp_path):
     assert whole.startswith("Ada;=1+1")
 
 
-def test_the_number_and_the_lateness_have_columns(tmp_path):
+def test_the_id_and_the_lateness_have_columns(tmp_path):
     lines = written(tmp_path, result(reason="why", remarks="odd"))
     (row,) = csv.DictReader(io.StringIO("\n".join(lines)))
     assert (row["student"], row["id"], row["late"]) == ("Ada", "77", "late")
     assert row["reason"] == "why; odd"
 
 
-def test_a_page_shows_what_stands_outside_of_exercises_and_keeps_remarks_to_the_teacher():
+def test_a_page_shows_cells_outside_of_exercises_and_hides_remarks():
     outside = {
         "number": 1,
         "kind": "code",
@@ -71,7 +71,7 @@ def test_a_page_shows_what_stands_outside_of_exercises_and_keeps_remarks_to_the_
     assert "Outside of the exercises" not in student_report.feedback(result())
 
 
-def test_a_page_names_what_was_left_alone_if_it_may_be_work():
+def test_a_page_names_ignored_files_that_may_be_work():
     made = result()
     made.student.ignored += [
         IgnoredFile("a.rar", "not opened"),

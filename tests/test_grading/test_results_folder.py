@@ -1,4 +1,4 @@
-"""The folder of results: nothing that was there is lost, nothing is half."""
+"""The folder of results: no file is lost, no file is incomplete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OURS = {"grades.csv": ("student", "chapter", "points"), "totals.csv": ("student"
 
 
 def run(out: Path, points: int, pages: tuple[str, ...] = ("Ada",)) -> Path | None:
-    """Grade, as far as the folder of results sees it."""
+    """Write results as a run does."""
     typed = results_folder.Typed(out, OURS)
     with results_folder.unfinished(out) as made:
         for page in pages:
@@ -35,7 +35,7 @@ def tree(out: Path) -> dict[str, str]:
     return {path.relative_to(out).as_posix(): path.read_text("utf-8-sig") for path in found}
 
 
-def test_what_an_earlier_run_wrote_is_kept_and_the_teachers_files_stay(tmp_path):
+def test_results_of_an_earlier_run_and_other_files_are_kept(tmp_path):
     out = tmp_path / "out"
     assert run(out, 1, ("Ada", "Bo")) is None
     first = tree(out)
@@ -51,7 +51,7 @@ def test_what_an_earlier_run_wrote_is_kept_and_the_teachers_files_stay(tmp_path)
     assert tree(kept) == first
 
 
-def test_a_file_of_the_teacher_in_the_place_of_a_new_one_is_kept(tmp_path):
+def test_a_file_in_the_place_of_a_new_one_is_kept(tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     (out / "feedback" / "Bo.html").write_text("mine")
@@ -60,7 +60,7 @@ def test_a_file_of_the_teacher_in_the_place_of_a_new_one_is_kept(tmp_path):
     assert (out / "feedback" / "Bo.html").read_text() == "Bo 2"
 
 
-def test_a_folder_of_the_first_version_is_kept_too(tmp_path):
+def test_a_folder_of_the_first_version_is_kept(tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     before = tree(out)
@@ -83,9 +83,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         ("\t", "utf-8", "03"),
     ],
 )
-def test_columns_that_the_teacher_typed_come_into_the_new_table(
-    delimiter, encoding, number, tmp_path
-):
+def test_added_columns_are_copied_to_the_new_table(delimiter, encoding, number, tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     with (out / "grades.csv").open("w", encoding=encoding, newline="") as file:
@@ -99,7 +97,7 @@ def test_columns_that_the_teacher_typed_come_into_the_new_table(
         assert (row["bonus"], row["Bemerkung für mich"]) == ("0,5", "süß;\nzwei Zeilen")
 
 
-def test_a_column_that_was_typed_last_week_comes_back_after_another_chapter(tmp_path):
+def test_an_added_column_survives_a_run_without_its_chapter(tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     (out / "grades.csv").write_text("student,chapter,points,bonus\nBo,02,1,7\n")
@@ -107,7 +105,7 @@ def test_a_column_that_was_typed_last_week_comes_back_after_another_chapter(tmp_
     assert results_folder.Typed(out, OURS).values("grades.csv", ("Bo", "02")) == ["7"]
 
 
-def test_what_is_unfinished_is_never_seen(tmp_path):
+def test_unfinished_results_are_never_visible(tmp_path):
     out = tmp_path / "out"
     with pytest.raises(RuntimeError), results_folder.unfinished(out) as made:
         (made / "grades.csv").write_text("half")
@@ -125,7 +123,7 @@ def test_what_is_unfinished_is_never_seen(tmp_path):
 
 
 def test_tables_come_last_and_every_file_in_one_step(tmp_path, monkeypatch):
-    """Whenever it is killed, a table that is there is whole and its pages are there."""
+    """After a kill at any time, every table is complete and has its pages."""
     out = tmp_path / "out"
     run(out, 1)
     moved, replace = [], os.replace

@@ -1,4 +1,4 @@
-"""A grading that was stopped goes on where it stopped, whatever stopped it."""
+"""A stopped run continues where it stopped."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def student(name: str, text: str = "x = 1") -> Student:
     return Student(name, chapters={"03": Submission(Path("/tmp/x"), "a.ipynb", notebook=notebook)})
 
 
-def test_what_is_done_is_found_again_as_long_as_nothing_has_changed(tmp_path):
+def test_finished_grades_are_reused_until_something_changes(tmp_path):
     out, ada = tmp_path / "out", student("Ada")
     checkpoint = Checkpoint(out, "checks 1")
     path = checkpoint.path(ada, "Ada")
@@ -63,7 +63,7 @@ def test_what_is_done_is_found_again_as_long_as_nothing_has_changed(tmp_path):
     assert not (out / FOLDER).exists()
 
 
-def test_a_file_that_a_disk_lost_is_made_anew(tmp_path):
+def test_a_damaged_file_is_made_again(tmp_path):
     checkpoint = Checkpoint(tmp_path / "out", "")
     path = checkpoint.path(student("Ada"), "Ada")
     path.write_text('[{"chap')
@@ -86,7 +86,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_two_gradings_do_not_write_into_one_folder(tmp_path):
+def test_two_runs_do_not_write_to_one_folder(tmp_path):
     first = Checkpoint(tmp_path / "out", "")
     with pytest.raises(FolderInUse):
         Checkpoint(tmp_path / "out", "")
@@ -94,13 +94,13 @@ def test_two_gradings_do_not_write_into_one_folder(tmp_path):
     Checkpoint(tmp_path / "out", "").end(whole=False)
 
 
-def test_what_a_killed_grading_left_half_is_removed(tmp_path):
+def test_unfinished_files_of_a_killed_run_are_removed(tmp_path):
     (tmp_path / ".unfinished-x" / "logs").mkdir(parents=True)
     Checkpoint(tmp_path, "").end(whole=False)
     assert not list(tmp_path.iterdir())
 
 
-def test_messages_arrive_whole_in_whatever_pieces(tmp_path):
+def test_messages_are_assembled_from_any_chunks(tmp_path):
     messages = [{"a": 1}, {"text": "é" * 1000}, {}, {"b": [b"\0{", {"c": b""}], "d": b"x" * 999}]
     messages.append({"check": messages[-1]})
     stream = b"".join(map(encode, messages))
@@ -127,24 +127,24 @@ def _frame(text: bytes, rest: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("counts", [[6], [5, 1], [-1], [True], ["5"], [1.0], [[]]])
-def test_bytes_that_did_not_come_are_not_made_up(counts):
-    """Of five bytes nobody makes more, by counting some twice either."""
+def test_missing_bytes_are_refused(counts):
+    """A message cannot use more than its five bytes, nor use some twice."""
     said = [{"$bytes": count} for count in counts]
     assert FrameDecoder().add(_frame(b"[]".join([b'{"a":', b"}"]), b"12345")) == [{"a": []}]
     with pytest.raises(BrokenFrame):
         FrameDecoder().add(_frame(json.dumps({"a": said}).encode(), b"12345"))
 
 
-def test_an_answer_cannot_speak_for_what_watches_it():
-    """Whatever kind it writes before what it says: who hands it on says that an answer said it."""
+def test_an_answer_cannot_impersonate_its_supervisor():
+    """The supervisor sets the kind of forwarded frames, whatever an answer wrote."""
     forged = bytearray(encode({"own": 0.0, "over": True}))
     assert decode(with_kind(forged, OF_CHECK)) == {"check": {"own": 0.0, "over": True}}
-    # and what is said to an answer is read there as it was said
+    # A message to an answer is read there unchanged.
     assert decode(with_kind(bytearray(encode({"check": {"a": b"1"}})), PLAIN)) == {"a": b"1"}
 
 
-def test_a_killed_grading_goes_on_where_it_stopped(tmp_path):
-    """The second student hangs until the whole grading is killed; the first is kept."""
+def test_a_killed_run_continues_where_it_stopped(tmp_path):
+    """The second student hangs until the run is killed; the first one's grades are kept."""
     chapter, folder, out = assignment_of("03"), tmp_path / "class", tmp_path / "out"
     hanging = inserted(light(chapter.solved(["1"])), "import time\ntime.sleep(9999)")
     for name, notebook in (("one", light(chapter.solved(["1"]))), ("two", hanging)):
@@ -159,12 +159,12 @@ def test_a_killed_grading_goes_on_where_it_stopped(tmp_path):
     process = subprocess.Popen([*command, *limits], stdout=subprocess.PIPE, env=environment)
     end = time.monotonic() + TIMEOUT
     while not list(out.glob(f"{FOLDER}/*.json")) and process.poll() is None:
-        assert time.monotonic() < end, "it does not begin"
+        assert time.monotonic() < end, "timeout"
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (out / "grades.csv").exists()
-    # What comes instead of the hanging notebook is graded; the other one is not run again.
+    # The replacement of the hanging notebook is graded; the other one is not run again.
     done = light(chapter.solved(["1"]))
     (folder / "two" / f"{STEM}.ipynb").write_bytes(raw(done))
     said = subprocess.run(

@@ -1,4 +1,4 @@
-"""The class list: what is read, whose a submission is, and what is asked."""
+"""The class list, owners of submissions, and questions about them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def written(text: str, tmp_path: Path, encoding: str = "utf-8") -> Path:
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252"])
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
 @pytest.mark.parametrize("columns", ["name,id", "First Name,Last Name,SID", "Nachname,Vorname,sid"])
-def test_a_list_of_ones_own(encoding, mark, columns, tmp_path):
+def test_an_own_list(encoding, mark, columns, tmp_path):
     line = "Zoë Ångström,007" if columns == "name,id" else "Zoë,Ångström,007"
     text = f"{columns}\n{line}\n".replace(",", mark)
     (person,) = roster.read_roster(written(text, tmp_path, encoding)).people
@@ -70,7 +70,7 @@ def test_moodles_worksheet_and_canvas_gradebook(tmp_path):
         ("name,id\nAda,1\nAda,1\n", "got Ada twice"),
     ],
 )
-def test_a_list_that_cannot_be_read_says_what_to_do(text, words, tmp_path):
+def test_an_invalid_list_is_refused_with_advice(text, words, tmp_path):
     with pytest.raises(ValueError, match=r"^--roster must .*\. ") as error:
         roster.read_roster(written(text, tmp_path))
     assert words in str(error.value)
@@ -79,7 +79,7 @@ def test_a_list_that_cannot_be_read_says_what_to_do(text, words, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("handed_in", "id", "person"),
+    ("submission", "id", "person"),
     [
         ("Maria Jose Nunez", "", "María-José Núñez"),
         ("NUNEZ, Maria-Jose", "", "María-José Núñez"),
@@ -98,11 +98,11 @@ def test_a_list_that_cannot_be_read_says_what_to_do(text, words, tmp_path):
     ],
 )
 def test_names_are_found_without_accents_in_any_order_and_by_number(
-    handed_in, id, person, tmp_path
+    submission, id, person, tmp_path
 ):
     lines = ["María-José Núñez,1001", "Jürgen Müßig,1002", "Sean O'Brien,s4711"]
     lines += ["Łukasz Żółć,1003", "김민준,1004", "Дмитрий Иванов,1005", "Jo Li,117", "Jo Li,118"]
-    found = Matching(list_of(*lines, tmp_path=tmp_path)).whose(handed_in, id)
+    found = Matching(list_of(*lines, tmp_path=tmp_path)).whose(submission, id)
     assert isinstance(found, Person), found
     assert found.name == person
     if person == "Jo Li":
@@ -110,7 +110,7 @@ def test_names_are_found_without_accents_in_any_order_and_by_number(
 
 
 @pytest.mark.parametrize(
-    ("handed_in", "id", "may_be", "why"),
+    ("submission", "id", "may_be", "why"),
     [
         ("Jo Li", "", ["Jo Li", "Jo Li"], "several students"),
         ("Ada Lovelac", "", ["Ada Lovelace"], "is similar"),
@@ -121,14 +121,14 @@ def test_names_are_found_without_accents_in_any_order_and_by_number(
         ("Nobody Else", "", [], "not in the list"),
     ],
 )
-def test_what_is_doubtful_is_asked_and_not_guessed(handed_in, id, may_be, why, tmp_path):
+def test_doubtful_owners_are_asked_and_not_guessed(submission, id, may_be, why, tmp_path):
     matching = Matching(list_of("Ada Lovelace,1001", "Jo Li,117", "Jo Li,118", tmp_path=tmp_path))
-    found = matching.whose(handed_in, id)
+    found = matching.whose(submission, id)
     assert isinstance(found, Question) and why in found.why
     assert [person.name for person in found.candidates] == may_be
 
 
-def test_what_was_answered_counts(tmp_path):
+def test_answers_count(tmp_path):
     people = list_of("Ada Lovelace,1001", "Jo Li,117", "Jo Li,118", tmp_path=tmp_path)
     answers = {"Al": "1001", "Jo Li": "118", "Guest": "nobody", "A": "ada lovelace"}
     matching = Matching(people, answers)
@@ -145,7 +145,7 @@ def student(name: str, *chapters: str, id: str = "", age: int = 0) -> Student:
     return Student(name, id, sent)
 
 
-def test_the_class_stands_in_its_order_with_those_who_handed_in_nothing(tmp_path):
+def test_students_are_in_the_order_of_the_list_with_or_without_submissions(tmp_path):
     people = list_of("Zed Zorn,1", "Ada Lovelace,2", "Jo Li,117", "Jo Li,118", tmp_path=tmp_path)
     found = [
         student("lovelace ada", "03", age=3),
@@ -198,7 +198,7 @@ def test_late_days(text, chapter, when, days):
     assert dates.days_late(chapter, None) == 0
 
 
-def test_points_are_taken_only_when_it_was_said():
+def test_points_are_taken_only_with_a_penalty():
     assert late_policy.parse("2026-11-20").penalty(14, 3) == 0
     assert late_policy.parse("2026-11-20", 10).penalty(14, 3) == 4.2
     assert late_policy.parse("2026-11-20", 50).penalty(14, 3) == 14
@@ -211,6 +211,6 @@ def test_points_are_taken_only_when_it_was_said():
         *(("03=2026-11-20,03=2026-11-21", 0), ("2026-11-20", 300), ("", 10)),
     ],
 )
-def test_a_date_that_is_none_says_what_to_write(text, percent):
+def test_an_invalid_date_is_refused_with_advice(text, percent):
     with pytest.raises(ValueError, match=r"^--(due|late-percent) must .*got"):
         late_policy.parse(text, percent)

@@ -47,7 +47,7 @@ OTHER = ANSWER.replace("powers / total", "powers * (1 / total)")
         (ANSWER.replace("exp", "exp2"), False),
     ],
 )
-def test_equal_is_what_differs_by_names_comments_and_layout(text, is_same):
+def test_answers_are_equal_without_names_comments_and_layout(text, is_same):
     assert (similarity.normal_form(text) == similarity.normal_form(ANSWER)) is is_same
     assert similarity.normal_form(ANSWER) is not None
 
@@ -62,7 +62,7 @@ def test_equal_is_what_differs_by_names_comments_and_layout(text, is_same):
         ("x = (1,", ""),
     ],
 )
-def test_what_is_short_or_handed_out_says_nothing(text, stub):
+def test_short_and_released_code_is_ignored(text, stub):
     assert similarity.normal_form(text, [stub]) is None
 
 
@@ -90,7 +90,7 @@ def wrote(name: str, *sources: str, kind: str = "code", state: str = "right") ->
     return Result(Student(name), name, [ChapterGrade("03", "x.ipynb", grades)])
 
 
-def test_pairs_come_first_that_have_most_in_common(tmp_path):
+def test_pairs_with_most_shared_answers_come_first(tmp_path):
     second = ANSWER.replace("exp", "exp2")
     results = [
         wrote("Ada", ANSWER, second),
@@ -112,7 +112,7 @@ def test_pairs_come_first_that_have_most_in_common(tmp_path):
     assert rows[1] == '"Ada","<Cy>","2","1","03.2; 03.3"'
 
 
-def test_what_much_of_the_class_wrote_is_no_pair():
+def test_answers_of_many_students_make_no_pair():
     four = [wrote(name, ANSWER) for name in ("Ada", "Bo", "Cy")]
     assert similarity.pairs_of(four, {}) == []
     assert len(similarity.pairs_of(four[:2], {})) == 1
@@ -120,7 +120,7 @@ def test_what_much_of_the_class_wrote_is_no_pair():
     assert len(similarity.pairs_of(many, {})) == 3  # three of 33 are few
 
 
-def test_prose_that_is_the_same_is_seen():
+def test_equal_prose_makes_a_pair():
     essay = "The keys that match best get the largest weights, and the rest of them get the rest."
     results = [
         wrote(name, text, kind="markdown") for name, text in (("A", essay), ("B", essay.upper()))
@@ -141,7 +141,7 @@ def spoken(results: list[Result]) -> list[str]:
     )
 
 
-def test_the_lecture_begins_with_three_sentences_from_the_reasons():
+def test_three_sentences_for_the_lecture_come_from_the_reasons():
     first, second, third = spoken(RESULTS)
     assert first == (
         "In 03.2 (A <b>title</b>), 2 of 5 students who tried it had the same mistake: "
@@ -158,7 +158,7 @@ def test_the_lecture_begins_with_three_sentences_from_the_reasons():
     assert spoken(different)[0].startswith("All 3 students who tried 03.2")
 
 
-def test_what_most_left_out_is_said_and_what_all_solved():
+def test_sentences_name_the_exercise_left_out_and_the_solved_ones():
     blank = [student(f"S{n}", grade("not yet")) for n in range(5)]
     assert spoken(blank)[0].startswith("All 5 students with chapter 03 left out 03.2")
     solved = [student(f"S{n}", grade("right")) for n in range(3)]
@@ -169,8 +169,8 @@ def test_what_most_left_out_is_said_and_what_all_solved():
     assert 1 <= len(spoken(solved)) <= 3
 
 
-def test_who_did_not_hand_in_a_chapter_left_nothing_of_it_out(tmp_path):
-    """Two did this chapter, three another one: nobody left out an exercise."""
+def test_students_without_a_chapter_left_out_no_exercise_of_it(tmp_path):
+    """Two submitted this chapter, three a different one: none left out an exercise."""
     absent = [student(f"S{n}", grade("not handed in")) for n in range(3)]
     for result in absent:
         result.student.chapters["04"] = result.student.chapters.pop("03")
@@ -181,7 +181,7 @@ def test_who_did_not_hand_in_a_chapter_left_nothing_of_it_out(tmp_path):
     assert "left out" not in page and "All students solved 03.2" in page
 
 
-def test_the_sentences_stand_on_the_page(tmp_path):
+def test_the_page_shows_the_sentences(tmp_path):
     class_report.write(tmp_path, RESULTS, "week <1>")
     page = (tmp_path / "class.html").read_text(encoding="utf-8")
     top = page[page.index("To start the next lecture") : page.index("What to repeat")]

@@ -1,4 +1,4 @@
-"""What the text of a student's code says to a teacher; it never costs a point."""
+"""Remarks about suspicious code; they cost no points."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def looked_at(*texts: str) -> list[str]:
         ("!rm -r .", "has the magic '!rm -r .'"),
     ],
 )
-def test_what_a_teacher_may_want_to_look_at_is_told(text, seen):
+def test_suspicious_code_gets_a_remark(text, seen):
     assert any(f"cell 1 {seen}" in line for line in looked_at(text)), looked_at(text)
 
 
@@ -66,9 +66,9 @@ def test_what_a_teacher_may_want_to_look_at_is_told(text, seen):
         "",
     ],
 )
-def test_of_what_is_odd_but_honest_nothing_is_said(text):
+def test_odd_but_honest_code_gets_no_remark(text):
     assert looked_at(text) == []
 
 
-def test_a_cell_of_more_magics_than_ipython_reads_costs_only_its_remark():
+def test_a_cell_with_too_many_magics_loses_only_its_remarks():
     assert looked_at("!ls\n" * 600) == ["cell 1 has the magic '!ls'"]

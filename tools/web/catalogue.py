@@ -182,7 +182,7 @@ def bug_page(bug: Bug, part: CatalogueFile, chapter: str, root: Path, shown: Sho
     """
     words = plain(sentence(bug.words))
     lines = [f"(bug-{bug.id})=", f"# {bug.id}", "", f"**{words}.**", ""]
-    lines += [f"Part: {part.title}. Explained in chapter {chapter}.", "", "## How it shows", ""]
+    lines += [f"Part: {part.title}. Explained in chapter {chapter}.", "", "## Symptoms", ""]
     if bug.seen:
         lines.append(f"`diagnose` finds it not by the output, but by this: {plain(bug.seen)}.")
     else:

@@ -1,9 +1,9 @@
-"""A grader without any guard, as many are: it shows that an attack is one.
+"""A naive grader without any guard, which shows that an attack works.
 
-    python naive.py FOLDER ROOT          tries all attacks, prints what each did as JSON
+    python naive.py FOLDER ROOT          runs all attacks, prints their success as JSON
 
-A student's cells, then the checks, run in one process, which says itself how many points it got.
-What is printed is believed, results come back as pickles, and nothing is cleaned up.
+A student's cells and the checks run in one process, which reports its own points. Printed text is
+trusted, results are pickles, and nothing is cleaned up.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Kernel:
 
 
 def student(attack: Attack, place: Place) -> None:
-    """Run cells and check, and write the points."""
+    """Run cells and checks, and write the points."""
     work = place.base / "work"
     os.chdir(work)
     said = os.open(place.base / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -110,7 +110,7 @@ def student(attack: Attack, place: Place) -> None:
 
 
 def grader(attack: Attack, place: Place) -> None:
-    """Start the student's process, believes it, and write the table."""
+    """Start the student's process, trust it, and write the table."""
     (place.base / "work").mkdir()
     table = place.base / "class-grades"
     table.mkdir()
