@@ -10,7 +10,6 @@ may lose a point; the others are listed with the reason.
 from __future__ import annotations
 
 import copy
-import csv
 import os
 import re
 import subprocess
@@ -25,6 +24,7 @@ from tools.course.cards import grade_id
 from tools.course.notebook import Cell, Notebook
 from tools.course.registry import course
 from tools.grading.made_up_submissions import GRADE, ODD, Assignment, assignment_of, inserted, raw
+from tools.grading.results_folder import read_table
 
 OWN_SECONDS = ["--cell-seconds", "120", "--notebook-seconds", "1200"]
 
@@ -78,8 +78,8 @@ def graded(numbers: list[str], folder: Path, options: list[str]) -> tuple[int, l
             worth[path.parent.name, number] = chapter.worth()
     command = [*GRADE, str(folder / "class"), *OWN_SECONDS, *options]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    with (folder / "class-grades" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = {(row["student"], row["chapter"]): row for row in csv.DictReader(file)}
+    table = read_table(folder / "class-grades" / "grades.csv")
+    rows = {(row["student"], row["chapter"]): row for row in table}
     lost = [
         f"{name}, chapter {number}: {rows[name, number]['points']} of {points}: "
         f"{rows[name, number]['exercises']}: {rows[name, number]['reason']}"

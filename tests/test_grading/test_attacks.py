@@ -6,7 +6,6 @@ Without a sandbox no attacks are tried, since those on other processes would wor
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -24,6 +23,7 @@ from attacks.every import every
 from attacks.outside import outside
 
 from tools.grading.made_up_submissions import GRADE, assignment_of, find_cell, inserted, light, raw
+from tools.grading.results_folder import read_table
 from tools.grading.sandbox import SANDBOXES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they attack a Linux")
@@ -140,8 +140,7 @@ def graded(request, tmp_path_factory) -> dict[str, Any]:
         for path in out.rglob("*"):
             if path.is_file() and path.suffix in (".html", ".csv", ".txt"):
                 said += path.read_text(encoding="utf-8-sig", errors="replace")
-        with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-            rows = {row["student"]: row for row in csv.DictReader(file)}
+        rows = {row["student"]: row for row in read_table(out / "grades.csv")}
         is_alive = victim.poll() is None and done.returncode == 0
         after = {}
         for name, attacks in students.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 
 import pytest
@@ -12,6 +11,7 @@ pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 from tools.grading import class_report
 from tools.grading.collect import Student, Submission
 from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
+from tools.grading.results_folder import read_table
 from tools.grading.student_report import Result
 
 
@@ -45,8 +45,7 @@ def made(tmp_path):
 
 
 def test_equal_causes_are_counted_by_id(made):
-    with (made / "class.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(made / "class.csv")
     of_two = [row for row in rows if row["exercise"] == "03.2"]
     assert {(row["students"], row["tried"], row["solved"]) for row in of_two} == {("7", "5", "1")}
     assert [(row["cause"], row["had_it"], row["words"]) for row in of_two] == [

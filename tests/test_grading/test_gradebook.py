@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import gzip
 import json
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 from tools.grading import grade_changes, gradebook, manual_grades, results_folder, roster
 from tools.grading.collect import Student, Submission
 from tools.grading.gradebook import Entry, Gradebook, Week
-from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
+from tools.grading.grades import OLD_KEYS, ChapterGrade, CheckResult, ExerciseGrade
 from tools.grading.publish import publish
 from tools.grading.results_folder import read_table
 
@@ -324,6 +325,30 @@ def test_a_stored_week_is_read_unchanged(tmp_path):
     assert [p.name for p in Gradebook(tmp_path).latest_roster().people] == ["Ada"]
     assert gradebook.week_name(Path("/x/Woche 3"), None) == "Woche 3"
     assert gradebook.week_name(Path("/x/y"), "../a/b: c") == "_a_b_ c"
+
+
+def old_keys(plain: Any) -> Any:
+    """Return the JSON of version 1.0: other keys, and the result of a check among the others."""
+    if isinstance(plain, list):
+        return [old_keys(part) for part in plain]
+    if not isinstance(plain, dict):
+        return plain
+    names = {new: old for old, new in OLD_KEYS.items()}
+    result = plain.get("result", {})
+    kept = {name: value for name, value in {**plain, **result}.items() if name != "result"}
+    kept = {name: value for name, value in kept.items() if not (result and name == "remarks")}
+    return {names.get(name, name): old_keys(value) for name, value in kept.items()}
+
+
+def test_a_gradebook_of_version_1_0_is_read(tmp_path):
+    graded(tmp_path, FIRST)
+    (path,) = (tmp_path / ".gradebook").glob("week-*")
+    plain = json.loads(gzip.decompress(path.read_bytes()))
+    assert "marks" in str(old_keys(plain)) and "'result'" not in str(old_keys(plain))
+    path.write_bytes(gzip.compress(json.dumps(old_keys(plain)).encode()))
+    assert [asdict(week) for week in Gradebook(tmp_path).weeks] == [
+        asdict(Week.from_plain(plain)),
+    ]
 
 
 def test_an_answer_in_who_csv_assigns_a_submission_without_a_new_run(tmp_path):

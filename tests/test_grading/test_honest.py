@@ -6,7 +6,6 @@ libraries. None of this is cheating, and none of it gets a remark.
 
 from __future__ import annotations
 
-import csv
 import os
 import subprocess
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading.made_up_submissions import GRADE, assignment_of, find_cell, inserted, light, raw
+from tools.grading.results_folder import read_table
 
 SOFTMAX = """def softmax(scores):
     s = scores - scores.amax(-1, keepdim=True)
@@ -207,8 +207,8 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
         path.write_bytes(raw(notebook))
     command = [*GRADE, str(base / "class")]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    with (base / "class-grades" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-        found = {(row["student"], row["chapter"]): row for row in csv.DictReader(file)}
+    table = read_table(base / "class-grades" / "grades.csv")
+    found = {(row["student"], row["chapter"]): row for row in table}
     return {name: found[name, honest.chapter] for name, honest in HONEST.items()}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -31,6 +30,7 @@ from tools.grading.framing import (
 )
 from tools.grading.grades import ChapterGrade
 from tools.grading.made_up_submissions import GRADE, assignment_of, inserted, light, raw
+from tools.grading.results_folder import read_table
 from tools.grading.resume import FOLDER, Checkpoint, FolderInUse
 
 STEM = "03_exercises"
@@ -171,7 +171,6 @@ def test_a_killed_run_continues_where_it_stopped(tmp_path):
         [*command, *limits], capture_output=True, text=True, env=environment, check=True
     ).stdout
     assert "one (done before)" in said and "two (done before)" not in said
-    with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-        assert [row["points"] for row in csv.DictReader(file)] == ["1", "1"]
+    assert [row["points"] for row in read_table(out / "grades.csv")] == ["1", "1"]
     assert not (out / FOLDER).exists() and not list(out.glob(".unfinished-*"))
     assert {path.name for path in (out / "logs").iterdir()} == {"one.txt", "two.txt"}

@@ -20,7 +20,7 @@ pytest.importorskip(
 )
 
 
-from tools.grading import made_up_submissions, results_folder
+from tools.grading import made_up_submissions
 from tools.grading.made_up_submissions import (
     CHEATS,
     GRADE,
@@ -35,6 +35,7 @@ from tools.grading.made_up_submissions import (
     raw,
     without,
 )
+from tools.grading.results_folder import MADE_BY, read_table
 
 STEM = "03_exercises"
 CHAPTER = ROOT / "notebooks" / "03_scaled_dot_product_attention.ipynb"
@@ -287,7 +288,7 @@ def graded(chapter: Assignment, tmp_path_factory: pytest.TempPathFactory) -> dic
     # From last week: a table with an added column, and a file of the instructor.
     out = base / "class-grades"
     out.mkdir()
-    (out / results_folder.MADE_BY).write_text('{"files": ["grades.csv"]}')
+    (out / MADE_BY).write_text('{"files": ["grades.csv"]}')
     (out / "grades.csv").write_text("student;chapter;points;bonus\nhalf;03;5;2,5\n")
     (out / "letter.txt").write_text("mine")
 
@@ -303,7 +304,7 @@ def graded(chapter: Assignment, tmp_path_factory: pytest.TempPathFactory) -> dic
     )
     print(done.stdout, done.stderr, f"{time.monotonic() - began:.0f} s")
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = list(csv.DictReader((out / "grades.csv").open(encoding="utf-8-sig", newline="")))
+    rows = read_table(out / "grades.csv")
     return {
         "made": made,
         "rows": {row["student"]: row for row in rows},
@@ -407,8 +408,7 @@ def test_files_of_last_week_are_kept(graded):
 
 
 def test_the_class_report_counts_results_of_checks(graded):
-    with (graded["out"] / "class.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["exercise"] == "03.4"]
+    rows = [row for row in read_table(graded["out"] / "class.csv") if row["exercise"] == "03.4"]
     assert {row["students"] for row in rows} == {str(graded["count"])}
     (wrong,) = [row for row in rows if "runs over the queries" in row["words"]]
     assert wrong["had_it"] == "1" and wrong["cause"].replace("-", "").isalnum()
@@ -465,7 +465,7 @@ def test_long_output_does_not_reach_the_pages(graded):
 
 
 def test_the_made_up_class_has_thirty_students(chapter):
-    assert len(made_up_submissions.MadeUpClass([chapter]).students()) == 30
+    assert len(made_up_submissions.made_up_class([chapter])) == 30
     assert json.loads(raw(chapter.blank))["cells"]
 
 
@@ -475,7 +475,7 @@ def test_imports_bind_the_names_of_odd_code_again():
     imports = next(c["source"] for c in chapter.blank["cells"] if c["cell_type"] == "code")
     odd = [
         s
-        for place, s in enumerate(made_up_submissions.MadeUpClass([chapter]).students())
+        for place, s in enumerate(made_up_submissions.made_up_class([chapter]))
         if place in made_up_submissions.ODDS
     ]
     for student, text in zip(odd, made_up_submissions.ODD, strict=True):

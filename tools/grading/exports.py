@@ -67,11 +67,6 @@ def _table(path: Path, lines: Iterable[Iterable[Any]]) -> None:
         csv.writer(file, lineterminator="\n").writerows(lines)
 
 
-def _labels(result: Result) -> list[str]:
-    """Return the names of a student's submitted folders or files."""
-    return [submission.label.partition("/")[0] for submission in result.student.chapters.values()]
-
-
 def _found(result: Result, pattern: re.Pattern[str]) -> re.Match[str] | None:
     """Return the match of a platform's pattern in the names of this week's files."""
     chapters = {grade.chapter for grade in result.grades}
@@ -147,8 +142,7 @@ def _canvas(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
     else:
         leading, titles, students = ["Student", "ID", "Section"], {}, []
         for result in results:
-            match = next(filter(None, map(OF_CANVAS.match, _labels(result))), None)
-            if match:
+            if match := _found(result, OF_CANVAS):
                 name = student_report.safe(result.student.name)
                 students.append((result, {"Student": name, "ID": match["id"]}))
     if not students:

@@ -11,7 +11,6 @@ grade with the expected one.
 from __future__ import annotations
 
 import argparse
-import csv
 import subprocess
 import tempfile
 import time
@@ -19,26 +18,27 @@ import zipfile
 from pathlib import Path
 
 from tools.course.registry import course
-from tools.grading.made_up_submissions import GRADE, MadeUpClass, MadeUpStudent, assignment_of
+from tools.grading.made_up_submissions import GRADE, MadeUpStudent, assignment_of, made_up_class
+from tools.grading.results_folder import read_table
 
 
 def differences(students: list[MadeUpStudent], out: Path) -> list[str]:
     """Compare grades.csv with what every student earned; return what is not so."""
-    with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = {(row["student"].lstrip("'"), row["chapter"]): row for row in csv.DictReader(file)}
+    table = read_table(out / "grades.csv")
+    rows = {(row["student"].lstrip("'"), row["chapter"]): row for row in table}
     wrong = []
     for student in students:
         for chapter, points in student.points.items():
             row = rows.pop((student.name, chapter), None)
             where = f"{student.name}, chapter {chapter}"
             if row is None:
-                wrong.append(f"{where}: no line")
+                wrong.append(f"{where}: no row")
             elif float(row["points"]) != points:
                 wrong.append(f"{where}: {row['points']} points, earned {points} ({row['reason']})")
             elif student.reason.get(chapter, "") not in row["reason"]:
-                said = student.reason[chapter]
-                wrong.append(f"{where}: the reason lacks {said!r}: {row['reason']!r}")
-    wrong += [f"a line too many: {key}" for key in rows]
+                reason = student.reason[chapter]
+                wrong.append(f"{where}: the reason lacks {reason!r}: {row['reason']!r}")
+    wrong += [f"an unexpected row: {key}" for key in rows]
     pages = len(list((out / "feedback").glob("*.html")))
     if pages != len(students):
         wrong.append(f"{pages} pages of feedback for {len(students)} students")
@@ -48,7 +48,7 @@ def differences(students: list[MadeUpStudent], out: Path) -> list[str]:
 def rehearse(chosen: list[str], folder: Path, options: list[str]) -> int:
     """Grade the made-up class in a folder; return the number of wrong grades."""
     numbers = sorted(chosen or [chapter.number for chapter in course().chapters])
-    students = MadeUpClass([assignment_of(number) for number in numbers]).students()
+    students = made_up_class([assignment_of(number) for number in numbers])
     submissions, out = folder / "class", folder / "class-grades"
     for number, student in enumerate(students):
         if number % 7 == 3:  # some send a zip file

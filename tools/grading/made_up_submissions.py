@@ -240,15 +240,15 @@ class MadeUpStudent:
     points: dict[str, int]
     reason: dict[str, str] = field(default_factory=dict)
 
-    def add(self, submission: MadeUpSubmission) -> None:
-        number = submission.assignment.number
-        self.points[number], self.reason[number] = submission.points, submission.reason
-        if submission.is_missing:
+    def add(
+        self, assignment: Assignment, content: Notebook | bytes | None, points: int, reason: str
+    ) -> None:
+        self.points[assignment.number], self.reason[assignment.number] = points, reason
+        if content is None:
             self.files[f"{self.name}/notes.txt"] = b"I was ill."
-            return
-        content = submission.content
-        content = raw(submission.notebook) if content is None else content
-        self.files[f"{self.name}/{submission.assignment.stem}.ipynb"] = content
+        else:
+            content = content if isinstance(content, bytes) else raw(content)
+            self.files[f"{self.name}/{assignment.stem}.ipynb"] = content
 
     def write(self, folder: Path) -> None:
         for name, content in self.files.items():
@@ -274,98 +274,63 @@ Jean-Luc "Picard"|สมชาย ใจดี|-2+3|Émile Zola|Jürgen Müßig|
 ODDS = range(3, 3 + len(ODD))  # students with odd but honest code in every chapter
 
 
-@dataclass
-class MadeUpClass:
-    """Thirty students: their solutions are complete, partial, careless, odd, cheating or broken.
+def _without_metadata(notebook: Notebook) -> Notebook:
+    for cell in notebook["cells"]:
+        cell["metadata"] = {}
+    return notebook
+
+
+def _hanging(notebook: Notebook) -> Notebook:
+    first = next(cell for cell in notebook["cells"] if grade_id(cell).startswith("answer-"))
+    first["source"] = "while True:\n    pass"
+    return notebook
+
+
+# Accidents: the change of the notebook (None for no file), the first of the solved exercises that
+# still counts, None if none does, and text of the reason.
+ACCIDENTS: list[tuple[Callable[[Notebook], Notebook | bytes | None], int | None, str]] = [
+    (_hanging, 1, "longer than"),
+    (lambda notebook: b"", None, "empty"),
+    (lambda notebook: raw(notebook)[:2000], None, "not a notebook"),
+    (lambda notebook: inserted(notebook, "import os\nos._exit(3)"), None, "exit code 3"),
+    (lambda notebook: None, None, "not handed in"),
+    (lambda notebook: without(notebook, is_check), 0, "was deleted"),
+    (_without_metadata, 0, "by the headings"),
+]
+
+
+def made_up_class(assignments: list[Assignment], seed: int = 0) -> list[MadeUpStudent]:
+    """Return thirty students: solved, partly solved, careless, odd, cheating, broken.
 
     Args:
         assignments: one for each chapter.
         seed: of the random choices.
     """
-
-    assignments: list[Assignment]
-    seed: int = 0
-
-    def students(self) -> list[MadeUpStudent]:
-        """Return the students with their submissions."""
-        chance = random.Random(self.seed)
-        return [self._student(place, name, chance) for place, name in enumerate(NAMES)]
-
-    def _student(self, place: int, name: str, chance: random.Random) -> MadeUpStudent:
-        made = MadeUpStudent(name, {}, {})
-        for number, assignment in enumerate(self.assignments):
+    chance = random.Random(seed)
+    students = [MadeUpStudent(name, {}, {}) for name in NAMES]
+    for place, student in enumerate(students):
+        for number, assignment in enumerate(assignments):
             numbers = list(assignment.points)
             # Solutions are a beginning: later exercises may use earlier answers.
             done = numbers[: chance.randint(0, len(numbers))] if place > 2 else numbers
-            submission = MadeUpSubmission(assignment, done)
+            notebook = with_slip(assignment.solved(done), assignment, done)
             if place in ODDS:
                 # Before the imports: after them, it would break the notebook in Jupyter, too.
-                inserted(submission.notebook, f"import torch\n{ODD[place - ODDS[0]]}", 1)
+                inserted(notebook, f"import torch\n{ODD[place - ODDS[0]]}", 1)
             # Each cheat and each accident happens in one chapter of one student.
-            event = place - ODDS[-1] - 1 if number == place % len(self.assignments) else -1
-            if 0 <= event < len(CHEATS):
-                submission.cheat(*list(CHEATS.values())[event])
-            elif 0 <= event - len(CHEATS) < len(ACCIDENTS):
-                ACCIDENTS[event - len(CHEATS)](submission)
-            made.add(submission)
-        return made
+            event = place - ODDS[-1] - 1 if number == place % len(assignments) else -1
+            student.add(assignment, *_submission(assignment, notebook, done, event))
+    return students
 
 
-class MadeUpSubmission:
-    """One notebook of a made-up student.
-
-    Args:
-        assignment: of the chapter.
-        done: the solved exercises.
-    """
-
-    def __init__(self, assignment: Assignment, done: list[str]):
-        self.assignment, self.done = assignment, done
-        self.notebook = with_slip(assignment.solved(done), assignment, done)
-        self.points, self.reason = assignment.worth(done), ""
-        self.content: bytes | None = None  # in place of the notebook
-        self.is_missing = False
-
-    def cheat(self, code: str, reason: str) -> None:
-        blank = self.assignment.solved([])
-        self.notebook = inserted(blank, code.replace("{n}", self.assignment.number))
-        self.points, self.reason = 0, reason
-
-    def hang(self) -> None:
-        first = find_cell(self.notebook, f"answer-{self.assignment.number}-1")
-        first["source"] = "while True:\n    pass"
-        self.points -= self.assignment.points["1"] if "1" in self.done else 0
-        self.reason = "longer than"
-
-    def be_empty(self) -> None:
-        self.content, self.points, self.reason = b"", 0, "empty"
-
-    def be_cut_off(self) -> None:
-        self.content, self.points, self.reason = raw(self.notebook)[:2000], 0, "not a notebook"
-
-    def exit(self) -> None:
-        inserted(self.notebook, "import os\nos._exit(3)")
-        self.points, self.reason = 0, "exit code 3"
-
-    def be_missing(self) -> None:
-        self.is_missing, self.points, self.reason = True, 0, "not handed in"
-
-    def lose_checks(self) -> None:
-        without(self.notebook, is_check)
-        self.reason = "was deleted"
-
-    def lose_metadata(self) -> None:
-        for cell in self.notebook["cells"]:
-            cell["metadata"] = {}
-        self.reason = "by the headings"
-
-
-ACCIDENTS = (
-    MadeUpSubmission.hang,
-    MadeUpSubmission.be_empty,
-    MadeUpSubmission.be_cut_off,
-    MadeUpSubmission.exit,
-    MadeUpSubmission.be_missing,
-    MadeUpSubmission.lose_checks,
-    MadeUpSubmission.lose_metadata,
-)
+def _submission(
+    assignment: Assignment, notebook: Notebook, done: list[str], event: int
+) -> tuple[Notebook | bytes | None, int, str]:
+    """Return what a student submits, its points, and text of the reason."""
+    if 0 <= event < len(CHEATS):
+        code, reason = list(CHEATS.values())[event]
+        return inserted(assignment.solved([]), code.replace("{n}", assignment.number)), 0, reason
+    if not 0 <= event - len(CHEATS) < len(ACCIDENTS):
+        return notebook, assignment.worth(done), ""
+    change, first, reason = ACCIDENTS[event - len(CHEATS)]
+    return change(notebook), 0 if first is None else assignment.worth(done[first:]), reason

@@ -34,7 +34,6 @@ from tools.grading.serialization import (
     shared_class,
 )
 
-MODULE = "torch.nn.modules.module:Module"
 KEPT_GRAPHS = 200  # calls with a possible backward pass
 MAX_TEXT = 2000  # characters of an error
 OWN_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
