@@ -156,7 +156,7 @@ def test_broken_links_are_seen(tmp_path: Path) -> None:
     (tmp_path / "b.html").write_text('<p id="there"></p>')
     (tmp_path / "a.css").write_text("@import url(https://x.org/font.css);")
     assert list(links.problems(tmp_path)) == [
-        "a.html: id 'x' stands twice",
+        "a.html: id 'x' occurs twice",
         "a.html: loads https://x.org/y.js from a foreign server",
         "a.html: loads no.png, which is not there",
         "a.html: b.html#gone leads to no such place",

@@ -283,7 +283,7 @@ def test_grade_changes_have_a_cause(checks, points, file, source, why, tmp_path)
         return
     (row,) = rows
     assert (row["student"], row["before"], row["now"]) == ("Ada", "2", "0")
-    assert row["why"].startswith(why) and said[0].startswith("grades of 1 students")
+    assert row["why"].startswith(why) and said[0].startswith("grades of 1 student ")
     assert (row["said_before"], row["says_now"]) == ("right: so", "not right: so")
 
 

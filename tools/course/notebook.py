@@ -53,7 +53,7 @@ def source(cell: Cell) -> str:
 
 
 def canonical(notebook: Notebook) -> str:
-    """Return the text that stands in the file of this notebook once it is refreshed.
+    """Return the canonical text of a notebook.
 
     Args:
         notebook: the parsed JSON of a notebook, format 4.5.

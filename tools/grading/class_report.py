@@ -233,8 +233,10 @@ def _lines(exercises: list[ExerciseSummary], students: int) -> Iterator[list[obj
         counts = [students, len(exercise.tried)]
         counts += ["" if exercise.is_open else len(exercise.solved)]
         for cause in exercise.causes or [Cause("", "", False)]:
-            said = [cause.topic, len(cause.results), cause.words]
-            yield [exercise.id, exercise.title, *counts, *said]
+            yield [
+                *(exercise.id, exercise.title, *counts),
+                *(cause.topic, len(cause.results), cause.words),
+            ]
 
 
 def write(folder: Path, results: list[Result], week: str = "") -> None:

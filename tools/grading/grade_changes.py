@@ -146,7 +146,7 @@ def why(before: CountedExercise, now: CountedExercise) -> str:
             "code of all checks was changed",
         )
         pairs = zip(before.checks, now.checks, words, strict=True)
-        found += [said for old, new, said in pairs if old != new][:1]
+        found += [text for old, new, text in pairs if old != new][:1]
     if before.possible != now.possible:
         found.append(f"it is worth {now.possible:g} instead of {before.possible:g}")
     return " and ".join(found) or UNEXPLAINED

@@ -37,14 +37,16 @@ def _of_causes(exercises: list[Any], repeated: list[tuple[Any, list[str]]]) -> I
         yield f"In {places}, {how_many} had the same mistake: {cause.words.rstrip('.')}."
 
 
-def _of_exercises(exercises: list[Any], submitted: dict[str, int], said: set[str]) -> Iterator[str]:
+def _of_exercises(
+    exercises: list[Any], submitted: dict[str, int], named: set[str]
+) -> Iterator[str]:
     """Yield sentences for the exercises that most students failed and left out."""
 
     def left_out(exercise: Any) -> int:
         return submitted[exercise.id[:2]] - len(exercise.tried)
 
     checked = [e for e in exercises if not e.is_open]
-    others = [e for e in checked if e.id not in said]  # exercises without a sentence so far
+    others = [e for e in checked if e.id not in named]  # exercises without a sentence so far
     failed = max(others, key=lambda e: len(e.tried) - len(e.solved), default=None)
     left = max(checked, key=left_out, default=None)
     found = []
@@ -89,7 +91,7 @@ def sentences(
         submitted: the number of submissions of each chapter.
     """
     causes = list(_of_causes(exercises, repeated))[:2]
-    said = {name for _, where in repeated[: len(causes)] for name in where}
-    rest = [*_of_exercises(exercises, submitted, said), *_of_success(exercises, submitted)]
+    named = {name for _, where in repeated[: len(causes)] for name in where}
+    rest = [*_of_exercises(exercises, submitted, named), *_of_success(exercises, submitted)]
     found = list(dict.fromkeys([*causes, *rest]))
     return found[:3]

@@ -66,7 +66,8 @@ def _changes(folder: Path, book: Gradebook, results: list[student_report.Result]
     if not rows:
         return ["no grades have changed since the earlier run"]
     count = len({row[0] for row in rows})
-    messages = [f"grades of {count} students have changed, see {grade_changes.FILE}"]
+    students = "1 student" if count == 1 else f"{count} students"
+    messages = [f"grades of {students} have changed, see {grade_changes.FILE}"]
     if unexplained := sum(row[5] == grade_changes.UNEXPLAINED for row in rows):
         messages.append(f"{unexplained} of the changes have no known cause: check them")
     return messages

@@ -292,10 +292,10 @@ class Matching:
 
     def _of_id(self, name: str, id: str) -> list[Person]:
         """Return the people whose number or login is given."""
-        said = {id.casefold()} if id else set()
-        said |= {name.casefold(), *re.findall(r"[^\s_(),]+", name.casefold())}
-        said = {word for word in said if len(word) > 2 or word == id}
-        return [person for person in self.roster.people if person.ids & said]
+        given = {id.casefold()} if id else set()
+        given |= {name.casefold(), *re.findall(r"[^\s_(),]+", name.casefold())}
+        given = {word for word in given if len(word) > 2 or word == id}
+        return [person for person in self.roster.people if person.ids & given]
 
     @staticmethod
     def _may_be(name: str, person: Person) -> bool:

@@ -199,8 +199,10 @@ def _answers(
             if text.strip() in (stub.strip() for stub in given):
                 continue
             if cell["kind"] == "code":  # the code, and its comments
-                said = "\n".join(line for line in COMMENT.findall(text) if line not in str(given))
-                hashes = {normal_form(text, given), _normal_words(said)}
+                comments = "\n".join(
+                    line for line in COMMENT.findall(text) if line not in str(given)
+                )
+                hashes = {normal_form(text, given), _normal_words(comments)}
             else:
                 hashes = {_normal_words(text, given)}
             for digest in filter(None, hashes):

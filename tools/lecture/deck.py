@@ -72,7 +72,7 @@ class _Maker:
             return now
         return self.slide(kind)
 
-    def beside(self, place: int, part: Element) -> Slide | None:
+    def last_code(self, place: int, part: Element) -> Slide | None:
         """Return the slide of the code just before a text that explains its output.
 
         The text becomes its last step. Return None without space, or if a new heading begins.
@@ -126,7 +126,7 @@ class _Maker:
         for piece in _split(block):
             content = prose.shortened(piece.text) if piece.kind == "paragraph" else piece.text
             part = Element(piece.kind, content, prose.height(prose.Block(piece.kind, content)))
-            slide = self.beside(place, part) or self.room(kind, part)
+            slide = self.last_code(place, part) or self.room(kind, part)
             slide.add(place, part)
             if content != piece.text:
                 slide.notes.append(piece.text)
@@ -263,7 +263,7 @@ def _split(block: prose.Block) -> list[prose.Block]:
         if found[-1] and prose.height(longer) > ROOM:
             found.append([])
         found[-1].append(line.rstrip())
-    return [prose.Block(block.kind, "\n".join([*head, *piece])) for piece in found]
+    return [prose.Block(block.kind, "\n".join([*head, *lines])) for lines in found]
 
 
 def _to_show(cell: Cell) -> str:
@@ -306,8 +306,8 @@ def _cut(lines: list[str]) -> list[str]:
     """Split long code at empty lines or statements, into parts of nearly equal length."""
     if len(lines) <= LONG_CODE:
         return ["\n".join(lines)]
-    pieces = -(-len(lines) // LONG_CODE)
-    goal = len(lines) / pieces
+    count = -(-len(lines) // LONG_CODE)
+    goal = len(lines) / count
 
     def cost(n: int) -> float:
         indent = len(lines[n]) - len(lines[n].lstrip())
@@ -315,7 +315,7 @@ def _cut(lines: list[str]) -> list[str]:
         inside = sum(map(before.count, "([{")) > sum(map(before.count, ")]}"))
         return abs(n - goal) + indent - 6 * (not lines[n - 1].strip()) + 50 * inside
 
-    low = max(2, len(lines) - LONG_CODE * (pieces - 1))
+    low = max(2, len(lines) - LONG_CODE * (count - 1))
     place = min(range(low, LONG_CODE + 1), key=cost)
     rest = lines[place:] if lines[place].strip() else lines[place + 1 :]
     return ["\n".join(lines[:place]).rstrip(), *_cut(rest)]

@@ -84,13 +84,13 @@ def markdown(text: str, size: int = 28) -> str:
 
 
 def line(text: str, size: int = 28) -> str:
-    """Return a line of text, such as a heading, without the paragraph around it."""
-    text = re.sub(r"^(\d+)\.", r"\1\\.", text)  # "3. Weights" is no list
+    """Return a line of text, such as a heading, without a paragraph around it."""
+    text = re.sub(r"^(\d+)\.", r"\1\\.", text)  # "3. Weights" is not a list
     return re.sub(r"</?p>", "", markdown(text, size)).strip()
 
 
-def part(one: Element) -> str:
-    """Return what stands inside the box of a part."""
+def element(one: Element) -> str:
+    """Return the HTML of an element."""
     if one.kind in ("picture", "html", "explorer"):
         return one.content
     if one.kind == "code":
@@ -105,7 +105,7 @@ def part(one: Element) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a heading without marks, for titles of pages."""
+    """Return a heading without markup, for titles of pages."""
     return re.sub(r"[*`$]|\\(?=[a-z])|[{}]", "", text)
 
 
@@ -117,12 +117,12 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters.update(markdown=markdown, part=part, line=line, plain=plain, notes=notes)
+    made.filters.update(markdown=markdown, part=element, line=line, plain=plain, notes=notes)
     return made
 
 
 def notes(slide: Slide) -> str:
-    """Return what the instructor reads beside a slide."""
+    """Return the speaker notes of a slide as HTML."""
     return "\n".join(markdown(note, 18) for note in slide.notes)
 
 

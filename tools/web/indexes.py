@@ -148,8 +148,8 @@ def shapes(all_sections: list[Section]) -> Iterator[tuple[tuple[int, ...], str, 
             letters = " ".join(letter for letter, _ in pairs)
             yield tuple(int(size) for _, size in pairs), letters, name, section
         if section.place == 0:
-            for step, told in LEDGER_ROW.findall(section.text):
-                for shape in SHAPE.findall(told):
+            for step, cell in LEDGER_ROW.findall(section.text):
+                for shape in SHAPE.findall(cell):
                     sizes = tuple(int(size) for size in re.findall(r"\d+", shape))
                     yield sizes, "", step, section
 

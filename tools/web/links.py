@@ -52,7 +52,7 @@ def problems(site: Path) -> Iterator[str]:
     for path, page in pages.items():
         name = path.relative_to(site)
         for id in sorted(page.twice):
-            yield f"{name}: id {id!r} stands twice"
+            yield f"{name}: id {id!r} occurs twice"
         for target in page.loads:
             if OUTSIDE.match(target):
                 yield f"{name}: loads {target} from a foreign server"

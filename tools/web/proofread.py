@@ -61,12 +61,12 @@ def problems(pdf: Path, entries: Sequence[Entry], before: int) -> Iterator[str]:
     reader = PdfReader(pdf)
     texts = [page.extract_text() for page in reader.pages]
     front = "\n".join(texts[:before])
-    told = [(_plain(title), int(n)) for title, n in re.findall(r"(?m)^(.+?) *(\d+)$", front)]
-    if len(told) != len(entries):
-        yield f"the contents have {len(told)} lines, got {len(entries)} things"
-    for entry, (title, number) in zip(entries, told, strict=False):
+    listed = [(_plain(title), int(n)) for title, n in re.findall(r"(?m)^(.+?) *(\d+)$", front)]
+    if len(listed) != len(entries):
+        yield f"the contents must have {len(entries)} lines, got {len(listed)}"
+    for entry, (title, number) in zip(entries, listed, strict=False):
         if title != _plain(entry.title):
-            yield f"the contents say {title!r} where {entry.title!r} stands"
+            yield f"the contents must say {entry.title!r}, got {title!r}"
         elif _plain(entry.heading) not in _plain("".join(texts[before + number - 1 :][:1])):
             yield f"the contents say that {entry.title!r} is on page {number}; it is not"
     for number, text in enumerate(texts[before:], start=1):
