@@ -1,4 +1,4 @@
-"""A new chapter is an entry, a notebook, a source notebook, its checks and answers; all else follows."""
+"""A new chapter is an entry, a notebook, a source notebook, checks and answers; the rest follows."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def shared(chapters: Iterable[Chapter]) -> list[str]:
 
 
 def of_the_course() -> list[Chapter]:
-    """All chapters but 08, whose subject is all of them, and their source notebooks, if they are there."""
+    """All chapters but 08, whose subject is all of them, and existing source notebooks."""
     listed = [chapter for chapter in course().chapters if chapter.number != "08"]
     paths = [path for chapter in listed for path in (chapter.notebook, chapter.source_notebook)]
     return [Chapter.read(path) for path in paths if path.is_file()]
