@@ -1,4 +1,4 @@
-"""A new chapter is an entry, a notebook, a source notebook, checks and answers; the rest follows."""
+"""A new chapter is an entry, a notebook, a source notebook, checks and answers, nothing else."""
 
 from __future__ import annotations
 

@@ -290,8 +290,8 @@ class Grading:
         self._check_chapters()
         self._collect()
         self._prepare()
-        messages = self._grade()
-        print("\n".join(messages), flush=True) if messages else None
+        for message in self._grade():
+            print(message, flush=True)
         minutes, seconds = divmod(int(time.monotonic() - began), 60)
         count = sum(len(student.chapters) for student in self.students)
         print(
@@ -467,5 +467,6 @@ def rewrite_results(out: Path, options: WeekOptions) -> None:
         week.due, week.percent = options.due, options.late_policy.percent
     with unfinished(out) as made:
         messages = publish(book, week, made)
-    print("\n".join(messages))
+    for message in messages:
+        print(message)
     print(f"written again, nothing was run: {out / 'grades.csv'}, {out / 'totals.csv'}")
