@@ -37,7 +37,7 @@ from utils.training import fit_batches
 from utils.vision_transformer import VisionTransformer
 
 ROOT = Path(__file__).resolve().parents[2]
-MASTERS = course().masters()
+MASTERS = course().source_notebooks()
 ANSWERS = Path(__file__).parent / "answers"
 STEPS = 20_000  # of one answer's own code; the longest solution takes 900
 GUARD = 3600  # seconds, far beyond what any machine needs

@@ -175,7 +175,7 @@ def test_an_endless_answer_is_stopped_by_its_steps(endless: str) -> None:
 
 
 def test_every_chapter_has_a_master() -> None:
-    assert [chapter.master for chapter in course().chapters] == MASTERS
+    assert [chapter.source_notebook for chapter in course().chapters] == MASTERS
 
 
 def test_masters_use_only_what_students_have() -> None:

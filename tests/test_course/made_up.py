@@ -72,14 +72,14 @@ MASTER = [
 
 @dataclass
 class Folder:
-    """A folder that looks like the course, with one chapter and its master."""
+    """A folder that looks like the course, with one chapter and its source notebook."""
 
     root: Path
 
     @classmethod
     def make(cls, root: Path) -> Folder:
         folder = cls(root)
-        folder.master.parent.mkdir(parents=True)
+        folder.source_notebook.parent.mkdir(parents=True)
         folder.list_chapters("03")
         folder.write(*MASTER)
         (root / "notebooks" / CHAPTER).write_text(canonical(notebook(prose("# 03 Tiny"))))
@@ -98,7 +98,7 @@ class Folder:
         return Course.read(self.root)
 
     @property
-    def master(self) -> Path:
+    def source_notebook(self) -> Path:
         return self.root / "notebooks" / "solutions" / MASTERS_NAME
 
     @property
@@ -110,9 +110,9 @@ class Folder:
         return beside(self.made)
 
     def write(self, *cells: Cell) -> None:
-        self.master.write_text(canonical(notebook(*cells)), encoding="utf-8")
+        self.source_notebook.write_text(canonical(notebook(*cells)), encoding="utf-8")
 
-    def change_master(self) -> None:
+    def change_source_notebook(self) -> None:
         cells = copy.deepcopy(MASTER)
         cells[2]["source"] = cells[2]["source"].replace("Say it.", "Say it aloud.")
         self.write(*cells)

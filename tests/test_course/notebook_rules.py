@@ -81,7 +81,7 @@ class Chapter:
         return int(self.path.name[:2])
 
     @property
-    def master(self) -> bool:
+    def source_notebook(self) -> bool:
         """Whether it holds the exercises of a chapter, with their solutions."""
         return self.path.parent.name == "solutions"
 
@@ -310,13 +310,13 @@ def shows_something(chapter: Chapter) -> list[str]:
 def lengths(chapter: Chapter) -> list[str]:
     """Cells are short: at most 25 lines (an answer 32); in a chapter, 5 in the middle of all."""
     lines = [sum(bool(line.strip()) for line in source(c).splitlines()) for c in chapter.code]
-    most = MAX_LINES_OF_ANSWERS if chapter.master else MAX_LINES
+    most = MAX_LINES_OF_ANSWERS if chapter.source_notebook else MAX_LINES
     complaints = [
         f"{where}: {count} lines, at most {most}"
         for (where, _), count in zip(numbered(chapter), lines, strict=True)
         if count > most
     ]
-    if lines and not chapter.master and statistics.median(lines) > MEDIAN_LINES:
+    if lines and not chapter.source_notebook and statistics.median(lines) > MEDIAN_LINES:
         complaints.append(f"median {statistics.median(lines)} lines a cell, at most {MEDIAN_LINES}")
     return complaints
 
@@ -423,7 +423,7 @@ def earlier_only(chapter: Chapter) -> list[str]:
                 continue
             names = built_in[file]
             built = names.get(name, names.get("*", max(filter(None, names.values()), default=None)))
-            if built is None or built < chapter.number + chapter.master:
+            if built is None or built < chapter.number + chapter.source_notebook:
                 continue
             if built > chapter.number:
                 complaints.append(f"{where}: {file}.{name} is built in chapter {built:02}, later")
@@ -722,7 +722,7 @@ def exercise_frame(chapter: Chapter) -> list[str]:
 
 
 def answered_right(chapter: Chapter) -> list[str]:
-    """Every check of a master has stored that its solution is right."""
+    """Every check of a source notebook has stored that its solution is right."""
     complaints = []
     for where, cell in numbered(chapter):
         data = [output.get("data", {}) for output in cell["outputs"]]

@@ -1,4 +1,4 @@
-"""Exercises are made from masters that keep the rules, and no work of a student is lost."""
+"""Exercises are made from valid source notebooks, and no work of a student is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tools.course import exercises, refresh
 from tools.course.cards import grade_id
 from tools.course.notebook import Cell, canonical, source
 from tools.course.registry import course
-from tools.course.source_notebooks import ANSWER_FLAGS, BEGIN, CHECK_FLAGS, complaints
+from tools.course.source_notebooks import ANSWER_FLAGS, BEGIN, CHECK_FLAGS, violations
 
 
 @pytest.fixture
@@ -52,14 +52,16 @@ def make(folder: Folder, *arguments: str) -> bool:
     return not exercises.main(arguments, folder.root)
 
 
-def test_made_up_masters_have_the_flags_of_real_ones() -> None:
+def test_made_up_source_notebooks_have_the_flags_of_real_ones() -> None:
     assert (made_up.ANSWER_FLAGS, made_up.CHECK_FLAGS) == (ANSWER_FLAGS, CHECK_FLAGS)
 
 
-def test_masters_and_exercises_fit() -> None:
+def test_source_notebooks_and_exercises_fit() -> None:
     here = course()
-    assert here.masters()
-    assert not list(exercises.check(here, [c for c in here.chapters if c.master.is_file()]))
+    assert here.source_notebooks()
+    assert not list(
+        exercises.check(here, [c for c in here.chapters if c.source_notebook.is_file()])
+    )
 
 
 def test_what_is_made_has_stubs_locks_checksums_and_no_solution(folder: Folder) -> None:
@@ -106,63 +108,65 @@ def test_making_twice_changes_nothing(folder: Folder, capsys: pytest.CaptureFixt
     assert folder.made.read_bytes() == first
 
 
-# What the complaint must say, and the change to the cells of the master that brings it about.
+# Text of the message, and the change of the source notebook that causes it.
 BROKEN: list[tuple[str, Callable[[list[Cell]], None]]] = [
     (
-        "its heading is # 03 Solutions: Title, got '# 03 Exercises: Tiny'",
+        "its heading must be # 03 Solutions: Title, got '# 03 Exercises: Tiny'",
         says(0, "Solutions", "Exercises"),
     ),
-    ("numbered ## 1. to ## n.", says(6, "2. Two", "4. Two")),
+    ("must be numbered ## 1. to ## n.", says(6, "2. Two", "4. Two")),
     ("answer-03-2 under 'Two parts'", says(6, "2. Two", "Two")),
-    ("answer-03-1: the solution stands between", says(3, "### BEGIN SOLUTION\n", "")),
-    ("answer-03-1: the solution stands between", says(3, "\n### END SOLUTION", "")),
-    ("answer-03-1: the solution stands between", says(3, "### END", "    ### END")),
-    ("answer-03-1: the solution stands between", says(3, "### END", "## END")),
-    ("answer-03-1: the solution stands between", at(3, source="a = (2, 3)")),
+    ("answer-03-1: the solution must be between", says(3, "### BEGIN SOLUTION\n", "")),
+    ("answer-03-1: the solution must be between", says(3, "\n### END SOLUTION", "")),
+    ("answer-03-1: the solution must be between", says(3, "### END", "    ### END")),
+    ("answer-03-1: the solution must be between", says(3, "### END", "## END")),
+    ("answer-03-1: the solution must be between", at(3, source="a = (2, 3)")),
     (
         "without its solution the cell must be Python",
         says(9, "def f(x):\n    ###", "if x\n    ###"),
     ),
     (
-        "marks stand in answer cells",
+        "marks must be in answer cells",
         says(8, "**Why", "### BEGIN SOLUTION\n### END SOLUTION\n**Why"),
     ),
-    ("an exercise has an answer cell, got a check without one", without(3)),
-    ("an exercise has one check cell, got 2", doubled(4)),
+    ("an exercise must have an answer cell, got a check without one", without(3)),
+    ("an exercise must have one check cell, got 2", doubled(4)),
     (
-        "its answer cells are ['answer-03-1'], got ['answer-02-1']",
+        "its answer cells must be ['answer-03-1'], got ['answer-02-1']",
         grades(3, grade_id="answer-02-1"),
     ),
     ("got ['answer-03-2', 'answer-03-2c']", grades(10, grade_id="answer-03-2c")),
-    ("answer-03-1: a code cell with", grades(3, grade=True)),
-    ("answer-03-1: a code cell with", grades(3, schema_version=2)),
-    ("check-03-1: a code cell with", grades(4, locked=False)),
-    ("its check is check-03-1, got check-03-7", grades(4, grade_id="check-03-7")),
+    ("answer-03-1 must be a code cell with", grades(3, grade=True)),
+    ("answer-03-1 must be a code cell with", grades(3, schema_version=2)),
+    ("check-03-1 must be a code cell with", grades(4, locked=False)),
+    ("its check must be check-03-1, got check-03-7", grades(4, grade_id="check-03-7")),
     ('one line check("03.1", answer)', says(4, "03.1", "03.2")),
     ('one line check("03.1", answer)', says(4, "check(", "print(1)\ncheck(")),
-    ("check-03-2 stands before an answer", swapped(10, 11)),
+    ("check-03-2 must come after the answers", swapped(10, 11)),
     ("Difficulty 2 of 5", says(2, "Difficulty 1 of 5 · ", "")),
     ("Difficulty 2 of 5", says(2, " · about 3 minutes", "")),
     ("Difficulty 2 of 5", says(2, "1 of 5", "6 of 5")),
-    ("points are the difficulty, 1, got points=2", grades(4, points=2)),
-    ("only the last exercise is open", without(4)),
-    ("the last exercise is open, got a check", lambda c: c.__delitem__(slice(13, 16))),
-    ("its hints are folded", says(5, "Hint 1", "Help")),
-    ("every <details> is closed", says(5, "</details>", "</details>\n\n<details>")),
+    ("points must be the difficulty, 1, got points=2", grades(4, points=2)),
+    ("only the last exercise may be open", without(4)),
+    ("the last exercise must be open, got a check", lambda c: c.__delitem__(slice(13, 16))),
+    ("its hints must be folded", says(5, "Hint 1", "Help")),
+    ("every <details> must be closed", says(5, "</details>", "</details>\n\n<details>")),
     ("[Solution](../solutions/03_solutions.ipynb#1.-Which-shape?)", says(5, "#1.", "#2.")),
     ("[Solution](../solutions/03_solutions.ipynb#2.-Two-parts)", says(6, "Two", "2")),
-    ("its last line is [Solution]", says(5, "[Solution]", "[Help]")),
-    ('the last cells are progress("03") and ## Next', says(17, "03", "04")),
-    ('the last cells are progress("03") and ## Next', without(18)),
+    ("its last line must be [Solution]", says(5, "[Solution]", "[Help]")),
+    ('the last cells must be progress("03") and ## Next', says(17, "03", "04")),
+    ('the last cells must be progress("03") and ## Next', without(18)),
 ]
 
 
 @pytest.mark.parametrize(("words", "change"), BROKEN, ids=[f"{i}" for i in range(len(BROKEN))])
-def test_a_broken_master_is_refused(words: str, change: Callable[[list[Cell]], None]) -> None:
-    assert complaints(notebook(*MASTER), "03") == []
+def test_an_invalid_source_notebook_is_refused(
+    words: str, change: Callable[[list[Cell]], None]
+) -> None:
+    assert violations(notebook(*MASTER), "03") == []
     cells = copy.deepcopy(MASTER)
     change(cells)
-    found = complaints(notebook(*cells), "03")
+    found = violations(notebook(*cells), "03")
     if "2.-Two-parts" in words:
         words = words.replace("Two", "2")
     assert any(words in what for what in found), found
@@ -179,7 +183,7 @@ def unnamed(*numbers: int) -> Callable[[list[Cell]], None]:
 def test_a_cell_without_its_metadata_is_given_it(numbers: tuple[int, ...], seen: list[str]) -> None:
     cells = copy.deepcopy(MASTER)
     unnamed(*numbers)(cells)
-    found = complaints(notebook(*cells), "03")
+    found = violations(notebook(*cells), "03")
     assert [what.partition(" has no")[0].partition(": ")[2] for what in found] == [
         f"the cell with '{what}'" for what in seen
     ], "this, and no more about its exercise"
@@ -191,12 +195,12 @@ def test_a_cell_without_its_metadata_is_given_it(numbers: tuple[int, ...], seen:
 def test_flags_are_shown_as_they_are_pasted() -> None:
     cells = copy.deepcopy(MASTER)
     grades(3, grade=True)(cells)
-    (what,) = complaints(notebook(*cells), "03")
+    (what,) = violations(notebook(*cells), "03")
     shown = json.loads(what.partition("a code cell with ")[2].partition(", got")[0])
     assert shown == ANSWER_FLAGS
 
 
-def test_a_refused_master_stops_neither_the_others_nor_touches_its_exercises(
+def test_a_refused_source_notebook_keeps_its_exercises_and_stops_no_others(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert make(folder)
@@ -204,13 +208,15 @@ def test_a_refused_master_stops_neither_the_others_nor_touches_its_exercises(
     cells = copy.deepcopy(MASTER)
     grades(4, points=2)(cells)
     folder.write(*cells)
-    other = folder.master.with_name("04_solutions.ipynb")
+    other = folder.source_notebook.with_name("04_solutions.ipynb")
     other.write_text("no notebook")
     folder.list_chapters("03", "04")
     assert not make(folder)
     said = capsys.readouterr().err
-    assert "notebooks/solutions/03_solutions.ipynb, exercise 1: points are the difficulty" in said
-    assert "notebooks/solutions/04_solutions.ipynb: a master is a notebook" in said
+    assert (
+        "notebooks/solutions/03_solutions.ipynb, exercise 1: points must be the difficulty" in said
+    )
+    assert "notebooks/solutions/04_solutions.ipynb: the file must be a notebook" in said
     assert folder.made.read_bytes() == before
 
 
@@ -222,7 +228,7 @@ def test_check_says_what_differs_and_writes_nothing(
     assert "got none. Run: make exercises" in capsys.readouterr().out
     assert make(folder)
     assert make(folder, "--check")
-    folder.change_master()
+    folder.change_source_notebook()
     before = folder.made.read_bytes()
     capsys.readouterr()
     assert not make(folder, "--check")
@@ -233,8 +239,10 @@ def test_check_says_what_differs_and_writes_nothing(
     assert "05_left_over.ipynb: every one has its master" in capsys.readouterr().out
 
 
-def test_a_master_needs_its_chapter(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
-    folder.master.rename(folder.master.with_name("05_solutions.ipynb"))
+def test_a_source_notebook_needs_its_chapter(
+    folder: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.source_notebook.rename(folder.source_notebook.with_name("05_solutions.ipynb"))
     assert not make(folder)
     said = capsys.readouterr()
     assert "05_solutions.ipynb: course.toml has no such chapter" in said.err
@@ -257,10 +265,18 @@ def test_a_chapter_that_is_not_listed_is_named(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('title = "tiny"\nminutes = 30\n', "", "course.toml: entry 03 lacks title, minutes."),
-        ('number = "03"\n', "", "course.toml: entry tiny lacks number."),
+        (
+            'title = "tiny"\nminutes = 30\n',
+            "",
+            "course.toml: entry 03 must have all fields, got none for title, minutes.",
+        ),
+        (
+            'number = "03"\n',
+            "",
+            "course.toml: entry tiny must have all fields, got none for number.",
+        ),
         ("minutes = 30\n", "minutes = 30\nlevel = 2\n", "got level in entry 03"),
-        ('file = "03_tiny"', 'file = "04_tiny"', "a file begins with its number"),
+        ('file = "03_tiny"', 'file = "04_tiny"', "a file must begin with its number"),
     ],
 )
 def test_an_entry_of_the_list_is_complete(folder: Folder, old: str, new: str, words: str) -> None:
@@ -282,7 +298,7 @@ CHANGED = [solved, solved_and_saved, solved_and_forgotten, added, removed, moved
 def test_running_and_saving_is_no_change(folder: Folder, change: Callable) -> None:
     assert make(folder)
     edit(folder.made, change)
-    folder.change_master()
+    folder.change_source_notebook()
     assert make(folder)
     assert "Say it aloud." in folder.made.read_text()
     assert not folder.new.exists()
@@ -298,7 +314,7 @@ def test_a_changed_notebook_stays_and_the_new_one_is_put_beside_it(
     forgotten = change is solved_and_forgotten  # nothing tells what they began with
     assert folder.new.exists() == forgotten
     assert f"{'beside' if forgotten else 'kept':9}  notebooks/exercises" in capsys.readouterr().out
-    folder.change_master()
+    folder.change_source_notebook()
     for _ in range(2):
         assert make(folder)
         assert folder.made.read_bytes() == theirs
@@ -314,7 +330,7 @@ def test_work_in_the_notebook_beside_it_is_kept_too(
 ) -> None:
     assert make(folder)
     theirs = edit(folder.made, solved)
-    folder.change_master()
+    folder.change_source_notebook()
     assert make(folder)
     beside = edit(folder.new, added)
     cells = copy.deepcopy(MASTER)
@@ -338,13 +354,13 @@ def test_a_notebook_that_reads_as_the_new_one_is_replaced(folder: Folder) -> Non
     assert make(folder)
     edit(folder.made, says_aloud := lambda n: says(2, "Say it.", "Say it aloud.")(joined(n)))
     assert says_aloud
-    folder.change_master()
+    folder.change_source_notebook()
     assert make(folder)
     assert make(folder, "--check")
     assert not folder.new.exists()
 
 
-def test_what_stands_beside_exercises_needs_no_master(folder: Folder) -> None:
+def test_what_stands_beside_exercises_needs_no_source_notebook(folder: Folder) -> None:
     folder.made.parent.mkdir()
     folder.new.write_text("{}")
     assert exercises.superfluous(folder.course) == []

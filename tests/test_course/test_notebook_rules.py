@@ -237,7 +237,7 @@ MASTERS_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", ["", *MASTERS_FAULTS])
-def test_the_frame_of_a_master(fault: str) -> None:
+def test_the_frame_of_a_source_notebook(fault: str) -> None:
     cells = copy.deepcopy(MASTER)
     if fault:
         MASTERS_FAULTS[fault](cells)
@@ -253,7 +253,7 @@ def verdict(cell: Cell, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["right", "not right", "not yet", ""])
-def test_a_master_is_right(state: str) -> None:
+def test_a_source_notebook_is_right(state: str) -> None:
     cell = check(1, 2, 'check("03.1", a)')
     if state:
         verdict(cell, state)

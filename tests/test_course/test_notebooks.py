@@ -1,4 +1,4 @@
-"""Every chapter and every master keeps the rules of `notebook_rules.py`."""
+"""Every chapter and every source notebook keeps the rules of `notebook_rules.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from notebook_rules import RULES, RULES_OF_MASTERS, Chapter
 from tools.course.registry import ROOT, course
 
 CHAPTERS = course().notebooks()
-MASTERS = course().masters()
+MASTERS = course().source_notebooks()
 
 
 def test_chapters_are_there_without_a_gap() -> None:
@@ -39,5 +39,5 @@ def test_rule(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
 
 @pytest.mark.parametrize("rule", RULES_OF_MASTERS, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("path", MASTERS, ids=lambda path: path.stem)
-def test_rule_of_masters(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
+def test_rule_of_source_notebooks(path: Path, rule: Callable[[Chapter], list[str]]) -> None:
     assert not said(path, rule)

@@ -50,16 +50,18 @@ def shared(chapters: Iterable[Chapter]) -> list[str]:
 
 
 def of_the_course() -> list[Chapter]:
-    """All chapters but 08, whose subject is all of them, and their masters where they are."""
+    """All chapters but 08, whose subject is all of them, and existing source notebooks."""
     listed = [chapter for chapter in course().chapters if chapter.number != "08"]
-    paths = [path for chapter in listed for path in (chapter.notebook, chapter.master)]
+    paths = [path for chapter in listed for path in (chapter.notebook, chapter.source_notebook)]
     return [Chapter.read(path) for path in paths if path.is_file()]
 
 
 def test_no_patient_comes_twice() -> None:
     chapters = of_the_course()
     found = sum(bool(patients(chapter)) for chapter in chapters)
-    assert found >= 0.9 * len(chapters) > 10, "the sections are found, with masters or without"
+    assert found >= 0.9 * len(chapters) > 10, (
+        "the sections are found, with source notebooks or without"
+    )
     assert shared(chapters) == []
 
 

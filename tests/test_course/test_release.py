@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture(scope="module")
 def given() -> dict[str, bytes]:
-    return student_copy.collect()
+    return student_copy.release_files()
 
 
 @pytest.fixture(scope="module")
@@ -194,10 +194,10 @@ def test_a_run_of_the_instructor_is_not_handed_out(folder: Folder) -> None:
     assert not exercises.main([], folder.root)
     edit(folder.made, solved)
     name = f"notebooks/exercises/{NAME}"
-    assert b"(2, 3)" not in student_copy.collect(folder.root)[name]
+    assert b"(2, 3)" not in student_copy.release_files(folder.root)[name]
     edit(folder.root / "notebooks" / CHAPTER, lambda n: n["metadata"].update(toc={}))
-    with pytest.raises(ValueError, match="handed out as `make refresh` writes them"):
-        student_copy.collect(folder.root)
+    with pytest.raises(ValueError, match="must be as `make refresh` writes it"):
+        student_copy.release_files(folder.root)
 
 
 def test_students_need_no_nbgrader() -> None:

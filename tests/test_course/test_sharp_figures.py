@@ -95,5 +95,5 @@ def test_a_chapter_that_fails_stops_no_other(
 ) -> None:
     stored = {"02-1-0.png": b"a", "05-1-0.png": b"c"}
     assert runs(stored, failing="02") == ["02", "05"]
-    assert "its figures stay as they are: 02_qkv_projection.ipynb" in capsys.readouterr().err
+    assert "figures keep their pixels: 02_qkv_projection.ipynb" in capsys.readouterr().err
     assert runs(stored) == ["02"]

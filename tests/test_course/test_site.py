@@ -77,11 +77,11 @@ def test_an_explorer_in_another_form_is_refused() -> None:
 
 
 def test_every_bug_has_a_page_that_says_all(made: sources.Pages) -> None:
-    assert sorted(id for part in catalogue.parts() for id in part.ids) == sorted(BUGS)
+    assert sorted(id for part in catalogue.catalogue_files() for id in part.ids) == sorted(BUGS)
     listed = made["clinic/index.md"].decode()
     for id, bug in BUGS.items():
         page = made[f"clinic/{id}.md"].decode()
-        heads = ["How it shows", "The code", "The test", "The repair", "Where it happened"]
+        heads = ["Symptoms", "The code", "The test", "The fix", "Where it happened"]
         assert re.findall(r"^#+ (.+)$", page, re.M) == [id, *heads]
         assert f"[{id}]({id}.md)" in listed
         assert catalogue.plain(bug.fix[1:]) in page and f"[{bug.chapter}, " in page
@@ -92,7 +92,8 @@ def test_every_bug_has_a_page_that_says_all(made: sources.Pages) -> None:
 
 
 def test_most_bugs_show_code(made: sources.Pages) -> None:
-    silent = [id for id in BUGS if "catalogue computes it" in made[f"clinic/{id}.md"].decode()]
+    said = "The code is in the clinic's catalogue"
+    silent = [id for id in BUGS if said in made[f"clinic/{id}.md"].decode()]
     assert len(silent) < 0.2 * len(BUGS), silent
     page = made["clinic/scale-embed.md"].decode()
     assert "return scores / p.e**0.5" in page and "scores / p.own_dim**0.5" in page
@@ -156,7 +157,7 @@ def test_broken_links_are_seen(tmp_path: Path) -> None:
     (tmp_path / "b.html").write_text('<p id="there"></p>')
     (tmp_path / "a.css").write_text("@import url(https://x.org/font.css);")
     assert list(links.problems(tmp_path)) == [
-        "a.html: id 'x' stands twice",
+        "a.html: id 'x' occurs twice",
         "a.html: loads https://x.org/y.js from a foreign server",
         "a.html: loads no.png, which is not there",
         "a.html: b.html#gone leads to no such place",

@@ -181,7 +181,7 @@ def test_a_mistake_is_told_where_its_subject_is_taught() -> None:
     assert nearest("nothing of it", places) is None
     section = {s[0].heading: s[0].notes for s in made(course()["03"]).sections if s}
     softmax = "\n".join(section["3. Weights: softmax over the keys"])
-    assert "**Answered wrongly in exercise 2, The softmax by hand:**" in softmax
+    assert "**Wrong answers to exercise 2, The softmax by hand:**" in softmax
     assert "exercise 6" in "\n".join(section["5. Why divide by $\\sqrt{d}$"])
 
 
@@ -271,13 +271,13 @@ def test_a_drawing_that_is_higher_than_wide_comes_in_two_pieces() -> None:
         part.content for part in (p for s in made(course()["00"]).slides for p in s.parts)
         if part.kind == "drawing"
     ]  # fmt: skip
-    first, last = (drawings.PIECE.search(text.rstrip(")")) for text in drawn)
+    first, last = (drawings.ROWS.search(text.rstrip(")")) for text in drawn)
     assert first[2] == last[1] and last[2] == "1062"
     for text in drawn:
         shown = drawings.svg(prose.PICTURE.fullmatch(text)[2]).decode()
-        assert f'viewBox="0 {drawings.PIECE.search(text[:-1])[1]} 960 ' in shown
+        assert f'viewBox="0 {drawings.ROWS.search(text[:-1])[1]} 960 ' in shown
         assert shown.count("<svg") == shown.count("</svg>") == 1
-    (wide,) = drawings.pieces(prose.PICTURE.fullmatch("![a](../img/masks.svg)"))
+    (wide,) = drawings.halves(prose.PICTURE.fullmatch("![a](../img/masks.svg)"))
     assert wide == "![a](../img/masks.svg)"
 
 

@@ -1,13 +1,14 @@
-"""Grades every right answer that the banks of the exercises know, in the odd styles of a class.
+"""Grade every correct answer of the exercise banks, with odd but honest code.
 
-Each notebook has another right answer in every exercise, and in front of them a cell such as honest
-students write. Nobody may lose a point; whoever does is listed with the reason.
+
+Each notebook has a different correct answer in every exercise, after a cell of odd code. No student
+may lose a point; the others are listed with the reason.
 """
 
 from __future__ import annotations
 
 import copy
-import csv
+import os
 import re
 import subprocess
 import sys
@@ -20,18 +21,19 @@ from exercise_bank import Answer, bank
 from tools.commands import parse_arguments
 from tools.course.cards import grade_id
 from tools.course.notebook import Cell, Notebook
-from tools.course.registry import ROOT, course
-from tools.grading.made_up_class import ODD, Chapter, chapter_of, inserted, raw
+from tools.course.registry import course
+from tools.grading.made_up_submissions import GRADE, ODD, Assignment, assignment_of, inserted, raw
+from tools.grading.results_folder import read_table
 
 OWN_SECONDS = ["--cell-seconds", "120", "--notebook-seconds", "1200"]
 
 
 def answered(cells: list[Cell], answer: Answer) -> None:
-    """Writes an answer into the solved cells of one exercise.
+    """Write an answer into the solved cells of one exercise.
 
     Args:
         cells: of the exercise, with the solution in them.
-        answer: another right one; see `exercise_bank.Answer`.
+        answer: a different correct one; see `exercise_bank.Answer`.
     """
     if answer.old:
         for cell in cells:
@@ -40,8 +42,8 @@ def answered(cells: list[Cell], answer: Answer) -> None:
         cells[-1]["source"] += f"\n\n{answer.text}"
 
 
-def notebooks(chapter: Chapter) -> Iterator[Notebook]:
-    """Gives notebooks in which every known right answer stands once."""
+def notebooks(chapter: Assignment) -> Iterator[Notebook]:
+    """Yield notebooks that contain every known correct answer once."""
     answers = {
         id.partition(".")[2]: own.right for id, own in bank(chapter.number).items() if own.right
     }
@@ -51,32 +53,32 @@ def notebooks(chapter: Chapter) -> Iterator[Notebook]:
             name = re.compile(rf"answer-{chapter.number}-{number}[b-z]?")
             cells = [cell for cell in notebook["cells"] if name.fullmatch(grade_id(cell))]
             answered(cells, right[place % len(right)])
-        # Before the imports, which bind anew what it may have bound otherwise; in every chapter
-        # another one is the first, since few have as many right answers as there are oddities.
+        # Before the imports, which bind its names again. Every chapter starts with a different one,
+        # since few have as many correct answers as there are oddities.
         odd = ODD[(place + int(chapter.number)) % len(ODD)]
         yield inserted(notebook, f"import torch\n{odd}", 1)
 
 
 def graded(numbers: list[str], folder: Path, options: list[str]) -> tuple[int, list[str]]:
-    """Hands all in, grades them with one call, and returns how many there were and who lost.
+    """Grade all notebooks with one call; return their number, and those that lost points.
 
     Args:
         numbers: of the chapters.
         folder: an empty one.
-        options: for the command that grades.
+        options: of the command grade.
     """
     worth = {}
     for number in numbers:
-        chapter = chapter_of(number)
+        chapter = assignment_of(number)
         for place, notebook in enumerate(notebooks(chapter)):
             path = folder / "class" / f"right {place:02}" / f"{chapter.stem}.ipynb"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(raw(notebook))
             worth[path.parent.name, number] = chapter.worth()
-    command = [sys.executable, "-m", "tools.run", "grade", str(folder / "class")]
-    subprocess.run([*command, *OWN_SECONDS, *options], check=True, cwd=ROOT)
-    with (folder / "class-grades" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = {(row["student"], row["chapter"]): row for row in csv.DictReader(file)}
+    command = [*GRADE, str(folder / "class"), *OWN_SECONDS, *options]
+    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    table = read_table(folder / "class-grades" / "grades.csv")
+    rows = {(row["student"], row["chapter"]): row for row in table}
     lost = [
         f"{name}, chapter {number}: {rows[name, number]['points']} of {points}: "
         f"{rows[name, number]['exercises']}: {rows[name, number]['reason']}"
@@ -94,7 +96,7 @@ def main() -> None:
         count, lost = graded(numbers, Path(folder), given.others)
     for line in lost:
         print(f"LOST       {line}")
-    print(f"{count} notebooks of right answers, {count - len(lost)} with every point")
+    print(f"{count} notebooks of correct answers, {count - len(lost)} with every point")
     raise SystemExit(bool(lost))
 
 

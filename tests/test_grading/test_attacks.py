@@ -1,12 +1,11 @@
-"""Attacks on the grader: each works on one without a guard, and none on this one.
+"""Attacks on the grader: each works on a naive grader, and none on this one.
 
-One run grades all of them, with a neighbour whose honest work must keep its points, in an isolation
-that the system makes. Without one the attacks on other processes are not tried: they would work.
+One run grades all of them in a sandbox, together with honest neighbors that must keep their points.
+Without a sandbox no attacks are tried, since those on other processes would work.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -23,19 +22,19 @@ from attacks.attack import SECRET, After, Attack
 from attacks.every import every
 from attacks.outside import outside
 
-from tools.grading.made_up_class import chapter_of, find_cell, inserted, light, raw
-from tools.grading.sandbox import WALLS
+from tools.grading.made_up_submissions import GRADE, assignment_of, find_cell, inserted, light, raw
+from tools.grading.results_folder import read_table
+from tools.grading.sandbox import SANDBOXES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they attack a Linux")
 
 HERE = Path(__file__).resolve().parent
-TOOL = [sys.executable, "-m", "tools.run", "grade"]
 STEM = "03_exercises"
 ALL = every()
 NAMES = [attack.name for attack in ALL]
-# Of students whose notebooks attack nobody, before and behind all others.
-NEIGHBOURS = ("aa neighbour", "zz neighbour")
-HONEST = ("2", "3")  # what a notebook has solved whose attacks want no points
+# Students without attacks, before and after all others.
+NEIGHBORS = ("aa neighbor", "zz neighbor")
+HONEST = ("2", "3")  # solved exercises of notebooks whose attacks want no points
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -44,7 +43,7 @@ def environment(**more: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def naive(tmp_path_factory) -> dict[str, bool]:
-    """Tries all attacks on a grader without a guard."""
+    """Run all attacks on a naive grader."""
     folder = tmp_path_factory.mktemp("n")
     command = [sys.executable, str(HERE / "attacks" / "naive.py"), str(folder), str(ROOT)]
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
@@ -56,14 +55,14 @@ def naive(tmp_path_factory) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("attack", ALL, ids=NAMES)
-def test_the_attack_is_one(attack, naive):
+def test_the_attack_works_without_a_guard(attack, naive):
     if attack.rights and not naive[attack.name]:
-        pytest.skip("this system gives nobody the rights for it")
+        pytest.skip("this system denies the permissions for it")
     assert naive[attack.name]
 
 
 def packed(attacks: list[Attack]) -> dict[str, list[Attack]]:
-    """Puts attacks together that do not meet: who ends all is alone, each exercise has one."""
+    """Combine independent attacks: one for each exercise; one that ends its process is alone."""
     found: dict[str, list[Attack]] = {}
     for attack in attacks:
         if attack.alone:
@@ -79,7 +78,7 @@ def packed(attacks: list[Attack]) -> dict[str, list[Attack]]:
     return found
 
 
-# Each found its own softmax before; this one takes what any of them finds.
+# Each attack defines a softmax; this one uses the first that changes its input.
 ANY = """def softmax(scores):
     for one in every:
         found = one(scores)
@@ -90,9 +89,9 @@ ANY = """def softmax(scores):
 
 
 def notebook_of(attacks: list[Attack], place: Any) -> bytes:
-    """Makes a notebook in which every attack is an answer, or a cell before honest answers."""
+    """Return a notebook with every attack as an answer, or as a cell before honest answers."""
     wants = any(attack.exercise for attack in attacks)
-    notebook = light(chapter_of("03").solved(() if wants else HONEST))
+    notebook = light(assignment_of("03").solved(() if wants else HONEST))
     for attack in reversed(attacks):
         code = place.filled(attack.code, attack.name)
         if attack.together:
@@ -106,10 +105,10 @@ def notebook_of(attacks: list[Attack], place: Any) -> bytes:
 
 
 @pytest.fixture(
-    scope="module", params=[wall for wall in WALLS if wall.holds], ids=lambda wall: wall.name
+    scope="module", params=[one for one in SANDBOXES if one.isolates], ids=lambda one: one.name
 )
 def graded(request, tmp_path_factory) -> dict[str, Any]:
-    """Hands all attacks in, grades them with one call, and looks at what is there then."""
+    """Grade all attacks with one call, and yield the results."""
     if why := request.param.problem():
         pytest.skip(f"no isolation to attack: {why}")
     base = tmp_path_factory.mktemp("a")
@@ -120,14 +119,14 @@ def graded(request, tmp_path_factory) -> dict[str, Any]:
             path = base / "class" / name / f"{STEM}.ipynb"
             path.parent.mkdir()
             path.write_bytes(notebook_of(attacks, place))
-        for name in NEIGHBOURS:
+        for name in NEIGHBORS:
             path = base / "class" / name / f"{STEM}.ipynb"
             path.parent.mkdir()
-            path.write_bytes(raw(light(chapter_of("03").solved(HONEST))))
+            path.write_bytes(raw(light(assignment_of("03").solved(HONEST))))
         (base / "tmp").mkdir()
         before = tree(base)
         command = [
-            *TOOL,
+            *GRADE,
             str(base / "class"),
             "--isolation",
             request.param.name,
@@ -141,8 +140,7 @@ def graded(request, tmp_path_factory) -> dict[str, Any]:
         for path in out.rglob("*"):
             if path.is_file() and path.suffix in (".html", ".csv", ".txt"):
                 said += path.read_text(encoding="utf-8-sig", errors="replace")
-        with (out / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-            rows = {row["student"]: row for row in csv.DictReader(file)}
+        rows = {row["student"]: row for row in read_table(out / "grades.csv")}
         is_alive = victim.poll() is None and done.returncode == 0
         after = {}
         for name, attacks in students.items():
@@ -168,32 +166,32 @@ def graded(request, tmp_path_factory) -> dict[str, Any]:
 
 
 def tree(base: Path) -> dict[str, bytes]:
-    """Returns all files, but those that grading is there to write."""
+    """Return all files except the results."""
     found = (path for path in base.rglob("*") if path.is_file())
     names = ((path.relative_to(base).as_posix(), path) for path in found)
     return {name: path.read_bytes() for name, path in names if not name.startswith("class-grades")}
 
 
 @pytest.mark.parametrize("attack", ALL, ids=NAMES)
-def test_it_does_not_work_here(attack, graded):
+def test_the_attack_fails_here(attack, graded):
     assert not attack.works(graded["after"][attack.name], attack.name)
 
 
-def test_nobodys_points_are_touched(graded):
-    worth = f"{chapter_of('03').worth(HONEST):g}"
+def test_no_points_change(graded):
+    worth = f"{assignment_of('03').worth(HONEST):g}"
     for name, attacks in graded["students"].items():
         row = graded["rows"][name]
         earned = "0" if any(attack.exercise or attack.alone for attack in attacks) else worth
         assert row["points"] == earned, row
-    for name in NEIGHBOURS:
+    for name in NEIGHBORS:
         assert graded["rows"][name]["points"] == worth, graded["rows"][name]
         assert not graded["rows"][name]["reason"]
 
 
-def test_nothing_is_changed_and_nothing_is_left(graded):
+def test_no_files_change_and_no_processes_remain(graded):
     assert not graded["changed"]
     assert not graded["left"]
 
 
-def test_there_are_enough_of_them():
+def test_there_are_enough_attacks():
     assert len(ALL) >= 48 and len(set(NAMES)) == len(NAMES)

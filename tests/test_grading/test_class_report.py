@@ -1,8 +1,7 @@
-"""The class at a glance: counted by what was said, not by its words."""
+"""The class report: results of checks are counted by id, not by their words."""
 
 from __future__ import annotations
 
-import csv
 import re
 
 import pytest
@@ -10,29 +9,32 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import class_report
-from tools.grading.autograde import ExerciseMark, Mark
-from tools.grading.collect import Sent, Student
+from tools.grading.collect import Student, Submission
+from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
+from tools.grading.results_folder import read_table
 from tools.grading.student_report import Result
 
 
-def student(name: str, *exercises: ExerciseMark) -> Result:
-    made = Student(name, chapters={"03": Sent(None, "03.ipynb")})
-    return Result(made, name, [Mark("03", "03.ipynb", list(exercises))])
+def student(name: str, *exercises: ExerciseGrade) -> Result:
+    made = Student(name, chapters={"03": Submission(None, "03.ipynb")})
+    return Result(made, name, [ChapterGrade("03", "03.ipynb", list(exercises))])
 
 
-def mark(state: str, topic: str = "", words: str = "", named: bool = True) -> ExerciseMark:
-    return ExerciseMark("03.2", "A <b>title</b>", 0.0, 2.0, state, "x", topic, words, named)
+def grade(state: str, topic: str = "", words: str = "", named: bool = True) -> ExerciseGrade:
+    return ExerciseGrade(
+        "03.2", "A <b>title</b>", 0.0, 2.0, CheckResult(state, "x", topic, words, named)
+    )
 
 
-OPEN = ExerciseMark("03.7", "Open", 0.0, 0.0, "open", written=True)
+OPEN = ExerciseGrade("03.7", "Open", 0.0, 0.0, CheckResult("open"), written=True)
 RESULTS = [
-    student("Ada", mark("right"), OPEN),
-    student("Bo & Co", mark("not right", "over-queries", "the softmax runs over i"), OPEN),
-    student("Cy", mark("not right", "over-queries", "the softmax runs over i (2)")),
-    student("Di", mark("not right", "values-differ", "the values are not", named=False)),
-    student("Ed", mark("not right", "zoo", "=1+1")),
-    student("Fay", mark("not yet")),
-    student("<script>Gus</script>", mark("not handed in")),
+    student("Ada", grade("right"), OPEN),
+    student("Bo & Co", grade("not right", "over-queries", "the softmax runs over i"), OPEN),
+    student("Cy", grade("not right", "over-queries", "the softmax runs over i (2)")),
+    student("Di", grade("not right", "values-differ", "the values are not", named=False)),
+    student("Ed", grade("not right", "zoo", "=1+1")),
+    student("Fay", grade("not yet")),
+    student("<script>Gus</script>", grade("not handed in")),
 ]
 
 
@@ -42,9 +44,8 @@ def made(tmp_path):
     return tmp_path
 
 
-def test_equal_causes_are_counted_together_by_their_id(made):
-    with (made / "class.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
+def test_equal_causes_are_counted_by_id(made):
+    rows = read_table(made / "class.csv")
     of_two = [row for row in rows if row["exercise"] == "03.2"]
     assert {(row["students"], row["tried"], row["solved"]) for row in of_two} == {("7", "5", "1")}
     assert [(row["cause"], row["had_it"], row["words"]) for row in of_two] == [
@@ -56,7 +57,7 @@ def test_equal_causes_are_counted_together_by_their_id(made):
     assert (of_seven["tried"], of_seven["solved"], of_seven["cause"]) == ("2", "", "")
 
 
-def test_the_page_begins_with_what_to_repeat(made):
+def test_the_page_begins_with_the_most_frequent_mistakes(made):
     page = (made / "class.html").read_text(encoding="utf-8")
     top = page[page.index("What to repeat") : page.index("Chapter 03")]
     assert top.index("the softmax runs over i") < top.index("=1+1")
@@ -65,26 +66,27 @@ def test_the_page_begins_with_what_to_repeat(made):
     assert "7 students" in page and "1 of 7" in page and "5 of 7" in page
 
 
-def test_a_mistake_that_is_made_in_two_exercises_is_one_thing_to_repeat():
-    second = ExerciseMark("03.4", "B", 0.0, 3.0, "not right", "x", "over-queries", "w", True)
+def test_a_mistake_in_two_exercises_is_listed_once():
+    same = CheckResult("not right", "x", "over-queries", "w", named=True)
+    second = ExerciseGrade("03.4", "B", 0.0, 3.0, same)
     results = [
         *RESULTS,
         student("Hal", second),
-        student("Ida", mark("not right", "over-queries"), second),
+        student("Ida", grade("not right", "over-queries"), second),
     ]
     cause, where = class_report.to_repeat(class_report.exercises_of(results))[0]
     assert (cause.topic, where) == ("over-queries", ["03.2", "03.4"])
     assert [r.student.name for r in cause.results] == ["Bo & Co", "Cy", "Ida", "Hal"]
 
 
-def test_the_page_leads_to_the_students_and_escapes_their_names(made):
+def test_the_page_links_to_students_and_escapes_their_names(made):
     page = (made / "class.html").read_text(encoding="utf-8")
     assert '<a href="feedback/Bo%20%26%20Co.html">Bo &amp; Co</a>' in page
     assert "<script" not in page and "&lt;script&gt;" in page
     assert "A &lt;b&gt;title" in page
 
 
-def test_the_page_needs_nothing_and_its_tables_have_heads(made):
+def test_the_page_loads_nothing_and_its_tables_have_heads(made):
     page = (made / "class.html").read_text(encoding="utf-8")
     assert not re.search(r"(src=|https?:|@import|<link|<img)", page)
     assert all(target in ("#", "f") for target in re.findall(r'href="(.)', page))
@@ -96,5 +98,5 @@ def test_the_page_needs_nothing_and_its_tables_have_heads(made):
 
 
 def test_an_empty_class_has_a_page(tmp_path):
-    class_report.write(tmp_path, [student("Ada", mark("right"))])
+    class_report.write(tmp_path, [student("Ada", grade("right"))])
     assert "No check named a mistake." in (tmp_path / "class.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What students hand in: layouts, names, zip files, and what is no notebook."""
+"""Submissions: layouts, names, zip files, and other files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import collect
-from tools.grading.made_up_class import Chapter, chapter_of, raw
+from tools.grading.made_up_submissions import Assignment, assignment_of, raw
 
 STEM = "03_exercises"
 STEMS = {"03": STEM, "04": "04_exercises"}
 
 
 @pytest.fixture(scope="module")
-def chapter() -> Chapter:
-    return chapter_of("03")
+def chapter() -> Assignment:
+    return assignment_of("03")
 
 
 class Class:
@@ -39,12 +39,12 @@ class Class:
     def found(self) -> tuple[dict[str, collect.Student], list[str]]:
         scratch = self.base / "scratch"
         scratch.mkdir()
-        students, others = collect.find(self.folder, STEMS, scratch)
+        students, others = collect.collect(self.folder, STEMS, scratch)
         return {student.name: student for student in students}, others
 
 
 @pytest.fixture
-def handed(tmp_path) -> Class:
+def submissions(tmp_path) -> Class:
     return Class(tmp_path)
 
 
@@ -71,19 +71,19 @@ def zipped(**files: bytes) -> bytes:
         (f"Ada_2026_11_{STEM}.ipynb", "Ada_2026_11", "", False),
     ],
 )
-def test_names(name, student, id, late, handed, chapter):
-    handed.put(name, raw(chapter.solved(["1"])))
-    found, others = handed.found()
+def test_names(name, student, id, late, submissions, chapter):
+    submissions.put(name, raw(chapter.solved(["1"])))
+    found, others = submissions.found()
     assert (list(found), others) == ([student], [])
     assert found[student].id == id
     sent = found[student].chapters["03"]
-    assert sent.late is late and ("late, says its name" in sent.remarks) is late
+    assert sent.late is late and ("late, according to its name" in sent.remarks) is late
 
 
-def test_two_of_one_name_are_told_apart_by_their_numbers(handed, chapter):
+def test_equal_names_are_distinguished_by_their_numbers(submissions, chapter):
     for number in (1, 2):
-        handed.put(f"Jo Li_{number}_assignsubmission_file_/{STEM}.ipynb", raw(chapter.blank))
-    found, _ = handed.found()
+        submissions.put(f"Jo Li_{number}_assignsubmission_file_/{STEM}.ipynb", raw(chapter.blank))
+    found, _ = submissions.found()
     assert {name: student.id for name, student in found.items()} == {
         "Jo Li (1)": "1",
         "Jo Li (2)": "2",
@@ -94,30 +94,30 @@ def test_two_of_one_name_are_told_apart_by_their_numbers(handed, chapter):
     "name", [f"{STEM}.new.ipynb", f"{STEM}.new (1).ipynb", f"{STEM}.NEW-2.ipynb"]
 )
 @pytest.mark.parametrize("age", [0, 1000])
-def test_what_an_update_put_beside_is_never_graded(name, age, handed, chapter):
-    handed.put(f"Ada/{STEM}.ipynb", raw(chapter.solved()), age=500)
-    handed.put(f"Ada/{name}", raw(chapter.blank), age=age)
-    ada = handed.found()[0]["Ada"]
+def test_the_copy_of_an_update_is_never_graded(name, age, submissions, chapter):
+    submissions.put(f"Ada/{STEM}.ipynb", raw(chapter.solved()), age=500)
+    submissions.put(f"Ada/{name}", raw(chapter.blank), age=age)
+    ada = submissions.found()[0]["Ada"]
     assert ada.chapters["03"].label == f"Ada/{STEM}.ipynb"
     assert not ada.chapters["03"].remarks
-    assert [str(other) for other in ada.others] == [
-        f"Ada/{name}: what an update put beside is not graded; if the work is in it, take off .new"
+    assert [str(other) for other in ada.ignored] == [
+        f"Ada/{name}: the copy of an update is not graded; if the work is in it, remove .new"
     ]
 
 
-def test_alone_it_is_the_reason_why_nothing_was_handed_in(handed, chapter):
-    handed.put(f"Ada/{STEM}.new.ipynb", raw(chapter.solved()))
-    ada = handed.found()[0]["Ada"]
+def test_a_copy_of_an_update_alone_is_the_reason_for_a_missing_notebook(submissions, chapter):
+    submissions.put(f"Ada/{STEM}.new.ipynb", raw(chapter.solved()))
+    ada = submissions.found()[0]["Ada"]
     assert not ada.chapters
-    assert "if the work is in it, take off .new" in ada.left_alone("03")[0]
+    assert "if the work is in it, remove .new" in ada.ignored_for("03")[0]
 
 
-def test_work_counts_before_a_fresh_copy_that_is_newer(handed, chapter):
-    handed.put(f"Ada/{STEM}.ipynb", raw(chapter.solved(["1"])), age=500)
-    handed.put(f"Ada/{STEM} (1).ipynb", raw(chapter.blank))
-    sent = handed.found()[0]["Ada"].chapters["03"]
+def test_work_counts_before_a_newer_untouched_copy(submissions, chapter):
+    submissions.put(f"Ada/{STEM}.ipynb", raw(chapter.solved(["1"])), age=500)
+    submissions.put(f"Ada/{STEM} (1).ipynb", raw(chapter.blank))
+    sent = submissions.found()[0]["Ada"].chapters["03"]
     assert sent.label == f"Ada/{STEM}.ipynb"
-    assert "the newest that was worked in" in sent.remarks[0]
+    assert "the newest with changes" in sent.remarks[0]
 
 
 @pytest.mark.parametrize(
@@ -133,57 +133,57 @@ def test_work_counts_before_a_fresh_copy_that_is_newer(handed, chapter):
     ],
 )
 @pytest.mark.parametrize("where", ["Ada/{}", "Ada.zip", "Ada_77_assignsubmission_file_{}"])
-def test_what_is_no_notebook_has_its_reason(name, why, where, handed, chapter):
+def test_every_other_file_has_a_reason(name, why, where, submissions, chapter):
     content = raw(chapter.solved())
     if where == "Ada.zip":
-        handed.put(where, zipped(**{f"deep/{name}": content}))
+        submissions.put(where, zipped(**{f"deep/{name}": content}))
     else:
-        handed.put(where.format(name), content)
-    ada = handed.found()[0]["Ada"]
+        submissions.put(where.format(name), content)
+    ada = submissions.found()[0]["Ada"]
     assert not ada.chapters
-    (said,) = ada.left_alone("03")
+    (said,) = ada.ignored_for("03")
     assert name in said and why in said
 
 
-def test_a_flat_archive_or_print_is_a_students_and_a_list_is_not(handed):
+def test_flat_archives_and_prints_belong_to_students_and_lists_do_not(submissions):
     for name in ("Ada.rar", "Bo.pdf", f"Cy_{STEM}.ipynb.txt", "list.xlsx", "readme.txt", "link"):
-        handed.put(name)
-    (handed.folder / "link").unlink()
-    (handed.folder / "link").symlink_to(handed.folder / "Ada.rar")
-    found, others = handed.found()
+        submissions.put(name)
+    (submissions.folder / "link").unlink()
+    (submissions.folder / "link").symlink_to(submissions.folder / "Ada.rar")
+    found, others = submissions.found()
     assert list(found) == ["Ada", "Bo", "Cy"]
     assert others == ["link", "list.xlsx", "readme.txt"]
-    assert all(student.left_alone("03") for student in found.values())
+    assert all(student.ignored_for("03") for student in found.values())
 
 
-def test_a_missing_chapter_names_only_what_may_have_been_meant(handed, chapter):
-    handed.put(f"Ada/{STEM}.ipynb", raw(chapter.solved()))
+def test_a_missing_chapter_names_only_likely_files(submissions, chapter):
+    submissions.put(f"Ada/{STEM}.ipynb", raw(chapter.solved()))
     for name in ("04_exercises.pdf", "README.md", "utils/shapes.py", "03_notes.pdf"):
-        handed.put(f"Ada/{name}")
-    ada = handed.found()[0]["Ada"]
-    assert ada.left_alone("04") == [
+        submissions.put(f"Ada/{name}")
+    ada = submissions.found()[0]["Ada"]
+    assert ada.ignored_for("04") == [
         "Ada/04_exercises.pdf: a .pdf file cannot be run; ask for the .ipynb file"
     ]
-    assert len(ada.others) == 4
+    assert len(ada.ignored) == 4
 
 
-def test_many_files_are_counted(handed):
+def test_many_files_are_counted(submissions):
     for number in range(9):
-        handed.put(f"Ada/{number}.rar")
-    said = handed.found()[0]["Ada"].left_alone("03")
+        submissions.put(f"Ada/{number}.rar")
+    said = submissions.found()[0]["Ada"].ignored_for("03")
     assert len(said) == collect.NAMED_FILES + 1 and said[-1] == "and 4 other files"
 
 
-def test_a_zip_file_in_a_zip_file_is_opened_to_some_depth(handed, chapter):
+def test_nested_zip_files_are_opened_to_a_limited_depth(submissions, chapter):
     content = raw(chapter.solved())
     for _ in range(collect.ZIP_DEPTH - 1):
         content = zipped(**{"a.zip" if content[:2] == b"PK" else f"{STEM}.ipynb": content})
-    handed.put("Ada.zip", zipped(**{"a.zip": content}))
-    handed.put("Bo.zip", zipped(**{"b.zip": zipped(**{"a.zip": content})}))
-    found, _ = handed.found()
+    submissions.put("Ada.zip", zipped(**{"a.zip": content}))
+    submissions.put("Bo.zip", zipped(**{"b.zip": zipped(**{"a.zip": content})}))
+    found, _ = submissions.found()
     assert found["Ada"].chapters["03"].label == f"Ada.zip/a.zip/a.zip/{STEM}.ipynb"
     assert not found["Bo"].chapters
-    assert "is not opened" in found["Bo"].left_alone("03")[0]
+    assert "is not opened" in found["Bo"].ignored_for("03")[0]
 
 
 def test_a_zip_file_writes_only_into_its_folder(tmp_path):
@@ -197,19 +197,19 @@ def test_a_zip_file_writes_only_into_its_folder(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"a.zip", "target"}
 
 
-def test_a_zip_file_that_grows_too_large_is_left(tmp_path, monkeypatch):
+def test_a_zip_file_that_unpacks_to_too_many_bytes_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setattr(collect, "ZIP_BYTES", 10_000)
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.ipynb", b"0" * 1_000_000)
     target = tmp_path / "target"
     target.mkdir()
-    assert "unpacks to too much" in collect.unpack(tmp_path / "a.zip", target)
+    assert "unpacks to too many bytes" in collect.unpack(tmp_path / "a.zip", target)
     assert not list(target.rglob("*.ipynb"))
 
 
-def test_zip_files_in_zip_files_share_what_may_be_unpacked(handed, chapter, monkeypatch):
+def test_nested_zip_files_share_one_budget(submissions, chapter, monkeypatch):
     monkeypatch.setattr(collect, "ZIP_BYTES", 10_000)
     inner = zipped(**{"a.txt": b"0" * 6000})
-    handed.put("Ada.zip", zipped(**{"1.zip": inner}))
-    said = [str(other) for other in handed.found()[0]["Ada"].others]
-    assert any("unpacks to too much" in line for line in said), said
+    submissions.put("Ada.zip", zipped(**{"1.zip": inner}))
+    said = [str(other) for other in submissions.found()[0]["Ada"].ignored]
+    assert any("unpacks to too many bytes" in line for line in said), said

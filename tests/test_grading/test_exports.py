@@ -1,4 +1,4 @@
-"""What learning platforms take in: read here by the rules of their own importers."""
+"""Exports for learning platforms, read by the rules of their importers."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from test_roster import CANVAS, MOODLE, written
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import manual_grades, roster
-from tools.grading.autograde import Mark
-from tools.grading.collect import Sent, Student
+from tools.grading.collect import Student, Submission
 from tools.grading.gradebook import Entry, Week
+from tools.grading.grades import ChapterGrade
 
 NAMED = (("ada", "101"), ("bo", "102"), ("cy", "103"))
 
 
-def entry(name: str, folder: str, mark: Mark, id: str = "", row: dict | None = None) -> Entry:
-    sent = {mark.chapter: Sent(Path(), f"{folder}", when=NOON)} if mark.file else {}
-    return Entry.of(Student(name, id, sent, row=row or {}), [mark])
+def entry(
+    name: str, folder: str, grade: ChapterGrade, id: str = "", row: dict | None = None
+) -> Entry:
+    sent = {grade.chapter: Submission(Path(), f"{folder}", when=NOON)} if grade.file else {}
+    return Entry.of(Student(name, id, sent, row=row or {}), [grade])
 
 
 def moodle(tmp_path: Path) -> Week:
     """A week whose class list is Moodle's grading worksheet."""
-    listed = roster.read(written(MOODLE, tmp_path))
+    listed = roster.read_roster(written(MOODLE, tmp_path))
     nunez, angstrom = listed.people
     folder = f"{nunez.name}_901_assignsubmission_file_/03_exercises.ipynb"
     entries = (
@@ -41,12 +43,12 @@ def moodle(tmp_path: Path) -> Week:
 
 def lines(path: Path) -> list[list[str]]:
     content = path.read_bytes()
-    assert not content.startswith(b"\xef\xbb\xbf"), "Ruby's csv takes a mark for a part of a name"
+    assert not content.startswith(b"\xef\xbb\xbf"), "Ruby's csv reads a BOM as part of a name"
     return list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
 
 
 def moodle_takes(path: Path) -> dict[str, tuple[float, str]]:
-    """Reads a worksheet as importgradeslib.php and locallib.php do: grades by participant."""
+    """Read a worksheet as importgradeslib.php and locallib.php do: grades by participant."""
     head, *rows = lines(path)
     id, grade, when = (head.index(n) for n in ("Identifier", "Grade", "Last modified (grade)"))
     comment = head.index("Feedback comments")
@@ -59,7 +61,7 @@ def moodle_takes(path: Path) -> dict[str, tuple[float, str]]:
 
 
 def canvas_takes(path: Path) -> tuple[list[str], dict[str, list[str]], list[str]]:
-    """Reads a gradebook as gradebook_importer.rb does: assignments, grades by id, points."""
+    """Read a gradebook as gradebook_importer.rb does: assignments, grades by id, points."""
     head, *rows = lines(path)
     assert len(head) > 3 and "Student" in head[0] and "ID" in head[1]
     count = 3
@@ -74,7 +76,7 @@ def canvas_takes(path: Path) -> tuple[list[str], dict[str, list[str]], list[str]
 
 
 def moodle_finds(path: Path) -> dict[str, str]:
-    """Finds whose each file is, as is_valid_filename_for_import does."""
+    """Find whose each file is, as is_valid_filename_for_import does."""
     found = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
@@ -87,7 +89,7 @@ def moodle_finds(path: Path) -> dict[str, str]:
 
 
 def canvas_finds(path: Path) -> dict[tuple[str, str], str]:
-    """Finds student and attachment of each file, as infer_comment_context_from_filename does."""
+    """Find student and attachment of each file, as infer_comment_context_from_filename does."""
     found = {}
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
@@ -98,8 +100,8 @@ def canvas_finds(path: Path) -> dict[tuple[str, str], str]:
     return found
 
 
-def test_the_points_possible_of_canvas_are_those_of_most(tmp_path):
-    """The first of the list hands in an earlier chapter again, and has other sums than the rest."""
+def test_the_points_possible_of_canvas_are_those_of_most_students(tmp_path):
+    """The first student submits an earlier chapter again, and has different sums."""
     first = (entry(name, f"{name}_{id}_{id}9_03.ipynb", chapter("03", 1.0)) for name, id in NAMED)
     graded(tmp_path, week("week 1", *first))
     ada, *rest = NAMED
@@ -123,7 +125,7 @@ def test_moodles_worksheet_comes_back_filled_in(tmp_path):
     assert {name: first[head.index(name)] for name in kept} == kept
 
 
-def test_a_worksheet_is_made_of_the_names_of_moodles_folders(tmp_path):
+def test_a_worksheet_is_made_from_the_names_of_moodles_folders(tmp_path):
     named = [f"{name}_{id}_assignsubmission_file_/x.ipynb" for name, id in (("Ada", 5), ("Bo", 6))]
     entries = [
         entry("Ada", named[0], chapter("03", 2.0)),
@@ -148,7 +150,7 @@ def test_comments_go_with_the_grade(tmp_path):
 
 
 def test_canvas_gradebook_comes_back_with_its_assignments(tmp_path):
-    listed = roster.read(written(CANVAS, tmp_path))
+    listed = roster.read_roster(written(CANVAS, tmp_path))
     (ada,) = listed.people
     out = tmp_path / "out"
     late = "lovelaceada_LATE_12345_67890_03_exercises-1.ipynb"
@@ -163,7 +165,7 @@ def test_canvas_gradebook_comes_back_with_its_assignments(tmp_path):
     assert not (out / "exports" / "Week 1 for Moodle.csv").exists()
 
 
-def test_canvas_is_served_from_the_names_of_files_alone(tmp_path):
+def test_a_canvas_table_is_made_from_the_names_of_files(tmp_path):
     graded(
         tmp_path, week("w", entry("lovelaceada", "lovelaceada_12_34_x.ipynb", chapter("03", 2.0)))
     )

@@ -1,11 +1,10 @@
-"""The command itself: what it refuses, and how it is stopped."""
+"""The command itself: wrong calls, and interrupts."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,17 +14,16 @@ import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading.made_up_class import chapter_of, inserted, light, raw
+from tools.grading.made_up_submissions import GRADE, assignment_of, inserted, light, raw
 
 STEM = "03_exercises"
-TOOL = [sys.executable, "-m", "tools.run", "grade"]
 WITHOUT_MAKE = {key: value for key, value in os.environ.items() if key != "MAKELEVEL"}
-HANGS = 600  # seconds after which a test gives up; nothing is measured with it
+TIMEOUT = 600  # seconds; no result depends on it
 
 
 def run(*arguments: Any, cwd: Path | None = None) -> str:
-    """Runs the command, which must refuse, and returns its one line."""
-    command = [*TOOL, *map(str, arguments)]
+    """Run the command, which must refuse, and return its message."""
+    command = [*GRADE, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=WITHOUT_MAKE)
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("grade: "), done.stderr
@@ -34,7 +32,7 @@ def run(*arguments: Any, cwd: Path | None = None) -> str:
 
 def test_errors_say_what_to_do(tmp_path):
     assert "Type: python3 -m tools grade folder" in run()
-    assert "which is not there" in run(tmp_path / "nowhere")
+    assert "which does not exist" in run(tmp_path / "nowhere")
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "got nothing" in run(empty)
@@ -45,14 +43,14 @@ def test_errors_say_what_to_do(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine.txt").write_text("mine")
-    assert "which holds something else" in run(empty, "--out", other)
+    assert "with other files" in run(empty, "--out", other)
     assert (other / "mine.txt").read_text() == "mine"
     assert "--chapter must be one of" in run(empty, "--chapter", "77")
 
 
 def test_stopping_leaves_nothing_behind(tmp_path):
-    mark = f"9{os.getpid()}"  # others may run this test at the same time
-    chapter, folder = chapter_of("03"), tmp_path / "class"
+    mark = f"9{os.getpid()}"  # unique, if this test runs twice at a time
+    chapter, folder = assignment_of("03"), tmp_path / "class"
     for name in ("one", "two"):
         (folder / name).mkdir(parents=True)
         notebook = inserted(
@@ -61,8 +59,8 @@ def test_stopping_leaves_nothing_behind(tmp_path):
         (folder / name / f"{STEM}.ipynb").write_bytes(raw(notebook))
     scratch = tmp_path / "t"
     scratch.mkdir()
-    command = [*TOOL, str(folder)]
-    # The sleep is what must be running when it is stopped: no limit of time ends it before.
+    command = [*GRADE, str(folder)]
+    # No limit of time may end the sleep before the command is stopped.
     command += ["--cell-seconds", "9999", "--notebook-seconds", "9999"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
     process = subprocess.Popen(
@@ -71,7 +69,7 @@ def test_stopping_leaves_nothing_behind(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        # who runs the tests in the background has them ignore Ctrl-C, and what they start
+        # tests in the background ignore Ctrl-C, and so would their children
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
@@ -81,7 +79,7 @@ def test_stopping_leaves_nothing_behind(tmp_path):
 
     wait_until(lambda: running() or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=HANGS)
+    _, said = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 130 and said.strip() == "grade: stopped; nothing was written"
     wait_until(lambda: not running())
     assert not list(scratch.iterdir())
@@ -89,7 +87,7 @@ def test_stopping_leaves_nothing_behind(tmp_path):
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + HANGS
+    end = time.monotonic() + TIMEOUT
     while not condition():
-        assert time.monotonic() < end, "it does not happen"
+        assert time.monotonic() < end, "timeout"
         time.sleep(0.1)

@@ -1,24 +1,22 @@
-"""Honest students whose code looks odd: each keeps every point that the answers are worth.
+"""Honest students with odd code keep every point.
 
-They bind names of the course and of libraries anew, write Python that few write, and leave the
-libraries in other states. Nothing of that is deceit, and nobody is told that it might be.
+They rebind names of the course and of libraries, write unusual Python, and change the state of
+libraries. None of this is cheating, and none of it gets a remark.
 """
 
 from __future__ import annotations
 
-import csv
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, field
 
 import pytest
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading.made_up_class import chapter_of, find_cell, inserted, light, raw
+from tools.grading.made_up_submissions import GRADE, assignment_of, find_cell, inserted, light, raw
+from tools.grading.results_folder import read_table
 
-TOOL = [sys.executable, "-m", "tools.run", "grade"]
 SOFTMAX = """def softmax(scores):
     s = scores - scores.amax(-1, keepdim=True)
     return s.exp() / s.exp().sum(-1, keepdim=True)
@@ -49,12 +47,12 @@ DIVISOR = """def divisor(layer):
 
 @dataclass(frozen=True)
 class Honest:
-    """One student, who does several odd things: each of them alone must cost nothing.
+    """One student with several oddities, none of which may cost points.
 
     Args:
-        first: cells in front of all others, by what is odd about them.
-        answers: what is written into an answer cell, by its number.
-        solved: the exercises in which the master's solution stands.
+        first: cells before all others, by their oddity.
+        answers: source of answer cells, by number.
+        solved: the exercises with their solutions.
         chapter: two digits.
     """
 
@@ -195,10 +193,10 @@ HONEST: dict[str, Honest] = {
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
-    """Hands everything in, grades it with one call, and returns the line of each student."""
+    """Grade all students with one call, and return the row of each."""
     base = tmp_path_factory.mktemp("honest")
     for name, honest in HONEST.items():
-        chapter = chapter_of(honest.chapter)
+        chapter = assignment_of(honest.chapter)
         notebook = light(chapter.solved(honest.solved))
         for code in reversed(honest.first.values()):
             inserted(notebook, code)
@@ -207,15 +205,15 @@ def rows(tmp_path_factory) -> dict[str, dict[str, str]]:
         path = base / "class" / name / f"{chapter.stem}.ipynb"
         path.parent.mkdir(parents=True)
         path.write_bytes(raw(notebook))
-    command = [*TOOL, str(base / "class")]
+    command = [*GRADE, str(base / "class")]
     subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    with (base / "class-grades" / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-        found = {(row["student"], row["chapter"]): row for row in csv.DictReader(file)}
+    table = read_table(base / "class-grades" / "grades.csv")
+    found = {(row["student"], row["chapter"]): row for row in table}
     return {name: found[name, honest.chapter] for name, honest in HONEST.items()}
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_who_is_honest_keeps_every_point(name, rows):
-    honest, chapter = HONEST[name], chapter_of(HONEST[name].chapter)
+def test_honest_students_keep_every_point(name, rows):
+    honest, chapter = HONEST[name], assignment_of(HONEST[name].chapter)
     checked = {*honest.solved, *(number for number in honest.answers if number in chapter.points)}
     assert float(rows[name]["points"]) == chapter.worth(checked), rows[name]

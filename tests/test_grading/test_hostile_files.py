@@ -1,6 +1,6 @@
-"""What is handed in attacks: links, zip files, notebooks, names, tables and pages.
+"""Hostile submissions: links, zip files, notebooks, names, tables and pages.
 
-Beside each stands what a reader without the guard makes of it, to show that it is an attack.
+Each test also shows that the attack works on a naive reader.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import struct
+import sys
 import time
 import zipfile
 from html.parser import HTMLParser
@@ -23,12 +24,11 @@ from test_gradebook import entry, graded, week
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import collect, notebook_file, similarity, student_report, suspicion
-from tools.grading import overwrite_cells as restore_module
-from tools.grading.autograde import ExerciseMark, Mark
-from tools.grading.collect import Sent, Student
-from tools.grading.made_up_class import Chapter, chapter_of, raw
+from tools.grading.collect import Student, Submission
+from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
+from tools.grading.made_up_submissions import Assignment, assignment_of, raw
 from tools.grading.notebook_file import Unreadable, tidy
-from tools.grading.overwrite_cells import restore
+from tools.grading.overwrite_cells import overwrite_cells
 from tools.grading.student_report import Result
 
 STEM = "03_exercises"
@@ -36,23 +36,23 @@ STEMS = {"03": STEM, "04": "04_exercises"}
 
 
 @pytest.fixture(scope="module")
-def chapter() -> Chapter:
-    return chapter_of("03")
+def chapter() -> Assignment:
+    return assignment_of("03")
 
 
 def found(folder: Path) -> dict[str, Student]:
     scratch = folder.parent / "scratch"
     scratch.mkdir()
-    students, _ = collect.find(folder, STEMS, scratch)
+    students, _ = collect.collect(folder, STEMS, scratch)
     out = [p for p in folder.parent.rglob("*") if "outside" in p.name and scratch not in p.parents]
-    assert not out and not list(Path("/tmp").glob("outside*")), "nothing gets out"
+    assert not out and not list(Path("/tmp").glob("outside*")), "a file outside of the folder"
     return {student.name: student for student in students}
 
 
 # -------------------------------------------------------------------------------------------- links
 
 
-def test_a_link_to_the_work_of_another_is_not_followed(tmp_path, chapter):
+def test_a_link_to_the_work_of_another_student_is_not_followed(tmp_path, chapter):
     folder = tmp_path / "class"
     (folder / "Ada").mkdir(parents=True)
     (folder / "Ada" / f"{STEM}.ipynb").write_bytes(raw(chapter.solved()))
@@ -64,7 +64,7 @@ def test_a_link_to_the_work_of_another_is_not_followed(tmp_path, chapter):
     assert (folder / "Mal" / f"{STEM}.ipynb").is_file()  # naive
     students = found(folder)
     assert set(students) == {"Ada", "Eve"} and not students["Eve"].chapters
-    assert {"a link, not followed"} == {other.why for other in students["Eve"].others}
+    assert {"a link, which is not followed"} == {file.why for file in students["Eve"].ignored}
 
 
 # ---------------------------------------------------------------------------------------- zip files
@@ -78,7 +78,7 @@ def zipped(*members: tuple[str | zipfile.ZipInfo, bytes]) -> bytes:
     return memory.getvalue()
 
 
-def handed(tmp_path: Path, content: bytes, name: str = "Eve.zip") -> Student:
+def submitted(tmp_path: Path, content: bytes, name: str = "Eve.zip") -> Student:
     folder = tmp_path / "class"
     folder.mkdir()
     (folder / name).write_bytes(content)
@@ -94,7 +94,7 @@ def test_a_name_in_a_zip_file_leads_nowhere(name, tmp_path, chapter):
     target = tmp_path / "a" / "b" / "c"
     naive = (target / name.replace("\\", "/")).resolve()
     assert not naive.is_relative_to(target)
-    handed(tmp_path, zipped((name, raw(chapter.solved()))))
+    submitted(tmp_path, zipped((name, raw(chapter.solved()))))
 
 
 def test_a_link_in_a_zip_file_is_left_out(tmp_path):
@@ -103,7 +103,7 @@ def test_a_link_in_a_zip_file_is_left_out(tmp_path):
     content = zipped((link, b"/etc/passwd"))
     with zipfile.ZipFile(io.BytesIO(content)) as archive:  # naive: unzip makes the link
         assert stat.S_ISLNK(archive.infolist()[0].external_attr >> 16)
-    assert not handed(tmp_path, content).chapters
+    assert not submitted(tmp_path, content).chapters
 
 
 def deep(content: bytes, levels: int) -> bytes:
@@ -114,9 +114,9 @@ def deep(content: bytes, levels: int) -> bytes:
 
 @pytest.fixture
 def small(monkeypatch) -> int:
-    """Makes the limits small, so that small bombs are too large."""
+    """Lower the limits, so that small bombs exceed them."""
     monkeypatch.setattr(collect, "ZIP_BYTES", 3_000_000)
-    monkeypatch.setattr(collect, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(collect, "MAX_BYTES", 1_000_000)
     monkeypatch.setattr(collect, "ZIP_FILES", 100)
     return 3_000_000
 
@@ -143,13 +143,13 @@ BOMBS = {
 def test_a_zip_bomb_takes_no_more_than_its_budget(name, small, tmp_path):
     content = BOMBS[name]()
     assert len(content) < 1_000_000
-    student = handed(tmp_path, content)
+    student = submitted(tmp_path, content)
     assert bytes_below(tmp_path / "scratch") <= small + 2 * len(content)
     assert len(list((tmp_path / "scratch").rglob("*"))) < 1000
-    assert not any(sent.notebook for sent in student.chapters.values()) and student.others
+    assert not any(sent.notebook for sent in student.chapters.values()) and student.ignored
 
 
-def test_one_file_of_a_zip_file_listed_often_is_counted_often(small, tmp_path):
+def test_a_file_that_a_zip_file_lists_often_counts_often(small, tmp_path):
     """The central directory may name one compressed file a thousand times."""
     content = zipped((f"{STEM}.ipynb", bytes(900_000)))
     end = content.rindex(b"PK\5\6")
@@ -159,31 +159,31 @@ def test_one_file_of_a_zip_file_listed_often_is_counted_often(small, tmp_path):
     bomb = content[:start] + listing * count + tail
     with zipfile.ZipFile(io.BytesIO(bomb)) as archive:
         assert sum(member.file_size for member in archive.infolist()) == 54_000_000  # naive
-    handed(tmp_path, bomb)
+    submitted(tmp_path, bomb)
     assert bytes_below(tmp_path / "scratch") <= small + len(bomb)
 
 
-def test_a_zip_file_that_lies_about_sizes_or_is_locked_is_told(small, tmp_path, chapter):
+def test_a_zip_file_with_false_sizes_is_refused(small, tmp_path, chapter):
     content = bytearray(zipped((f"{STEM}.ipynb", bytes(5_000_000))))
     place = content.rindex(b"PK\1\2")
     content[place + 24 : place + 28] = struct.pack("<L", 10)  # says: ten bytes
-    student = handed(tmp_path, bytes(content))
+    student = submitted(tmp_path, bytes(content))
     assert not any(sent.notebook for sent in student.chapters.values())
     assert bytes_below(tmp_path / "scratch") <= small
 
 
-def test_a_locked_zip_file_is_told(tmp_path, chapter):
+def test_a_locked_zip_file_is_reported(tmp_path, chapter):
     content = bytearray(zipped((f"{STEM}.ipynb", raw(chapter.solved()))))
-    for mark, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
-        content[content.index(mark) + offset] |= 1
-    student = handed(tmp_path, bytes(content))
-    assert not student.chapters and "cannot be read" in student.others[0].why
+    for grade, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        content[content.index(grade) + offset] |= 1
+    student = submitted(tmp_path, bytes(content))
+    assert not student.chapters and "cannot be read" in student.ignored[0].why
 
 
 # ---------------------------------------------------------------------------------------- notebooks
 
 
-def test_nothing_of_a_notebooks_metadata_is_believed(chapter):
+def test_no_metadata_of_a_submission_is_trusted(chapter):
     notebook = chapter.blank
     bad = json.loads(raw(notebook))
     bad["metadata"] = {
@@ -203,7 +203,7 @@ def test_nothing_of_a_notebooks_metadata_is_believed(chapter):
     naive = json.loads(json.dumps(bad))
     assert naive["metadata"]["kernelspec"]["name"] == "evil"
     assert naive["cells"][0]["id"].startswith("..")
-    made = restore(tidy(json.dumps(bad).encode()), notebook).notebook
+    made = overwrite_cells(tidy(json.dumps(bad).encode()), notebook).notebook
     text = json.dumps(made)
     for said in ("evil", "bash", "987654", "outside", "verdict+json", "svg", "widgets"):
         assert said not in text, said
@@ -221,7 +221,7 @@ def test_nothing_of_a_notebooks_metadata_is_believed(chapter):
     ],
 )
 def test_odd_notebooks_are_read_without_an_error(content, chapter):
-    made = restore(tidy(content), chapter.blank)
+    made = overwrite_cells(tidy(content), chapter.blank)
     json.dumps(made.notebook).encode()
 
 
@@ -234,20 +234,20 @@ def test_odd_notebooks_are_read_without_an_error(content, chapter):
         b"\xff\xfe" + b"x" * 100,
     ],
 )
-def test_what_cannot_be_a_notebook_is_refused_in_words(content):
+def test_other_files_are_refused_with_a_message(content):
     with pytest.raises(Unreadable):
         tidy(content)
 
 
-def test_no_pattern_begins_anew_at_every_blank_line():
-    """60,000 blank lines would take a pattern that does the square of that many steps."""
+def test_no_pattern_starts_again_at_every_blank_line():
+    """A pattern of quadratic time would not finish 60,000 blank lines."""
     found = [(suspicion, "MAGIC"), (notebook_file, "CALL"), (similarity, "MAGIC")]
     patterns = [
         value
         for module in (
             suspicion,
             notebook_file,
-            restore_module,
+            sys.modules[overwrite_cells.__module__],
             similarity,
             collect,
             student_report,
@@ -267,7 +267,7 @@ def test_no_pattern_begins_anew_at_every_blank_line():
 
 
 @pytest.mark.parametrize("other", ["Ada\u200b", "Ada\u202e", "Ada ", "Ada\x07", "\ufeffAda"])
-def test_who_is_called_as_another_takes_nothing_of_hers(other, tmp_path, chapter):
+def test_a_student_with_a_similar_name_takes_no_grades_of_another(other, tmp_path, chapter):
     folder = tmp_path / "class"
     for name, content, age in (("Ada", chapter.solved(), 1000), (other, chapter.solved(["1"]), 0)):
         path = folder / name / f"{STEM}.ipynb"
@@ -278,20 +278,20 @@ def test_who_is_called_as_another_takes_nothing_of_hers(other, tmp_path, chapter
     assert len(students) == 2
     assert students["Ada"].chapters["03"].label == f"Ada/{STEM}.ipynb"
     (eve,) = [student for name, student in students.items() if name != "Ada"]
-    assert any("looks the same" in said for said in eve.remarks)
+    assert any("looks like another one" in said for said in eve.remarks)
 
 
 @pytest.mark.parametrize(
     "name", [b"\xff\xfe", b"a\x1b]0;mine\x07b", b"a\nb", b"=1+1", b"\xe2\x80\xaecba", b"x" * 240]
 )
-def test_every_name_can_be_written_and_commands_no_terminal(name, tmp_path, chapter):
+def test_every_name_can_be_written_and_controls_no_terminal(name, tmp_path, chapter):
     folder = os.fsencode(tmp_path / "class")
     os.makedirs(os.path.join(folder, name))
     for file in (name[:200] + b"03_exercises.ipynb", name[:200] + b".rar"):
         with open(os.path.join(folder, name, file), "wb") as out:
             out.write(raw(chapter.solved(["1"])))
     (student,) = found(tmp_path / "class").values()
-    said = [student.name, *(s.label for s in student.chapters.values()), *map(str, student.others)]
+    said = [student.name, *(s.label for s in student.chapters.values()), *map(str, student.ignored)]
     for text in said:
         text.encode()
         assert "\x1b" not in text and "\n" not in text and "\u202e" not in text
@@ -304,7 +304,7 @@ SCRIPT = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
 
 class Tags(HTMLParser):
-    """Collects what a page would run or load."""
+    """Collect what a page would run or load."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -328,22 +328,22 @@ def bad_in(page: str) -> list[str]:
 
 
 def hostile() -> Result:
-    """A student of whom every text is an attack."""
+    """Return a student with an attack in every text."""
     cell = {"number": 1, "kind": "code", "source": SCRIPT, "text": SCRIPT, "pictures": [SCRIPT]}
-    exercise = ExerciseMark(
-        "03.1", SCRIPT, 0.0, 1.0, "not right", SCRIPT, SCRIPT, SCRIPT, True, [cell], True
+    exercise = ExerciseGrade(
+        "03.1", SCRIPT, 0.0, 1.0, CheckResult("not right", *[SCRIPT] * 3, True), [cell], True
     )
-    mark = Mark("03", SCRIPT, [exercise], SCRIPT, SCRIPT, [cell])
-    student = Student(SCRIPT, SCRIPT, {"03": Sent(Path(), SCRIPT)}, remarks=[SCRIPT])
-    return Result(student, "page", [mark])
+    grade = ChapterGrade("03", SCRIPT, [exercise], SCRIPT, SCRIPT, [cell])
+    student = Student(SCRIPT, SCRIPT, {"03": Submission(Path(), SCRIPT)}, remarks=[SCRIPT])
+    return Result(student, "page", [grade])
 
 
 def test_no_page_runs_or_loads_what_a_student_wrote(tmp_path):
     assert bad_in(f"<p>{SCRIPT}</p>"), "naive"
     made = hostile()
-    listed = entry(made.student.name, made.marks[0])
+    listed = entry(made.student.name, made.grades[0])
     out = tmp_path / "out"
-    graded(out, week("w", listed, entry("Bo", made.marks[0])))
+    graded(out, week("w", listed, entry("Bo", made.grades[0])))
     pages = list(out.rglob("*.html"))
     assert len(pages) >= 4
     for page in pages:
@@ -371,11 +371,12 @@ def test_no_table_computes_what_a_student_wrote(text, tmp_path):
     naive = io.StringIO()
     csv.writer(naive).writerow([text])
     made = hostile()
-    for exercise in made.marks[0].exercises:
-        exercise.title = exercise.reason = exercise.words = exercise.topic = text
-    made.marks[0].reason = made.marks[0].remarks = made.marks[0].file = text
+    for exercise in made.grades[0].exercises:
+        exercise.title = text
+        exercise.result = CheckResult("not right", text, text, text, named=True)
+    made.grades[0].reason = made.grades[0].remarks = made.grades[0].file = text
     out = tmp_path / "out"
-    graded(out, week("w", entry(text, made.marks[0], id=text), entry("Bo", made.marks[0])))
+    graded(out, week("w", entry(text, made.grades[0], id=text), entry("Bo", made.grades[0])))
     tables = [*out.glob("*.csv"), *(out / "exports").glob("*.csv")]
     assert len(tables) >= 6
     for table in tables:

@@ -9,7 +9,7 @@ from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading import collect, results, student_report
+from tools.grading import collect, results_folder, student_report
 from tools.grading.run_notebook import Limits
 
 TEXT = (ROOT / "INSTRUCTORS.md").read_text(encoding="utf-8")
@@ -31,7 +31,13 @@ def test_its_limits_are_those_of_the_code():
 
 
 def test_its_files_are_those_that_are_written():
-    for name in (*results.TABLES, "class.html", f"{results.EARLIER}/", "feedback/", "logs/"):
+    for name in (
+        *results_folder.TABLES,
+        "class.html",
+        f"{results_folder.EARLIER}/",
+        "feedback/",
+        "logs/",
+    ):
         assert f"`{name}" in section("Grading"), name
     assert {"id", "reason"} <= set(student_report.COLUMNS)
 
@@ -39,6 +45,6 @@ def test_its_files_are_those_that_are_written():
 def test_its_reasons_are_those_of_the_code():
     text = section("Why somebody has 0")
     assert "an archive of kind .rar is not opened" in text and ".rar" in collect.ARCHIVES
-    for said in ("what an update put beside is not graded", "whose name does not end with .ipynb"):
-        assert said in text
-        assert said in (ROOT / "tools" / "grading" / "handed_in.py").read_text(encoding="utf-8")
+    code = (ROOT / "tools" / "grading" / "collect.py").read_text(encoding="utf-8")
+    assert "whose name does not end with .ipynb" in text and "does not end with .ipynb" in code
+    assert ".new.ipynb: " in text and collect.UPDATE_COPY.search("03_exercises.new.ipynb")

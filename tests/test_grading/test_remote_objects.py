@@ -1,4 +1,4 @@
-"""A check here that asks answers in another process: the same verdict, and nothing to deceive."""
+"""A check on answers in another process gives the same verdict and cannot be deceived."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from torch import Tensor, nn
 pytest.importorskip("fcntl", reason="nothing is graded on Windows")
 
 from tools.grading import answer_server, framing, remote_objects, serialization
+from tools.grading.grades import CheckResult
 from tools.grading.judge import judge
-from tools.grading.made_up_class import chapter_of
+from tools.grading.made_up_submissions import assignment_of
 from utils.attention import MultiHeadAttention
 
 IMPORTS = """import copy
@@ -40,7 +41,7 @@ from utils.masking import causal_mask, padding_mask
 
 @contextlib.contextmanager
 def student(code: str) -> Iterator[tuple[Any, Any]]:
-    """Runs code in a process of its own, which then serves its answers to a check."""
+    """Run code in another process, which then serves its answers to a check."""
     here, there = socket.socketpair()
     child = os.fork()
     if child == 0:
@@ -71,21 +72,21 @@ def student(code: str) -> Iterator[tuple[Any, Any]]:
         os.waitpid(child, 0)
 
 
-def verdict(exercise: str, code: str, *names: str, salt: str = "") -> dict[str, Any]:
+def verdict(exercise: str, code: str, *names: str, salt: str = "") -> CheckResult:
     with student(code) as channel:
         return judge(f'check("{exercise}", {", ".join(names)})', *channel, salt)
 
 
 def solution(exercise: str) -> str:
     chapter, number = exercise.split(".")
-    found = chapter_of(chapter).solutions
+    found = assignment_of(chapter).solutions
     return "\n\n".join(
         text for name, text in found.items() if name.startswith(f"answer-{chapter}-{number}")
     )
 
 
-# Each kind of answer: functions with gradients, classes, layers that are given, layers that are
-# returned, layers of the check, a test of layers, an object that changes from call to call.
+# Each kind of answer: functions with gradients, classes, given layers, returned layers, layers of
+# the check, a test of layers, an object that changes from call to call.
 KINDS = {
     "03.2": ("softmax",),
     "04.3": ("MultiHeadAttention",),
@@ -98,8 +99,8 @@ KINDS = {
 
 
 def names_of(exercise: str) -> tuple[str, ...]:
-    """Reads from the check cell of the master what it hands over."""
-    for cell in chapter_of(exercise[:2]).blank["cells"]:
+    """Return the arguments of the check cell."""
+    for cell in assignment_of(exercise[:2]).blank["cells"]:
         text = "".join(cell["source"])
         if text.startswith(f'check("{exercise}"'):
             return tuple(part.strip() for part in text[:-1].split(",")[1:])
@@ -107,13 +108,13 @@ def names_of(exercise: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("exercise", KINDS)
-def test_every_kind_of_answer_is_right_for_cases_that_nobody_has_seen(exercise):
+def test_every_kind_of_answer_is_right_for_unseen_cases(exercise):
     found = verdict(exercise, solution(exercise), *names_of(exercise), salt="another")
-    assert found["state"] == "right" and not found["heard"], found
+    assert found.state == "right" and not found.remarks, found
 
 
-def test_a_layer_that_is_given_may_be_transformed():
-    """torch.func refuses to have any tensor told inside that it requires gradients."""
+def test_a_given_layer_may_be_transformed():
+    """torch.func forbids to set requires_grad of any tensor inside of a transform."""
     code = """
 def influences(layer, x):
     return torch.func.jacrev(layer)(x).ne(0).any(dim=-1).any(dim=1)
@@ -123,7 +124,7 @@ def tokens_back(width, num_layers):
     return num_layers * (width - 1)
 """
     found = verdict("05.6", code, "influences", "tokens_back")
-    assert found["state"] == "right", found
+    assert found.state == "right", found
 
 
 RIGHT = """
@@ -146,9 +147,9 @@ def softmax(scores):
         ("x = 1", "not defined"),
     ],
 )
-def test_what_is_wrong_is_said_as_in_the_notebook(code, said):
+def test_reasons_are_the_same_as_in_the_notebook(code, said):
     found = verdict("03.2", code, "softmax")
-    assert found["state"] != "right" and said in found["text"], found
+    assert found.state != "right" and said in found.reason, found
 
 
 @pytest.mark.parametrize(
@@ -162,10 +163,10 @@ def test_what_is_wrong_is_said_as_in_the_notebook(code, said):
         ),
     ],
 )
-def test_how_an_answer_works_is_hearsay_and_costs_nothing(code, heard):
+def test_reports_about_an_answers_calls_cost_no_points(code, heard):
     found = verdict("03.2", code, "softmax")
-    assert found["state"] == "right", found
-    assert any(heard in line for line in found["heard"]), found
+    assert found.state == "right", found
+    assert any(heard in line for line in found.remarks), found
 
 
 FORGED = {
@@ -183,10 +184,10 @@ FORGED = {
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_what_is_forged_earns_nothing(what):
-    frame = framing.packed(json.loads(FORGED[what]))
+def test_forged_messages_earn_no_points(what):
+    frame = framing.encode(json.loads(FORGED[what]))
     code = f"import os\nos.write(CHANNEL, {frame!r})\nsoftmax = print\n"
-    assert verdict("03.2", code, "softmax")["state"] != "right"
+    assert verdict("03.2", code, "softmax").state != "right"
 
 
 @pytest.mark.parametrize(
@@ -209,16 +210,16 @@ def test_what_is_forged_earns_nothing(what):
         "[1]",
     ],
 )
-def test_what_is_no_value_is_refused(text):
+def test_invalid_values_are_refused(text):
     peer = remote_objects.Peer(None, None, is_open=False)
-    with pytest.raises(serialization.Unfit):
+    with pytest.raises(serialization.ProtocolError):
         serialization.Reader(peer._borrow).read(json.loads(text))
 
 
 def there_and_back(value: Any) -> Any:
     sender, taker = (remote_objects.Peer(None, None, is_open=open_) for open_ in (True, False))
-    frame = framing.packed({"value": serialization.Writer(sender._lend).write(value)})
-    return serialization.Reader(taker._borrow).read(framing.parsed(frame)["value"])
+    frame = framing.encode({"value": serialization.Writer(sender._lend).write(value)})
+    return serialization.Reader(taker._borrow).read(framing.decode(frame)["value"])
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def there_and_back(value: Any) -> Any:
         [1, (2.5, "x"), {"a": [None]}], {1, 2}, torch.Size([2, 3]), torch.float16,
     ],
 )  # fmt: skip
-def test_values_come_back_as_they_went(value):
+def test_values_survive_the_round_trip(value):
     back = there_and_back(value)
     assert back == value and type(back) is type(value)
 
@@ -236,14 +237,14 @@ def test_values_come_back_as_they_went(value):
 @pytest.mark.parametrize(
     "dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool]
 )
-def test_tensors_come_back_as_they_went(dtype):
+def test_tensors_survive_the_round_trip(dtype):
     tensor = (torch.randn(3, 4, 5) * 3).to(dtype).transpose(0, 2)
     back = there_and_back((tensor, tensor))
     assert back[0] is back[1] and back[0].dtype == dtype and torch.equal(back[0], tensor)
     assert there_and_back(torch.tensor(float("nan"))).isnan()
 
 
-def test_what_lies_about_itself_comes_back_as_something_odd():
+def test_false_types_become_unserializable():
     class Liar(Tensor):
         pass
 
@@ -253,10 +254,13 @@ def test_what_lies_about_itself_comes_back_as_something_odd():
 
     for odd in (torch.ones(2).as_subclass(Liar), Number(2), torch.eye(2).to_sparse(), object()):
         back = there_and_back(odd)
-        assert isinstance(back, serialization.Odd) and type(back).__name__ == type(odd).__name__
+        assert (
+            isinstance(back, serialization.Unserializable)
+            and type(back).__name__ == type(odd).__name__
+        )
 
 
-def test_a_layer_that_both_sides_know_is_built_anew():
+def test_a_layer_of_a_shared_class_is_rebuilt():
     layer = MultiHeadAttention(12, 3).double()
     layer.q_proj = layer.k_proj
     back = there_and_back(layer)
@@ -265,7 +269,7 @@ def test_a_layer_that_both_sides_know_is_built_anew():
     assert torch.equal(back(x), layer(x)) and isinstance(back.out_proj.weight, nn.Parameter)
 
 
-def test_the_side_of_the_check_keeps_its_own_to_itself():
+def test_the_side_of_the_check_reveals_nothing():
     class Secret(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -279,13 +283,13 @@ def test_the_side_of_the_check_keeps_its_own_to_itself():
 
     peer = remote_objects.Peer(None, None, is_open=False)
     written = [serialization.Writer(peer._lend).write(thing) for thing in (Secret(), truth)]
-    text = framing.packed({"check": {"all": written}}).decode("latin-1")
+    text = framing.encode({"check": {"all": written}}).decode("latin-1")
     assert "Secret" not in text and "truth" not in text and "def " not in text
     assert '"part"' in text and '"e": 4' in text
 
 
-def test_every_mode_of_the_checks_is_known_inside():
-    """Inside, no chapter is there that would import them."""
+def test_every_mode_of_the_checks_exists_in_the_sandbox():
+    """In the sandbox no chapter imports them."""
     text = (
         "import sys; from tools.grading import remote_objects; print(*sorted(remote_objects.KINDS))"
     )
@@ -302,8 +306,8 @@ def test_every_mode_of_the_checks_is_known_inside():
     assert known == sorted(n for f in files for n in modes.findall(f.read_text(encoding="utf-8")))
 
 
-def test_of_the_checks_nothing_but_what_watches_lies_inside():
-    from tools.grading.autograde import INSIDE
+def test_the_sandbox_holds_no_checks():
+    from tools.grading.assignments import INSIDE
 
     inside = ROOT / "tools" / "grading"
     assert {"answer_server.py", "remote_objects.py", "serialization.py", "fork_server.py"} <= set(

@@ -10,17 +10,17 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import student_report
-from tools.grading.autograde import ExerciseMark, Mark
-from tools.grading.collect import LeftAlone, Sent, Student
-from tools.grading.results import Typed
+from tools.grading.collect import IgnoredFile, Student, Submission
+from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
+from tools.grading.results_folder import Typed
 from tools.grading.student_report import Result
 
 
-def result(name: str = "Ada", **mark) -> Result:
-    student = Student(name, "77", {"03": Sent(None, "03.ipynb", late=True)})
+def result(name: str = "Ada", **grade) -> Result:
+    student = Student(name, "77", {"03": Submission(None, "03.ipynb", late=True)})
     cell = {"number": 2, "kind": "code", "source": "x = '<b>'", "text": "", "pictures": []}
-    done = ExerciseMark("03.1", "One", 1.0, 1.0, "right", "shapes agree.", cells=[cell])
-    return Result(student, "page", [Mark("03", "03.ipynb", [done], **mark)])
+    done = ExerciseGrade("03.1", "One", 1.0, 1.0, CheckResult("right", "shapes agree."), [cell])
+    return Result(student, "page", [ChapterGrade("03", "03.ipynb", [done], **grade)])
 
 
 def written(tmp_path, *results: Result) -> list[str]:
@@ -36,7 +36,7 @@ def written(tmp_path, *results: Result) -> list[str]:
 @pytest.mark.parametrize("delimiter", [",", ";"])
 def test_nothing_becomes_a_formula_whatever_ends_a_cell(name, delimiter, tmp_path):
     made = result(name, reason=f"read {name}; -1; @x")
-    made.marks[0].file = f"{name}.ipynb"
+    made.grades[0].file = f"{name}.ipynb"
     for line in written(tmp_path, made):
         for cell in next(csv.reader([line], delimiter=delimiter)):
             assert not cell.strip().startswith(("=", "+", "-", "@")), line
@@ -49,14 +49,14 @@ def test_a_name_is_one_cell_whatever_ends_a_cell(tmp_path):
     assert whole.startswith("Ada;=1+1")
 
 
-def test_the_number_and_the_lateness_have_columns(tmp_path):
+def test_the_id_and_the_lateness_have_columns(tmp_path):
     lines = written(tmp_path, result(reason="why", remarks="odd"))
     (row,) = csv.DictReader(io.StringIO("\n".join(lines)))
     assert (row["student"], row["id"], row["late"]) == ("Ada", "77", "late")
     assert row["reason"] == "why; odd"
 
 
-def test_a_page_shows_what_stands_outside_of_exercises_and_keeps_remarks_to_the_teacher():
+def test_a_page_shows_cells_outside_of_exercises_and_hides_remarks():
     outside = {
         "number": 1,
         "kind": "code",
@@ -71,11 +71,11 @@ def test_a_page_shows_what_stands_outside_of_exercises_and_keeps_remarks_to_the_
     assert "Outside of the exercises" not in student_report.feedback(result())
 
 
-def test_a_page_names_what_was_left_alone_if_it_may_be_work():
+def test_a_page_names_ignored_files_that_may_be_work():
     made = result()
-    made.student.others += [
-        LeftAlone("a.rar", "not opened"),
-        LeftAlone("b.png", "no notebook", likely=False),
+    made.student.ignored += [
+        IgnoredFile("a.rar", "not opened"),
+        IgnoredFile("b.png", "no notebook", likely=False),
     ]
     page = student_report.feedback(made)
     assert "a.rar: not opened" in page and "b.png" not in page

@@ -1,4 +1,4 @@
-"""The class list: what is read, whose a submission is, and what is asked."""
+"""The class list, owners of submissions, and questions about them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import late_policy, roster
-from tools.grading.collect import Sent, Student
+from tools.grading.collect import Student, Submission
 from tools.grading.roster import Matching, Person, Question
 
 MOODLE = (
@@ -31,7 +31,7 @@ CANVAS = (
 def list_of(*lines: str, tmp_path: Path) -> roster.Roster:
     path = tmp_path / "class.csv"
     path.write_text("\n".join(["name,id", *lines]), encoding="utf-8")
-    return roster.read(path)
+    return roster.read_roster(path)
 
 
 def written(text: str, tmp_path: Path, encoding: str = "utf-8") -> Path:
@@ -43,20 +43,20 @@ def written(text: str, tmp_path: Path, encoding: str = "utf-8") -> Path:
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252"])
 @pytest.mark.parametrize("mark", [",", ";", "\t"])
 @pytest.mark.parametrize("columns", ["name,id", "First Name,Last Name,SID", "Nachname,Vorname,sid"])
-def test_a_list_of_ones_own(encoding, mark, columns, tmp_path):
+def test_an_own_list(encoding, mark, columns, tmp_path):
     line = "Zoë Ångström,007" if columns == "name,id" else "Zoë,Ångström,007"
     text = f"{columns}\n{line}\n".replace(",", mark)
-    (person,) = roster.read(written(text, tmp_path, encoding)).people
+    (person,) = roster.read_roster(written(text, tmp_path, encoding)).people
     assert set(roster.words(person.name)) == {"zoe", "angstrom"}
     assert person.ids == {"007"} and person.id == "007"
 
 
 def test_moodles_worksheet_and_canvas_gradebook(tmp_path):
-    moodle = roster.read(written(MOODLE, tmp_path))
+    moodle = roster.read_roster(written(MOODLE, tmp_path))
     assert moodle.kind == "moodle" and [p.id for p in moodle.people] == ["901", "902"]
-    assert moodle.people[0].sent == datetime(2026, 11, 18, 23, 58).astimezone()
-    assert moodle.people[1].sent is None
-    canvas = roster.read(written(CANVAS, tmp_path))
+    assert moodle.people[0].submitted == datetime(2026, 11, 18, 23, 58).astimezone()
+    assert moodle.people[1].submitted is None
+    canvas = roster.read_roster(written(CANVAS, tmp_path))
     assert canvas.kind == "canvas" and [p.name for p in canvas.people] == ["Lovelace, Ada"]
     assert canvas.people[0].ids == {"12345", "s0012", "ada"} and canvas.people[0].id == "12345"
 
@@ -70,16 +70,16 @@ def test_moodles_worksheet_and_canvas_gradebook(tmp_path):
         ("name,id\nAda,1\nAda,1\n", "got Ada twice"),
     ],
 )
-def test_a_list_that_cannot_be_read_says_what_to_do(text, words, tmp_path):
-    with pytest.raises(ValueError, match=r"^ROSTER.*\. ") as error:
-        roster.read(written(text, tmp_path))
+def test_an_invalid_list_is_refused_with_advice(text, words, tmp_path):
+    with pytest.raises(ValueError, match=r"^--roster must .*\. ") as error:
+        roster.read_roster(written(text, tmp_path))
     assert words in str(error.value)
-    with pytest.raises(ValueError, match="Look at its name"):
-        roster.read(tmp_path / "nowhere.csv")
+    with pytest.raises(ValueError, match="Check the path"):
+        roster.read_roster(tmp_path / "nowhere.csv")
 
 
 @pytest.mark.parametrize(
-    ("handed_in", "id", "person"),
+    ("submission", "id", "person"),
     [
         ("Maria Jose Nunez", "", "María-José Núñez"),
         ("NUNEZ, Maria-Jose", "", "María-José Núñez"),
@@ -98,11 +98,11 @@ def test_a_list_that_cannot_be_read_says_what_to_do(text, words, tmp_path):
     ],
 )
 def test_names_are_found_without_accents_in_any_order_and_by_number(
-    handed_in, id, person, tmp_path
+    submission, id, person, tmp_path
 ):
     lines = ["María-José Núñez,1001", "Jürgen Müßig,1002", "Sean O'Brien,s4711"]
     lines += ["Łukasz Żółć,1003", "김민준,1004", "Дмитрий Иванов,1005", "Jo Li,117", "Jo Li,118"]
-    found = Matching(list_of(*lines, tmp_path=tmp_path)).whose(handed_in, id)
+    found = Matching(list_of(*lines, tmp_path=tmp_path)).whose(submission, id)
     assert isinstance(found, Person), found
     assert found.name == person
     if person == "Jo Li":
@@ -110,25 +110,25 @@ def test_names_are_found_without_accents_in_any_order_and_by_number(
 
 
 @pytest.mark.parametrize(
-    ("handed_in", "id", "may_be", "why"),
+    ("submission", "id", "may_be", "why"),
     [
-        ("Jo Li", "", ["Jo Li", "Jo Li"], "several of the class"),
-        ("Ada Lovelac", "", ["Ada Lovelace"], "not quite"),
-        ("Ada King Lovelace", "", ["Ada Lovelace"], "not quite"),
-        ("A. Lovelace", "", ["Ada Lovelace"], "not quite"),
-        ("Jo Li", "1001", ["Ada Lovelace", "Jo Li", "Jo Li"], "of different people"),
+        ("Jo Li", "", ["Jo Li", "Jo Li"], "several students"),
+        ("Ada Lovelac", "", ["Ada Lovelace"], "is similar"),
+        ("Ada King Lovelace", "", ["Ada Lovelace"], "is similar"),
+        ("A. Lovelace", "", ["Ada Lovelace"], "is similar"),
+        ("Jo Li", "1001", ["Ada Lovelace", "Jo Li", "Jo Li"], "to different people"),
         ("Bob Bobson", "1001", ["Ada Lovelace"], "its name does not"),
-        ("Nobody Else", "", [], "nobody of the list"),
+        ("Nobody Else", "", [], "not in the list"),
     ],
 )
-def test_what_is_doubtful_is_asked_and_not_guessed(handed_in, id, may_be, why, tmp_path):
+def test_doubtful_owners_are_asked_and_not_guessed(submission, id, may_be, why, tmp_path):
     matching = Matching(list_of("Ada Lovelace,1001", "Jo Li,117", "Jo Li,118", tmp_path=tmp_path))
-    found = matching.whose(handed_in, id)
+    found = matching.whose(submission, id)
     assert isinstance(found, Question) and why in found.why
     assert [person.name for person in found.candidates] == may_be
 
 
-def test_what_was_answered_counts(tmp_path):
+def test_answers_count(tmp_path):
     people = list_of("Ada Lovelace,1001", "Jo Li,117", "Jo Li,118", tmp_path=tmp_path)
     answers = {"Al": "1001", "Jo Li": "118", "Guest": "nobody", "A": "ada lovelace"}
     matching = Matching(people, answers)
@@ -141,11 +141,11 @@ def test_what_was_answered_counts(tmp_path):
 
 def student(name: str, *chapters: str, id: str = "", age: int = 0) -> Student:
     when = datetime(2026, 11, 20).astimezone() - timedelta(days=age)
-    sent = {c: Sent(Path(), f"{name}/{c}.ipynb", when=when) for c in chapters}
+    sent = {c: Submission(Path(), f"{name}/{c}.ipynb", when=when) for c in chapters}
     return Student(name, id, sent)
 
 
-def test_the_class_stands_in_its_order_with_those_who_handed_in_nothing(tmp_path):
+def test_students_are_in_the_order_of_the_list_with_or_without_submissions(tmp_path):
     people = list_of("Zed Zorn,1", "Ada Lovelace,2", "Jo Li,117", "Jo Li,118", tmp_path=tmp_path)
     found = [
         student("lovelace ada", "03", age=3),
@@ -159,16 +159,16 @@ def test_the_class_stands_in_its_order_with_those_who_handed_in_nothing(tmp_path
     ]
     assert not students[0].chapters and set(students[1].chapters) == {"03", "04"}
     assert students[1].chapters["03"].label == "Ada Lovelace/03.ipynb"
-    assert "2 submissions: took Ada" in students[1].chapters["03"].remarks[0]
-    assert "perhaps Jo Li is theirs" in students[2].remarks[0]
+    assert "2 submissions: graded Ada" in students[1].chapters["03"].remarks[0]
+    assert "possible owner of Jo Li" in students[2].remarks[0]
     assert "Answer in who.csv" in students[4].remarks[0]
-    assert [question.handed_in for question in questions] == ["Jo Li", "Ghost"]
+    assert [question.submission for question in questions] == ["Jo Li", "Ghost"]
     lines = [["Jo Li", "Jo Li (117) or Jo Li (118)"], ["Ghost", "nobody"]]
-    assert roster.asked(questions) == lines
+    assert roster.who_rows(questions) == lines
 
 
 def test_the_lists_times_count_before_those_of_files(tmp_path):
-    people = roster.read(written(MOODLE, tmp_path))
+    people = roster.read_roster(written(MOODLE, tmp_path))
     found = [student("María-José Núñez", "03", id="901")]
     (first, _), _ = roster.class_list(found, Matching(people), times=False)
     assert first.chapters["03"].clock == "file"
@@ -198,10 +198,10 @@ def test_late_days(text, chapter, when, days):
     assert dates.days_late(chapter, None) == 0
 
 
-def test_points_are_taken_only_when_it_was_said():
-    assert late_policy.parse("2026-11-20").costs(14, 3) == 0
-    assert late_policy.parse("2026-11-20", 10).costs(14, 3) == 4.2
-    assert late_policy.parse("2026-11-20", 50).costs(14, 3) == 14
+def test_points_are_taken_only_with_a_penalty():
+    assert late_policy.parse("2026-11-20").penalty(14, 3) == 0
+    assert late_policy.parse("2026-11-20", 10).penalty(14, 3) == 4.2
+    assert late_policy.parse("2026-11-20", 50).penalty(14, 3) == 14
 
 
 @pytest.mark.parametrize(
@@ -211,6 +211,6 @@ def test_points_are_taken_only_when_it_was_said():
         *(("03=2026-11-20,03=2026-11-21", 0), ("2026-11-20", 300), ("", 10)),
     ],
 )
-def test_a_date_that_is_none_says_what_to_write(text, percent):
-    with pytest.raises(ValueError, match=r"^(DUE|LATE).*got"):
+def test_an_invalid_date_is_refused_with_advice(text, percent):
+    with pytest.raises(ValueError, match=r"^--(due|late-percent) must .*got"):
         late_policy.parse(text, percent)

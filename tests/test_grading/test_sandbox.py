@@ -1,4 +1,4 @@
-"""The wall around students' code: what is seen from behind it, and which one is chosen."""
+"""Sandboxes: what code sees inside of them, and which one is chosen."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ from notebook_rules import ROOT
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
-from tools.grading import results, sandbox
-from tools.grading.sandbox import BUBBLEWRAP, NO_ISOLATION, PLAIN, WALLS, Places, Wall, choose
+from tools.grading import results_folder, sandbox
+from tools.grading.sandbox import (
+    BUBBLEWRAP,
+    NO_ISOLATION,
+    PLAIN,
+    SANDBOXES,
+    Sandbox,
+    SandboxPaths,
+    choose,
+)
 
-KINDS = [wall for wall in WALLS if wall.holds]
+KINDS = [one for one in SANDBOXES if one.isolates]
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda wall: wall.name)
-def kind(request) -> Wall:
-    """Every wall that works on this machine."""
+@pytest.fixture(scope="module", params=KINDS, ids=lambda one: one.name)
+def kind(request) -> Sandbox:
+    """Return every sandbox that works on this machine."""
     if why := request.param.problem():
-        pytest.skip(f"no such wall on this machine: {why} (apt install {request.param.name})")
+        pytest.skip(f"no such sandbox on this machine: {why} (apt install {request.param.name})")
     return request.param
 
 
@@ -43,7 +51,7 @@ def unshared():
         raise OSError(ctypes.get_errno(), "unshare")
 print(json.dumps({
     "root": sorted(os.listdir("/")),
-    "masters": os.path.exists(MASTERS),
+    "solutions": os.path.exists(SOLUTIONS),
     "home": os.path.exists(HOME),
     "secret": os.environ.get("SECRET"),
     "processes": sorted(int(name) for name in os.listdir("/proc") if name.isdigit()),
@@ -56,19 +64,19 @@ print(json.dumps({
     "writes python": tried(lambda: open(sys.executable + ".x", "w")),
     "writes /": tried(lambda: open("/x", "w")),
     "writes /dev": tried(lambda: open("/dev/x", "w")),
-    "writes room": tried(lambda: open("x", "w")),
-    "fills room": tried(lambda: [open("x", "a").write("x" * 50_000_000) for _ in range(12)]),
+    "writes scratch": tried(lambda: open("x", "w")),
+    "fills scratch": tried(lambda: [open("x", "a").write("x" * 50_000_000) for _ in range(12)]),
     "unshares": tried(unshared),
     "kills outside": tried(lambda: os.kill(OUTSIDE, 9)),
 }))
 """
 
 
-def behind(kind: Wall, course: Path, code: str, **names: object) -> dict[str, object]:
-    """Runs code behind the wall and returns what it prints."""
+def in_sandbox(kind: Sandbox, course: Path, code: str, **names: object) -> dict[str, object]:
+    """Run code in the sandbox, and return its JSON output."""
     code = "\n".join(f"{name} = {value!r}" for name, value in names.items()) + code
     command = [sys.executable, "-c", code]
-    places = Places(course, course, course / "room")
+    places = SandboxPaths(course, course, course / "scratch")
     command = kind.wrap(command, places, 10**9)
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "SECRET": "s"}
@@ -79,14 +87,14 @@ def behind(kind: Wall, course: Path, code: str, **names: object) -> dict[str, ob
     return json.loads(done.stdout)
 
 
-def test_behind_the_wall_nothing_of_the_machine_is_seen_and_nothing_can_be_written(kind, tmp_path):
+def test_code_in_the_sandbox_sees_and_writes_nothing_of_the_machine(kind, tmp_path):
     outside = subprocess.Popen(["sleep", "600"])
     try:
-        seen = behind(
+        seen = in_sandbox(
             kind,
             tmp_path,
             SEEN,
-            MASTERS=str(ROOT / "notebooks" / "solutions"),
+            SOLUTIONS=str(ROOT / "notebooks" / "solutions"),
             HOME=str(Path.home() / ".profile"),
             OUTSIDE=outside.pid,
         )
@@ -94,48 +102,50 @@ def test_behind_the_wall_nothing_of_the_machine_is_seen_and_nothing_can_be_writt
     finally:
         outside.kill()
         outside.wait()
-    assert not seen["masters"] and not seen["home"] and seen["secret"] is None
+    assert not seen["solutions"] and not seen["home"] and seen["secret"] is None
     assert not {"home", "srv", "opt", "mnt", "var", "boot"} & set(seen["root"])
     assert (
-        seen["processes"] == [1] and seen["interfaces"] == ["lo"] and seen["user"] == sandbox.NOBODY
+        seen["processes"] == [1]
+        and seen["interfaces"] == ["lo"]
+        and seen["user"] == sandbox.NOBODY_UID
     )
     assert seen["connects"] != "done" and seen["host"] == "student"
     for where in ("course", "grader", "python", "/", "/dev"):
         assert seen[f"writes {where}"] in ("OSError", "PermissionError"), where
-    assert seen["writes room"] == "done" and seen["fills room"] == "OSError"
+    assert seen["writes scratch"] == "done" and seen["fills scratch"] == "OSError"
     assert seen["unshares"] != "done" and seen["kills outside"] == "ProcessLookupError"
     assert not list(tmp_path.iterdir())
 
 
-def test_the_best_wall_that_works_is_chosen_and_said():
-    works = replace(BUBBLEWRAP, name="works", tool="", holds=False)
+def test_the_first_sandbox_that_works_is_chosen():
+    works = replace(BUBBLEWRAP, name="works", tool="", isolates=False)
     fails = replace(BUBBLEWRAP, name="fails", tool="a-tool-that-nobody-has")
-    kept, sandbox.WALLS = sandbox.WALLS, (fails, works, PLAIN)
+    kept, sandbox.SANDBOXES = sandbox.SANDBOXES, (fails, works, PLAIN)
     try:
         assert choose() == (works, ["a-tool-that-nobody-has is not installed"])
-        sandbox.WALLS = (fails, PLAIN)
+        sandbox.SANDBOXES = (fails, PLAIN)
         chosen, why = choose()
-        assert chosen is PLAIN and chosen.words == NO_ISOLATION and len(why) == 1
+        assert chosen is PLAIN and chosen.description == NO_ISOLATION and len(why) == 1
         with pytest.raises(ValueError, match="--isolation fails must work here"):
             choose("fails")
-        with pytest.raises(ValueError, match="--isolation is one of fails, plain, got prison"):
+        with pytest.raises(ValueError, match="--isolation must be one of fails, plain, got prison"):
             choose("prison")
     finally:
-        sandbox.WALLS = kept
+        sandbox.SANDBOXES = kept
 
 
-def test_a_tool_that_makes_no_wall_is_found_out():
-    open_wall = replace(BUBBLEWRAP, wrap=lambda command, places, memory: command, tool="")
-    assert "makes no wall here" in open_wall.problem()
+def test_a_tool_that_does_not_isolate_is_refused():
+    open_sandbox = replace(BUBBLEWRAP, wrap=lambda command, places, memory: command, tool="")
+    assert "does not isolate here" in open_sandbox.problem()
 
 
-def test_without_a_wall_every_table_and_the_page_say_so(tmp_path):
+def test_without_a_sandbox_all_tables_and_the_page_warn(tmp_path):
     with (tmp_path / "grades.csv").open("w", encoding="utf-8-sig", newline="") as file:
         csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["student", "bonus"], ["Ada", "1"]])
     (tmp_path / "class.html").write_text("<h1>The class</h1>\n<p>1 student</p>")
-    results.warn_in_heads(tmp_path)
+    results_folder.warn_in_heads(tmp_path)
     (row,) = csv.DictReader((tmp_path / "grades.csv").open(encoding="utf-8-sig", newline=""))
     assert NO_ISOLATION in row and (row["student"], row["bonus"]) == ("Ada", "1")
-    # A later run takes it for no column that the instructor added.
-    assert results.read_table(tmp_path / "grades.csv") == [{"student": "Ada", "bonus": "1"}]
+    # A later run does not read it as an added column.
+    assert results_folder.read_table(tmp_path / "grades.csv") == [{"student": "Ada", "bonus": "1"}]
     assert f"<strong>{NO_ISOLATION}</strong>" in (tmp_path / "class.html").read_text()

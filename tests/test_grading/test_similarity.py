@@ -1,15 +1,15 @@
-"""Answers that are the same, and the sentences with which the next lecture may start."""
+"""Similar answers, and the sentences to start the next lecture with."""
 
 from __future__ import annotations
 
 import pytest
-from test_glance import OPEN, RESULTS, mark, student
+from test_class_report import OPEN, RESULTS, grade, student
 
 pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 
 from tools.grading import class_report, lecture_summary, similarity
-from tools.grading.autograde import ExerciseMark, Mark
 from tools.grading.collect import Student
+from tools.grading.grades import ChapterGrade, CheckResult, ExerciseGrade
 from tools.grading.student_report import Result
 
 STUB = """def softmax(scores):
@@ -47,9 +47,9 @@ OTHER = ANSWER.replace("powers / total", "powers * (1 / total)")
         (ANSWER.replace("exp", "exp2"), False),
     ],
 )
-def test_equal_is_what_differs_by_names_comments_and_layout(text, is_same):
-    assert (similarity.normal(text) == similarity.normal(ANSWER)) is is_same
-    assert similarity.normal(ANSWER) is not None
+def test_answers_are_equal_without_names_comments_and_layout(text, is_same):
+    assert (similarity.normal_form(text) == similarity.normal_form(ANSWER)) is is_same
+    assert similarity.normal_form(ANSWER) is not None
 
 
 @pytest.mark.parametrize(
@@ -62,33 +62,35 @@ def test_equal_is_what_differs_by_names_comments_and_layout(text, is_same):
         ("x = (1,", ""),
     ],
 )
-def test_what_is_short_or_handed_out_says_nothing(text, stub):
-    assert similarity.normal(text, [stub]) is None
+def test_short_and_released_code_is_ignored(text, stub):
+    assert similarity.normal_form(text, [stub]) is None
 
 
 def test_code_that_does_not_parse_is_compared_by_its_words():
     broken = ANSWER + "    return ("
-    assert similarity.normal(broken) == similarity.normal(broken.replace("\n    p", "\n\n\n    p"))
-    assert similarity.normal(broken) != similarity.normal(broken.replace("powers", "p"))
+    assert similarity.normal_form(broken) == similarity.normal_form(
+        broken.replace("\n    p", "\n\n\n    p")
+    )
+    assert similarity.normal_form(broken) != similarity.normal_form(broken.replace("powers", "p"))
 
 
 def wrote(name: str, *sources: str, kind: str = "code", state: str = "right") -> Result:
-    marks = [
-        ExerciseMark(
+    grades = [
+        ExerciseGrade(
             f"03.{n}",
             "A <b>",
             1.0,
             1.0,
-            state if kind == "code" else "open",
+            CheckResult(state if kind == "code" else "open"),
             cells=[{"number": 1, "kind": kind, "source": source, "text": "", "pictures": []}],
             written=True,
         )
         for n, source in enumerate(sources, start=2)
     ]
-    return Result(Student(name), name, [Mark("03", "x.ipynb", marks)])
+    return Result(Student(name), name, [ChapterGrade("03", "x.ipynb", grades)])
 
 
-def test_pairs_come_first_that_have_most_in_common(tmp_path):
+def test_pairs_with_most_shared_answers_come_first(tmp_path):
     second = ANSWER.replace("exp", "exp2")
     results = [
         wrote("Ada", ANSWER, second),
@@ -99,8 +101,8 @@ def test_pairs_come_first_that_have_most_in_common(tmp_path):
     (pair,) = similarity.pairs_of(results, {})
     assert [r.student.name for r in (pair.first, pair.second)] == ["Ada", "<Cy>"]
     assert [(s.exercise, s.is_exact, s.state) for s in pair.same] == [
-        ("03.2", False, "of different verdicts"),
-        ("03.3", True, "of different verdicts"),
+        ("03.2", False, "with different verdicts"),
+        ("03.3", True, "with different verdicts"),
     ]
     similarity.write(tmp_path, results, {})
     page = (tmp_path / "same.html").read_text(encoding="utf-8")
@@ -110,7 +112,7 @@ def test_pairs_come_first_that_have_most_in_common(tmp_path):
     assert rows[1] == '"Ada","<Cy>","2","1","03.2; 03.3"'
 
 
-def test_what_much_of_the_class_wrote_is_no_pair():
+def test_answers_of_many_students_make_no_pair():
     four = [wrote(name, ANSWER) for name in ("Ada", "Bo", "Cy")]
     assert similarity.pairs_of(four, {}) == []
     assert len(similarity.pairs_of(four[:2], {})) == 1
@@ -118,7 +120,7 @@ def test_what_much_of_the_class_wrote_is_no_pair():
     assert len(similarity.pairs_of(many, {})) == 3  # three of 33 are few
 
 
-def test_prose_that_is_the_same_is_seen():
+def test_equal_prose_makes_a_pair():
     essay = "The keys that match best get the largest weights, and the rest of them get the rest."
     results = [
         wrote(name, text, kind="markdown") for name, text in (("A", essay), ("B", essay.upper()))
@@ -139,47 +141,49 @@ def spoken(results: list[Result]) -> list[str]:
     )
 
 
-def test_the_lecture_begins_with_three_sentences_from_the_reasons():
+def test_three_sentences_for_the_lecture_come_from_the_reasons():
     first, second, third = spoken(RESULTS)
     assert first == (
-        "In 03.2 (A <b>title</b>), 2 of 5 who tried it had the same mistake: "
+        "In 03.2 (A <b>title</b>), 2 of 5 students who tried it had the same mistake: "
         "the softmax runs over i."
     )
-    left_out = "2 of 7 who handed in chapter 03 left out 03.2 (A <b>title</b>)"
-    assert second == f"{left_out}: say how one begins it."
-    assert third == "2 of 7 wrote an answer to the open 03.7 (Open): read two of them aloud."
+    left_out = "2 of 7 students with chapter 03 left out 03.2 (A <b>title</b>)"
+    assert second == f"{left_out}: show its first step."
+    assert (
+        third == "2 of 7 students answered the open exercise 03.7 (Open): read two answers aloud."
+    )
     different = [
-        student(f"S{n}", mark("not right", "values-differ", "so", named=False)) for n in range(3)
+        student(f"S{n}", grade("not right", "values-differ", "so", named=False)) for n in range(3)
     ]
-    assert spoken(different)[0].startswith("All 3 who tried 03.2")
+    assert spoken(different)[0].startswith("All 3 students who tried 03.2")
 
 
-def test_what_most_left_out_is_said_and_what_all_solved():
-    blank = [student(f"S{n}", mark("not yet")) for n in range(5)]
-    assert spoken(blank)[0].startswith("All 5 who handed in chapter 03 left out 03.2")
-    solved = [student(f"S{n}", mark("right")) for n in range(3)]
-    assert spoken(solved)[0] == "Everybody solved 03.2: there is nothing to repeat in them."
-    wrote = [student("A", mark("right"), OPEN), student("B", mark("right"))]
-    read = "1 of 2 wrote an answer to the open 03.7 (Open): read two of them aloud."
+def test_sentences_name_the_exercise_left_out_and_the_solved_ones():
+    blank = [student(f"S{n}", grade("not yet")) for n in range(5)]
+    assert spoken(blank)[0].startswith("All 5 students with chapter 03 left out 03.2")
+    solved = [student(f"S{n}", grade("right")) for n in range(3)]
+    assert spoken(solved)[0] == "All students solved 03.2: there is nothing to repeat."
+    wrote = [student("A", grade("right"), OPEN), student("B", grade("right"))]
+    read = "1 of 2 students answered the open exercise 03.7 (Open): read two answers aloud."
     assert spoken(wrote)[1] == read
     assert 1 <= len(spoken(solved)) <= 3
 
 
-def test_who_did_not_hand_in_a_chapter_left_nothing_of_it_out(tmp_path):
-    """Two did this chapter, three another one: nobody left out an exercise."""
-    absent = [student(f"S{n}", mark("not handed in")) for n in range(3)]
+def test_students_without_a_chapter_left_out_no_exercise_of_it(tmp_path):
+    """Two submitted this chapter, three a different one: none left out an exercise."""
+    absent = [student(f"S{n}", grade("not handed in")) for n in range(3)]
     for result in absent:
         result.student.chapters["04"] = result.student.chapters.pop("03")
     class_report.write(
-        tmp_path, [student("A", mark("right")), student("B", mark("right")), *absent]
+        tmp_path, [student("A", grade("right")), student("B", grade("right")), *absent]
     )
     page = (tmp_path / "class.html").read_text(encoding="utf-8")
-    assert "left out" not in page and "Everybody solved 03.2" in page
+    assert "left out" not in page and "All students solved 03.2" in page
 
 
-def test_the_sentences_stand_on_the_page(tmp_path):
+def test_the_page_shows_the_sentences(tmp_path):
     class_report.write(tmp_path, RESULTS, "week <1>")
     page = (tmp_path / "class.html").read_text(encoding="utf-8")
-    top = page[page.index("The next lecture could begin with") : page.index("What to repeat")]
-    assert top.count("<li>") == 3 and "2 of 5 who tried it had" in top
+    top = page[page.index("To start the next lecture") : page.index("What to repeat")]
+    assert top.count("<li>") == 3 and "2 of 5 students who tried it had" in top
     assert "week &lt;1&gt;" in page

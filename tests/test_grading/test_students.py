@@ -1,7 +1,4 @@
-"""Grading, whole: made-up students hand in, the command runs as an instructor would run it.
-
-What they hand in is what `make release` hands out, written into.
-"""
+"""The whole grader, run as an instructor runs it, on released notebooks with made-up answers."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 import zipfile
 from typing import Any
@@ -22,14 +18,14 @@ from notebook_rules import ROOT
 pytest.importorskip("nbgrader", reason="grading has requirements of its own: requirements-dev.txt")
 
 
-from tools.grading import made_up_class as making
-from tools.grading import results
-from tools.grading.made_up_class import (
+from tools.grading import made_up_submissions
+from tools.grading.made_up_submissions import (
     CHEATS,
-    Chapter,
+    GRADE,
+    Assignment,
+    assignment_of,
     before_checks,
     changed_checks,
-    chapter_of,
     find_cell,
     inserted,
     is_check,
@@ -37,33 +33,33 @@ from tools.grading.made_up_class import (
     raw,
     without,
 )
+from tools.grading.results_folder import MADE_BY, read_table
 
 STEM = "03_exercises"
 CHAPTER = ROOT / "notebooks" / "03_scaled_dot_product_attention.ipynb"
-TOOL = [sys.executable, "-m", "tools.run", "grade"]
-CELL = 2.5  # own seconds, the limit in these tests
-SLEEP = f"9{os.getpid()}"  # seconds that a process left behind would sleep; nobody else's does
+CELL = 2.5  # charged seconds, the limit in these tests
+SLEEP = f"9{os.getpid()}"  # seconds of sleep of the processes that students leave; unique
 
 
 @pytest.fixture(scope="module")
-def chapter() -> Chapter:
-    return chapter_of("03")
+def chapter() -> Assignment:
+    return assignment_of("03")
 
 
 def answer(notebook: dict[str, Any], number: str, text: str, chapter: str = "03") -> dict[str, Any]:
-    """Gives an exercise another answer, and returns the notebook."""
+    """Yield an exercise another answer, and return the notebook."""
     find_cell(notebook, f"answer-{chapter}-{number}")["source"] = text
     return notebook
 
 
 def softmax_that(does: str) -> str:
-    """An answer that is right, in a cell that does something else first."""
+    """Return a correct answer, in a cell that does something else first."""
     right = "def softmax(scores):\n    s = scores - scores.amax(-1, keepdim=True)\n"
     return f"{does}\n{right}    return s.exp() / s.exp().sum(-1, keepdim=True)"
 
 
-# What happens in the cell of exercise 2 of a notebook in which 1, 2 and 3 are solved, what the
-# notebook is worth then, and what the reason says. The three are worth 1, 2 and 2 points.
+# Code in the cell of exercise 2 of a notebook with solved exercises 1, 2 and 3 (1, 2 and 2 points),
+# the points of the notebook, and text of the reason.
 ACCIDENTS: dict[str, tuple[str, int, str]] = {
     "hangs": ("while True:\n    pass", 3, "03.2: it took longer than 2.5 s"),
     "sleeps": ("import time\ntime.sleep(1000)", 3, "03.2: it took longer than 2.5 s"),
@@ -71,7 +67,7 @@ ACCIDENTS: dict[str, tuple[str, int, str]] = {
         "while True:\n    try:\n        while True:\n            pass\n"
         "    except BaseException:\n        continue",
         1,
-        "did not let itself be interrupted",
+        "could not be interrupted",
     ),
     "prints": ("while True:\n    print('x' * 10_000)", 3, "03.2: it printed more than 5 MB"),
     "prints at once": ("print('x' * 50_000_000)", 5, "printed more than 5 MB"),
@@ -83,7 +79,7 @@ ACCIDENTS: dict[str, tuple[str, int, str]] = {
     "dies": (
         "import os\nos._exit(7)",
         1,
-        "stopped in 03.2: its process ended by itself (exit code 7)",
+        "stopped in 03.2: its process exited (exit code 7)",
     ),
     "crashes": ("import os\nos.abort()", 1, "stopped in 03.2: its process died (SIGABRT)"),
     "takes memory": (
@@ -121,14 +117,14 @@ ACCIDENTS: dict[str, tuple[str, int, str]] = {
         "replaces torch.manual_seed",
     ),
 }
-# Replaces for good what judging calls; the answer is right, and earns what it is worth.
+# Permanently replaces what checks call; the answer is correct and gets its points.
 REPLACED = (
     "torch.allclose = torch.equal = lambda *a, **k: False\n"
     "torch.nn.Linear.forward = lambda self, x: x\n"
     "import sys, types\nsys.modules['checks'] = types.ModuleType('checks')\n"
     "from checks.engine import verdict\nverdict.examine = None"
 )
-# Each of these is a cell of its own in one notebook. They cost nothing: the next cell follows.
+# Separate cells of one notebook. They cost no points: the next cell runs.
 SMALL = [
     "torch.ones(10**12)",
     "import sys\nsys.exit('enough')",
@@ -145,15 +141,15 @@ SMALL = [
 ]
 
 
-def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]:
-    """Makes up the students: what each hands in, earns, and what the reason says."""
+def students(chapter: Assignment) -> dict[str, tuple[dict[str, bytes], float, str]]:
+    """Return the students: files, points, and text of the reason."""
     made: dict[str, tuple[dict[str, bytes], float, str]] = {}
 
     def add(name: str, content: Any, points: float, reason: str = "", file: str = STEM) -> None:
         content = content if isinstance(content, bytes) else raw(content)
         made[name] = ({f"{name}/{file}.ipynb": content}, points, reason)
 
-    # To run and check little takes less time: "some" are 3 points.
+    # Few solutions save time; "some" are worth 3 points.
     def few(*solved: str) -> dict[str, Any]:
         return light(chapter.solved(solved))
 
@@ -174,7 +170,7 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     add("redefines, solved", inserted(some(), "def check(*a): pass"), 3)
     add("before each check", before_checks(blank(), "check = print"), 0)
 
-    # Checks that are not what they were.
+    # Edited checks.
     def passes(cell: dict[str, Any]) -> None:
         cell["source"] = "1000"
 
@@ -203,7 +199,7 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     bare = some()
     for cell in bare["cells"]:
         cell["metadata"] = {}
-    add("no metadata", bare, 3, "found by the headings")
+    add("no metadata", bare, 3, "identified by the headings")
     add("only code", without(some(), lambda c: c["cell_type"] != "code"), 3)
 
     for name, (code, worth, reason) in ACCIDENTS.items():
@@ -217,7 +213,7 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     add("small things", notebook, 5)
     add("gives up", inserted(few("1"), "exit()", 99), 1)
 
-    # No notebooks.
+    # Files that are not notebooks.
     add("empty", b"", 0, "the file is empty")
     add("cut off", raw(some())[:5000], 0, "not JSON, or cut off")
     add("not JSON", b"\x89PNG\r\n\x1a\n\0\0", 0, "not UTF-8")
@@ -227,9 +223,9 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
     add(
         "strange cells", b'{"cells": [1, null, {"source": 5}, {"metadata": []}]}', 0, "no exercises"
     )
-    add("the chapter", CHAPTER.read_bytes(), 0, "holds no exercises")
+    add("the chapter", CHAPTER.read_bytes(), 0, "has no exercises")
     add("named otherwise", some(), 3, "named as chapter 08", file="08_exercises")
-    # A whole folder after an update: the newer file is the untouched one.
+    # A folder after an update: the newer file is untouched.
     made["updated"] = (
         {
             f"updated/{STEM}.ipynb": raw(some()),
@@ -243,8 +239,8 @@ def students(chapter: Chapter) -> dict[str, tuple[dict[str, bytes], float, str]]
 
 
 @pytest.fixture(scope="module")
-def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Hands everything in, grades it with one call, and reads what came out."""
+def graded(chapter: Assignment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Pass everything in, grade it with one call, and read what came out."""
     base = tmp_path_factory.mktemp("grading")
     folder = base / "class"
     made = students(chapter)
@@ -287,14 +283,14 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         archive.writestr("zipped.zip", (folder / "zipped.zip").read_bytes())
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
-    # Of last week: a table with a column that the teacher typed, and a file of the teacher's.
+    # From last week: a table with an added column, and a file of the instructor.
     out = base / "class-grades"
     out.mkdir()
-    (out / results.MADE_BY).write_text('{"files": ["grades.csv"]}')
+    (out / MADE_BY).write_text('{"files": ["grades.csv"]}')
     (out / "grades.csv").write_text("student;chapter;points;bonus\nhalf;03;5;2,5\n")
     (out / "letter.txt").write_text("mine")
 
-    command = [*TOOL, folder, "--cell-seconds", CELL, "--notebook-seconds", 60]
+    command = [*GRADE, folder, "--cell-seconds", CELL, "--notebook-seconds", 60]
     began = time.monotonic()
     done = subprocess.run(
         [*map(str, command), "--memory", "1.5GB"],
@@ -306,7 +302,7 @@ def graded(chapter: Chapter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     )
     print(done.stdout, done.stderr, f"{time.monotonic() - began:.0f} s")
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = list(csv.DictReader((out / "grades.csv").open(encoding="utf-8-sig", newline="")))
+    rows = read_table(out / "grades.csv")
     return {
         "made": made,
         "rows": {row["student"]: row for row in rows},
@@ -348,7 +344,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_every_student_gets_what_was_earned_and_the_reason(name, graded):
+def test_every_student_gets_the_points_and_the_reason(name, graded):
     _, points, reason = graded["made"][name]
     row = graded["rows"][name]
     assert float(row["points"]) == points, row
@@ -369,13 +365,13 @@ def test_no_student_is_left_out(graded):
         ("Same Name (1)", 3, ""),
         ("Same Name (2)", 1, ""),
         ("nested", 3, "2 files"),
-        ("several", 1, "2 files: took several/" + STEM + " (1).ipynb"),
+        ("several", 1, "2 files: graded several/" + STEM + " (1).ipynb"),
         ("zipped", 3, ""),
-        ("ill", 0, "not handed in; ill/notes.txt: no notebook"),
+        ("ill", 0, "not handed in; ill/notes.txt: not a notebook"),
         ("broken", 0, "not handed in; broken.zip: a zip file that cannot be read"),
         ("rar", 0, "not handed in; rar.rar: an archive of kind .rar"),
         ("twice", 3, ""),
-        ("lovelace", 3, "late, says its name"),
+        ("lovelace", 3, "late, according to its name"),
         ("'=cmd|'x'!A1, \"q\"", 3, ""),
         ("<img src=x onerror=alert(1)>", 3, ""),
     ],
@@ -401,7 +397,7 @@ def test_the_tables_are_one_line_for_each_student_and_no_formulas(graded):
     assert not graded["rows"]["solved"]["reason"] and not graded["rows"]["blank"]["reason"]
 
 
-def test_what_last_week_left_is_kept(graded):
+def test_files_of_last_week_are_kept(graded):
     assert (graded["out"] / "letter.txt").read_text() == "mine"
     (kept,) = (graded["out"] / "earlier").iterdir()
     assert "half;03;5;2,5" in (kept / "grades.csv").read_text()
@@ -409,9 +405,8 @@ def test_what_last_week_left_is_kept(graded):
     assert str(kept) in graded["said"]
 
 
-def test_the_class_at_a_glance_counts_what_the_checks_said(graded):
-    with (graded["out"] / "class.csv").open(encoding="utf-8-sig", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["exercise"] == "03.4"]
+def test_the_class_report_counts_results_of_checks(graded):
+    rows = [row for row in read_table(graded["out"] / "class.csv") if row["exercise"] == "03.4"]
     assert {row["students"] for row in rows} == {str(graded["count"])}
     (wrong,) = [row for row in rows if "runs over the queries" in row["words"]]
     assert wrong["had_it"] == "1" and wrong["cause"].replace("-", "").isalnum()
@@ -421,16 +416,16 @@ def test_the_class_at_a_glance_counts_what_the_checks_said(graded):
         assert (graded["out"] / unquote(target)).is_file()
 
 
-def test_every_zero_has_its_reason_in_the_table(graded):
+def test_every_zero_has_a_reason_in_the_table(graded):
     text = (graded["out"] / "grades.csv").read_text(encoding="utf-8-sig")
-    # In these nothing stands: "not yet" is all that there is to say.
+    # These are unsolved: their only result is "not yet".
     blank = {"blank", "html", "check: not graded", "before each check"}
     for row in csv.DictReader(text.splitlines()):
         if row["points"] == "0" and row["student"] not in blank:
             assert row["reason"], row
 
 
-def test_nothing_that_was_handed_in_is_changed_and_nothing_is_left_over(graded):
+def test_submissions_are_unchanged_and_no_files_or_processes_remain(graded):
     now = {p: p.read_bytes() for p in graded["folder"].rglob("*") if p.is_file()}
     assert now == graded["before"]
     assert {p.name for p in graded["base"].iterdir()} == {"class", "class-grades"}
@@ -440,15 +435,15 @@ def test_nothing_that_was_handed_in_is_changed_and_nothing_is_left_over(graded):
         ["ps", "-ewwo", "args"], capture_output=True, text=True, check=True
     ).stdout
     assert f"sleep {SLEEP}" not in listed
-    assert "left alone: list.xlsx" in graded["said"]
+    assert "ignored: list.xlsx" in graded["said"]
 
 
-def test_a_page_says_what_the_check_said_beside_the_students_own_code(graded):
+def test_a_page_shows_the_result_of_the_check_and_the_students_code(graded):
     page = (graded["out"] / "feedback" / "wrong axis.html").read_text(encoding="utf-8")
     assert "2 of 14 points" in page
     assert "softmax runs over the queries" in page
     assert "softmax(dim=-2)" in page
-    assert "to be read by the" in page
+    assert "not read by the instructor yet" in page
     assert len(list((graded["out"] / "feedback").iterdir())) == graded["count"]
 
 
@@ -461,23 +456,27 @@ def test_a_page_runs_and_loads_nothing(graded):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
 
 
-def test_a_flood_does_not_reach_the_pages(graded):
+def test_long_output_does_not_reach_the_pages(graded):
     for name in ("prints", "prints at once", "prints from outside"):
         assert (graded["out"] / "feedback" / f"{name}.html").stat().st_size < 100_000
         assert (graded["out"] / "logs" / f"{name}.txt").stat().st_size < 100_000
 
 
-def test_the_class_of_thirty_has_thirty_students(chapter):
-    assert len(making.a_class([chapter])) == 30
+def test_the_made_up_class_has_thirty_students(chapter):
+    assert len(made_up_submissions.made_up_class([chapter])) == 30
     assert json.loads(raw(chapter.blank))["cells"]
 
 
-def test_what_the_odd_of_thirty_bind_is_bound_anew_by_the_imports():
-    """Behind them it would break a course's own cell: chapter 06 calls encoder.FeedForward."""
-    chapter = chapter_of("06")
+def test_imports_bind_the_names_of_odd_code_again():
+    """After the imports, it would break a cell of chapter 06, which uses encoder.FeedForward."""
+    chapter = assignment_of("06")
     imports = next(c["source"] for c in chapter.blank["cells"] if c["cell_type"] == "code")
-    odd = [s for place, s in enumerate(making.a_class([chapter])) if place in making.ODDS]
-    for student, text in zip(odd, making.ODD, strict=True):
+    odd = [
+        s
+        for place, s in enumerate(made_up_submissions.made_up_class([chapter]))
+        if place in made_up_submissions.ODDS
+    ]
+    for student, text in zip(odd, made_up_submissions.ODD, strict=True):
         (content,) = student.files.values()
         code = [c for c in json.loads(content)["cells"] if c["cell_type"] == "code"]
         first, second = ("".join(cell["source"]) for cell in code[:2])

@@ -1,11 +1,11 @@
-"""What the text of a student's code says to a teacher; it never costs a point."""
+"""Remarks about suspicious code; they cost no points."""
 
 from __future__ import annotations
 
 import pytest
 
 from tools.grading import suspicion
-from tools.grading.made_up_class import code_cell
+from tools.grading.made_up_submissions import code_cell
 
 GIVEN = """import copy
 import torch
@@ -35,12 +35,12 @@ def looked_at(*texts: str) -> list[str]:
         ("import sys\nsys._getframe(1).f_locals", "uses f_locals"),
         ("import ctypes", "imports ctypes"),
         ("from urllib.request import urlopen", "imports urllib"),
-        ("import os\nos.environ['NBGRADER_EXECUTION'] = ''", "speaks of NBGRADER in a text"),
-        ("open('notebooks/solutions/x')", "speaks of solutions/ in a text"),
+        ("import os\nos.environ['NBGRADER_EXECUTION'] = ''", "contains 'NBGRADER' in a string"),
+        ("open('notebooks/solutions/x')", "contains 'solutions/' in a string"),
         ("!rm -r .", "has the magic '!rm -r .'"),
     ],
 )
-def test_what_a_teacher_may_want_to_look_at_is_told(text, seen):
+def test_suspicious_code_gets_a_remark(text, seen):
     assert any(f"cell 1 {seen}" in line for line in looked_at(text)), looked_at(text)
 
 
@@ -66,9 +66,9 @@ def test_what_a_teacher_may_want_to_look_at_is_told(text, seen):
         "",
     ],
 )
-def test_of_what_is_odd_but_honest_nothing_is_said(text):
+def test_odd_but_honest_code_gets_no_remark(text):
     assert looked_at(text) == []
 
 
-def test_a_cell_of_more_magics_than_ipython_reads_costs_only_its_remark():
+def test_a_cell_with_too_many_magics_loses_only_its_remarks():
     assert looked_at("!ls\n" * 600) == ["cell 1 has the magic '!ls'"]

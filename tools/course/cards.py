@@ -1,7 +1,7 @@
-"""Reads how a notebook of exercises is built: cards, answer cells, checks, hints.
+"""The structure of exercise notebooks: cards, answer cells, checks, hints.
 
-A section goes from one `## heading` to the next; an exercise is a section whose heading begins with
-its number. Masters and what students hand in are read with the same code.
+A section ends at the next `## heading`; an exercise is a section whose heading begins with its
+number. Source notebooks and submissions are read with the same code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HEADING = re.compile(r"^## (.*\S)\s*$", re.MULTILINE)
 NUMBERED = re.compile(r"(\d+)\. (.+)")
 CARD_LINE = re.compile(r"^Difficulty ([1-5]) of 5 · about (\d+) minutes?$", re.MULTILINE)
 
-# What stands in the place of a solution in the student's notebook.
+# Replaces a solution in the student's notebook.
 STUB = "# your code here\npass"
 
 
@@ -49,7 +49,7 @@ class Section:
         return [cell for cell in self.cells if grade_id(cell).startswith("check-")]
 
     def text(self, *, after: bool) -> str:
-        """The prose before the first answer cell (the card), or behind it (the hints)."""
+        """Return the prose before the first answer cell (the card), or after it (the hints)."""
         places = [self.cells.index(cell) for cell in self.answers]
         first = places[0] if places else len(self.cells)
         cells = self.cells[first:] if after else self.cells[:first]

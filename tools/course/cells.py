@@ -1,11 +1,11 @@
-"""What each cell of a chapter is for, by a rule that reads the cell alone.
+"""The purpose of each cell of a chapter, by a rule that reads only the cell.
 
-Slides and pages ask here; nothing about it is stored in the notebooks.
+Slides and pages use it; nothing is stored in the notebooks.
 
     title     the first text: `# 03 · ...`
     setup     imports and settings, nothing else
-    predict   something is guessed: a name gets `...`, and what is right is shown behind it
-    explorer  shows something to click
+    predict   a guess: a name gets `...`, and the answer follows
+    explorer  shows an interactive picture
     picture   shows a picture
     result    shows text or a table
     code      shows nothing: a function, a class, an assignment
@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from tools.course.notebook import Cell, source
 
-# Calls that only draw: what they take was computed before them.
+# Functions that only draw values computed before.
 DRAWING = ("show_", "explore")
 ASKING = ("check_guess", "reveal")
 
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 def kind(cell: Cell) -> Kind:
-    """Returns what a cell is for."""
+    """Return the purpose of a cell."""
     if cell["cell_type"] != "code":
         return Kind.TITLE if source(cell).startswith("# ") else Kind.WHY
     statements = parsed(cell)
@@ -53,7 +53,7 @@ def kind(cell: Cell) -> Kind:
 
 
 def parsed(cell: Cell) -> list[ast.stmt]:
-    """Returns the statements of a cell of code; none where it is no plain Python."""
+    """Return the statements of a code cell; none if it is not plain Python."""
     try:
         return ast.parse(source(cell)).body
     except SyntaxError:
@@ -61,25 +61,25 @@ def parsed(cell: Cell) -> list[ast.stmt]:
 
 
 def asks(statement: ast.stmt) -> bool:
-    """Says whether a statement is `guess = ...`, the place of the reader's answer."""
+    """Return whether a statement is `guess = ...`, which the reader fills in."""
     value = statement.value if isinstance(statement, ast.Assign) else None
     return isinstance(value, ast.Constant) and value.value is ...
 
 
 def only_draws(cell: Cell) -> bool:
-    """Says whether a cell does nothing but draw what was there, with words of its own."""
+    """Return whether a cell only draws existing values, with literal labels."""
     return all(_draws(statement) or is_literal(statement) for statement in parsed(cell))
 
 
 def called(statement: ast.stmt) -> str:
-    """Returns the name of the function that a statement calls and does nothing else; or ""."""
+    """Return the name of the function if a statement is only its call; else ""."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     found = call.func if isinstance(call, ast.Call) else None
     return found.id if isinstance(found, ast.Name) else ""
 
 
 def is_literal(statement: ast.stmt) -> bool:
-    """Says whether a statement gives a name to words or numbers that stand there."""
+    """Return whether a statement assigns a literal to a name."""
     try:
         ast.literal_eval(statement.value if isinstance(statement, ast.Assign) else "?")
     except (ValueError, SyntaxError):
@@ -88,7 +88,7 @@ def is_literal(statement: ast.stmt) -> bool:
 
 
 def _settles(statements: list[ast.stmt]) -> bool:
-    """Says whether statements begin with an import, and only import or call something."""
+    """Return whether statements begin with an import, and only import or call something."""
     imports = [isinstance(one, ast.Import | ast.ImportFrom) for one in statements]
     calls = [isinstance(getattr(one, "value", None), ast.Call) for one in statements]
     plain = [isinstance(one, ast.Expr) for one in statements]

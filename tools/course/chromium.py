@@ -1,4 +1,4 @@
-"""The system's Chromium, for PDFs and for the tests in a browser."""
+"""The system's Chromium, for PDFs and for tests in a browser."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # `make test` reads what imports this without playwright
+if TYPE_CHECKING:  # `make test` imports this without playwright
     from playwright.sync_api import Browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MISSING = (
-    "no Chromium was found. Install one (Debian, Ubuntu: sudo apt install chromium; anywhere: "
-    ".venv/bin/python -m playwright install chromium), or name one: BROWSER_PATH=/path/to/it"
+    "Chromium must be installed, got none. Install it (Debian, Ubuntu: sudo apt install chromium; "
+    "anywhere: .venv/bin/python -m playwright install chromium), or set BROWSER_PATH=/path/to/it"
 )
 OPTIONS = [
     "--no-sandbox",
@@ -29,7 +29,7 @@ OPTIONS = [
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """Starts a browser and ends it again.
+    """Start a browser, and end it afterwards.
 
     Raises:
         ValueError: there is none.

@@ -1,4 +1,4 @@
-"""Runs a notebook in a kernel of its own, from the first cell to the last."""
+"""Run a notebook in a separate kernel, from the first cell to the last."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tools.course.files import name_of
-from tools.course.notebook import KERNELSPEC, LANGUAGE_INFO, canonical, cell_metadata, mend_ids
+from tools.course.notebook import KERNELSPEC, LANGUAGE_INFO, canonical, cell_metadata, fix_ids
 from tools.environment import show_course
 
 
 class NotebookError(Exception):
-    """A notebook that did not run to its end; the text names the cell and the error."""
+    """A notebook did not run to its end; the text names the cell and the error."""
 
 
 def settle_environment() -> None:
-    """Settles what a kernel inherits, so that the user's own set-up does not matter."""
+    """Set the variables that a kernel inherits, independent of the user's own settings."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     show_course()
@@ -27,18 +27,18 @@ def settle_environment() -> None:
 
 
 async def execute(path: Path, timeout: float, first: str = "") -> str:
-    """Runs one notebook in a kernel of its own, in the folder of the notebook.
+    """Run one notebook in a separate kernel, in the folder of the notebook.
 
     Args:
         path: of the notebook.
         timeout: seconds for one cell.
         first: a line of code that the kernel runs before the notebook.
     Returns:
-        The canonical text of the notebook with its fresh outputs. The file is not touched.
+        The canonical text of the notebook with fresh outputs. The file is not changed.
     Raises:
-        NotebookError: a cell failed, took too long, or did not raise what its tag promises.
+        NotebookError: a cell failed, took too long, or did not raise although its tag says so.
     """
-    # Imported here, so that canonical() can be used without a kernel at hand.
+    # Imported here, so that canonical() needs no kernel.
     import nbformat
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
@@ -47,7 +47,7 @@ async def execute(path: Path, timeout: float, first: str = "") -> str:
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     class ThisPython(KernelSpecManager):
-        """Knows one kernel: the interpreter that runs this script."""
+        """Find one kernel: the interpreter that runs this script."""
 
         def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
             return KernelSpec(resource_dir="", **get_kernel_dict())
@@ -59,7 +59,7 @@ async def execute(path: Path, timeout: float, first: str = "") -> str:
             cell["outputs"], cell["execution_count"] = [], None
     notebook["metadata"] = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
     notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
-    mend_ids(notebook["cells"])
+    fix_ids(notebook["cells"])
     node = nbformat.reads(json.dumps(notebook), as_version=4)
     manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=ThisPython())
     client = NotebookClient(
@@ -91,7 +91,8 @@ async def execute(path: Path, timeout: float, first: str = "") -> str:
         if tagged and not any(output.output_type == "error" for output in cell.outputs):
             where = f"code cell {number}"
             raise NotebookError(
-                f"{name_of(path)}, {where}: tagged raises-exception, raised nothing"
+                f"{name_of(path)}, {where}: must raise an exception, as its tag says, got none. "
+                "Remove the tag, or fix the cell."
             )
     return canonical(json.loads(nbformat.writes(node)))
 

@@ -31,14 +31,14 @@ def made(chapter: Chapter) -> bytes:
 
 def superfluous(here: Course) -> list[Path]:
     """Finds exercise notebooks without a chapter that has a master."""
-    known = {chapter.exercises for chapter in here.chapters if chapter.master.is_file()}
+    known = {chapter.exercises for chapter in here.chapters if chapter.source_notebook.is_file()}
     found = (here.root / "notebooks" / "exercises").glob("*.ipynb")
     return sorted(path for path in found if path not in known and not is_beside(path))
 
 
 def strangers(here: Course) -> list[Path]:
     """Finds notebooks among the masters that no chapter of the list has."""
-    known = set(here.masters())
+    known = set(here.source_notebooks())
     return sorted(set((here.root / "notebooks" / "solutions").glob("*.ipynb")) - known)
 
 
@@ -72,8 +72,8 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT) -> int:
             status=1,
         )
     beginnings = tuple(options.names or [""])
-    named = [c for c in here.chapters if c.master.name.startswith(beginnings)]
-    chosen = [chapter for chapter in named if chapter.master.is_file()]
+    named = [c for c in here.chapters if c.source_notebook.name.startswith(beginnings)]
+    chosen = [chapter for chapter in named if chapter.source_notebook.is_file()]
     if unlisted := here.lacks(options.names):
         raise Refusal(f"a chapter must be in {LIST}, got {' and '.join(unlisted)}. Add an entry.")
     if not chosen and options.names:

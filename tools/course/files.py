@@ -1,4 +1,4 @@
-"""Files of the course: written in one step, and named for a reader."""
+"""Files of the course: atomic writes, and names for a reader."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tools.course.registry import ROOT
 
 
 def write(path: Path, content: bytes) -> bool:
-    """Writes or replaces the file in one step, if its content changes; says whether it did."""
+    """Write a file in one step if its content changes; return whether it did."""
     there = path.exists()
     if there and path.read_bytes() == content:
         return False
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("xb") as file:  # with the rights that the user's umask leaves
+        with temporary.open("xb") as file:  # with the permissions of the user's umask
             file.write(content)
         if there:
             shutil.copymode(path, temporary)
@@ -28,15 +28,15 @@ def write(path: Path, content: bytes) -> bool:
 
 
 def name_of(path: Path, root: Path = ROOT) -> str:
-    """Returns how a reader finds the file: from the folder of the course on, if it lies there."""
+    """Return the path of a file relative to the course; in full if it is outside."""
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 def beside(path: Path) -> Path:
-    """Names the file that takes the newer version when this one holds a student's work."""
+    """Return the path for a newer version next to a file with a student's work."""
     return path.with_name(f"{path.stem}.new{path.suffix}")
 
 
 def is_beside(path: Path) -> bool:
-    """Says whether an update put this file beside another."""
+    """Return whether an update wrote this file next to another."""
     return Path(path.stem).suffix == ".new"

@@ -1,10 +1,10 @@
-"""Tells what a student changed since it was handed out, and never writes over it.
+"""Detect what a student changed in released files, and never overwrite it.
 
-`make exercises` and `make update` both bring newer files to where a student worked. What was
-handed out is known by a fingerprint: a sha256 of the text of a file or, for a notebook, of the
-types and sources of its cells, so that running a notebook is no change and writing into it is one.
-An exercise notebook carries the fingerprint of its beginning in its own metadata; for all other
-files it stands in MANIFEST.json, which a release holds, or follows from the commit of a clone.
+`make exercises` and `make update` bring newer files to a folder with a student's work. The released
+version is known by a fingerprint: a sha256 of a file's text or, for a notebook, of the types and
+sources of its cells, so that running a notebook is not a change and writing in it is one. An
+exercise notebook stores the fingerprint of its released version in its metadata; for all other
+files it is in MANIFEST.json of a release, or follows from the commit of a clone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tools.course.registry import ROOT
 MANIFEST = "MANIFEST.json"
 BEGAN_AS = "began_as"
 
-# What putting a newer file in place may come to; the first word of the line that says so.
+# Results of `put`, the first words of its lines.
 SAME, WRITTEN, KEPT, BESIDE, BLOCKED = "unchanged", "written", "kept", "beside", "blocked"
 
 
@@ -30,7 +30,7 @@ def _digest(content: bytes) -> str:
 
 
 def sources(notebook: Notebook) -> list[tuple[str, str]]:
-    """Lists the cells that say something: JupyterLab adds an empty one when the last is run."""
+    """Return the types and sources of non-empty cells; JupyterLab adds an empty one at the end."""
     texts = (
         (cell["cell_type"], source(cell).replace("\r\n", "\n").strip("\n"))
         for cell in notebook["cells"]
@@ -43,26 +43,26 @@ def notebook_fingerprint(notebook: Notebook) -> str:
 
 
 def fingerprint(name: str, content: bytes) -> str:
-    """Returns the sha256 of what counts in a file: for a notebook, of its cells' sources.
+    """Return the sha256 of a file's content: for a notebook, of its cells' sources.
 
     Args:
-        name: the file's name; its ending tells what it is.
-        content: what stands in the file. A notebook that cannot be read is taken as bytes.
+        name: the file's name; its suffix tells the type.
+        content: of the file. An unreadable notebook is taken as bytes.
     """
     notebook = parse(content) if name.endswith(".ipynb") else None
     if notebook is not None:
         return notebook_fingerprint(notebook)
-    # Git on Windows may have changed the ends of lines.
+    # Git on Windows may change line endings.
     return _digest(content if b"\0" in content else content.replace(b"\r\n", b"\n"))
 
 
 def remember_beginning(notebook: Notebook) -> None:
-    """Notes in the metadata of a notebook how it is now, before a student has it."""
+    """Store the fingerprint of a notebook in its metadata, before a student gets it."""
     notebook.setdefault("metadata", {})[COURSE_KEY] = {BEGAN_AS: notebook_fingerprint(notebook)}
 
 
 def beginning(name: str, content: bytes) -> str | None:
-    """Returns the fingerprint that a notebook carries of its beginning, if it carries one."""
+    """Return the fingerprint of the released version that a notebook stores; None without one."""
     notebook: Any = parse(content) if name.endswith(".ipynb") else None
     try:
         return notebook["metadata"][COURSE_KEY][BEGAN_AS]
@@ -71,30 +71,30 @@ def beginning(name: str, content: bytes) -> str | None:
 
 
 def changed(path: Path, began: str | None) -> bool:
-    """Says whether a file is other than it was handed out; when that is unknown, it is.
+    """Return whether a file differs from its released version; True if that is unknown.
 
     Args:
-        path: a file that is there.
-        began: the fingerprint of what was handed out, None if it is not known.
+        path: an existing file.
+        began: the fingerprint of the released version, None if unknown.
     """
     content = path.read_bytes()
     return fingerprint(path.name, content) not in (began, beginning(path.name, content))
 
 
 def put(path: Path, new: bytes, began: str | None = None) -> str:
-    """Brings a newer version of a file to its place, or beside it where a student changed it.
+    """Write a newer version of a file, next to the old one if a student changed it.
 
-    Calling it again with the same bytes changes nothing more.
+    A second call with the same bytes changes nothing.
 
     Args:
-        path: where the file belongs; need not be there.
+        path: of the file; it may be missing.
         new: the newer version.
-        began: fingerprint of the version that was handed out. Without it an exercise notebook is
-            asked for its own; a file of which nothing is known counts as changed.
+        began: fingerprint of the released version. Without it, an exercise notebook has its own;
+            any other file counts as changed.
     Returns:
-        "unchanged" (it was there already), "written", "kept" (changed by the student, and nothing
-        is new), "beside" (the same, and the new one stands beside it), or "blocked" (the student
-        changed what stands beside it, too).
+        "unchanged" (it was up to date), "written", "kept" (the student changed it, and there is no
+        newer version), "beside" (the newer version is next to it), or "blocked" (the student also
+        changed the file next to it).
     """
     wanted = fingerprint(path.name, new)
     if path.exists():
@@ -112,14 +112,14 @@ def put(path: Path, new: bytes, began: str | None = None) -> str:
     return WRITTEN if write(path, new) else SAME
 
 
-SAYS = {
+REASONS = {
     KEPT: "you changed it, and nothing is new",
     BESIDE: "you changed it; the new one is {new}",
-    BLOCKED: "you changed both it and {new}. Rename the second, then call again",
+    BLOCKED: "you changed both it and {new}. Rename the second, then run it again",
 }
 
 
 def say(state: str, path: Path, root: Path = ROOT) -> None:
-    """Prints what `put` did with a file, one line."""
-    reason = SAYS.get(state, "").format(new=beside(path).name)
+    """Print the result of `put`, one line."""
+    reason = REASONS.get(state, "").format(new=beside(path).name)
     print(f"{state:9}  {name_of(path, root)}{': ' if reason else ''}{reason}", flush=True)

@@ -1,4 +1,4 @@
-"""Makes a student's notebook of exercises from its master, with nbgrader: instructors only."""
+"""Make exercise notebooks from source notebooks, with nbgrader: instructors only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tools.course.source_notebooks import SOLUTION_LINK
 TITLE = re.compile(r"\A(# \d\d) Solutions: ")
 
 
-def generate(master: Notebook, solution_line: str | None = None) -> Notebook:
-    """Makes the notebook of the student from a master that keeps the rules.
+def generate(source_notebook: Notebook, solution_line: str | None = None) -> Notebook:
+    """Return the student's notebook of a valid source notebook.
 
     Args:
-        master: the parsed master; it stays as it is.
-        solution_line: what stands in place of the links to the solutions; None keeps the links.
+        source_notebook: the parsed source notebook; it is not changed.
+        solution_line: replaces the links to the solutions; None keeps the links.
     Returns:
-        The notebook without solutions, outputs and counts, with the fingerprint of itself.
+        The notebook without solutions, outputs and counts, with its own fingerprint.
     """
     try:
         import nbformat
@@ -40,15 +40,15 @@ def generate(master: Notebook, solution_line: str | None = None) -> Notebook:
             status=1,
         ) from None
 
-    master = copy.deepcopy(master)
-    title = source(master["cells"][0])
-    # Tabs, headings and links tell the student's notebook from the one with the solutions.
-    master["cells"][0]["source"] = TITLE.sub(r"\1 Exercises: ", title)
-    for cell in master["cells"]:
+    made = copy.deepcopy(source_notebook)
+    title = source(made["cells"][0])
+    # The heading tells the student's notebook from the one with the solutions.
+    made["cells"][0]["source"] = TITLE.sub(r"\1 Exercises: ", title)
+    for cell in made["cells"]:
         if solution_line is not None and cell["cell_type"] == "markdown":
             cell["source"] = SOLUTION_LINK.sub(lambda _: solution_line, source(cell))
-    node = nbformat.reads(json.dumps(master), as_version=4)
-    # nbgrader's generate_assignment uses these and, for what the masters do not have, some more.
+    node = nbformat.reads(json.dumps(made), as_version=4)
+    # Preprocessors of nbgrader's generate_assignment that apply to these notebooks.
     for step in (
         LockCells(),
         ClearSolutions(code_stub={"python": STUB}),
@@ -59,7 +59,7 @@ def generate(master: Notebook, solution_line: str | None = None) -> Notebook:
         node, _ = step.preprocess(node, {})
     notebook = json.loads(nbformat.writes(node))
     for cell in notebook["cells"]:
-        # LockCells knows only cells with a grade_id. Cards and hints are nobody's to edit either.
+        # LockCells locks only cells with a grade_id; lock cards and hints, too.
         if cell["cell_type"] == "markdown":
             cell["metadata"] |= {"deletable": False, "editable": False}
     remember_beginning(notebook)

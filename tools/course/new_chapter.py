@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
     cells[2:2] = exercise_cells(number, 1, is_open=True)
     made = {
         chapter.notebook: canonical(notebook_of(*(_filled(cell, words) for cell in CHAPTER))),
-        chapter.master: canonical(notebook_of(*cells)),
+        chapter.source_notebook: canonical(notebook_of(*cells)),
         _checks(chapter): CHECKS.format(**words),
         _answers(chapter): ANSWERS.format(**words),
     }
@@ -161,9 +161,9 @@ def new_exercise(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
     if number not in [chapter.number for chapter in here.chapters]:
         raise Refusal(f"NB must be the number of a chapter in {LIST}, got {number!r}. Write 03.")
     chapter = here[number]
-    if not chapter.master.is_file():
+    if not chapter.source_notebook.is_file():
         raise Refusal(
-            f"a chapter must have a source notebook, got no {name_of(chapter.master, root)}. "
+            f"a chapter must have a source notebook, got no {name_of(chapter.source_notebook, root)}. "
             "A copy that was handed out has none.",
             status=1,
         )
@@ -179,13 +179,13 @@ def add_exercise(chapter: Chapter) -> None:
     """Add an exercise before the open one, everywhere where exercises are listed."""
     number = _count(chapter)  # the open one has it now and gets the next
     n, minutes = chapter.number, chapter.exercise_minutes + MINUTES
-    notebook = _read(chapter.master)
+    notebook = _read(chapter.source_notebook)
     *_, last = [part for part in sections(notebook) if part.number is not None]
     place = notebook["cells"].index(last.cells[0])
     _renumber(last, n, number)
     notebook["cells"][place:place] = exercise_cells(n, number, is_open=False)
     _tell(notebook["cells"][0], number + 1, minutes)
-    write(chapter.master, canonical(notebook).encode())
+    write(chapter.source_notebook, canonical(notebook).encode())
 
     text = _read(chapter.notebook)
     for cell in text["cells"]:
@@ -228,7 +228,7 @@ def _answers(chapter: Chapter) -> Path:
 
 
 def _count(chapter: Chapter) -> int:
-    return sum(part.number is not None for part in sections(_read(chapter.master)))
+    return sum(part.number is not None for part in sections(_read(chapter.source_notebook)))
 
 
 def _renumber(section: Section, chapter: str, number: int) -> None:

@@ -1,7 +1,7 @@
-"""The canonical form of a notebook: how `make refresh` stores it and tests expect it.
+"""The canonical form of a notebook, as `make refresh` stores it and tests expect it.
 
-Counts 1 to n, sorted keys, an allow-list of metadata, widgets numbered in the order in which they
-appear, pictures without text chunks, no clock anywhere.
+Counts 1 to n, sorted keys, an allow-list of metadata, widgets numbered in order of appearance,
+pictures without text chunks, no times.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ LANGUAGE_INFO = {
     "nbconvert_exporter": "python",
     "pygments_lexer": "ipython3",
 }
-# In the metadata of an exercise notebook: how it was when it was handed out, see local_changes.py.
+# Key in the metadata of an exercise notebook: its released version, see local_changes.py.
 COURSE_KEY = "attention_shape_by_shape"
-# In the metadata of a cell: what nbgrader and JupyterLab need to know about exercises.
+# Keys in the metadata of a cell: for nbgrader and JupyterLab.
 EXERCISE_KEYS = ("nbgrader", "deletable", "editable")
 WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PNG_TEXT_CHUNKS = (b"tEXt", b"zTXt", b"iTXt", b"tIME")
-# What tqdm writes behind the count: " 60/60 [00:09&lt;00:00,  6.65it/s, loss=0.5]".
+# The text of tqdm after the count: " 60/60 [00:09&lt;00:00,  6.65it/s, loss=0.5]".
 TQDM_CLOCK = re.compile(r"\s*\[\d+:\d\d.*\]\s*$", re.DOTALL)
 
 
 def parse(content: bytes) -> Notebook | None:
-    """Reads a notebook; None when this is not one."""
+    """Read a notebook; return None if it is not one."""
     try:
         notebook = json.loads(content.decode("utf-8-sig"))
         cells = notebook["cells"]
@@ -48,7 +48,7 @@ def parse(content: bytes) -> Notebook | None:
 
 
 def source(cell: Cell) -> str:
-    """Returns the text of a cell, which a file may hold in lines."""
+    """Return the text of a cell; a file may store it as lines."""
     return "".join(cell["source"])
 
 
@@ -68,14 +68,14 @@ def notebook_of(*cells: Cell) -> Notebook:
 
 
 def canonical(notebook: Notebook) -> str:
-    """Returns the text that stands in the file of this notebook once it is refreshed.
+    """Return the canonical text of a notebook.
 
     Args:
         notebook: the parsed JSON of a notebook, format 4.5.
     """
     metadata = notebook.get("metadata", {})
     cells = [_cell(cell) for cell in notebook["cells"]]
-    mend_ids(cells)
+    fix_ids(cells)
     for count, cell in enumerate((c for c in cells if c["cell_type"] == "code"), start=1):
         _number(cell, count)
     result: Notebook = {
@@ -112,7 +112,7 @@ def _cell(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def cell_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Returns what of a cell's metadata is stored."""
+    """Return the stored part of a cell's metadata."""
     kept: dict[str, Any] = {key: metadata[key] for key in EXERCISE_KEYS if key in metadata}
     if metadata.get("tags"):
         kept["tags"] = sorted(set(metadata["tags"]))
@@ -123,8 +123,8 @@ def cell_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def mend_ids(cells: list[dict[str, Any]]) -> None:
-    """Gives an id, made from place and text, to every cell without one or with a taken one."""
+def fix_ids(cells: list[dict[str, Any]]) -> None:
+    """Give cells without an id, or with a duplicate one, an id from their place and text."""
     taken: set[str] = set()
     for place, cell in enumerate(cells):
         if not cell["id"] or cell["id"] in taken:
@@ -134,7 +134,7 @@ def mend_ids(cells: list[dict[str, Any]]) -> None:
 
 
 def _number(cell: dict[str, Any], count: int) -> None:
-    # A cell that never ran has no count and gets none: a count would claim that it did.
+    # A cell without a count never ran, and gets none.
     if cell["execution_count"] is None:
         return
     cell["execution_count"] = count
@@ -155,7 +155,7 @@ def _outputs(outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
             else:
                 result.append({"name": output["name"], "output_type": kind, "text": _lines(text)})
         elif kind == "error":
-            # The frames hold the paths of one machine; what a reader needs is the last line.
+            # Tracebacks hold local paths; a reader needs only the last line.
             short = f"\x1b[31m{output['ename']}\x1b[39m: {output['evalue']}"
             keep = {key: output[key] for key in ("ename", "evalue", "output_type")}
             result.append({**keep, "traceback": [short]})
@@ -177,7 +177,7 @@ def _payload(mime: str, value: Any) -> Any:
 
 
 def strip_png(encoded: str) -> str:
-    """Drops the text chunks of a PNG in base64, such as the version of the program that drew it."""
+    """Remove the text chunks of a PNG in base64, such as the version of the program."""
     content = base64.b64decode(encoded)
     if not content.startswith(PNG_SIGNATURE):
         return encoded.strip()
@@ -191,7 +191,7 @@ def strip_png(encoded: str) -> str:
 
 
 def _renumber_widgets(notebook: Notebook, state: dict[str, Any]) -> Notebook:
-    """Numbers widgets in the order in which they appear, and keeps the state of those only."""
+    """Number widgets in order of appearance, and keep only their states."""
     order: list[str] = []
 
     def visit(model_id: str) -> None:

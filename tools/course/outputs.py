@@ -1,4 +1,4 @@
-"""What a notebook stores under its cells: explorers and pictures, taken apart."""
+"""Stored outputs of cells: explorers and pictures, parsed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# As utils/draw/explorer.py writes one: its look, what stands there without a script, its script.
+# The form of utils/draw/explorer.py: style, HTML without a script, script.
 EXPLORER = re.compile(
     r"<style>\n.*?\n</style>\n"
     r'(?P<body><div id="(?P<id>explorer-[a-z0-9-]+)" class="sbs-explorer">.*?</div>)\n<script>\n'
@@ -24,14 +24,14 @@ SCRIPTS, STYLES = ("explorer.js", "attention.js"), ("explorer.css", "attention.c
 
 @dataclass(frozen=True)
 class Explorer:
-    """A picture to click.
+    """An interactive picture.
 
     Args:
         id: of its element.
-        kind: what brings it to life: "pictures", "product" or "attention".
-        body: what stands in the page without a script.
-        data: what the script gets, as JSON in which no "<" stands.
-        opens: the name of the function that brings it to life.
+        kind: of its script: "pictures", "product" or "attention".
+        body: its HTML without a script.
+        data: JSON for the script, without "<".
+        opens: the name of the function that starts it.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Explorer:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG and the words for who cannot see it."""
+    """A PNG and its alternative text."""
 
     alt: str
     png: bytes
@@ -60,15 +60,15 @@ def explorer(match: re.Match[str]) -> Explorer:
 
 
 def explorers(text: str) -> Iterator[Explorer]:
-    """Gives the explorers of a stored output.
+    """Yield the explorers of a stored output.
 
     Raises:
-        ValueError: one that is not written as utils/draw/explorer.py writes it.
+        ValueError: an explorer does not have the form of utils/draw/explorer.py.
     """
     found = [explorer(match) for match in EXPLORER.finditer(text)]
     if len(found) != text.count('class="sbs-explorer"'):
         raise ValueError(
-            "an explorer must be written as utils/draw/explorer.py writes it, got another form. "
+            "an explorer must have the form of utils/draw/explorer.py, got a different one. "
             "Run: make refresh"
         )
     yield from found
@@ -79,12 +79,12 @@ def picture(match: re.Match[str]) -> Picture:
 
 
 def pictures(text: str) -> Iterator[Picture]:
-    """Gives the pictures of a stored output."""
+    """Yield the pictures of a stored output."""
     yield from map(picture, PICTURE.finditer(text))
 
 
 def library(root: Path) -> str:
-    """Returns the one script that brings all explorers of a page to life.
+    """Return the script that starts all explorers of a page.
 
     Args:
         root: the folder of the course.
@@ -94,5 +94,5 @@ def library(root: Path) -> str:
 
 
 def styles(root: Path) -> str:
-    """Returns the look of all explorers."""
+    """Return the style sheet of all explorers."""
     return "\n".join((root / "utils" / "draw" / name).read_text("utf-8") for name in STYLES)

@@ -1,4 +1,4 @@
-"""The chapters of the course and where their notebooks are, as course.toml lists them."""
+"""The chapters of the course and their notebooks, as course.toml lists them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LIST = "course.toml"
 
 @dataclass(frozen=True)
 class Chapter:
-    """One chapter of the list.
+    """One chapter.
 
     Args:
         root: the folder of the course.
         number: two digits, such as "03"; never changes.
-        file: the name of its notebook, without ending.
-        title: as its first heading has it.
-        minutes: what a reader needs for it.
-        exercise_minutes: what its exercises need.
+        file: the name of its notebook, without suffix.
+        title: as in its first heading.
+        minutes: for a reader.
+        exercise_minutes: for its exercises.
         able: what a reader can do at the end.
         builds: files of utils ("masking") or names in them ("encoder.Encoder") that it builds.
-        ahead: names that it takes from utils although a later chapter builds them.
+        ahead: names of utils that it uses although a later chapter builds them.
     """
 
     root: Path
@@ -45,7 +45,7 @@ class Chapter:
         return self.root / "notebooks" / f"{self.file}.ipynb"
 
     @property
-    def master(self) -> Path:
+    def source_notebook(self) -> Path:
         """The exercises with their solutions."""
         return self.root / "notebooks" / "solutions" / f"{self.number}_solutions.ipynb"
 
@@ -61,8 +61,8 @@ class Course:
 
     Args:
         root: the folder.
-        chapters: in the order of their numbers.
-        utils: the files of utils; each knows only files of earlier groups.
+        chapters: in order of their numbers.
+        utils: the files of utils; each imports only from earlier groups.
         free: files of utils, or names in them, that no chapter builds.
     """
 
@@ -73,26 +73,26 @@ class Course:
 
     @classmethod
     def read(cls, root: Path) -> Course:
-        """Reads the list of a folder.
+        """Read the course of a folder.
 
         Raises:
-            ValueError: the list has an entry too much or too little, or a number twice.
+            ValueError: an entry has a missing or unknown field, or a number occurs twice.
         """
         content = tomllib.loads((root / LIST).read_text(encoding="utf-8"))
         chapters = tuple(_chapter(root, entry) for entry in content.pop("chapters"))
         numbers = [chapter.number for chapter in chapters]
         if numbers != sorted(set(numbers)):
             raise ValueError(
-                f"{LIST}: every number stands once, in order, got {numbers}. Append new chapters"
+                f"{LIST}: numbers must be unique and in order, got {numbers}. Append new chapters."
             )
         utils = tuple(tuple(group) for group in content.pop("utils"))
         return cls(root, chapters, utils, tuple(content.pop("free")))
 
     def __getitem__(self, number: str) -> Chapter:
-        """Returns the chapter with this number.
+        """Return the chapter with a number.
 
         Raises:
-            KeyError: the list has none.
+            KeyError: there is none.
         """
         for chapter in self.chapters:
             if chapter.number == number:
@@ -100,15 +100,15 @@ class Course:
         raise KeyError(number)
 
     def lacks(self, names: Iterable[str]) -> list[str]:
-        """Returns the numbers with which these names of notebooks begin and no chapter has."""
+        """Return the numbers at the start of notebook names that no chapter has."""
         numbers = {chapter.number for chapter in self.chapters}
         found = {match.group() for name in names if (match := re.match(r"\d\d", name))}
         return sorted(found - numbers)
 
     def built_in(self) -> dict[str, dict[str, int | None]]:
-        """Returns the chapter that builds each name of utils, by file and name.
+        """Return the chapter that builds each name of utils, by file and name.
 
-        The name "*" stands for all of a file; None for what no chapter builds.
+        The name "*" means a whole file; None means that no chapter builds it.
         """
         found: dict[str, dict[str, int | None]] = {}
         pairs = [(what, None) for what in self.free]
@@ -119,12 +119,16 @@ class Course:
         return found
 
     def notebooks(self) -> list[Path]:
-        """Returns the notebooks of the chapters, in order."""
+        """Return the notebooks of the chapters, in order."""
         return [chapter.notebook for chapter in self.chapters]
 
-    def masters(self) -> list[Path]:
-        """Returns the masters that are there, in order; a student's copy has none."""
-        return [chapter.master for chapter in self.chapters if chapter.master.is_file()]
+    def source_notebooks(self) -> list[Path]:
+        """Return the existing source notebooks, in order; a student's copy has none."""
+        return [
+            chapter.source_notebook
+            for chapter in self.chapters
+            if chapter.source_notebook.is_file()
+        ]
 
 
 def _chapter(root: Path, entry: dict[str, Any]) -> Chapter:
@@ -132,23 +136,26 @@ def _chapter(root: Path, entry: dict[str, Any]) -> Chapter:
     name = entry.get("number") or entry.get("title") or "without a number"
     missing = [key for key, default in known.items() if default is MISSING and key not in entry]
     if missing:
-        raise ValueError(f"{LIST}: entry {name} lacks {', '.join(missing)}. Write them into it")
+        raise ValueError(
+            f"{LIST}: entry {name} must have all fields, got none for {', '.join(missing)}. "
+            "Add them."
+        )
     if unknown := sorted(entry.keys() - known):
         raise ValueError(
-            f"{LIST}: the fields of an entry are {', '.join(known)}, got {', '.join(unknown)} in "
-            f"entry {name}. Mend it"
+            f"{LIST}: the fields of an entry must be {', '.join(known)}, got "
+            f"{', '.join(unknown)} in entry {name}. Fix it."
         )
     made = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
     chapter = Chapter(root, **made)
     if chapter.file[:3] != f"{chapter.number}_":
         raise ValueError(
-            f"{LIST}: a file begins with its number, got number={chapter.number!r} and "
-            f"file={chapter.file!r}. Change one"
+            f"{LIST}: a file must begin with its number, got number={chapter.number!r} and "
+            f"file={chapter.file!r}. Change one."
         )
     return chapter
 
 
 @cache
 def course() -> Course:
-    """Returns the course that this file belongs to."""
+    """Return the course of this file."""
     return Course.read(ROOT)

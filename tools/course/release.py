@@ -18,7 +18,7 @@ from tools.course.files import name_of, write
 from tools.course.local_changes import MANIFEST, fingerprint
 from tools.course.registry import ROOT, course
 from tools.course.solution_leaks import leaks, solutions
-from tools.course.student_copy import Files, collect
+from tools.course.student_copy import Files, release_files
 
 NAME = "attention-shape-by-shape"
 TOP = "attention"  # short: Windows unpacks it below a folder that is called as the zip is
@@ -59,14 +59,14 @@ def site_files(folder: Path) -> Files:
 
 def main(arguments: Sequence[str] = ()) -> None:
     given = parse_arguments("release", arguments)
-    if not course().masters():
+    if not course().source_notebooks():
         raise Refusal(
             "a release must be made from notebooks/solutions, got no such folder. "
             "To hand on a copy that was handed out, give its zip.",
             status=1,
         )
     try:
-        files = collect()
+        files = release_files()
     except ValueError as error:
         raise Refusal(str(error), status=1) from None
     if found := list(leaks(files, solutions())):

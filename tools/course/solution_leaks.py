@@ -1,4 +1,4 @@
-"""Searches what is handed out for solutions."""
+"""Search released files for solutions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tools.course.registry import ROOT, Course
 from tools.course.source_notebooks import BEGIN, END, regions
 from tools.course.student_copy import Files
 
-# A solution of one line is found inside of a line, too, when it is as long as this; a shorter one
-# ("scale = 5") may stand elsewhere by chance, and is found as a line of its own.
-TELLING = 24
-# What judges an answer, and how many lines a formula has there.
-JUDGES, FORMULA = ("checks/", "clinic/"), 2
+# A solution of one line with this length is also found inside of a line. A shorter one, such as
+# "scale = 5", may occur by chance, and is found only as a whole line.
+LONG = 24
+# Files that check answers, and the number of lines of formulas in them.
+CHECKERS, FORMULA = ("checks/", "clinic/"), 2
 
 
 def texts(name: str, content: bytes) -> Iterator[str]:
-    """Gives what a reader finds in a file: of a notebook, its cells and what they printed."""
+    """Yield the readable texts of a file: of a notebook, its cells and their text outputs."""
     notebook = parse(content) if name.endswith(".ipynb") else None
     if notebook is None:
         yield content.decode("utf-8", errors="replace")
@@ -32,20 +32,20 @@ def texts(name: str, content: bytes) -> Iterator[str]:
 
 
 def solutions(root: Path = ROOT) -> list[str]:
-    """Returns the body of each solution that is a secret, its lines without indentation.
+    """Return the body of each secret solution, its lines without indentation.
 
-    What the course shows openly is none: `utils`, the chapters, and what a master gives away, such
-    as the right half of a class with a bug.
+    Code that the course shows openly is not secret: in `utils`, in chapters, and in source
+    notebooks outside of solutions, such as the correct half of a class with a bug.
     """
     here = Course.read(root)
-    notebooks = (json.loads(path.read_text(encoding="utf-8")) for path in here.masters())
+    notebooks = (json.loads(path.read_text(encoding="utf-8")) for path in here.source_notebooks())
     cells = [cell for notebook in notebooks for cell in notebook["cells"]]
     given = [source(cell) for cell in cells if not regions(cell)]
     for path in [*here.notebooks(), *sorted((root / "utils").rglob("*.py"))]:
         given += texts(path.name, path.read_bytes())
     shown = "\n\n".join(map(_lines_of, given))
     bodies = (_flat(body) for cell in cells for body in regions(cell))
-    return [body for body in bodies if not _stands_in(body, shown)]
+    return [body for body in bodies if not _contains(shown, body)]
 
 
 def _lines_of(text: str) -> str:
@@ -56,19 +56,18 @@ def _flat(text: str) -> str:
     return "\n".join(line.strip() for line in text.strip().splitlines())
 
 
-def _stands_in(body: str, flat: str) -> bool:
-    """Says whether a solution stands in a text of `_lines_of`."""
-    telling = body.removeprefix("return ")
-    if "\n" not in body and len(telling) >= TELLING:
-        return telling in flat
+def _contains(flat: str, body: str) -> bool:
+    """Return whether a text of `_lines_of` contains a solution."""
+    line = body.removeprefix("return ")
+    if "\n" not in body and len(line) >= LONG:
+        return line in flat
     return f"\n{body}\n" in flat
 
 
 def leaks(files: Files, bodies: list[str]) -> Iterator[str]:
-    """Says where a solution, or a mark of one, stands in what is handed out.
+    """Yield the places of solutions, and of their marks, in released files.
 
-    What judges holds right formulas to compare with, so it is searched only for solutions that are
-    longer than such a formula.
+    Checks hold correct formulas for comparison, so they are searched only for longer solutions.
 
     Args:
         files: content by name.
@@ -80,7 +79,7 @@ def leaks(files: Files, bodies: list[str]) -> Iterator[str]:
             if any(f"\n{mark}\n" in text for text in flat):
                 yield f"{name} holds the mark {mark!r}"
         for body in bodies:
-            if name.startswith(JUDGES) and body.count("\n") < FORMULA:
+            if name.startswith(CHECKERS) and body.count("\n") < FORMULA:
                 continue
-            if any(_stands_in(body, text) for text in flat):
+            if any(_contains(text, body) for text in flat):
                 yield f"{name} holds the solution that begins with {body.splitlines()[0]!r}"

@@ -1,6 +1,6 @@
-"""The rules of a master: a notebook of exercises in which the solutions stand.
+"""The rules of source notebooks: exercises with their solutions.
 
-A solution stands between two marks in an answer cell; a card, a check cell and hints belong to it.
+A solution is between two marks in an answer cell; each exercise has a card, a check cell and hints.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ ANSWER_FLAGS = {
     "task": False,
 }
 CHECK_FLAGS = {**ANSWER_FLAGS, "grade": True, "locked": True, "solution": False}
-LETTERS = ["", *"bcdefgh"]  # of the answer cells of one exercise
+LETTERS = ["", *"bcdefgh"]  # suffixes of the answer cells of one exercise
 
 
 def regions(cell: Cell) -> list[str]:
-    """Returns what stands between each pair of marks, without its indentation."""
+    """Return the text between each pair of marks, without its indentation."""
     pattern = rf"^( *){BEGIN}\n(.*?)^\1{END}$"
     found = re.finditer(pattern, source(cell), re.DOTALL | re.MULTILINE)
     return [re.sub(rf"^{m.group(1)}", "", m.group(2), flags=re.MULTILINE) for m in found]
 
 
-def complaints(notebook: Notebook, chapter: str) -> list[str]:
-    """Says what in a master does not fit: marks, metadata, order, points, cards, hints, links.
+def violations(notebook: Notebook, chapter: str) -> list[str]:
+    """Return the violated rules of a source notebook: marks, metadata, order, cards, hints, links.
 
     Args:
-        notebook: the parsed master.
+        notebook: the parsed source notebook.
         chapter: its number, such as "03".
     """
     parts = sections(notebook)
@@ -48,21 +48,23 @@ def complaints(notebook: Notebook, chapter: str) -> list[str]:
     found = list(_marks(notebook))
     if not source(notebook["cells"][0]).startswith(f"# {chapter} Solutions: "):
         first = source(notebook["cells"][0]).partition("\n")[0]
-        found.append(f"its heading is # {chapter} Solutions: Title, got {first!r}. Change it")
+        found.append(f"its heading must be # {chapter} Solutions: Title, got {first!r}. Change it")
     if [task.number for task in tasks] != list(range(1, len(tasks) + 1)) or not tasks:
         numbers = [task.number for task in tasks]
-        found.append(f"exercises are numbered ## 1. to ## n., got {numbers}. Number the cards anew")
+        found.append(
+            f"exercises must be numbered ## 1. to ## n., got {numbers}. Renumber the cards"
+        )
     for part in parts:
         if part.number is None and (part.answers or part.checks):
             cell = (part.answers + part.checks)[0]
             found.append(
-                f"every answer and check stands under a card, got {grade_id(cell)} under "
+                f"every answer and check must be under a card, got {grade_id(cell)} under "
                 f"{part.heading or 'the title'!r}. Begin its card with ## 2. Title"
             )
     for task in tasks:
         where = f"exercise {task.number}"
         if unnamed := list(_without_metadata(task, chapter)):
-            # Which cell is an answer and which is a check is not known before: no more is said.
+            # Without metadata the roles of the cells are unknown, so other rules must wait.
             found += [f"{where}: {what}" for what in unnamed]
             continue
         found += [f"{where}: {what}" for what in _cells_of(task, chapter)]
@@ -77,15 +79,15 @@ def _marks(notebook: Notebook) -> Iterator[str]:
         marks = re.findall(r"^.*(?:BEGIN|END) SOLUTION.*$", source(cell), re.MULTILINE)
         if not grade_id(cell).startswith("answer-"):
             if marks and not _unnamed(cell):
-                yield f"marks stand in answer cells, got {marks[0].strip()!r} in another. Move it"
+                yield f"marks must be in answer cells, got {marks[0].strip()!r} in another. Move it"
             continue
         wanted = (BEGIN, END) * (len(marks) // 2)
         pairs = zip(marks[::2], marks[1::2], strict=False)
         indented = all(_indent(first) == _indent(last) for first, last in pairs)
         if not marks or tuple(mark.strip() for mark in marks) != wanted or not indented:
             yield (
-                f"{grade_id(cell)}: the solution stands between '{BEGIN}' and '{END}', indented "
-                f"alike, got {marks}. Put both lines around it"
+                f"{grade_id(cell)}: the solution must be between '{BEGIN}' and '{END}' with equal "
+                f"indentation, got {marks}. Put both lines around it"
             )
             continue
         try:
@@ -103,7 +105,7 @@ def _indent(line: str) -> int:
 
 
 def _unnamed(cell: Cell) -> str:
-    """What shows that a code cell is an answer or a check, where no metadata says so; else ""."""
+    """Return the sign of an answer or a check in a code cell without metadata; else ""."""
     if cell["cell_type"] != "code" or grade_id(cell):
         return ""
     if BEGIN in source(cell):
@@ -132,86 +134,86 @@ def _without_metadata(task: Section, chapter: str) -> Iterator[str]:
 def _cells_of(task: Section, chapter: str) -> Iterator[str]:
     number = f"{task.number}"
     if not task.answers:
-        checked = "a check without one. Put it under" if task.checks else "none. Put one under"
-        yield f"an exercise has an answer cell, got {checked} the card"
+        checked = "a check without one" if task.checks else "none"
+        yield f"an exercise must have an answer cell, got {checked}. Add one under the card"
     if len(task.checks) > 1:
-        yield f"an exercise has one check cell, got {len(task.checks)}. Join them"
+        yield f"an exercise must have one check cell, got {len(task.checks)}. Join them"
     wanted = [f"answer-{chapter}-{number}{letter}" for letter in LETTERS]
     got = [grade_id(cell) for cell in task.answers]
     if got != wanted[: len(got)]:
-        yield f"its answer cells are {wanted[: len(got)]}, got {got}. Change their grade_id"
+        yield f"its answer cells must be {wanted[: len(got)]}, got {got}. Change their grade_id"
     for cell in task.answers + task.checks:
         flags = CHECK_FLAGS if cell in task.checks else ANSWER_FLAGS
         own = ("grade_id", "points") if cell in task.checks else ("grade_id",)
         rest = {key: value for key, value in grading(cell).items() if key not in own}
         if rest != flags or cell["cell_type"] != "code":
             yield (
-                f"{grade_id(cell)}: a code cell with {json.dumps(flags)}, got {json.dumps(rest)}. "
-                "Change its metadata nbgrader"
+                f"{grade_id(cell)} must be a code cell with {json.dumps(flags)}, got "
+                f"{json.dumps(rest)}. Change its metadata nbgrader"
             )
     for cell in task.checks:
         if grade_id(cell) != f"check-{chapter}-{number}":
-            yield f"its check is check-{chapter}-{number}, got {grade_id(cell)}. Change it"
+            yield f"its check must be check-{chapter}-{number}, got {grade_id(cell)}. Change it"
         if not re.fullmatch(rf'check\("{chapter}\.{number}", .+\)', source(cell)):
             yield (
-                f'its check cell is one line check("{chapter}.{number}", answer), got '
-                f"{source(cell)!r}. Write it so"
+                f'its check cell must be one line check("{chapter}.{number}", answer), got '
+                f"{source(cell)!r}. Change it"
             )
         places = [task.cells.index(answer) for answer in task.answers]
         if places and task.cells.index(cell) < max(places):
-            yield f"{grade_id(cell)} stands before an answer. Move it below"
+            yield f"{grade_id(cell)} must come after the answers, got it before one. Move it"
 
 
 def _card(task: Section, *, is_last: bool) -> Iterator[str]:
     found = CARD_LINE.findall(task.text(after=False))
     if len(found) != 1:
         yield (
-            "its card has one line 'Difficulty 2 of 5 · about 8 minutes', "
+            "its card must have one line 'Difficulty 2 of 5 · about 8 minutes', "
             f"got {len(found)}. Write it above the answer cell"
         )
     for cell in task.checks:
         points = grading(cell).get("points")
         if found and points != int(found[0][0]):
-            yield f"points are the difficulty, {found[0][0]}, got points={points}. Change one"
+            yield f"points must be the difficulty, {found[0][0]}, got points={points}. Change one"
     if not task.checks and not is_last:
-        yield "only the last exercise is open, got no check cell. Add one, or move the exercise"
+        yield "only the last exercise may be open, got no check cell. Add one, or move the exercise"
     if task.checks and is_last:
-        yield "the last exercise is open, got a check cell. Add an open exercise"
+        yield "the last exercise must be open, got a check cell. Add an open exercise"
 
 
 def _hints(task: Section, chapter: str) -> Iterator[str]:
     text = task.text(after=True)
     if not re.search(r"<details><summary>Hint 1</summary>.+?</details>", text, re.DOTALL):
-        yield "its hints are folded, got no <details><summary>Hint 1</summary>. Write one"
+        yield "its hints must be folded, got no <details><summary>Hint 1</summary>. Write one"
     if text.count("<details>") != text.count("</details>"):
-        yield "every <details> is closed, got one that is not. Add </details>"
+        yield "every <details> must be closed, got one that is not. Add </details>"
     link = SOLUTION_LINK.search(text)
-    # JupyterLab makes the anchor of a heading so.
+    # The anchor that JupyterLab makes of a heading.
     anchor = re.sub(r"[*`]", "", task.heading).replace(" ", "-")
     file = f"../solutions/{chapter}_solutions.ipynb"
     target = f"{file}#{anchor}"
     if not link or link.group(1) != file or unquote(link.group(2)) != anchor:
         got = link.group() if link else text.strip()[-60:]
-        yield f"its last line is [Solution]({target}), got {got!r}. Change it"
+        yield f"its last line must be [Solution]({target}), got {got!r}. Change it"
 
 
 def _end(notebook: Notebook, chapter: str) -> Iterator[str]:
     wanted = f'progress("{chapter}")'
     cells = notebook["cells"]
     if len(cells) < 2 or source(cells[-2]) != wanted or not source(cells[-1]).startswith("## Next"):
-        yield f"the last cells are {wanted} and ## Next, got others. Add them"
+        yield f"the last cells must be {wanted} and ## Next, got others. Add them"
 
 
 def read(chapter: Chapter) -> Notebook:
-    """Reads the master of a chapter and refuses one that breaks a rule.
+    """Read the source notebook of a chapter.
 
     Raises:
-        ValueError: the master is no notebook, or breaks rules; one line for each.
+        ValueError: it is not a notebook, or violates rules; one line for each.
     """
-    where = name_of(chapter.master, chapter.root)
-    notebook = parse(chapter.master.read_bytes())
+    where = name_of(chapter.source_notebook, chapter.root)
+    notebook = parse(chapter.source_notebook.read_bytes())
     if notebook is None:
-        raise ValueError(f"{where}: a master is a notebook, got a damaged one. Mend it")
-    if said := complaints(notebook, chapter.number):
-        raise ValueError("\n".join(f"{where}, {what}." for what in said))
+        raise ValueError(f"{where}: the file must be a notebook, got a damaged one. Fix it")
+    if found := violations(notebook, chapter.number):
+        raise ValueError("\n".join(f"{where}, {what}." for what in found))
     return notebook

@@ -1,4 +1,4 @@
-"""What an instructor hands out: the course without solutions, grading and what needs them."""
+"""The files that an instructor hands out: the course without solutions, grading and their tools."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tools.course.notebook import Notebook, canonical, source
 from tools.course.registry import ROOT, Chapter, Course
 from tools.course.source_notebooks import read
 
-# What stands under the hints where the links to the solutions were.
+# The text that replaces the links to solutions.
 SOLUTION_LINE = "The solution: your instructor has it."
 
-# What is handed out: names and folders with the endings that belong there.
-ALONE = (
+# The released files: single files, and folders with their suffixes.
+SINGLE = (
     ".binder/environment.yml",
     ".binder/postBuild",
     ".devcontainer/devcontainer.json",
@@ -46,8 +46,7 @@ FOLDERS = {
     "tools": (".css", ".html", ".js", ".py"),
     "utils": (".css", ".js", ".py"),
 }
-# What an instructor keeps. Everything in notebooks/ that is neither a chapter nor made from a
-# master stays at home, too.
+# Files for instructors only. Of notebooks/, only chapters and exercises are released.
 KEPT_BACK = (
     "INSTRUCTORS.md",
     "instructor.mk",
@@ -76,7 +75,7 @@ KEPT_BACK = (
     "website",
 )
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
-# Of README.md, what only an instructor or a contributor reads, and what only a student does.
+# Parts of README.md for instructors and contributors only, and for students only.
 OTHERS = re.compile(r"<!-- not for students -->.*?<!-- for all -->\n?", re.DOTALL)
 STUDENTS = re.compile(r"<!-- for students: (.*?) -->", re.DOTALL)
 
@@ -88,7 +87,7 @@ def is_kept_back(name: str) -> bool:
 
 
 def _listed(root: Path) -> Iterator[Path]:
-    for name in ALONE:
+    for name in SINGLE:
         if (root / name).is_file():
             yield root / name
     for folder, endings in FOLDERS.items():
@@ -101,21 +100,21 @@ def _listed(root: Path) -> Iterator[Path]:
 
 
 def names(here: Course) -> set[str]:
-    """Returns the names of the files that are handed out."""
+    """Return the names of the released files."""
     found = {name_of(path, here.root) for path in _listed(here.root)}
     found = {name for name in found if not is_kept_back(name)}
     for chapter in here.chapters:
         found.add(name_of(chapter.notebook, here.root))
-        if chapter.master.is_file():
+        if chapter.source_notebook.is_file():
             found.add(name_of(chapter.exercises, here.root))
     return found
 
 
-def collect(root: Path = ROOT) -> Files:
-    """Returns the files to hand out by name, without their manifest.
+def release_files(root: Path = ROOT) -> Files:
+    """Return the released files by name, without their manifest.
 
     Raises:
-        ValueError: a chapter or a master is not as it should be.
+        ValueError: a chapter or a source notebook breaks a rule.
     """
     here = Course.read(root)
     known = names(here)
@@ -133,13 +132,13 @@ def collect(root: Path = ROOT) -> Files:
 
 
 def exercises(chapter: Chapter, known: set[str] | None = None) -> Notebook:
-    """Makes the exercises of a chapter exactly as students get them.
+    """Return the exercises of a chapter as they are released.
 
     Args:
-        chapter: has a master.
-        known: the names of the files that are handed out, if the caller has them.
+        chapter: has a source notebook.
+        known: the names of the released files, if the caller has them.
     Raises:
-        ValueError: its master breaks a rule.
+        ValueError: the source notebook breaks a rule.
     """
     known = names(Course.read(chapter.root)) if known is None else known
     made = generate(read(chapter), SOLUTION_LINE)
@@ -153,8 +152,8 @@ def _chapter(root: Path, name: str, known: set[str]) -> bytes:
     notebook = json.loads(text)
     if canonical(notebook) != text:
         raise ValueError(
-            f"{name}: chapters are handed out as `make refresh` writes them, got one that was "
-            "saved by something else. Look at git diff, then: make refresh"
+            f"{name}: the notebook must be as `make refresh` writes it, got one saved by another "
+            "program. Check git diff, then run: make refresh"
         )
     _unlink_cells(notebook, name, known, root)
     return canonical(notebook).encode()
@@ -170,7 +169,7 @@ def _file(root: Path, name: str, known: set[str]) -> bytes:
 
 
 def readme(text: str) -> str:
-    """Makes the README of the students from the one of the project."""
+    """Return the students' version of the project's README."""
     return STUDENTS.sub(r"\1", OTHERS.sub("", text))
 
 
@@ -181,12 +180,12 @@ def _unlink_cells(notebook: Notebook, name: str, known: set[str], root: Path) ->
 
 
 def unlink(text: str, name: str, known: set[str], root: Path = ROOT) -> str:
-    """Leaves of each link to a file of the course that is not handed out only its words.
+    """Replace links to files of the course that are not released by their text.
 
     Args:
-        text: a markdown text.
-        name: the file in which it stands.
-        known: the names of the files that are handed out.
+        text: in markdown.
+        name: the file of the text.
+        known: the names of the released files.
         root: the folder of the course.
     """
 

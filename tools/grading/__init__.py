@@ -1,9 +1,8 @@
-"""Grades handed-in notebooks; `tools/grading/grade.py` is the command.
+"""Grade submissions; `grade.py` is the command.
 
-Read the files in this order: handed_in and reading (what the students sent), restore (what they
-changed),
-suspicion (what their code looks at), wall and sandbox (the world in which it runs), warm (what runs
-there), running (one notebook from its first cell to its last), judge and far (a check here that
-asks answers there), values (how results are written), marks (points), progress (what is done),
-report (what comes out).
+Read the files in this order: collect and notebook_file (submissions), overwrite_cells (checks and
+metadata), suspicion (remarks), sandbox, sandbox_process and fork_server (isolation), run_notebook
+(one notebook), judge, remote_objects and serialization (a check in this process on answers in the
+sandbox), grades, assignments and autograde (one student), grade_class (the class), gradebook (the
+term), publish and the reports that it writes.
 """

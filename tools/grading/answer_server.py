@@ -1,4 +1,4 @@
-"""Behind the wall: hands out a student's answers, and makes the calls that a check asks for."""
+"""In the sandbox: give a check access to a student's answers, and run the calls it requests."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ def serve(
     post: Callable[[dict[str, Any]], None],
     wait: Callable[[], dict[str, Any]],
 ) -> None:
-    """Serves a check until it has ended.
+    """Serve a check until it ends.
 
     Args:
-        names: those of the student.
+        names: the namespace of the student's notebook.
         post: sends a message to the check.
         wait: returns the next message of the check.
     """
 
-    def get(question: dict[str, Any]) -> dict[str, Any]:
-        return peer.give(eval(question["expression"], names))
+    def get(request: dict[str, Any]) -> dict[str, Any]:
+        return peer.give(eval(request["expression"], names))
 
-    def heard() -> dict[str, Any]:
+    def receive() -> dict[str, Any]:
         with interrupts(False):
             return wait() or {"end": True}
 
-    peer = Peer(post, heard, is_open=True, get=get)
-    # Only a call can be interrupted: half a message would be lost.
+    peer = Peer(post, receive, is_open=True, get=get)
+    # Only calls can be interrupted: an interrupted message would be lost.
     peer.serves = {name: interruptible(operation) for name, operation in peer.serves.items()}
     with interrupts(False):
-        while "end" not in (said := heard()):
-            if "ask" in said:
+        while "end" not in (message := receive()):
+            if "ask" in message:
                 with warnings.catch_warnings(action="ignore"):
-                    peer.serve(said)
+                    peer.serve(message)
 
 
 @contextmanager
 def interrupts(allowed: bool) -> Iterator[None]:
-    """Lets an interrupt come now, or wait until later."""
+    """Allow interrupts, or delay them."""
     how = signal.SIG_UNBLOCK if allowed else signal.SIG_BLOCK
     before = signal.pthread_sigmask(how, {signal.SIGINT})
     try:
@@ -53,10 +53,10 @@ def interrupts(allowed: bool) -> Iterator[None]:
 
 
 def interruptible(operation: Callable) -> Callable:
-    """Returns what does the same, and can be interrupted."""
+    """Return the same operation with interrupts allowed."""
 
-    def run(question: dict[str, Any]) -> dict[str, Any]:
+    def run(request: dict[str, Any]) -> dict[str, Any]:
         with interrupts(True):
-            return operation(question)
+            return operation(request)
 
     return run

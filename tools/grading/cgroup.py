@@ -1,8 +1,8 @@
-"""Limits that the system itself keeps for all processes of a world together, where it lets us.
+"""Limits for all processes of a sandbox together, enforced by the system where it permits that.
 
-A control group (cgroup) counts the memory and the processes of whatever is started in it. Whoever
-grades as root, or in a container, may make one; most others may not, and then warm.py alone watches
-what it can.
+A control group (cgroup) limits the memory and the number of the processes in it. Root, or a
+container, may make one; most other users may not, and then only the supervisor in fork_server.py
+enforces limits.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import time
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
-MOST_TASKS = 500  # processes and threads: what warm.py allows, and what libraries start beside
-SPARE = 1_500_000_000  # bytes beside a notebook's: the warm process, and files in memory
-LOOKS = 500  # at a group that must become empty
-# Joins the groups named first, then becomes the command.
+MOST_TASKS = 500  # processes and threads: those of the notebook, and those that libraries start
+SPARE = 1_500_000_000  # bytes for the fork server and for files in memory
+EMPTY_CHECKS = 500  # of a group whose processes were killed
+# Join the groups that are named first, then become the command.
 JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || :; shift; done; shift; exec "$@"'
 _count = itertools.count(1)
 
 
 def most_memory(notebook: int) -> int:
-    """Returns the bytes that a world may take, whose notebooks may take so many."""
+    """Return the bytes that a sandbox may take if its notebooks may take `notebook` bytes."""
     return notebook * 5 // 4 + SPARE
 
 
 class Group:
-    """A control group of one world; without effect where none can be made.
+    """The control group of one sandbox; without effect if the system permits none.
 
     Args:
         memory: bytes that a notebook may take.
-        root: where the system shows its groups.
+        root: the folder of the system's groups.
     """
 
     def __init__(self, memory: int, root: Path = ROOT):
@@ -51,40 +51,40 @@ class Group:
         try:
             if not folder.parent.is_dir():
                 return
-            remove_left_over(folder.parent)
+            remove_stale(folder.parent)
             folder.mkdir()
-        except OSError:  # read-only, or not ours
+        except OSError:  # read-only, or of another user
             return
         try:
             for name, number in files.items():
                 (folder / name).write_text(str(number))
             self.folders.append(folder)
-        except OSError:  # this system counts something else
+        except OSError:  # this system has no such controller
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-    def around(self, command: list[str]) -> list[str]:
-        """Returns the command that runs a command in the group."""
+    def wrap(self, command: list[str]) -> list[str]:
+        """Return the command that runs a command in the group."""
         if not self.folders:
             return command
         return ["/bin/sh", "-c", JOIN, "sh", *map(str, self.folders), "--", *command]
 
     def end(self) -> None:
-        """Ends what is still in the group, and removes it."""
+        """Kill the processes that are still in the group, and remove it."""
         for folder in self.folders:
-            for _ in range(LOOKS):
+            for _ in range(EMPTY_CHECKS):
                 with contextlib.suppress(OSError, ValueError):
                     for process in (folder / "cgroup.procs").read_text().split():
                         os.kill(int(process), signal.SIGKILL)
                 with contextlib.suppress(OSError):
                     folder.rmdir()
                     break
-                time.sleep(0.01)  # what was killed is still on its way out
+                time.sleep(0.01)  # killed processes take a moment to end
         self.folders = []
 
 
-def remove_left_over(parent: Path) -> None:
-    """Removes the empty groups of gradings that were killed."""
+def remove_stale(parent: Path) -> None:
+    """Remove the empty groups of runs that were killed."""
     for folder in parent.glob("grade-*-*"):
         number = folder.name.split("-")[1]
         if number.isdigit() and not Path("/proc", number).exists():

@@ -1,7 +1,7 @@
-"""The class at a glance: class.html and class.csv say what the class has understood and what not.
+"""The class report: class.html and class.csv show what the class has understood.
 
-For each exercise: how many solved it, how many tried, and what the checks said to how many. What a
-check says is counted by the id of its verdict, never by its words. See `checks.engine.verdict`.
+For each exercise: how many students solved it, how many tried, and what the checks report. Reports
+are counted by the id of the verdict, never by its words. See `checks.engine.verdict`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.grading.autograde import ExerciseMark
+from tools.grading.grades import NOT_RIGHT, RIGHT, ExerciseGrade
 from tools.grading.html_page import rendered
 from tools.grading.lecture_summary import sentences
 from tools.grading.student_report import Result, points, write_table
 
 COLUMNS = ("exercise", "title", "students", "tried", "solved", "cause", "had_it", "words")
-MOST_TO_REPEAT = 12  # causes at the top of the page
-TRIED = ("right", "not right")
+MAX_REPEATED = 12  # causes at the top of the page
+TRIED = (RIGHT, NOT_RIGHT)
 
 PAGE = """{% extends "frame" %}
 {% macro share(count, of) -%}
@@ -32,7 +32,7 @@ PAGE = """{% extends "frame" %}
 {% endfor -%}
 </ul></details>
 {%- endmacro -%}
-{% block title %}The class at a glance{% endblock %}
+{% block title %}Class report{% endblock %}
 {% block width %}62rem{% endblock %}
 {% block style %}
   table { border-collapse: collapse; width: 100%; table-layout: fixed; }
@@ -64,7 +64,7 @@ PAGE = """{% extends "frame" %}
     details ul { columns: auto; }
     .solved::before { content: "solved by "; }
     .tried::before { content: "tried by "; }
-    .waits:not(:empty)::before { content: "open exercises to read: "; }
+    .waits:not(:empty)::before { content: "open answers to read: "; }
   }
   @media print {
     body { max-width: none; font-size: 11pt; }
@@ -74,13 +74,13 @@ PAGE = """{% extends "frame" %}
   }
 {% endblock %}
 {% block body %}
-<h1>The class at a glance</h1>
+<h1>Class report</h1>
 <p>{{ students }} {{ "student" if students == 1 else "students" }},
 {{ chapters|length }} {{ "chapter" if chapters|length == 1 else "chapters" }}.
-{% if to_read %}{{ to_read }} open {{ "exercise waits" if to_read == 1 else "exercises wait" }}
-to be read by you.{% endif %}</p>
+{% if to_read %}{{ to_read }} open {{ "answer is" if to_read == 1 else "answers are" }}
+not read yet.{% endif %}</p>
 {% if week %}<p>{{ week }}</p>{% endif %}
-<h2 id="next">The next lecture could begin with</h2>
+<h2 id="next">To start the next lecture</h2>
 <ol>
 {% for sentence in sentences -%}
 <li>{{ sentence }}</li>
@@ -89,8 +89,8 @@ to be read by you.{% endif %}</p>
 <h2 id="repeat">What to repeat</h2>
 {% if repeat -%}
 <table class="repeat">
-<caption>What the checks said most often, in all exercises</caption>
-<thead><tr><th scope="col">Students</th><th scope="col">What they had</th>
+<caption>The most frequent mistakes in all exercises</caption>
+<thead><tr><th scope="col">Students</th><th scope="col">Mistake</th>
 <th scope="col">Exercises</th></tr></thead>
 <tbody>
 {% for cause, where in repeat -%}
@@ -106,15 +106,15 @@ to be read by you.{% endif %}</p>
 {% for chapter, exercises in chapters -%}
 <h2 id="c{{ chapter }}">Chapter {{ chapter }}</h2>
 <table>
-<caption>{{ handed_in[chapter] }} of {{ students }} handed in</caption>
+<caption>{{ submitted[chapter] }} of {{ students }} submitted</caption>
 <thead><tr><th scope="col">Exercise</th><th scope="col">Solved</th><th scope="col">Tried</th>
-<th scope="col">What the checks said</th></tr></thead>
+<th scope="col">Results of the check</th></tr></thead>
 <tbody>
 {% for exercise in exercises -%}
 <tr id="e{{ exercise.id }}"><th scope="row"><span class="exercise">{{ exercise.id }}</span>
 {{ exercise.title }}</th>
 {% if exercise.is_open -%}
-<td class="muted" colspan="3">open: {{ exercise.tried|length }} of {{ students }} wrote something
+<td class="muted" colspan="3">open: {{ exercise.tried|length }} of {{ students }} answered
 {%- if exercise.tried %}{{ names(exercise.tried) }}{% endif %}</td>
 {% else -%}
 <td class="number solved">{{ share(exercise.solved|length, students) }}
@@ -132,9 +132,9 @@ to be read by you.{% endif %}</p>
 {% endfor -%}
 <h2 id="students">Students</h2>
 <table>
-<caption>Their pages of feedback</caption>
+<caption>Pages of feedback</caption>
 <thead><tr><th scope="col">Student</th><th scope="col">Points</th>
-<th scope="col">Open exercises to read</th></tr></thead>
+<th scope="col">Open answers to read</th></tr></thead>
 <tbody>
 {% for result in results -%}
 <tr><th scope="row"><a href="feedback/{{ result.page|urlencode }}.html">
@@ -149,12 +149,12 @@ to be read by you.{% endif %}</p>
 
 @dataclass
 class Cause:
-    """What the checks said alike to some students.
+    """A result of checks that some students share.
 
     Args:
         topic: its id.
         words: a sentence.
-        named: whether they name a mistake.
+        named: whether the words name a mistake.
         results: the students.
     """
 
@@ -165,12 +165,12 @@ class Cause:
 
 
 @dataclass
-class ExerciseOfAll:
-    """One exercise, as the whole class did it.
+class ExerciseSummary:
+    """One exercise of the whole class.
 
     Args:
         id, title: of the exercise.
-        is_open: whether no check belongs to it.
+        is_open: whether it has no check.
         tried, solved: the students.
         causes: the most frequent first.
     """
@@ -182,40 +182,41 @@ class ExerciseOfAll:
     solved: list[Result] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
 
-    def add(self, result: Result, mark: ExerciseMark) -> None:
-        """Counts what one student did."""
-        if mark.written if self.is_open else mark.state in TRIED or mark.written:
+    def add(self, result: Result, grade: ExerciseGrade) -> None:
+        """Count the grade of one student."""
+        check = grade.result
+        if grade.written or (check.state in TRIED and not self.is_open):
             self.tried.append(result)
-        if mark.state == "right":
+        if check.state == RIGHT:
             self.solved.append(result)
-        if mark.topic:
-            same = next((c for c in self.causes if c.topic == mark.topic), None)
+        if check.topic:
+            same = next((c for c in self.causes if c.topic == check.topic), None)
             if same is None:
-                self.causes.append(same := Cause(mark.topic, mark.words, mark.named))
+                self.causes.append(same := Cause(check.topic, check.words, check.named))
             same.results.append(result)
 
 
-def exercises_of(results: list[Result]) -> list[ExerciseOfAll]:
-    """Counts what all students did, in the order of the exercises.
+def exercises_of(results: list[Result]) -> list[ExerciseSummary]:
+    """Count the grades of all students, in the order of the exercises.
 
     Args:
-        results: of each student; all have marks of the same chapters.
+        results: of each student, all with grades of the same chapters.
     """
-    found: dict[str, ExerciseOfAll] = {}
+    found: dict[str, ExerciseSummary] = {}
     for result in results:
-        for mark in (e for chapter in result.marks for e in chapter.exercises):
-            made = ExerciseOfAll(mark.id, mark.title, mark.state == "open")
-            found.setdefault(mark.id, made).add(result, mark)
+        for grade in (e for chapter in result.grades for e in chapter.exercises):
+            made = ExerciseSummary(grade.id, grade.title, grade.is_open)
+            found.setdefault(grade.id, made).add(result, grade)
     for exercise in found.values():
         exercise.causes.sort(key=lambda cause: (-len(cause.results), not cause.named, cause.topic))
     return list(found.values())
 
 
-def to_repeat(exercises: list[ExerciseOfAll]) -> list[tuple[Cause, list[str]]]:
-    """Puts the named mistakes of all exercises together, the most frequent first.
+def to_repeat(exercises: list[ExerciseSummary]) -> list[tuple[Cause, list[str]]]:
+    """Combine the named mistakes of all exercises, the most frequent first.
 
     Returns:
-        Each mistake with all who made it somewhere, and the ids of the exercises.
+        Each mistake with all its students, and the ids of the exercises.
     """
     found: dict[str, tuple[Cause, list[str]]] = {}
     for exercise in exercises:
@@ -227,22 +228,24 @@ def to_repeat(exercises: list[ExerciseOfAll]) -> list[tuple[Cause, list[str]]]:
     return sorted(found.values(), key=lambda pair: -len(pair[0].results))
 
 
-def _lines(exercises: list[ExerciseOfAll], students: int) -> Iterator[list[object]]:
+def _lines(exercises: list[ExerciseSummary], students: int) -> Iterator[list[object]]:
     for exercise in exercises:
         counts = [students, len(exercise.tried)]
         counts += ["" if exercise.is_open else len(exercise.solved)]
         for cause in exercise.causes or [Cause("", "", False)]:
-            said = [cause.topic, len(cause.results), cause.words]
-            yield [exercise.id, exercise.title, *counts, *said]
+            yield [
+                *(exercise.id, exercise.title, *counts),
+                *(cause.topic, len(cause.results), cause.words),
+            ]
 
 
 def write(folder: Path, results: list[Result], week: str = "") -> None:
-    """Writes class.csv and class.html.
+    """Write class.csv and class.html.
 
     Args:
-        folder: a new folder, in which `feedback/` holds the pages of the students.
+        folder: a new folder; its `feedback/` holds the pages of the students.
         results: of each student.
-        week: which the page is about, "" if there is one only.
+        week: the name of the week, "" if there is only one.
     """
     exercises = exercises_of(results)
     write_table(folder / "class.csv", COLUMNS, _lines(exercises, len(results)))
@@ -251,19 +254,19 @@ def write(folder: Path, results: list[Result], week: str = "") -> None:
     )
 
 
-def page(results: list[Result], exercises: list[ExerciseOfAll], week: str = "") -> str:
-    """Returns class.html: it loads nothing and runs nothing."""
+def page(results: list[Result], exercises: list[ExerciseSummary], week: str = "") -> str:
+    """Return class.html: it loads nothing and runs nothing."""
     chapters = list(dict.fromkeys(exercise.id[:2] for exercise in exercises))
-    handed_in = {c: sum(c in result.student.chapters for result in results) for c in chapters}
+    submitted = {c: sum(c in result.student.chapters for result in results) for c in chapters}
     return rendered(
         PAGE,
         results=results,
         students=len(results),
         to_read=sum(result.to_read for result in results),
-        sentences=sentences(exercises, to_repeat(exercises), handed_in),
+        sentences=sentences(exercises, to_repeat(exercises), submitted),
         week=week,
-        repeat=to_repeat(exercises)[:MOST_TO_REPEAT],
+        repeat=to_repeat(exercises)[:MAX_REPEATED],
         chapters=[(c, [e for e in exercises if e.id[:2] == c]) for c in chapters],
-        handed_in=handed_in,
+        submitted=submitted,
         points=points,
     )

@@ -1,4 +1,4 @@
-"""Finds what students handed in: folders, flat files as Moodle and Canvas give them, zip files.
+"""Collect submissions: folders, flat files from Moodle and Canvas, zip files.
 
     folder/Ada Lovelace/03_exercises.ipynb                            and deeper
     folder/Ada Lovelace_03_exercises.ipynb
@@ -6,9 +6,10 @@
     folder/lovelaceada_LATE_12345_67890_03_exercises.ipynb                 Canvas
     folder/Ada Lovelace.zip
 
-The chapter is told by what stands inside, then by the name. Of several notebooks of one student for
-one chapter the one changed last counts; at the same time, the last by name. What an update put
-beside a student's notebook (NAME.new.ipynb) never counts. Whatever is left alone has its reason.
+The chapter is identified by the notebook's contents, then by its file name. Of several notebooks of
+one student for one chapter, the one that changed last counts; at the same time, the last by name.
+The newer version that an update put next to a student's notebook (NAME.new.ipynb) never counts.
+Every ignored file has its reason.
 """
 
 from __future__ import annotations
@@ -34,32 +35,32 @@ MOODLE = re.compile(
 )
 CANVAS = re.compile(r"^(?P<name>.+?)_(?P<id>\d{3,})_\d{3,}_(?P<rest>.+)$")
 LATE = re.compile(r"[ _-]LATE(?=[ _-]|$)")
-BESIDE = re.compile(r"\.new(?:[ _-]?\(?\d+\)?)?\.ipynb$", re.IGNORECASE)
+UPDATE_COPY = re.compile(r"\.new(?:[ _-]?\(?\d+\)?)?\.ipynb$", re.IGNORECASE)
 SKIPPED = {".ipynb_checkpoints", "__MACOSX", "__pycache__", ".git", ".venv", "node_modules"}
 ARCHIVES = {".7z", ".bz2", ".gz", ".rar", ".tar", ".tgz", ".xz"}
-PRINTS = {".doc", ".docx", ".htm", ".html", ".odt", ".pdf"}
-HIDES_IN = {"", ".json", ".txt"}  # what browsers make of .ipynb
-MOST_BYTES = 100_000_000  # of one notebook; with stored pictures a chapter has about 1 MB
-ZIP_BYTES, ZIP_FILES = 1_000_000_000, 5000  # of a zip file with all that are in it
+PRINTED = {".doc", ".docx", ".htm", ".html", ".odt", ".pdf"}
+OTHER_SUFFIXES = {"", ".json", ".txt"}  # that browsers give to .ipynb files
+MAX_BYTES = 100_000_000  # of one notebook; a chapter with pictures has about 1 MB
+ZIP_BYTES, ZIP_FILES = 1_000_000_000, 5000  # of a zip file and the zip files in it
 ZIP_DEPTH = 3  # zip files in zip files
-MOST_FILES = 200  # reports of other files and notebooks, of one student
-NAMED_FILES = 5  # of these, in the reason why a chapter is missing
+MAX_IGNORED = 200  # files of one student that are reported
+NAMED_FILES = 5  # of them, in the reason for a missing chapter
 
 
 @dataclass
-class Sent:
+class Submission:
     """One notebook that counts.
 
     Args:
-        path: where it is now.
+        path: of the file.
         label: how the instructor finds it.
-        late: whether Canvas says that it came late.
-        untouched: whether it is as it was handed out.
-        notebook: its content; None when it is unreadable.
-        reason: why it cannot be graded, "" when it can.
-        remarks: what else to say, such as the other files for the same chapter.
-        when: it was written or sent, as far as anybody knows.
-        clock: who says so: "file", "zip file" or "class list".
+        late: whether Canvas marked it as late.
+        untouched: whether it equals the released notebook.
+        notebook: its content; None if it is unreadable.
+        reason: why it cannot be graded, "" if it can.
+        remarks: such as other files for the same chapter.
+        when: when it was written or submitted, if known.
+        clock: the source of the time: "file", "zip file" or "class list".
     """
 
     path: Path
@@ -74,14 +75,14 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class LeftAlone:
+class IgnoredFile:
     """A file that is not graded.
 
     Args:
         label: how the instructor finds it.
         why: what it is, and what to do about it.
-        chapter: whose notebook it may have been meant to be; None if nobody knows.
-        likely: whether it may have been meant as a notebook at all.
+        chapter: the chapter that it may be meant for; None if unknown.
+        likely: whether it may be meant as a notebook.
     """
 
     label: str
@@ -95,28 +96,28 @@ class LeftAlone:
 
 @dataclass
 class Student:
-    """What one student handed in.
+    """The submissions of one student.
 
     Args:
-        name: as the folder or the file says.
-        id: the number that Moodle or Canvas gave, "" if none.
-        chapters: one notebook for each chapter, "03" for example.
-        others: files that are not graded.
-        row: the student's line of the class list, {} without one.
-        remarks: for the instructor: what is unclear about whose it is.
+        name: from the folder or file name.
+        id: the number from Moodle or Canvas, "" if none.
+        chapters: one notebook for each chapter, by number such as "03".
+        ignored: files that are not graded.
+        row: the student's row of the class list, {} without one.
+        remarks: for the instructor: doubts about the student's identity.
     """
 
     name: str
     id: str = ""
-    chapters: dict[str, Sent] = field(default_factory=dict)
-    others: list[LeftAlone] = field(default_factory=list)
+    chapters: dict[str, Submission] = field(default_factory=dict)
+    ignored: list[IgnoredFile] = field(default_factory=list)
     row: dict[str, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
-    def left_alone(self, chapter: str) -> list[str]:
-        """Says which files may have been meant as the notebook of a chapter that is missing."""
-        likely = [f for f in self.others if f.chapter in (chapter, None)]
-        if self.chapters:  # whoever hands in the whole folder hands in much else
+    def ignored_for(self, chapter: str) -> list[str]:
+        """Return which ignored files may be meant as the notebook of a missing chapter."""
+        likely = [f for f in self.ignored if f.chapter in (chapter, None)]
+        if self.chapters:  # a submitted course folder holds many other files
             likely = [f for f in likely if f.likely]
         likely.sort(key=lambda f: (not f.likely, f.chapter is None))
         more = len(likely) - NAMED_FILES
@@ -125,14 +126,14 @@ class Student:
 
 
 @dataclass(frozen=True)
-class Who:
-    """Whose something is, as its name says.
+class Owner:
+    """The owner of a file or folder, by its name.
 
     Args:
-        name: as it is shown.
-        id: the number of the platform, "" if none.
-        late: whether the name says so.
-        raw: the name with all that does not show, by which two are told apart who look the same.
+        name: as shown.
+        id: the number from the platform, "" if none.
+        late: whether the name marks it as late.
+        raw: the name with invisible characters, which tells apart names that look equal.
     """
 
     name: str
@@ -145,112 +146,114 @@ class Who:
         return self.name, self.id, self.raw
 
 
-class Search:
-    """Goes through what was handed in.
+class Collector:
+    """The search through a folder of submissions.
 
     Args:
-        folder: what was handed in; it is only read.
-        stems: the name of each chapter's notebook, without ending, by chapter.
-        scratch: a folder in which zip files are unpacked.
+        folder: the submissions; it is only read.
+        stems: the names of the chapters' notebooks without suffix, by chapter.
+        scratch: a folder for unpacked zip files.
     """
 
     def __init__(self, folder: Path, stems: dict[str, str], scratch: Path):
         self.folder, self.stems, self.scratch = folder, stems, scratch
-        self.notebooks: dict[tuple[str, str, str], list[Sent]] = {}
-        self.others: dict[tuple[str, str, str], list[LeftAlone]] = {}
+        self.notebooks: dict[tuple[str, str, str], list[Submission]] = {}
+        self.ignored: dict[tuple[str, str, str], list[IgnoredFile]] = {}
         self._unpacked = 0
 
-    def add(self, who: Who, path: Path, label: str, inside: Budget | None = None) -> None:
-        """Takes in a file or a folder of a student."""
-        notebooks = self.notebooks.setdefault(who.key, [])
+    def add(self, owner: Owner, path: Path, label: str, inside: Budget | None = None) -> None:
+        """Add a file or a folder of a student."""
+        notebooks = self.notebooks.setdefault(owner.key, [])
         if path.is_symlink():
-            self._leave(who, path, label, "a link, not followed")
+            self._ignore(owner, path, label, "a link, which is not followed")
         elif path.is_dir():
             try:
                 found = sorted(path.iterdir())
             except OSError as error:
-                self._leave(who, path, label, f"cannot be read: {error.strerror}")
+                self._ignore(owner, path, label, f"cannot be read: {error.strerror}")
                 return
             for inner in found:
                 if not _skipped(inner):
-                    self.add(who, inner, f"{label}/{visible(inner.name)}", inside)
+                    self.add(owner, inner, f"{label}/{visible(inner.name)}", inside)
         elif not path.is_file():
-            self._leave(who, path, label, "neither a file nor a folder")
+            self._ignore(owner, path, label, "neither a file nor a folder")
         elif path.suffix.lower() == ".zip":
-            self._zip(who, path, label, inside or Budget())
-        elif BESIDE.search(path.name):
-            why = "what an update put beside is not graded; if the work is in it, take off .new"
-            self._leave(who, path, label, why)
+            self._zip(owner, path, label, inside or Budget())
+        elif UPDATE_COPY.search(path.name):
+            why = "the copy of an update is not graded; if the work is in it, remove .new"
+            self._ignore(owner, path, label, why)
         elif path.suffix.lower() == ".ipynb":
             clock = "zip file" if inside else "file"
-            notebooks.append(Sent(path, label, who.late, clock=clock))
+            notebooks.append(Submission(path, label, owner.late, clock=clock))
         else:
             why, chapter, likely = self._what(path)
-            self._leave(who, path, label, why, chapter, likely)
+            self._ignore(owner, path, label, why, chapter, likely)
 
-    def _leave(
+    def _ignore(
         self,
-        who: Who,
+        owner: Owner,
         path: Path,
         label: str,
         why: str,
         chapter: str | None = None,
         likely: bool = True,
     ) -> None:
-        others = self.others.setdefault(who.key, [])
-        if len(others) < MOST_FILES:
+        ignored = self.ignored.setdefault(owner.key, [])
+        if len(ignored) < MAX_IGNORED:
             chapter = chapter or self.chapter_by_name(path.name)
-            others.append(LeftAlone(label, why, chapter, likely))
+            ignored.append(IgnoredFile(label, why, chapter, likely))
 
-    def _zip(self, who: Who, path: Path, label: str, budget: Budget) -> None:
+    def _zip(self, owner: Owner, path: Path, label: str, budget: Budget) -> None:
         if budget.depth == ZIP_DEPTH:
-            self._leave(who, path, label, f"a zip file in {ZIP_DEPTH} others is not opened")
+            self._ignore(
+                owner, path, label, f"a zip file inside of {ZIP_DEPTH} others is not opened"
+            )
             return
         self._unpacked += 1
         target = self.scratch / f"zip{self._unpacked}"
         target.mkdir()
         if why := unpack(path, target, budget):
-            self._leave(who, path, label, why)
+            self._ignore(owner, path, label, why)
         budget.depth += 1
         for inner in sorted(target.glob("*/*")):
-            self.add(who, inner, f"{label}/{visible(inner.name)}", budget)
+            self.add(owner, inner, f"{label}/{visible(inner.name)}", budget)
         budget.depth -= 1
 
     def _what(self, path: Path) -> tuple[str, str | None, bool]:
-        """Says of a file that is no notebook what it is, of which chapter, and how likely."""
+        """Return why a file is ignored, its chapter, and whether it may be a notebook."""
         kind = path.suffix.lower()
         if kind in ARCHIVES:
             return f"an archive of kind {kind} is not opened; ask for a .zip file", None, True
-        if kind in PRINTS:
+        if kind in PRINTED:
             return f"a {kind} file cannot be run; ask for the .ipynb file", None, True
         if (notebook := _hidden_notebook(path)) is not None:
             why = "a notebook whose name does not end with .ipynb; rename it, and grade again"
             return why, chapter_of(notebook), True
-        return "no notebook, left alone", None, ".ipynb" in path.name.lower()
+        return "not a notebook", None, ".ipynb" in path.name.lower()
 
     def is_students(self, path: Path) -> bool:
-        """Says whether something that lies in the folder itself was sent by a student."""
+        """Return whether an entry of the folder itself belongs to a student."""
         if path.is_symlink():
             return False
         kind = path.suffix.lower()
         return (
             path.is_dir()
-            or kind in {".ipynb", ".zip", *ARCHIVES, *PRINTS}
+            or kind in {".ipynb", ".zip", *ARCHIVES, *PRINTED}
             or bool(MOODLE.match(path.name) or CANVAS.match(path.name))
             or ".ipynb" in path.name.lower()
             or _hidden_notebook(path) is not None
         )
 
-    def who(self, path: Path) -> Who:
-        """Returns whose something in the folder itself is."""
+    def owner(self, path: Path) -> Owner:
+        """Return the owner of an entry of the folder itself."""
         name = path.name if path.is_dir() else path.stem
         if match := MOODLE.match(name) or CANVAS.match(name):
             bare, late = LATE.subn("", match["name"])
-            return Who(_clean(bare), match["id"], late > 0, unicodedata.normalize("NFC", bare))
+            return Owner(_clean(bare), match["id"], late > 0, unicodedata.normalize("NFC", bare))
         bare, late = LATE.subn("", name)
         if not path.is_dir() and ".ipynb" in path.name.lower():
             bare = self._before_the_chapter(re.sub(r"(?i)\.ipynb.*", "", bare))
-        return Who(_clean(bare), "", late > 0, unicodedata.normalize("NFC", bare))
+        return Owner(_clean(bare), "", late > 0, unicodedata.normalize("NFC", bare))
 
     def _before_the_chapter(self, name: str) -> str:
         for stem in self.stems.values():
@@ -273,54 +276,54 @@ class Search:
         return None
 
     def students(self) -> Iterator[Student]:
-        """Gives all students, each with one notebook for a chapter."""
+        """Yield all students, each with one notebook for a chapter."""
         again = Counter(name for name, _, _ in self.notebooks)
         seen: Counter[str] = Counter()
         for key, found in sorted(self.notebooks.items(), key=lambda item: item[0][2] != item[0][0]):
             name, id, _ = key
             shown = f"{name} ({id})" if again[name] > 1 and id else name
             seen[shown] += 1
-            student = Student(shown, id, others=self.others.get(key, []))
+            student = Student(shown, id, ignored=self.ignored.get(key, []))
             if seen[shown] > 1:
                 student.name += f" [{seen[shown]}]"
-                student.remarks.append(f"its name looks the same as another one: {shown}")
+                student.remarks.append(f"its name looks like another one: {shown}")
             self._choose(student, found)
             yield student
 
-    def _choose(self, student: Student, found: list[Sent]) -> None:
-        """Finds out which chapter each notebook is, and which one counts."""
-        by_chapter: dict[str, list[Sent]] = {}
+    def _choose(self, student: Student, found: list[Submission]) -> None:
+        """Identify the chapter of each notebook, and choose the one that counts."""
+        by_chapter: dict[str, list[Submission]] = {}
         for sent in found:
             chapter = self._read(sent)
             if chapter is None:
                 known = ", ".join(self.stems)
                 why = sent.reason or f"it belongs to none of the chapters {known}"
-                if len(student.others) < MOST_FILES:
-                    student.others.append(LeftAlone(sent.label, why))
+                if len(student.ignored) < MAX_IGNORED:
+                    student.ignored.append(IgnoredFile(sent.label, why))
             else:
                 by_chapter.setdefault(chapter, []).append(sent)
         for chapter, several in sorted(by_chapter.items()):
-            # What can be graded counts before what cannot, and work before a fresh copy.
+            # Gradable files count before others, and work before an untouched copy.
             several.sort(key=lambda s: (not s.reason, not s.untouched, _changed(s.path), s.label))
             *others, taken = several
             if others:
                 left = ", ".join(other.label for other in others)
                 fresh = any(other.untouched for other in others) and not taken.untouched
-                why = "the newest that was worked in" if fresh else "the newest"
+                why = "the newest with changes" if fresh else "the newest"
                 taken.remarks.append(
-                    f"{len(several)} files: took {taken.label}, {why}; left {left}"
+                    f"{len(several)} files: graded {taken.label}, {why}; ignored {left}"
                 )
             if taken.late:
-                taken.remarks.append("late, says its name")
+                taken.remarks.append("late, according to its name")
             if changed := _changed(taken.path):
                 taken.when = datetime.fromtimestamp(changed).astimezone()
             student.chapters[chapter] = taken
 
-    def _read(self, sent: Sent) -> str | None:
-        """Reads a notebook and returns its chapter, None if it has none of these."""
+    def _read(self, sent: Submission) -> str | None:
+        """Read a notebook, and return its chapter; None if it has none of the known ones."""
         try:
-            if sent.path.stat().st_size > MOST_BYTES:
-                raise Unreadable(f"the file is larger than {MOST_BYTES // 1_000_000} MB")
+            if sent.path.stat().st_size > MAX_BYTES:
+                raise Unreadable(f"the file is larger than {MAX_BYTES // 1_000_000} MB")
             content = sent.path.read_bytes()
             sent.notebook = tidy(content)
             sent.untouched = fingerprint("x.ipynb", content) == beginning("x.ipynb", content)
@@ -330,30 +333,32 @@ class Search:
             sent.reason = f"the file cannot be read: {error.strerror}"
         inside = chapter_of(sent.notebook) if sent.notebook else None
         by_name = self.chapter_by_name(sent.path.name)
-        if inside is None and not sent.reason and not _has_cards(sent.notebook):
-            sent.reason = "it holds no exercises: no check, no grade_id and no heading of them"
+        if inside is None and not sent.reason and not _has_exercises(sent.notebook):
+            sent.reason = "it has no exercises: no check, no grade_id and no heading of an exercise"
         if inside in self.stems and by_name and inside != by_name:
-            sent.remarks.append(f"named as chapter {by_name}, its exercises are of {inside}")
+            sent.remarks.append(
+                f"named as chapter {by_name}, but its exercises belong to chapter {inside}"
+            )
         return inside if inside in self.stems else by_name
 
 
-def find(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Student], list[str]]:
-    """Finds the students and their notebooks, in the order of their names, and other files.
+def collect(folder: Path, stems: dict[str, str], scratch: Path) -> tuple[list[Student], list[str]]:
+    """Collect the students with their notebooks, in the order of their names, and other files.
 
     Args:
-        folder: what was handed in; it is only read.
-        stems: the name of each chapter's notebook, without ending, by chapter.
-        scratch: a folder in which zip files are unpacked.
+        folder: the submissions; it is only read.
+        stems: the names of the chapters' notebooks without suffix, by chapter.
+        scratch: a folder for unpacked zip files.
     """
-    search, others = Search(folder, stems, scratch), []
+    collector, others = Collector(folder, stems, scratch), []
     for path in sorted(folder.iterdir()):
         if _skipped(path):
             continue
-        if search.is_students(path):
-            search.add(search.who(path), path, visible(path.name))
+        if collector.is_students(path):
+            collector.add(collector.owner(path), path, visible(path.name))
         else:
             others.append(visible(path.name))
-    return sorted(search.students(), key=lambda s: (s.name.casefold(), s.id)), others
+    return sorted(collector.students(), key=lambda s: (s.name.casefold(), s.id)), others
 
 
 def _skipped(path: Path) -> bool:
@@ -361,13 +366,13 @@ def _skipped(path: Path) -> bool:
 
 
 def visible(text: str) -> str:
-    """Makes a text one line that can be written and that commands no terminal."""
+    """Turn a text into one line without characters that control a terminal."""
     text = unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
     return "".join(" " if unicodedata.category(c).startswith(("C", "Z")) else c for c in text)
 
 
 def _clean(name: str) -> str:
-    """Makes a name of it, without spaces too many."""
+    """Return a name without superfluous spaces."""
     return " ".join(visible(name).split())[:120] or "nameless"
 
 
@@ -378,7 +383,7 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-def _has_cards(notebook: Notebook) -> bool:
+def _has_exercises(notebook: Notebook) -> bool:
     cells = notebook["cells"]
     return any(
         grade_id(c) or CALL.search(source(c)) or "\nDifficulty " in f"\n{source(c)}" for c in cells
@@ -386,9 +391,9 @@ def _has_cards(notebook: Notebook) -> bool:
 
 
 def _hidden_notebook(path: Path) -> Notebook | None:
-    """Reads a notebook that is not called one; None if it is none."""
+    """Read a notebook with another suffix; return None if it is not a notebook."""
     try:
-        if path.suffix.lower() not in HIDES_IN or path.stat().st_size > MOST_BYTES:
+        if path.suffix.lower() not in OTHER_SUFFIXES or path.stat().st_size > MAX_BYTES:
             return None
         return tidy(path.read_bytes())
     except (OSError, Unreadable):
@@ -397,11 +402,11 @@ def _hidden_notebook(path: Path) -> Notebook | None:
 
 @dataclass
 class Budget:
-    """What may still be unpacked of a zip file and of those in it.
+    """The remaining budget for unpacking a zip file and the zip files in it.
 
     Args:
-        bytes, files: so many.
-        depth: in how many zip files the current one lies.
+        bytes, files: the remaining numbers.
+        depth: the number of zip files around the current one.
     """
 
     bytes: int = field(default_factory=lambda: ZIP_BYTES)
@@ -410,12 +415,12 @@ class Budget:
 
 
 def unpack(path: Path, target: Path, budget: Budget | None = None) -> str | None:
-    """Unpacks what counts in a zip file; says what was wrong with it, None if nothing was.
+    """Unpack the relevant files of a zip file; return what is wrong with it, None if nothing.
 
     Args:
         path: the zip file.
-        target: an empty folder. Nothing is written outside of it.
-        budget: what may be unpacked; it shrinks by what was.
+        target: an empty folder; nothing is written outside of it.
+        budget: shrinks by what is unpacked.
     """
     budget = budget or Budget()
     try:
@@ -423,22 +428,22 @@ def unpack(path: Path, target: Path, budget: Budget | None = None) -> str | None
             members = [m for m in archive.infolist() if not m.is_dir()]
             budget.files -= len(members)
             if budget.files < 0:
-                return f"a zip file of {len(members)} files, more than {ZIP_FILES}, left alone"
+                return f"a zip file of {len(members)} files, more than {ZIP_FILES}, ignored"
             for number, member in enumerate(members):
                 parts = [p for p in re.split(r"[/\\]", member.filename) if p not in ("", ".")]
                 if stat.S_ISLNK(member.external_attr >> 16) or not parts:
                     continue
                 if any(_skipped(Path(part)) for part in parts):
                     continue
-                most = min(MOST_BYTES, budget.bytes)
-                content = b""  # of what nobody will read, the name is enough
-                if Path(parts[-1]).suffix.lower() in (".ipynb", ".zip", *HIDES_IN):
+                most = min(MAX_BYTES, budget.bytes)
+                content = b""  # of other files only the name matters
+                if Path(parts[-1]).suffix.lower() in (".ipynb", ".zip", *OTHER_SUFFIXES):
                     with archive.open(member) as inside:
                         content = inside.read(most + 1)
                 if len(content) > most:
-                    return "a zip file that unpacks to too much, left in the middle"
+                    return "a zip file that unpacks to too many bytes, read in part"
                 budget.bytes -= len(content)
-                # Every file gets a folder of its own: names are the student's, paths are ours.
+                # A folder for each file: names come from the student, paths do not.
                 place = target / f"{number:04}"
                 place.mkdir()
                 file = place / (re.sub(r"[^\w .()-]", "_", parts[-1])[-120:])
@@ -453,7 +458,7 @@ def unpack(path: Path, target: Path, budget: Budget | None = None) -> str | None
         ValueError,
     ) as error:
         return f"a zip file that cannot be read: {error}"[:200]
-    except Exception as error:  # zlib.error and the like, which zipfile lets through
+    except Exception as error:  # such as zlib.error, which zipfile does not catch
         return f"a zip file that cannot be read: {type(error).__name__}"
     return None
 

@@ -1,44 +1,42 @@
-"""Counts the seconds that code takes itself, and not those in which the machine serves others.
+"""Charge code for CPU time and for voluntary waiting, not for the load of the machine.
 
-A limit in seconds of the clock would make marks depend on what else the machine does. A limit in
-seconds of the processor alone would let code sleep for ever. `OwnTime` counts both: the seconds
-that the processor worked for the code, and those in which all of it waited of its own will. Code
-that is ready to run and is not let does not get older.
+With a limit on wall-clock time, grades would depend on the load of the machine. With a limit on CPU
+time alone, code could sleep forever. `ChargedTime` counts both: CPU seconds, and seconds in which
+all processes sleep voluntarily. Time in which the code is ready to run but gets no CPU is free.
 """
 
 from __future__ import annotations
 
-LOOK = 0.2  # seconds between two looks
-MOST_WAITED = 1.5 * LOOK  # what one look counts of waiting: a late look proves nothing
+INTERVAL = 0.2  # seconds between two measurements
+MAX_WAITED = 1.5 * INTERVAL  # waiting that one measurement may add, since it may come late
 
 
-class OwnTime:
-    """The own seconds of a group of processes; told at every look what is seen.
+class ChargedTime:
+    """The charged seconds of a group of processes.
 
-    >>> own = OwnTime(now=100.0)
-    >>> own.look(now=110.0, cpu=1.0, waits=False)  # it was let to run for one second of ten
+    >>> charged = ChargedTime(now=100.0)
+    >>> charged.update(now=110.0, cpu=1.0, waits=False)  # it got the CPU for one second of ten
     1.0
 
     Args:
-        now: seconds of a clock that only goes forward.
+        now: seconds of a monotonic clock.
     """
 
     def __init__(self, now: float):
         self.seconds = 0.0
         self._now, self._cpu = now, 0.0
 
-    def look(self, now: float, cpu: float, waits: bool) -> float:
-        """Returns the own seconds so far, never more than the clock's.
+    def update(self, now: float, cpu: float, waits: bool) -> float:
+        """Return the charged seconds so far, never more than the clock's.
 
         Args:
-            now: the clock.
-            cpu: seconds of the processor that the group used since it began; may shrink when a
-                process of the group ends.
-            waits: whether all processes sleep of their own will.
+            now: seconds of the clock.
+            cpu: CPU seconds of the group since it began; they may shrink when a process ends.
+            waits: whether all processes sleep voluntarily.
         """
         passed, used = now - self._now, max(0.0, cpu - self._cpu)
         if waits:
-            used = max(used, MOST_WAITED)
+            used = max(used, MAX_WAITED)
         self.seconds += min(passed, used)
         self._now, self._cpu = now, cpu
         return self.seconds

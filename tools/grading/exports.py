@@ -1,4 +1,4 @@
-"""What a learning platform takes in as it is: points as csv, pages of feedback as zip files.
+"""Exports for learning platforms: points as csv, pages of feedback as zip files.
 
     exports/WEEK for Moodle.csv             "Upload grading worksheet" of the assignment
     exports/WEEK feedback for Moodle.zip    "Upload multiple feedback files in a zip"
@@ -7,8 +7,8 @@
     exports/points.csv                      for other platforms, columns as Gradescope exports them
     exports/WEEK feedback.zip               a folder for each student
 
-A file for Moodle or Canvas is written where the class list or the names of what was handed in come
-from there: they know students by numbers that only they can give.
+Files for Moodle and Canvas need the platform's numbers of the students. They are written if the
+class list or the names of the submissions come from the platform.
 
 Sources: mod/assign/feedback/offline/importgradeslib.php and feedback/file/importziplib.php of
 Moodle; lib/gradebook_importer.rb and infer_comment_context_from_filename of Canvas.
@@ -30,17 +30,17 @@ from tools.grading.gradebook import Gradebook, Week
 from tools.grading.student_report import Result, points
 
 FOLDER = "exports"
-# "Ada Lovelace_12345_assignsubmission_file_" is the beginning of what Moodle calls a submission.
+# Moodle's names of submissions begin with "Ada Lovelace_12345_assignsubmission_file_".
 OF_MOODLE = re.compile(r"^(?P<name>.+?)_(?P<id>\d+)_assignsubmission_[a-z]+")
 # "lovelaceada_LATE_12345_67890_03_exercises.ipynb": the numbers of the student and of the file.
 OF_CANVAS = re.compile(r"^(?P<name>.+?)_(?:LATE_)?(?P<id>\d+)_(?P<file>\d+)_")
 WORKSHEET = ("Identifier", "Full name", "Grade", "Maximum Grade")
 WORKSHEET += ("Last modified (grade)", "Feedback comments")
-DATED = (1980, 1, 1, 0, 0, 0)  # the same pages give the same zip file
+DATED = (1980, 1, 1, 0, 0, 0)  # equal pages make equal zip files
 
 
 def write(folder: Path, book: Gradebook, results: list[Result]) -> None:
-    """Writes all files for platforms.
+    """Write the files for all platforms.
 
     Args:
         folder: a new folder.
@@ -50,33 +50,28 @@ def write(folder: Path, book: Gradebook, results: list[Result]) -> None:
     place = folder / FOLDER
     place.mkdir()
     for week in book.weeks:
-        mine = [(result, result.of_week(week.name)) for result in results]
-        lines = list(_moodle(week, [part for _, part in mine]))
+        parts = [(result, result.of_week(week.name)) for result in results]
+        lines = list(_moodle(week, [part for _, part in parts]))
         if lines:
             _table(place / f"{week.name} for Moodle.csv", lines)
-        pages = {part.page: student_report.feedback(part) for _, part in mine if part.marks}
-        _zips(place, week.name, [part for _, part in mine if part.marks], pages)
+        pages = {part.page: student_report.feedback(part) for _, part in parts if part.grades}
+        _zips(place, week.name, [part for _, part in parts if part.grades], pages)
     if lines := list(_canvas(book, results)):
         _table(place / "canvas.csv", lines)
     _table(place / "points.csv", _generic(book, results))
 
 
 def _table(path: Path, lines: Iterable[Iterable[Any]]) -> None:
-    """Writes a csv file as platforms want it: UTF-8 with no mark before it, commas, few quotes."""
+    """Write a csv file for platforms: UTF-8 without BOM, commas, few quotes."""
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(lines)
 
 
-def _labels(result: Result) -> list[str]:
-    """Returns how the folders or files of a student were called."""
-    return [sent.label.partition("/")[0] for sent in result.student.chapters.values()]
-
-
 def _found(result: Result, pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """Returns what a platform wrote into the names of this week's files."""
-    chapters = {mark.chapter for mark in result.marks}
-    sent = [s for chapter, s in result.student.chapters.items() if chapter in chapters]
-    labels = [s.label.partition("/")[0] for s in sent]
+    """Return the match of a platform's pattern in the names of this week's files."""
+    chapters = {grade.chapter for grade in result.grades}
+    submissions = [s for chapter, s in result.student.chapters.items() if chapter in chapters]
+    labels = [s.label.partition("/")[0] for s in submissions]
     return next(filter(None, map(pattern.match, labels)), None)
 
 
@@ -84,7 +79,7 @@ def _found(result: Result, pattern: re.Pattern[str]) -> re.Match[str] | None:
 
 
 def _moodle(week: Week, results: list[Result]) -> Iterator[list[str]]:
-    """Gives the lines of a grading worksheet: the downloaded one, filled in, or one of names."""
+    """Yield the rows of a grading worksheet: the downloaded one, or one made from names."""
     rows = {entry.name: entry.row for entry in week.entries if week.kind == "moodle"}
     known = [r for r in results if rows.get(r.student.name)]
     if known:
@@ -105,29 +100,29 @@ def _moodle(week: Week, results: list[Result]) -> Iterator[list[str]]:
         yield [row[column] for column in WORKSHEET]
 
 
-def _graded(result: Result, most: str) -> dict[str, str]:
-    """Returns the cells of a grade; where Moodle's maximum is another, the share of it."""
+def _graded(result: Result, maximum: str) -> dict[str, str]:
+    """Return the cells of a grade, scaled to Moodle's maximum."""
     try:
-        maximum = float(most.replace(",", "."))
+        number = float(maximum.replace(",", "."))
     except ValueError:
-        maximum = result.possible
+        number = result.possible
     share = result.points / result.possible if result.possible else 0.0
-    grade = result.points if maximum == result.possible else share * maximum
+    grade = result.points if number == result.possible else share * number
     return {"Grade": f"{grade:.2f}", "Feedback comments": summary(result)}
 
 
 def summary(result: Result) -> str:
-    """Returns one line: the points of each exercise, and what the instructor wrote."""
+    """Return one line: the points of each exercise, and the instructor's comments."""
     parts = [
         f"{e.id} {points(e.points)}/{points(e.possible)}"
-        for mark in result.marks
-        for e in mark.exercises
+        for grade in result.grades
+        for e in grade.exercises
         if e.possible or e.points
     ]
     parts += [
         f"{e.id}: {' '.join(e.comment.split())}"
-        for mark in result.marks
-        for e in mark.exercises
+        for grade in result.grades
+        for e in grade.exercises
         if e.comment
     ]
     return "; ".join(parts)
@@ -137,7 +132,7 @@ def summary(result: Result) -> str:
 
 
 def _canvas(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
-    """Gives the lines of a gradebook for Canvas, with a column for each week."""
+    """Yield the rows of a gradebook for Canvas, with a column for each week."""
     week = next((week for week in reversed(book.weeks) if week.kind == "canvas"), None)
     if week is not None:
         leading = week.columns[: week.columns.index("Section") + 1]
@@ -147,23 +142,22 @@ def _canvas(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
     else:
         leading, titles, students = ["Student", "ID", "Section"], {}, []
         for result in results:
-            match = next(filter(None, map(OF_CANVAS.match, _labels(result))), None)
-            if match:
+            if match := _found(result, OF_CANVAS):
                 name = student_report.safe(result.student.name)
                 students.append((result, {"Student": name, "ID": match["id"]}))
     if not students:
         return
     yield [*leading, *(titles.get(w.name.casefold(), w.name) for w in book.weeks)]
-    # Who handed in a chapter again in another week has other sums: see `Gradebook.home`.
-    most = [points(mode(r.of_week(w.name).possible for r, _ in students)) for w in book.weeks]
-    yield ["    Points Possible", *[""] * (len(leading) - 1), *most]
+    # Sums differ for students who submit a chapter again later: see `Gradebook.home_week`.
+    maxima = [points(mode(r.of_week(w.name).possible for r, _ in students)) for w in book.weeks]
+    yield ["    Points Possible", *[""] * (len(leading) - 1), *maxima]
     for result, row in students:
-        got = [points(result.of_week(w.name).points) for w in book.weeks]
-        yield [*(row.get(column, "") for column in leading), *got]
+        earned = [points(result.of_week(w.name).points) for w in book.weeks]
+        yield [*(row.get(column, "") for column in leading), *earned]
 
 
 def _title(column: str) -> str:
-    """Returns the title of an assignment's column, which Canvas writes as "Title (1234)"."""
+    """Return the title of an assignment, which Canvas writes as "Title (1234)"."""
     return re.sub(r"\s*\(\d+\)$", "", column).strip().casefold()
 
 
@@ -171,7 +165,7 @@ def _title(column: str) -> str:
 
 
 def _generic(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
-    """Gives the lines of a table such as Gradescope exports for a whole course."""
+    """Yield the rows of a table like Gradescope's export of a course."""
     columns = ["Name", "SID", "Email"]
     for week in book.weeks:
         columns += [week.name, f"{week.name} - Max Points"]
@@ -180,10 +174,12 @@ def _generic(book: Gradebook, results: list[Result]) -> Iterator[list[str]]:
     for result in results:
         cells = [result.student.name, result.student.id, _email(result.student.row)]
         for week in book.weeks:
-            part, dates = result.of_week(week.name), week.dates()
-            sent = {m.chapter: part.student.chapters.get(m.chapter) for m in part.marks}
-            times = {chapter: s.when for chapter, s in sent.items() if s and s.when}
-            late = [when - due for c, when in times.items() if (due := dates.of(c)) and when > due]
+            part, policy = result.of_week(week.name), week.late_policy()
+            submitted = {g.chapter: part.student.chapters.get(g.chapter) for g in part.grades}
+            times = {chapter: s.when for chapter, s in submitted.items() if s and s.when}
+            late = [
+                when - due for c, when in times.items() if (due := policy.due(c)) and when > due
+            ]
             time = f"{max(times.values()):%Y-%m-%d %H:%M:%S %z}" if times else ""
             lateness = _hours(max(late, default=timedelta(0))) if times else ""
             cells += [points(part.points), points(part.possible), time, lateness]
@@ -204,7 +200,7 @@ def _email(row: dict[str, str]) -> str:
 
 
 def _zips(place: Path, week: str, results: list[Result], pages: dict[str, str]) -> None:
-    """Writes the pages of one week as each platform wants to find them."""
+    """Write the pages of one week as each platform expects them."""
 
     def for_moodle(result: Result) -> str | None:
         match = _found(result, OF_MOODLE)

@@ -1,14 +1,13 @@
-"""Runs notebooks behind the wall: imports everything once, and forks a kernel for each notebook.
+"""The fork server in the sandbox: import everything once, and fork a kernel for each notebook.
 
-    python warm.py COURSE ROOM        started by sandbox.py; ends when its standard input does
+    python fork_server.py COURSE SCRATCH        started by sandbox_process.py
 
-Importing torch takes longer than most notebooks run, so it is done once for each student. What is
-asked stands on the standard input, what is answered on the standard output, in messages of
-frames.py. For each notebook this process forks a keeper, which forks the kernel, hands messages on
-in both directions, watches the memory, the processes and the files of all that belongs to the
-kernel, and says how many seconds it took (see own_time). When the keeper has ended, whatever was
-left behind is killed and the folder is emptied. Behind a wall this process is the first of its own
-world: nothing inside can end it.
+Importing torch takes longer than most notebooks run, so one process does it for all notebooks of a
+student. It reads requests from its standard input and answers on its standard output (framing.py),
+and ends when its input does. For each notebook it forks a supervisor. The supervisor forks the
+kernel, forwards messages in both directions, limits memory, processes and files, and reports the
+charged seconds (cpu_time.py). When it ends, remaining processes are killed and the folder is
+emptied. In a sandbox the fork server is process 1, which students' code cannot kill.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ from pathlib import Path
 from typing import Any
 
 from tools.grading import framing
-from tools.grading.cpu_time import LOOK, OwnTime
+from tools.grading.cpu_time import INTERVAL, ChargedTime
 
 MOST_PROCESSES = 60
 FILE_BYTES, FOLDER_BYTES = 200_000_000, 500_000_000
-MESSAGE_BYTES = 30_000_000  # a longer message of a kernel is refused before it is in memory
-CALLS_TOO_MANY = 1000
-AT_ONCE = 100  # messages of a kernel that are handed on before anybody looks at it
-LOG_KEPT = 2000  # bytes of what a kernel wrote past Jupyter
+MESSAGE_BYTES = 30_000_000  # a longer message of a kernel is refused before it is read
+EXCESS_CALLS = 1000  # of write, after the limit of output
+BATCH = 100  # messages of a kernel that are forwarded between two measurements
+LOG_BYTES = 2000  # of what a kernel wrote to its standard output and error
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 IPC_RMID = 0
-# What the first gradient, the first picture and the beginning of a kernel would import anew in
-# every notebook.
-IMPORTED_LATE = (
+# Modules that every notebook would otherwise import at its first gradient, its first picture or
+# the start of its kernel.
+LATE_IMPORTS = (
     "torch.fx.experimental.symbolic_shapes",
     "einops._torch_specific",
     "matplotlib_inline.backend_inline",
@@ -63,13 +62,13 @@ IMPORTED_LATE = (
 
 
 def answering_kernel() -> type:
-    """Makes the class of the kernel: Jupyter's own, which also hands out answers to a check."""
+    """Return Jupyter's kernel class, extended to serve answers to a check."""
     from ipykernel.ipkernel import IPythonKernel
 
     from tools.grading.answer_server import serve
 
     class AnsweringKernel(IPythonKernel):
-        check: int = -1  # the descriptor over which a check asks
+        check: int = -1  # file descriptor of the connection to a check
 
         async def do_execute(
             self,
@@ -100,8 +99,8 @@ def answering_kernel() -> type:
     return AnsweringKernel
 
 
-# What takes long of the course's own pictures, and what stands there when nobody looks at them.
-DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
+# Slow functions of the course's own pictures, and replacements if nobody will see the pictures.
+WITHOUT_PICTURES: dict[tuple[str, str], Callable[..., Any]] = {
     ("utils.draw.style", "_png"): lambda figure: b"",
     ("utils.draw.matrices", "_draw"): lambda *parts: None,
     ("utils.draw.matrices", "text_width"): lambda text, size=11: len(text) / 10,
@@ -110,8 +109,8 @@ DRAWN: dict[tuple[str, str], Callable[..., Any]] = {
 
 @contextlib.contextmanager
 def pictures(wanted: bool) -> Iterator[None]:
-    """Saves the time in which the course's own pictures are drawn, where nobody looks at them."""
-    instead = {} if wanted else DRAWN
+    """Skip drawing the course's own pictures unless they are wanted."""
+    instead = {} if wanted else WITHOUT_PICTURES
     found = {place: sys.modules.get(place[0]) for place in instead}
     kept = {place: getattr(module, place[1]) for place, module in found.items() if module}
     try:
@@ -124,18 +123,18 @@ def pictures(wanted: bool) -> Iterator[None]:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Empties the frames of an error, which would keep alive what filled the memory."""
+    """Clear the frames of an error, which would keep large objects alive."""
     if error is not None:
         traceback.clear_frames(error.__traceback__)
         for frame, _ in traceback.walk_tb(error.__traceback__):
-            _ = frame.f_locals  # Python 3.11 and 3.12 keep a copy until somebody looks again
+            _ = frame.f_locals  # Python 3.11 and 3.12 keep a copy until the next access
 
 
 def become_kernel(order: dict[str, Any], kernel: type, check: int) -> None:
-    """Turns this fork into the kernel of one notebook; never returns."""
+    """Turn this fork into the kernel of one notebook; never return."""
     kernel.check = check
     os.setsid()
-    alone(False)
+    protect(False)
     nothing, log = os.open(os.devnull, os.O_RDONLY), os.open(order["log"], os.O_WRONLY | os.O_CREAT)
     for number, file in enumerate((nothing, log, log)):
         os.dup2(file, number)
@@ -157,12 +156,14 @@ def become_kernel(order: dict[str, Any], kernel: type, check: int) -> None:
 
 
 def bounded(write: Any, most: int) -> Any:
-    """Makes a method that writes so much in each cell; when more and more comes, it raises once.
+    """Limit the characters that a `write` method accepts in each cell; raise once far beyond.
 
-    A cell that prints faster than anybody reads would otherwise fill the memory, and could not be
-    interrupted before all of it was sent.
+    Otherwise a cell that prints faster than its output is read would fill the memory, and could not
+    be interrupted before all output was sent.
     """
-    counts: dict[Any, tuple[int, int]] = {}  # of the running cell: characters, and calls too many
+    counts: dict[
+        Any, tuple[int, int]
+    ] = {}  # of the running cell: characters, and calls after the limit
 
     def bounded_write(self: Any, text: str) -> int:
         cell = self.parent_header.get("msg_id")
@@ -170,7 +171,7 @@ def bounded(write: Any, most: int) -> Any:
             counts.clear()
         written, many = counts.get(cell, (0, 0))
         counts[cell] = written + len(text), many + (written > most)
-        if many == CALLS_TOO_MANY:  # once: what Jupyter says about this error must not raise
+        if many == EXCESS_CALLS:  # once, since Jupyter writes about this error
             raise RuntimeError("this cell prints without end")
         return write(self, text[: max(0, most - written)])
 
@@ -178,7 +179,7 @@ def bounded(write: Any, most: int) -> Any:
 
 
 def limit(name: str, value: int) -> None:
-    """Sets a limit that holds for the process and its children, where the system knows it."""
+    """Set a limit of the process and its children, if the system has it."""
     number = getattr(resource, name, None)
     if number is not None:
         _, most = resource.getrlimit(number)
@@ -186,45 +187,45 @@ def limit(name: str, value: int) -> None:
         resource.setrlimit(number, (value, value))
 
 
-# ----------------------------------------------------------------------------------- the keeper
+# ------------------------------------------------------------------------------- the supervisor
 
 
 def adopt_orphans() -> None:
-    """Makes processes that lose their parent ours, where the system can (Linux)."""
+    """Become the parent of orphaned descendants (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def alone(is_alone: bool) -> None:
-    """Keeps other processes of the same user out of this one's memory and files (Linux)."""
+def protect(is_protected: bool) -> None:
+    """Deny other processes of the same user access to this one's memory and files (Linux)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(not is_alone), 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(not is_protected), 0, 0, 0)
 
 
-class Keeper:
-    """Keeps one kernel: hands messages on, watches it, and says when it has ended.
+class Supervisor:
+    """Forward the messages of one kernel, enforce its limits, and report its end.
 
     Args:
-        order: what is asked: the environment, and limits.
-        room: the folder in which the code may write.
+        order: the environment and the limits of the kernel.
+        scratch: the folder that the code may write to.
         kernel: the class of the kernel.
-        out: the descriptor to which answers go.
+        out: file descriptor for answers.
     """
 
-    def __init__(self, order: dict[str, Any], room: Path, kernel: type, out: int):
-        self.order, self.room, self.kernel, self.out = order, room, kernel, out
+    def __init__(self, order: dict[str, Any], scratch: Path, kernel: type, out: int):
+        self.order, self.scratch, self.kernel, self.out = order, scratch, kernel, out
         self.child = 0
-        self.numbers: dict[str, int] = {}  # of the messages that were sent, by Jupyter's ids
-        self.check, self.kernels_end = socket.socketpair()
-        self.asked, self.answered = bytearray(), framing.Arriving(bytearray)
-        self.is_checks_turn = False  # the kernel waits for a check, and gets no older by that
+        self.numbers: dict[str, int] = {}  # of sent messages, by Jupyter's ids
+        self.check, self.kernel_end = socket.socketpair()
+        self.requests, self.answers = bytearray(), framing.FrameDecoder(bytearray)
+        self.is_checks_turn = False  # the kernel waits for a check, which is not charged
 
-    def keep(self) -> None:
-        """Forks the kernel and stays until it has ended or is no longer wanted."""
+    def run(self) -> None:
+        """Fork the kernel, and serve it until it ends or is stopped."""
         adopt_orphans()
         for name in ("work", "home", "tmp"):
-            (self.room / name).mkdir(parents=True)
-        connection = self.room / "connection.json"
+            (self.scratch / name).mkdir(parents=True)
+        connection = self.scratch / "connection.json"
         connection.write_text(json.dumps(self._connection()))
         self.child = os.fork()
         if self.child == 0:
@@ -233,15 +234,15 @@ class Keeper:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 os.close(self.out)
                 self.check.close()
-                end = self.kernels_end.detach()
-                become_kernel(self._of_kernel(connection), self.kernel, end)
+                end = self.kernel_end.detach()
+                become_kernel(self._kernel_order(connection), self.kernel, end)
                 code = 0
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(code)
-        alone(True)
-        self.kernels_end.close()
+        protect(True)
+        self.kernel_end.close()
         self.check.setblocking(False)
         self._serve(connection)
 
@@ -249,23 +250,23 @@ class Keeper:
         names = ("shell", "iopub", "stdin", "control", "hb")
         return {
             "transport": "ipc",
-            "ip": str(self.room / "k"),
+            "ip": str(self.scratch / "k"),
             "key": secrets.token_hex(),
             "signature_scheme": "hmac-sha256",
             **{f"{name}_port": number for number, name in enumerate(names, 1)},
         }
 
-    def _of_kernel(self, connection: Path) -> dict[str, Any]:
-        home = {"HOME": str(self.room / "home"), "TMPDIR": str(self.room / "tmp")}
-        home["IPYTHONDIR"] = home["JUPYTER_RUNTIME_DIR"] = str(self.room / "home" / ".ipython")
+    def _kernel_order(self, connection: Path) -> dict[str, Any]:
+        home = {"HOME": str(self.scratch / "home"), "TMPDIR": str(self.scratch / "tmp")}
+        home["IPYTHONDIR"] = home["JUPYTER_RUNTIME_DIR"] = str(self.scratch / "home" / ".ipython")
         return self.order | {
             "connection": str(connection),
-            "folder": str(self.room / "work"),
-            "log": str(self.room / "kernel.log"),
+            "folder": str(self.scratch / "work"),
+            "log": str(self.scratch / "kernel.log"),
             "environment": {**self.order["environment"], **home},
         }
 
-    def say(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         framing.send(self.out, message)
 
     def _serve(self, connection: Path) -> None:
@@ -282,109 +283,109 @@ class Keeper:
         for channel in channels.values():
             channel.socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
             poller.register(channel.socket, zmq.POLLIN)
-        own = OwnTime(time.monotonic())
-        watched = 0.0
-        hello = Hello(client)
+        charged = ChargedTime(time.monotonic())
+        measured = 0.0
+        handshake = Handshake(client)
         while True:
-            # When the kernel takes less than is asked, ask again soon.
-            poller.poll(LOOK * 1000 if hello.is_heard and not self.asked else 20)
+            # Poll soon again if the kernel has not taken all requests.
+            poller.poll(INTERVAL * 1000 if handshake.is_done and not self.requests else 20)
             for name, channel in channels.items():
-                for _ in range(AT_ONCE):
+                for _ in range(BATCH):
                     if not channel.msg_ready():
                         break
                     message = channel.get_msg(timeout=0)
-                    if not hello.is_heard:
-                        if hello.hears(name, message):
-                            connection.unlink()  # its key would let code speak for the kernel
-                            self.say(began=True)
+                    if not handshake.is_done:
+                        if handshake.receive(name, message):
+                            connection.unlink()  # code could impersonate the kernel with its key
+                            self.send(began=True)
                     else:
-                        self._hand_on(name, message)
-            if not hello.is_heard:
-                hello.ask()
+                        self._forward(name, message)
+            if not handshake.is_done:
+                handshake.ask()
             done, code = os.waitpid(self.child, os.WNOHANG)
             if done:
                 self._drain(channels)
-                self.say(own=self._look(own)[0], ended=os.waitstatus_to_exitcode(code))
+                self.send(charged=self._measure(charged)[0], ended=os.waitstatus_to_exitcode(code))
                 return
-            self._check_and_answers()
+            self._forward_check()
             while select.select([0], [], [], 0)[0]:
                 if (frame := framing.read(0)) is None:
                     return
                 if framing.is_of_check(frame):
-                    self._ask(frame)
+                    self._queue(frame)
                     continue
-                if "stop" in (order := framing.parsed(frame)):
+                if "stop" in (order := framing.decode(frame)):
                     return
                 self._do(client, order)
-            if time.monotonic() - watched >= LOOK:
-                watched = time.monotonic()
-                seconds, processes = self._look(own)
-                # After the other limits: who passes one of those is not told of too long a time.
-                if why := beyond(processes, self.order | {"folder": str(self.room)}):
-                    self.say(stopped=why)
+            if time.monotonic() - measured >= INTERVAL:
+                measured = time.monotonic()
+                seconds, processes = self._measure(charged)
+                # Before the time: a kernel beyond another limit is not reported as too slow.
+                if why := exceeded(processes, self.order | {"folder": str(self.scratch)}):
+                    self.send(stopped=why)
                     return
-                self.say(own=seconds)
+                self.send(charged=seconds)
 
-    def _check_and_answers(self) -> None:
-        """Hands on what a check asks and what is answered, without waiting for the kernel."""
+    def _forward_check(self) -> None:
+        """Forward requests of a check and answers to it, without waiting for the kernel."""
         with contextlib.suppress(BlockingIOError, OSError):
-            while self.asked:
-                del self.asked[: self.check.send(self.asked)]
+            while self.requests:
+                del self.requests[: self.check.send(self.requests)]
         with contextlib.suppress(BlockingIOError, OSError):
-            while piece := self.check.recv(1 << 18):
-                for frame in self.answered.add(piece):
+            while chunk := self.check.recv(1 << 18):
+                for frame in self.answers.add(chunk):
                     self.is_checks_turn = True
-                    framing.write(self.out, framing.of_kind(frame, framing.OF_CHECK))
+                    framing.write(self.out, framing.with_kind(frame, framing.OF_CHECK))
 
-    def _look(self, own: OwnTime) -> tuple[float, list[Any]]:
+    def _measure(self, charged: ChargedTime) -> tuple[float, list[Any]]:
         processes = family()
         waits_itself = not self.is_checks_turn and all(map(waits, processes))
-        return own.look(time.monotonic(), cpu_of(processes), waits_itself), processes
+        return charged.update(time.monotonic(), cpu_of(processes), waits_itself), processes
 
     def _drain(self, channels: dict[str, Any]) -> None:
-        """Hands on what an ended kernel said last."""
+        """Forward the last messages of an ended kernel."""
         for name, channel in channels.items():
             while channel.socket.poll(50):
-                self._hand_on(name, channel.get_msg(timeout=0))
+                self._forward(name, channel.get_msg(timeout=0))
 
-    def _ask(self, frame: bytearray) -> None:
-        """Hands on what a check says to an answer, unread."""
-        self.asked += framing.of_kind(frame, framing.PLAIN)
+    def _queue(self, frame: bytearray) -> None:
+        """Forward a message from a check to an answer, unread."""
+        self.requests += framing.with_kind(frame, framing.PLAIN)
         self.is_checks_turn = False
-        self._check_and_answers()
+        self._forward_check()
 
     def _do(self, client: Any, order: dict[str, Any]) -> None:
         if "interrupt" in order:
             with contextlib.suppress(OSError):
                 os.killpg(self.child, signal.SIGINT)
         elif "execute" in order:
-            # A check asks when it has the time.
+            # The kernel waits until the check sends its first request.
             self.is_checks_turn = bool(order.get("metadata", {}).get("answers"))
             message = client.session.msg("execute_request", order["execute"])
             message["metadata"] = order.get("metadata", {})
             self.numbers[message["header"]["msg_id"]] = order["number"]
             client.shell_channel.send(message)
 
-    def _hand_on(self, channel: str, message: dict[str, Any]) -> None:
+    def _forward(self, channel: str, message: dict[str, Any]) -> None:
         number = self.numbers.get(message["parent_header"].get("msg_id", ""))
         kind, content = message["msg_type"], message["content"]
-        self.say(channel=channel, number=number, kind=kind, content=content)
+        self.send(channel=channel, number=number, kind=kind, content=content)
 
 
-class Hello:
-    """Waits until the kernel answers and its outputs arrive: the first ones may be lost."""
+class Handshake:
+    """Wait until both channels of a new kernel work; their first messages may be lost."""
 
     def __init__(self, client: Any):
-        self.client, self.asked, self.is_heard = client, time.monotonic(), False
+        self.client, self.asked, self.is_done = client, time.monotonic(), False
         self._ids = {client.kernel_info()}
         self._channels: set[str] = set()
 
-    def hears(self, channel: str, message: dict[str, Any]) -> bool:
-        """Says whether the message is the last that was waited for."""
+    def receive(self, channel: str, message: dict[str, Any]) -> bool:
+        """Take a message; return whether both channels have answered."""
         if message["parent_header"].get("msg_id") in self._ids:
             self._channels.add(channel)
-        self.is_heard = len(self._channels) == 2
-        return self.is_heard
+        self.is_done = len(self._channels) == 2
+        return self.is_done
 
     def ask(self) -> None:
         if "shell" in self._channels and time.monotonic() - self.asked > 0.1:
@@ -392,14 +393,15 @@ class Hello:
             self._ids.add(self.client.kernel_info())
 
 
-def beyond(processes: list[Any], order: dict[str, Any]) -> str | None:
-    """Says which limit the kernel and what it started have passed together, None if none."""
+def exceeded(processes: list[Any], order: dict[str, Any]) -> str | None:
+    """Return which limit the kernel and its descendants exceed together; None if none."""
     import psutil
 
     if len(processes) > MOST_PROCESSES:
         return f"it started more than {MOST_PROCESSES} processes"
-    # Forks share most of their memory. To count every page once takes long: only where it matters.
-    # One process alone is stopped by its own limit, which costs a cell and not the notebook.
+    # Forks share most of their memory, and counting every page once is slow: do it only if the
+    # quick count exceeds the limit. A single process is stopped by its own, lower limit, which
+    # costs one cell and not the notebook.
     most = 1.25 * order["memory"]
     exact = "pss" if psutil.LINUX else "uss"
     if memory_of(processes, "rss") > most and memory_of(processes, exact) > most:
@@ -410,7 +412,7 @@ def beyond(processes: list[Any], order: dict[str, Any]) -> str | None:
 
 
 def family() -> list[Any]:
-    """Returns the kernel and all that it started; orphans are this keeper's children."""
+    """Return the kernel and its descendants; orphans are children of this supervisor."""
     import psutil
 
     try:
@@ -420,7 +422,7 @@ def family() -> list[Any]:
 
 
 def cpu_of(processes: list[Any]) -> float:
-    """Returns the seconds of the processor that processes used, with their ended children."""
+    """Return the CPU seconds of processes and of their ended children."""
     import psutil
 
     total = 0.0
@@ -428,18 +430,18 @@ def cpu_of(processes: list[Any]) -> float:
         try:
             total += sum(process.cpu_times()[:4])
         except (psutil.Error, OSError):
-            continue  # it ended meanwhile
+            continue  # it has ended
     return total
 
 
 def waits(process: Any) -> bool:
-    """Says whether a process sleeps of its own will: it is not ready to run."""
+    """Return whether a process sleeps voluntarily: it is not ready to run."""
     import psutil
 
     try:
         return process.status() not in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
     except (psutil.Error, OSError):
-        return True  # it ended meanwhile
+        return True  # it has ended
 
 
 def memory_of(processes: list[Any], kind: str) -> int:
@@ -451,7 +453,7 @@ def memory_of(processes: list[Any], kind: str) -> int:
             info = process.memory_info() if kind == "rss" else process.memory_full_info()
             total += getattr(info, kind)
         except (psutil.Error, OSError):
-            continue  # it ended meanwhile
+            continue  # it has ended
     return total
 
 
@@ -467,7 +469,7 @@ def folder_bytes(folder: str) -> int:
 
 
 def kill_all() -> None:
-    """Kills everything that a notebook left behind: all other processes of this world."""
+    """Kill the processes that a notebook left behind: all others in this sandbox."""
     for _ in range(200):
         if os.getpid() == 1:
             with contextlib.suppress(OSError):
@@ -485,8 +487,8 @@ def kill_all() -> None:
         time.sleep(0.01)
 
 
-def emptied(*folders: Path) -> None:
-    """Takes everything out of folders."""
+def empty(*folders: Path) -> None:
+    """Remove the content of folders."""
     for folder in folders:
         for path in folder.iterdir():
             if path.is_dir() and not path.is_symlink():
@@ -496,8 +498,8 @@ def emptied(*folders: Path) -> None:
                     path.unlink()
 
 
-def remove_numbered() -> None:
-    """Removes what a system keeps under a number when nobody uses it any more (Linux)."""
+def remove_ipc() -> None:
+    """Remove System V shared memory, semaphores and message queues (Linux)."""
     libc = ctypes.CDLL(None)
     for kind in ("shm", "sem", "msg"):
         with contextlib.suppress(OSError):
@@ -510,23 +512,23 @@ def remove_numbered() -> None:
 
 
 def tail_of(log: Path) -> str:
-    """Returns the end of what a kernel wrote past Jupyter."""
+    """Return the end of a kernel's log."""
     try:
         if not log.is_file() or log.is_symlink():
             return ""
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - LOG_KEPT))
-            return file.read(LOG_KEPT).decode("utf-8", "replace")
+            file.seek(max(0, log.stat().st_size - LOG_BYTES))
+            return file.read(LOG_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
 
 
-# ---------------------------------------------------------------------------------- the forking
+# ------------------------------------------------------------------------------ the fork server
 
 
-def fonts_at_hand(course: Path, room: Path) -> None:
-    """Lets matplotlib find the list of fonts that it would make anew for some seconds."""
-    place = room / "fonts"
+def provide_fonts(course: Path, scratch: Path) -> None:
+    """Give matplotlib a list of fonts, which it would take seconds to make."""
+    place = scratch / "fonts"
     place.mkdir()
     for path in course.glob("fonts/*.json"):
         shutil.copy(path, place)
@@ -534,61 +536,60 @@ def fonts_at_hand(course: Path, room: Path) -> None:
 
 
 def load_course(course: Path) -> None:
-    """Imports what the notebooks import, so that no kernel has to."""
-    for name in [*(course / "imports.txt").read_text().split(), *IMPORTED_LATE]:
-        with contextlib.suppress(ImportError):  # most names are no modules
+    """Import the modules of all notebooks once."""
+    for name in [*(course / "imports.txt").read_text().split(), *LATE_IMPORTS]:
+        with contextlib.suppress(ImportError):  # most names are not modules
             importlib.import_module(name)
 
 
 def main() -> None:
-    course, room = map(Path, sys.argv[1:])
-    # What is imported may print: nobody takes that for an answer.
+    course, scratch = map(Path, sys.argv[1:])
+    # Imports may print, which must not be read as a message.
     out = os.dup(1)
     os.dup2(2, 1)
-    fonts_at_hand(course, room)
-    gc.disable()  # what is imported stays: to look through it again and again takes a fifth more
-    from jupyter_client import BlockingKernelClient  # noqa: F401  # what the keeper needs, once
+    provide_fonts(course, scratch)
+    gc.disable()  # imported objects stay; collecting them again and again takes a fifth more
+    from jupyter_client import BlockingKernelClient  # noqa: F401  # for the supervisors
 
     load_course(course)
     kernel = answering_kernel()
-    # A student's code need not find these files.
+    # Hide the grader's modules from students' code.
     for name in [name for name in sys.modules if name.split(".")[0] == "tools"]:
         del sys.modules[name]
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [place for place in sys.path if not here.startswith(place or "?")]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(course), str(course / "clinic")])
     del os.environ["MPLCONFIGDIR"]
-    shutil.rmtree(room / "fonts")
+    shutil.rmtree(scratch / "fonts")
     adopt_orphans()
-    alone(True)
+    protect(True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
     gc.enable()
     framing.send(out, {"ready": True})
     while (order := framing.receive(0)) is not None:
-        if "begin" not in order:  # meant for a notebook that has ended meanwhile
+        if "begin" not in order:  # for a notebook that has ended
             continue
-        keeper = os.fork()
-        if keeper == 0:
+        supervisor = os.fork()
+        if supervisor == 0:
             code = 1
             try:
-                Keeper(order["begin"], room, kernel, out).keep()
+                Supervisor(order["begin"], scratch, kernel, out).run()
                 code = 0
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(code)
-        _, status = os.waitpid(keeper, 0)
+        _, status = os.waitpid(supervisor, 0)
         kill_all()
-        log = tail_of(room / "kernel.log")
-        emptied(room)
+        log = tail_of(scratch / "kernel.log")
+        empty(scratch)
         if os.getpid() == 1:
-            emptied(*filter(Path.is_dir, map(Path, ("/tmp", "/dev/shm", "/dev/mqueue"))))
-            remove_numbered()
+            empty(*filter(Path.is_dir, map(Path, ("/tmp", "/dev/shm", "/dev/mqueue"))))
+            remove_ipc()
         if status:
-            # It was killed, maybe in the middle of a message: nobody can listen on.
-            return
+            return  # it was killed, possibly in the middle of a message
         framing.send(out, {"over": True, "log": log})
 
 

@@ -1,11 +1,10 @@
-"""What both sides of the wall say to each other: JSON values and bytes, with their length before.
+"""Messages between the grader and the sandbox: frames of JSON and bytes.
 
-What a check and an answer say is only handed on by those between them. Nothing that arrives is run
-or unpickled. Whoever sends something else, or too much, is broken, and the other side stops
-listening.
+Messages between a check and an answer are forwarded unread. Nothing that arrives is executed or
+unpickled. A frame that is invalid or too long ends the connection.
 
     length of the rest, kind: PLAIN or OF_CHECK
-    length of the JSON, the JSON, the bytes that stand in it as {"$bytes": length}, in order
+    length of the JSON, the JSON, the bytes for each {"$bytes": length} in it, in order
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from typing import Any
 
 HEAD = struct.Struct("!IB")
 LENGTH = struct.Struct("!I")
-MOST = 100_000_000  # bytes of one message
+MAX_BYTES = 100_000_000  # of one message
 PLAIN, OF_CHECK = 0, 1
 BYTES = "$bytes"
 
 
-class Broken(Exception):
-    """What arrived is no message; the text says why."""
+class BrokenFrame(Exception):
+    """The received bytes are not a valid message; the text says why."""
 
 
-def packed(message: dict[str, Any]) -> bytes:
-    """Returns a message as bytes, a frame.
+def encode(message: dict[str, Any]) -> bytes:
+    """Return a message as a frame.
 
     Args:
-        message: JSON values and bytes; {"check": message} for what is said to an answer.
+        message: JSON values and bytes; {"check": message} for a message from a check to an answer.
     """
     kind = PLAIN
     if message.keys() == {"check"}:
@@ -53,21 +52,21 @@ def is_of_check(frame: bytes | bytearray) -> bool:
     return frame[HEAD.size - 1] == OF_CHECK
 
 
-def of_kind(frame: bytearray, kind: int) -> bytearray:
-    """Returns the frame as one of that kind, whatever it was."""
+def with_kind(frame: bytearray, kind: int) -> bytearray:
+    """Set the kind of a frame, and return it."""
     frame[HEAD.size - 1] = kind
     return frame
 
 
-def parsed(frame: bytes | bytearray) -> dict[str, Any]:
-    """Returns the message that a frame holds.
+def decode(frame: bytes | bytearray) -> dict[str, Any]:
+    """Return the message in a frame.
 
     Raises:
-        Broken: it holds none.
+        BrokenFrame: the frame has no valid message.
     """
     start = HEAD.size + LENGTH.size
     if len(frame) < start:
-        raise Broken("no message")
+        raise BrokenFrame("no message")
     end = start + LENGTH.unpack_from(frame, HEAD.size)[0]
     left = memoryview(frame)[end:]
 
@@ -77,59 +76,59 @@ def parsed(frame: bytes | bytearray) -> dict[str, Any]:
             return found
         count = found[BYTES]
         if type(count) is not int or not 0 <= count <= len(left):
-            raise Broken("bytes that are not there")
+            raise BrokenFrame("missing bytes")
         part, left = bytes(left[:count]), left[count:]
         return part
 
     try:
         message = json.loads(frame[start:end], object_hook=hook)
     except (ValueError, RecursionError):
-        raise Broken("no JSON") from None
+        raise BrokenFrame("invalid JSON") from None
     if not isinstance(message, dict):
-        raise Broken("no message")
+        raise BrokenFrame("no message")
     return {"check": message} if is_of_check(frame) else message
 
 
 def send(file: int, message: dict[str, Any]) -> None:
-    """Writes a message to a file descriptor, and waits until all of it is taken.
+    """Write a whole message to a file descriptor.
 
     Args:
         file: the descriptor.
         message: JSON values and bytes by name.
     """
-    write(file, packed(message))
+    write(file, encode(message))
 
 
 def write(file: int, frame: bytes | bytearray) -> None:
-    """Writes a frame to a file descriptor, and waits until all of it is taken."""
+    """Write a whole frame to a file descriptor."""
     left = memoryview(frame)
     while left:
         left = left[os.write(file, left) :]
 
 
 def receive(file: int) -> dict[str, Any] | None:
-    """Reads a message from a file descriptor, and waits for it; None when the other side is gone.
+    """Wait for a message on a file descriptor; return None at the end of the file.
 
     Args:
         file: the descriptor.
 
     Raises:
-        Broken: no message arrived.
+        BrokenFrame: the message is invalid.
     """
     frame = read(file)
-    return None if frame is None else parsed(frame)
+    return None if frame is None else decode(frame)
 
 
 def read(file: int) -> bytearray | None:
-    """Reads a frame from a file descriptor, and waits for it; None when the other side is gone."""
+    """Wait for a frame on a file descriptor; return None at the end of the file."""
     frame = bytearray()
-    if not _filled(frame, file, HEAD.size) or not _filled(frame, file, _whole(frame)):
+    if not _fill(frame, file, HEAD.size) or not _fill(frame, file, _frame_length(frame)):
         return None
     return frame
 
 
-def _filled(frame: bytearray, file: int, size: int) -> bool:
-    """Reads until a frame has this size; says whether it came to that."""
+def _fill(frame: bytearray, file: int, size: int) -> bool:
+    """Read until a frame has `size` bytes; return False at the end of the file."""
     while len(frame) < size:
         part = os.read(file, min(size - len(frame), 1 << 20))
         if not part:
@@ -138,29 +137,29 @@ def _filled(frame: bytearray, file: int, size: int) -> bool:
     return True
 
 
-class Arriving:
-    """Puts messages together from the pieces in which they arrive.
+class FrameDecoder:
+    """Assembles messages from chunks of a stream.
 
     Args:
-        read: makes of a frame what is returned.
+        read: turns a frame into the returned message.
     """
 
-    def __init__(self, read: Callable[[bytearray], Any] = parsed) -> None:
+    def __init__(self, read: Callable[[bytearray], Any] = decode) -> None:
         self._bytes, self._read = bytearray(), read
 
-    def add(self, piece: bytes) -> list[Any]:
-        """Takes a piece, and returns the messages that are whole now.
+    def add(self, chunk: bytes) -> list[Any]:
+        """Add a chunk, and return the messages that are complete now.
 
         Args:
-            piece: the next bytes.
+            chunk: the next bytes.
 
         Raises:
-            Broken: they are no messages.
+            BrokenFrame: the bytes are not valid messages.
         """
-        self._bytes += piece
+        self._bytes += chunk
         found = []
         while len(self._bytes) >= HEAD.size:
-            end = _whole(self._bytes)
+            end = _frame_length(self._bytes)
             if len(self._bytes) < end:
                 break
             found.append(self._read(self._bytes[:end]))
@@ -168,9 +167,9 @@ class Arriving:
         return found
 
 
-def _whole(start: bytes | bytearray) -> int:
-    """Returns how long the frame is that begins so."""
+def _frame_length(start: bytes | bytearray) -> int:
+    """Return the length of the frame with this beginning."""
     length, _ = HEAD.unpack_from(start)
-    if length > MOST:
-        raise Broken(f"a message of {length} bytes")
+    if length > MAX_BYTES:
+        raise BrokenFrame(f"a message of {length} bytes")
     return HEAD.size + length

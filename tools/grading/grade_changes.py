@@ -1,8 +1,8 @@
-"""Who moved, and why: what a new run counts otherwise than the one before.
+"""Grade changes between two runs, with their causes.
 
-A run that follows a corrected check changes what the check changes, and nothing else. `moved.csv`
-shows it: every exercise whose points are others now, with what had changed: the check, the answer,
-the file, what was given by hand. A line for which nothing had changed is to be looked at.
+A run after a corrected check should change what the check changes, and nothing else. `moved.csv`
+lists every exercise with different points and the cause: the check, the answer, the file or a
+manual grade. A row without a known cause must be checked by the instructor.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tools.course.registry import ROOT
-from tools.grading.manual_grades import fingerprint
+from tools.grading.manual_grades import answer_hash
 
 FILE = "moved.csv"
 COLUMNS = ("student", "id", "exercise", "before", "now", "why", "said_before", "says_now")
-LOOK = "nothing that counts has changed: look at it"
+UNEXPLAINED = "no known cause: check it"
 SHARED = ("checks/engine", "utils", "clinic/attention_clinic", "tools/grading")
 
 
@@ -35,7 +35,7 @@ def _shared() -> str:
 
 
 def checks_of(chapter: str, folder: Path = ROOT / "checks") -> dict[str, tuple[str, str, str]]:
-    """Returns what the verdict on each exercise depends on, as three fingerprints.
+    """Return three hashes of what the verdict on each exercise depends on.
 
     Args:
         chapter: two digits.
@@ -53,7 +53,7 @@ def checks_of(chapter: str, folder: Path = ROOT / "checks") -> dict[str, tuple[s
 
 
 def _exercise(node: ast.stmt) -> str | None:
-    """Returns which exercise a function checks, by its decorator."""
+    """Return the exercise that a function checks, by its decorator."""
     for call in getattr(node, "decorator_list", []):
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "exercise" and call.args:
             return str(ast.literal_eval(call.args[0]))
@@ -61,17 +61,17 @@ def _exercise(node: ast.stmt) -> str | None:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedExercise:
     """What one exercise of one student counts.
 
     Args:
-        student, id: whose it is.
-        exercise: such as "03.2"; "03 late" for what lateness took.
+        student, id: of the student.
+        exercise: such as "03.2"; "03 late" for a late penalty.
         points, possible: of it.
-        by_hand: whether the instructor gave them.
-        file: the notebook that was graded, "" if none.
-        answer: fingerprint of the answer.
-        checks: as `checks_of` returns it; empty where no check belongs to it.
+        by_hand: whether the instructor gave the points.
+        file: the graded notebook, "" if none.
+        answer: hash of the answer.
+        checks: see `checks_of`; empty without a check.
         said: what the page says about it.
     """
 
@@ -94,80 +94,84 @@ class Counted:
         return asdict(self)
 
     @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Counted:
+    def from_plain(cls, plain: dict[str, Any]) -> CountedExercise:
         return cls(**{**plain, "checks": tuple(plain["checks"])})
 
 
 def counted(
     results: Iterable[Any], checks: dict[str, dict[str, Iterable[str]]]
-) -> Iterator[Counted]:
-    """Gives what counts, for all students.
+) -> Iterator[CountedExercise]:
+    """Yield what counts, for all students.
 
     Args:
-        results: of each student; see `report.Result`.
-        checks: by week and exercise, with which the answers were judged; see `checks_of`.
+        results: of each student; see `student_report.Result`.
+        checks: the hashes that graded the answers, by week and exercise; see `checks_of`.
     """
     for result in results:
         who = result.student.name, result.student.id
-        for mark in result.marks:
-            of_week = checks.get(result.weeks.get(mark.chapter, ""), {})
-            for e in mark.exercises:
-                said = f"{e.state}: {e.reason}" if e.reason else e.state
-                kind = e.by_hand, mark.file, fingerprint(e) if e.cells else ""
+        for grade in result.grades:
+            of_week = checks.get(result.weeks.get(grade.chapter, ""), {})
+            for e in grade.exercises:
+                said = f"{e.result.state}: {e.result.reason}" if e.result.reason else e.result.state
+                kind = e.by_hand, grade.file, answer_hash(e) if e.cells else ""
                 depends = tuple(of_week.get(e.id, ()))
-                yield Counted(*who, e.id, e.points, e.possible, *kind, depends, said[:300])
-            if mark.minus:
-                name = f"{mark.chapter} late"
-                yield Counted(*who, name, -mark.minus, 0.0, False, mark.file, "", (), mark.reason)
+                yield CountedExercise(*who, e.id, e.points, e.possible, *kind, depends, said[:300])
+            if grade.penalty:
+                name = f"{grade.chapter} late"
+                yield CountedExercise(
+                    *who, name, -grade.penalty, 0.0, False, grade.file, "", (), grade.reason
+                )
 
 
-def why(before: Counted, now: Counted) -> str:
-    """Says what had changed for an exercise whose points are others now."""
+def why(before: CountedExercise, now: CountedExercise) -> str:
+    """Return the cause of different points."""
     if now.by_hand or before.by_hand:
         return "given by hand" if now.by_hand else "no longer given by hand"
     found = []
     if before.file != now.file:
         found.append(
-            f"{now.file} counts in place of {before.file}"
+            f"{now.file} counts instead of {before.file}"
             if before.file and now.file
-            else "handed in now"
+            else "submitted now"
             if now.file
-            else "no longer handed in"
+            else "no longer submitted"
         )
     elif before.answer != now.answer:
-        found.append("the answer is another one")
+        found.append("the answer was changed")
     if before.checks and now.checks:
         chapter = now.exercise[:2]
         words = (
             f"the check of {now.exercise} was changed",
             f"the checks of chapter {chapter} were changed",
-            "code that all checks use was changed",
+            "code of all checks was changed",
         )
         pairs = zip(before.checks, now.checks, words, strict=True)
-        found += [said for old, new, said in pairs if old != new][:1]
+        found += [text for old, new, text in pairs if old != new][:1]
     if before.possible != now.possible:
-        found.append(f"it is worth {now.possible:g} in place of {before.possible:g}")
-    return " and ".join(found) or LOOK
+        found.append(f"it is worth {now.possible:g} instead of {before.possible:g}")
+    return " and ".join(found) or UNEXPLAINED
 
 
-def table(before: Iterable[Counted], now: Iterable[Counted]) -> list[list[Any]]:
-    """Returns the lines of moved.csv; what has to be looked at comes first.
+def table(before: Iterable[CountedExercise], now: Iterable[CountedExercise]) -> list[list[Any]]:
+    """Return the rows of moved.csv; those without a known cause come first.
 
     Args:
         before: what counted after the earlier run.
-        now: what counts after this one. What was not there before has not moved.
+        now: what counts after this one. An exercise that is new has not changed.
     """
     old = {entry.key: entry for entry in before}
     lines = []
     for entry in now:
         was = old.pop(entry.key, None)
         if was is None and entry.exercise.endswith(" late"):
-            was = Counted(entry.student, entry.id, entry.exercise, 0, 0, False, "", "", (), "")
-            reason = "late by the date that is set now"
+            was = CountedExercise(
+                entry.student, entry.id, entry.exercise, 0, 0, False, "", "", (), ""
+            )
+            reason = "late by the current due date"
         elif was is None or was.points == entry.points:
             continue
         elif entry.exercise.endswith(" late"):
-            reason = "late by the date that is set now"
+            reason = "late by the current due date"
         else:
             reason = why(was, entry)
         points = f"{was.points:g}", f"{entry.points:g}"
@@ -177,4 +181,4 @@ def table(before: Iterable[Counted], now: Iterable[Counted]) -> list[list[Any]]:
     for was in (entry for entry in old.values() if entry.exercise.endswith(" late")):
         row = [was.student, was.id, was.exercise, f"{was.points:g}", "0", "no longer late"]
         lines.append([*row, was.said, ""])
-    return sorted(lines, key=lambda line: line[5] != LOOK)
+    return sorted(lines, key=lambda line: line[5] != UNEXPLAINED)

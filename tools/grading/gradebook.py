@@ -1,8 +1,8 @@
 """The gradebook of a term: the weeks that were graded into one folder of results.
 
-A week is one folder of submissions, called as the folder is. Grading it again replaces it; another
-folder adds a week. What must be known to write all tables and pages anew lies in `.gradebook/`:
-so points given by hand, a date, or the list of the class change them without running anything.
+A week is one folder of submissions and has its name. Grading it again replaces it; another folder
+adds a week. `.gradebook/` keeps what is needed to write all tables and pages again, so manual
+grades, due dates and the class list can change without running any notebook.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tools.grading import grade_changes, late_policy, manual_grades, roster
-from tools.grading.autograde import Mark
-from tools.grading.collect import Sent, Student
-from tools.grading.results import BOOK
+from tools.grading.collect import Student, Submission
+from tools.grading.grades import (
+    NOT_SUBMITTED,
+    OPEN,
+    ChapterGrade,
+    CheckResult,
+    ExerciseGrade,
+    renamed,
+)
+from tools.grading.results_folder import BOOK
 from tools.grading.student_report import Result, page_name
 
-NOTHING = "not handed in"
 STATE = "counted.json.gz"
 # Columns of Moodle's worksheets that belong to one assignment.
 OF_ASSIGNMENT = {"Identifier", "Status", "Grade", "Maximum Grade", "Feedback comments"}
@@ -33,28 +38,28 @@ OF_ASSIGNMENT |= {"Last modified (submission)", "Last modified (grade)", "Grade 
 
 @dataclass
 class Entry:
-    """What one student handed in, in one week.
+    """The submissions and grades of one student in one week.
 
     Args:
         name, id: as the tables show them.
-        row: the student's line of the class list, as it stands there.
-        remarks: for the instructor: what is unclear about whose it is.
-        sent: by chapter, what is known of the notebook: label, late, when, clock.
-        others: files that were left alone, those first that may have been meant as notebooks.
-        marks: before anything was given by hand or taken for lateness.
+        row: the student's row of the class list, unchanged.
+        remarks: for the instructor: doubts about the student's identity.
+        submissions: label, late, when and clock of each notebook, by chapter.
+        ignored: ignored files, and whether each may be meant as a notebook.
+        grades: before manual grades and late penalties.
     """
 
     name: str
     id: str
     row: dict[str, str]
     remarks: list[str]
-    sent: dict[str, dict[str, Any]]
-    others: list[tuple[str, bool]]
-    marks: list[Mark]
+    submissions: dict[str, dict[str, Any]]
+    ignored: list[tuple[str, bool]]
+    grades: list[ChapterGrade]
 
     @classmethod
-    def of(cls, student: Student, marks: list[Mark]) -> Entry:
-        sent = {
+    def of(cls, student: Student, grades: list[ChapterGrade]) -> Entry:
+        submissions = {
             chapter: {
                 "label": s.label,
                 "late": s.late,
@@ -63,40 +68,41 @@ class Entry:
             }
             for chapter, s in student.chapters.items()
         }
-        others = [(str(other), other.likely) for other in student.others]
+        ignored = [(str(file), file.likely) for file in student.ignored]
         row = dict(student.row)
-        return cls(student.name, student.id, row, student.remarks, sent, others, marks)
+        return cls(student.name, student.id, row, student.remarks, submissions, ignored, grades)
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Entry:
-        marks = [Mark.from_plain(mark) for mark in plain["marks"]]
-        others = [tuple(other) for other in plain["others"]]
-        return cls(**{**plain, "marks": marks, "others": others})
+        plain = renamed(plain)
+        grades = [ChapterGrade.from_plain(grade) for grade in plain["grades"]]
+        ignored = [tuple(file) for file in plain["ignored"]]
+        return cls(**{**plain, "grades": grades, "ignored": ignored})
 
-    def submission(self, chapter: str) -> Sent | None:
-        plain = self.sent.get(chapter)
+    def submission(self, chapter: str) -> Submission | None:
+        plain = self.submissions.get(chapter)
         if plain is None:
             return None
         when = datetime.fromisoformat(plain["when"]) if plain["when"] else None
-        return Sent(Path(), plain["label"], plain["late"], when=when, clock=plain["clock"])
+        return Submission(Path(), plain["label"], plain["late"], when=when, clock=plain["clock"])
 
 
 @dataclass
 class Week:
-    """One folder of submissions, graded.
+    """One graded folder of submissions.
 
     Args:
         name: of the folder.
-        chapters: those that were graded.
-        due: the date, as it was typed.
-        percent: of the points that each day of lateness costs.
+        chapters: the graded ones.
+        due: the due dates as typed.
+        percent: late penalty for each day.
         kind: of the class list: "moodle", "canvas", "own", or "" without one.
         columns: of the class list.
-        checks: what the verdicts depend on, by exercise; see `moved.checks_of`.
-        stubs: the sources that were handed out in the place of answers, by exercise.
-        asked: of which submissions it is unclear whose they are, and whose they may be.
+        checks: what the verdicts depend on, by exercise; see `grade_changes.checks_of`.
+        stubs: the released sources of answer cells, by exercise.
+        asked: rows of who.csv: submissions with unclear owners, and candidates.
         entries: of all students.
-        isolation: the wall behind which students' code ran; see wall.py.
+        isolation: the sandbox of students' code; see sandbox.py.
     """
 
     name: str
@@ -115,7 +121,7 @@ class Week:
     def from_plain(cls, plain: dict[str, Any]) -> Week:
         return cls(**{**plain, "entries": [Entry.from_plain(e) for e in plain["entries"]]})
 
-    def dates(self) -> late_policy.Due:
+    def late_policy(self) -> late_policy.LatePolicy:
         return late_policy.parse(self.due, self.percent)
 
 
@@ -124,7 +130,7 @@ def _read(path: Path) -> Any:
 
 
 def _write(path: Path, plain: Any) -> None:
-    """Writes a file in one step, so that it is never half."""
+    """Write a file in one step."""
     partial = path.with_suffix(".part")
     partial.write_bytes(gzip.compress(json.dumps(plain).encode(), 5, mtime=0))
     os.replace(partial, path)
@@ -134,31 +140,44 @@ class Gradebook:
     """All weeks in a folder of results.
 
     Args:
-        out: the folder; it need not be there.
+        out: the folder; it may be missing.
 
     Raises:
-        ValueError: by_hand.csv or who.csv contradict themselves; see there.
+        ValueError: by_hand.csv or who.csv contradict themselves.
     """
 
     def __init__(self, out: Path):
         self.out, self.folder = out, out / BOOK
         paths = sorted(self.folder.glob("week-*.json.gz"))
         self.weeks = [Week.from_plain(_read(path)) for path in paths]
-        self.given = manual_grades.read(out / manual_grades.FILE)
+        self.manual = manual_grades.read(out / manual_grades.FILE)
         self.answers = roster.read_answers(out / "who.csv")
         state = self.folder / STATE
         plain = _read(state) if state.is_file() else []
-        self.before = [grade_changes.Counted.from_plain(entry) for entry in plain]
+        self.before = [grade_changes.CountedExercise.from_plain(entry) for entry in plain]
 
     def week(self, name: str) -> Week | None:
         return next((week for week in self.weeks if week.name == name), None)
 
+    def named(self, name: str) -> Week:
+        """Return the week with a name that the instructor typed.
+
+        Raises:
+            ValueError: there is no such week.
+        """
+        if week := self.week(name):
+            return week
+        known = ", ".join(week.name for week in self.weeks)
+        raise ValueError(f"--week must be one of {known}, got {name}. Change it.")
+
     def put(self, new: Week, *, chosen: bool) -> None:
-        """Takes in a week; one of the same name gives way, and leaves its date if there is none.
+        """Add a week, or replace the one with the same name.
+
+        The due dates of the old one stay unless the new one has some.
 
         Args:
             new: the week.
-            chosen: whether only chosen chapters were graded; then the others of it stay.
+            chosen: whether --chapter selected chapters; the others of the week stay.
         """
         old = self.week(new.name)
         if old is None:
@@ -171,10 +190,10 @@ class Gradebook:
         self.weeks[self.weeks.index(old)] = new
 
     def settle(self) -> None:
-        """Gives submissions to those of whom who.csv says by now that they are theirs.
+        """Assign submissions to the students that who.csv names.
 
         Raises:
-            ValueError: an answer names nobody of the class, or several.
+            ValueError: an answer fits no student or several.
         """
         for week in self.weeks:
             strangers = [e for e in week.entries if not e.row and e.name in self.answers]
@@ -187,21 +206,21 @@ class Gradebook:
             for stranger in strangers:
                 person = matching.whose(stranger.name)
                 if isinstance(person, roster.Person):
-                    _hand_over(
-                        stranger, next(e for e in listed if e.row == person.row), person.sent
+                    _reassign(
+                        stranger, next(e for e in listed if e.row == person.row), person.submitted
                     )
                     week.entries.remove(stranger)
                 else:
                     stranger.remarks = [roster.OF_NOBODY]
 
-    def questions(self) -> list[list[str]]:
-        """Returns the lines of who.csv: what was answered, and what is still to be answered."""
+    def who_rows(self) -> list[list[str]]:
+        """Return the rows of who.csv: answered questions, then open ones."""
         asked = {line[0]: line for week in self.weeks for line in week.asked}
         lines = [[name, asked.get(name, ["", ""])[1], who] for name, who in self.answers.items()]
         return lines + [[*line, ""] for name, line in asked.items() if name not in self.answers]
 
-    def list_of_class(self) -> roster.Roster | None:
-        """Returns the class list that was used last; None if there was none."""
+    def latest_roster(self) -> roster.Roster | None:
+        """Return the most recent class list; None if there was none."""
         week = next((week for week in reversed(self.weeks) if week.kind), None)
         if week is None:
             return None
@@ -211,44 +230,46 @@ class Gradebook:
         return roster.of_rows(rows, f"the class list of {week.name}")
 
     def results(self) -> list[Result]:
-        """Returns what every student has in all weeks, with what was given by hand."""
+        """Return the results of all students in all weeks, with manual grades."""
         taken: set[str] = set()
         found = []
-        for key, entries in self._students().items():
+        for entries in self._students().values():
             newest = entries[max(entries)]
             shown = next((e.name for e in entries.values() if e.row), newest.name)
-            chapters, marks, weeks = {}, [], {}
+            chapters, grades, weeks = {}, [], {}
             for chapter in self.chapters:
-                mark, week, sent = self._counting(key, entries, chapter)
-                marks.append(mark)
+                grade, week, submission = self._counting(entries, chapter)
+                grades.append(grade)
                 weeks[chapter] = week.name
-                if sent:
-                    chapters[chapter] = sent
+                if submission:
+                    chapters[chapter] = submission
             student = Student(shown, newest.id, chapters, row=newest.row, remarks=newest.remarks)
-            student.others = [_Told(*other) for e in entries.values() for other in e.others]
-            marks = self._with_dates(student, self.given.applied(shown, newest.id, marks), weeks)
-            found.append(Result(student, page_name(shown, taken), marks, weeks))
+            student.ignored = [_IgnoredFile(*file) for e in entries.values() for file in e.ignored]
+            grades = self._with_dates(student, self.manual.applied(shown, newest.id, grades), weeks)
+            found.append(Result(student, page_name(shown, taken), grades, weeks))
         return found
 
     @property
     def chapters(self) -> list[str]:
         return sorted({chapter for week in self.weeks for chapter in week.chapters})
 
-    def home(self, chapter: str) -> Week:
-        """Returns the week to which a chapter belongs: most handed it in then; the first of these.
+    def home_week(self, chapter: str) -> Week:
+        """Return the week that a chapter belongs to: the first in which most students submitted it.
 
-        Somebody may hand it in again later, and what counts for that student counts then.
+        A student may submit it again later; for this student, the later week counts.
         """
         weeks = [week for week in self.weeks if chapter in week.chapters]
-        return max(weeks, key=lambda week: sum(chapter in entry.sent for entry in week.entries))
+        return max(
+            weeks, key=lambda week: sum(chapter in entry.submissions for entry in week.entries)
+        )
 
-    def about(self, week: Week) -> list[str]:
-        """Returns the chapters that belong to a week; where none does, those handed in again."""
-        own = [chapter for chapter in week.chapters if self.home(chapter).name == week.name]
+    def chapters_about(self, week: Week) -> list[str]:
+        """Return the chapters that belong to a week, or else those submitted again in it."""
+        own = [chapter for chapter in week.chapters if self.home_week(chapter).name == week.name]
         return own or week.chapters
 
     def _students(self) -> dict[tuple[Any, ...], dict[int, Entry]]:
-        """Returns the entries of each student by week: in the order of the newest week."""
+        """Return the entries of each student by week, in the order of the newest week."""
         found: dict[tuple[Any, ...], dict[int, Entry]] = {}
         for place in reversed(range(len(self.weeks))):
             again: dict[tuple[str, ...], int] = {}
@@ -259,68 +280,66 @@ class Gradebook:
         return found
 
     def _counting(
-        self, key: Any, entries: dict[int, Entry], chapter: str
-    ) -> tuple[Mark, Week, Sent | None]:
-        """Returns the mark that counts for a chapter: the newest week in which it was handed in."""
+        self, entries: dict[int, Entry], chapter: str
+    ) -> tuple[ChapterGrade, Week, Submission | None]:
+        """Return the grade that counts for a chapter: that of the newest week with a submission."""
         graded = [n for n, week in enumerate(self.weeks) if chapter in week.chapters]
-        marks = {
-            n: next((m for m in entries[n].marks if m.chapter == chapter), None)
+        grades = {
+            n: next((m for m in entries[n].grades if m.chapter == chapter), None)
             for n in graded
             if n in entries
         }
-        sent = [n for n, mark in marks.items() if mark and mark.file]
+        sent = [n for n, grade in grades.items() if grade and grade.file]
         if not sent:
-            found = [mark for n in reversed(graded) if (mark := marks.get(n))]
-            mark = next((m for m in found if m.reason != NOTHING), None)  # says what came instead
-            mark = mark or next(iter(found), None) or self._nothing(graded[-1], chapter)
-            return mark, self.home(chapter), None
-        mark = copy.copy(marks[sent[-1]])
+            found = [grade for n in reversed(graded) if (grade := grades.get(n))]
+            grade = next(
+                (m for m in found if m.reason != NOT_SUBMITTED), None
+            )  # names what came instead
+            grade = grade or next(iter(found), None) or self._nothing(graded[-1], chapter)
+            return grade, self.home_week(chapter), None
+        grade = copy.copy(grades[sent[-1]])
         for place in sent[:-1]:
-            was = marks[place]
-            told = f"also handed in in {self.weeks[place].name}: {was.points:g} of {was.possible:g}"
-            mark.reason = "; ".join(filter(None, [mark.reason, told]))
-        return mark, self.weeks[sent[-1]], entries[sent[-1]].submission(chapter)
+            was = grades[place]
+            also = f"also submitted in {self.weeks[place].name}: {was.points:g} of {was.possible:g}"
+            grade.reason = "; ".join(filter(None, [grade.reason, also]))
+        return grade, self.weeks[sent[-1]], entries[sent[-1]].submission(chapter)
 
-    def _nothing(self, place: int, chapter: str) -> Mark:
-        """Returns the mark of who was in no list of that week."""
-        other = next(m for e in self.weeks[place].entries for m in e.marks if m.chapter == chapter)
+    def _nothing(self, place: int, chapter: str) -> ChapterGrade:
+        """Return the grade of a student who was not in the list of that week."""
+        other = next(m for e in self.weeks[place].entries for m in e.grades if m.chapter == chapter)
         zeros = [
-            replace(
-                e,
-                points=0.0,
-                state="open" if e.state == "open" else "not handed in",
-                **dict.fromkeys(("reason", "topic", "words"), ""),
-                named=False,
-                cells=[],
-                written=False,
+            ExerciseGrade(
+                e.id, e.title, 0.0, e.possible, CheckResult(OPEN if e.is_open else NOT_SUBMITTED)
             )
             for e in other.exercises
         ]
-        return Mark(chapter, "", zeros, NOTHING)
+        return ChapterGrade(chapter, "", zeros, NOT_SUBMITTED)
 
-    def _with_dates(self, student: Student, marks: list[Mark], weeks: dict[str, str]) -> list[Mark]:
-        """Notes how many days late each notebook came, and takes what was said to take."""
-        for mark in marks:
-            sent = student.chapters.get(mark.chapter)
-            if sent is None:
+    def _with_dates(
+        self, student: Student, grades: list[ChapterGrade], weeks: dict[str, str]
+    ) -> list[ChapterGrade]:
+        """Set the days late of each notebook, and apply the late penalty."""
+        for grade in grades:
+            submission = student.chapters.get(grade.chapter)
+            if submission is None:
                 continue
-            dates = self.week(weeks[mark.chapter]).dates()
-            if dates.of(mark.chapter) is None:  # handed in later, when only others had a date
-                dates = self.home(mark.chapter).dates()
-            mark.days_late = dates.days_late(mark.chapter, sent.when)
-            mark.minus = dates.costs(mark.earned, mark.days_late)
-            if mark.minus:
-                days = "1 day" if mark.days_late == 1 else f"{mark.days_late} days"
-                told = f"{days} late: {mark.minus:g} of {mark.earned:g} points taken"
-                mark.reason = "; ".join(filter(None, [told, mark.reason]))
-        return marks
+            policy = self.week(weeks[grade.chapter]).late_policy()
+            if policy.due(grade.chapter) is None:  # submitted again, in a week without its due date
+                policy = self.home_week(grade.chapter).late_policy()
+            grade.days_late = policy.days_late(grade.chapter, submission.when)
+            grade.penalty = policy.penalty(grade.earned, grade.days_late)
+            if grade.penalty:
+                days = "1 day" if grade.days_late == 1 else f"{grade.days_late} days"
+                late = f"{days} late: {grade.penalty:g} of {grade.earned:g} points taken"
+                grade.reason = "; ".join(filter(None, [late, grade.reason]))
+        return grades
 
     def checks(self) -> dict[str, dict[str, list[str]]]:
-        """Returns, by week, what the verdicts of the exercises depend on."""
+        """Return what the verdicts depend on, by week and exercise."""
         return {week.name: week.checks for week in self.weeks}
 
     def save(self) -> None:
-        """Writes what the next run needs."""
+        """Write the data for the next run."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for number, week in enumerate(self.weeks):
             _write(self.folder / f"week-{number:02}.json.gz", asdict(week))
@@ -329,8 +348,8 @@ class Gradebook:
 
 
 @dataclass(frozen=True)
-class _Told:
-    """A file that was left alone in an earlier run, in the words of that run."""
+class _IgnoredFile:
+    """A file that was ignored in an earlier run, in the words of that run."""
 
     words: str
     likely: bool
@@ -339,52 +358,48 @@ class _Told:
         return self.words
 
 
-def _hand_over(stranger: Entry, owner: Entry, sent: datetime | None) -> None:
-    """Makes what was handed in under another name a student's own; the newest counts.
+def _reassign(stranger: Entry, owner: Entry, submitted: datetime | None) -> None:
+    """Give submissions under another name to their owner; the newest counts.
 
     Args:
-        stranger: what was handed in.
-        owner: whose it is.
-        sent: when the learning platform took it, if the class list says so.
+        stranger: the entry under the other name.
+        owner: the student.
+        submitted: the time from the class list, if any.
     """
-    for mark in stranger.marks:
-        new, old = stranger.submission(mark.chapter), owner.submission(mark.chapter)
+    for grade in stranger.grades:
+        new, old = stranger.submission(grade.chapter), owner.submission(grade.chapter)
         if new is None or (old is not None and old.when and new.when and old.when > new.when):
             continue
-        mark.reason = "; ".join(filter(None, [mark.reason, f"handed in as {stranger.name}"]))
-        owner.marks = [mark if m.chapter == mark.chapter else m for m in owner.marks]
-        owner.sent[mark.chapter] = stranger.sent[mark.chapter]
-        if sent is not None:
-            owner.sent[mark.chapter] |= {"when": sent.isoformat(), "clock": "class list"}
-    owner.others += stranger.others
-    owner.remarks = [said for said in owner.remarks if stranger.name not in said]
+        grade.reason = "; ".join(filter(None, [grade.reason, f"submitted as {stranger.name}"]))
+        owner.grades = [grade if m.chapter == grade.chapter else m for m in owner.grades]
+        owner.submissions[grade.chapter] = stranger.submissions[grade.chapter]
+        if submitted is not None:
+            owner.submissions[grade.chapter] |= {
+                "when": submitted.isoformat(),
+                "clock": "class list",
+            }
+    owner.ignored += stranger.ignored
+    owner.remarks = [remark for remark in owner.remarks if stranger.name not in remark]
 
 
 def _keep_chapters(old: Week, new: Week) -> None:
-    """Brings the chapters that were not graded this time into the new week."""
+    """Copy the chapters that were not graded this time into the new week."""
     kept = [chapter for chapter in old.chapters if chapter not in new.chapters]
     new.checks = {**old.checks, **new.checks}
     by_name = {roster.words(entry.name): entry for entry in new.entries}
     for entry in old.entries:
-        marks = [mark for mark in entry.marks if mark.chapter in kept]
-        sent = {chapter: value for chapter, value in entry.sent.items() if chapter in kept}
+        grades = [grade for grade in entry.grades if grade.chapter in kept]
+        submissions = {c: value for c, value in entry.submissions.items() if c in kept}
         own = by_name.get(roster.words(entry.name))
         if own is None:
-            new.entries.append(replace(entry, marks=marks, sent=sent))
+            new.entries.append(replace(entry, grades=grades, submissions=submissions))
         else:
-            own.marks += marks
-            own.sent.update(sent)
+            own.grades += grades
+            own.submissions.update(submissions)
     new.chapters = sorted([*new.chapters, *kept])
 
 
 def week_name(folder: Path, chosen: str | None) -> str:
-    """Returns what a week is called: as said, or as its folder is."""
+    """Return the name of a week: the chosen one, or that of its folder."""
     name = " ".join((chosen or folder.name).split())
     return re.sub(r"[^\w .()-]", "_", name)[:60].strip(" .") or "week"
-
-
-def stubs_of(assignments: Any) -> Iterator[tuple[str, list[str]]]:
-    """Gives the sources that were handed out in the place of answers, by exercise."""
-    for chapter in assignments.notebooks:
-        for original in assignments.originals(chapter):
-            yield original.id, original.stubs

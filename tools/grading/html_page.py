@@ -1,10 +1,10 @@
-"""The frame of every page that the grader writes: it loads nothing and runs nothing."""
+"""The frame of all report pages: it loads nothing and runs nothing."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# What a page fills in: the blocks title, images, width, style and body.
+# Blocks for pages: title, images, width, style and body.
 FRAME = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -32,10 +32,10 @@ FRAME = """<!DOCTYPE html>
 
 
 def rendered(page: str, **values: Any) -> str:
-    """Returns a page as HTML; what stands in a value is text and never HTML.
+    """Return a page as HTML; values are escaped.
 
     Args:
-        page: a template of Jinja that begins with `{% extends "frame" %}`.
+        page: a Jinja template that begins with `{% extends "frame" %}`.
         values: for the template.
     """
     from jinja2 import DictLoader, Environment

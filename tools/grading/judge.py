@@ -1,8 +1,8 @@
-"""Judges the answers of a student who is somewhere else.
+"""Run checks in this process on answers in another one.
 
-The check runs here, with its references, its cases and its comparison; only the calls of the
-answers are made behind the wall. What an answer is said to have called there is hearsay: it is
-told to the instructor and costs nothing.
+The check, its references, its cases and its comparison stay here; only calls of answers run in the
+sandbox. The other process reports which functions an answer called. These reports cannot be
+trusted, so they become remarks for the instructor and cost no points.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ import torch
 
 from checks import examine
 from checks.engine import answer, cases
+from tools.grading.grades import NOT_RIGHT, CheckResult
 from tools.grading.remote_objects import Interrupted, Peer
 
-MOST_HEARD = 5  # remarks about one exercise
+MAX_REMARKS = 5  # about one exercise
 
 
 def judge(
@@ -27,30 +29,29 @@ def judge(
     post: Callable[[dict[str, Any]], None],
     wait: Callable[[], dict[str, Any]],
     salt: str = "",
-) -> dict[str, Any]:
-    """Makes a check, and returns the data of its verdict, whatever the other side does.
+) -> CheckResult:
+    """Run a check, and return its result, whatever the other side does.
 
     Args:
-        call: the check cell of the master, such as check("03.2", softmax).
+        call: the check cell of the source notebook, such as check("03.2", softmax).
         post: sends a message to the other side.
         wait: returns the next message of the other side.
-        salt: makes cases that nobody has seen; "" for those of the notebook.
+        salt: seed for cases that no student has seen; "" for the cases of the notebook.
     """
-    answer.HEARD = heard = []
+    answer.HEARD = remarks = []
     cases.SALT = salt
     try:
-        said = _verdict(call, Peer(post, wait, is_open=False))
+        result = _examined(call, Peer(post, wait, is_open=False))
     except Interrupted:
-        said = unheard("check-stopped", "it was stopped while the check ran.")
+        result = _failed("check-stopped", "it was stopped while the check ran.")
     except Exception as error:  # of a result that no check foresaw
-        text = f"the check raised {type(error).__name__}: {error}"[:300]
-        said = unheard("check-raised", text)
+        result = _failed("check-raised", f"the check raised {type(error).__name__}: {error}"[:300])
     finally:
         answer.HEARD, cases.SALT = None, ""
-    return said | {"heard": list(dict.fromkeys(map(str, heard)))[:MOST_HEARD]}
+    return replace(result, remarks=list(dict.fromkeys(map(str, remarks)))[:MAX_REMARKS])
 
 
-def _verdict(call: str, peer: Peer) -> dict[str, Any]:
+def _examined(call: str, peer: Peer) -> CheckResult:
     tree = ast.parse(call.strip(), mode="eval").body
     exercise = ast.literal_eval(tree.args[0])
     answers = []
@@ -59,19 +60,17 @@ def _verdict(call: str, peer: Peer) -> dict[str, Any]:
         try:
             answers.append(peer.get(text))
         except NameError as error:
-            return unheard("no-answer", f"{error}: its cell did not run to its end.")
+            return _failed("no-answer", f"{error}: its cell did not run to its end.")
         except Exception as error:
-            return unheard("answer-raises", f"{text} raises {type(error).__name__}.")
+            return _failed("answer-raises", f"{text} raises {type(error).__name__}.")
     for seed in (torch.manual_seed, random.seed, np.random.seed):
         seed(0)
-    found = examine(exercise, *answers)
-    # What is said of many students alike: the cause, without where and with what it was seen.
-    words = str((found.cause or found.message).core)
-    return found.to_json() | {"words": words, "named": found.named}
+    verdict = examine(exercise, *answers)
+    # The cause alone, without the place and the inputs, is the same for many students.
+    words = str((verdict.cause or verdict.message).core)
+    return CheckResult(verdict.state, verdict.reason, verdict.topic, words, verdict.named)
 
 
-def unheard(id: str, text: str) -> dict[str, Any]:
-    """Makes the data of a verdict that no check gave, as `Verdict.to_json` does."""
-    message = {"id": id, "params": {}}
-    words = {"topic": id, "text": text, "words": text.rstrip("."), "named": True}
-    return {"state": "not right", "message": message, "cause": None, **words}
+def _failed(topic: str, reason: str) -> CheckResult:
+    """Return the result of a check that gave no verdict."""
+    return CheckResult(NOT_RIGHT, reason, topic, reason.rstrip("."), named=True)

@@ -1,11 +1,11 @@
-"""When a notebook was due, and how many days too late it came.
+"""The late policy: due dates, days late and the penalty.
 
-    DUE=2026-11-20                               the end of that day
-    DUE="2026-11-20 18:00"
-    DUE="03=2026-11-20 18:00, 04=2026-11-27"     for each chapter
-    DUE=none                                     no date any more
+    --due 2026-11-20                               the end of that day
+    --due "2026-11-20 18:00"
+    --due "03=2026-11-20 18:00, 04=2026-11-27"     for each chapter
+    --due none                                     no due date any more
 
-Times are those of this computer's clock, or say otherwise: 2026-11-20 18:00+01:00.
+Times are in the time zone of this computer, unless they name another: 2026-11-20 18:00+01:00.
 """
 
 from __future__ import annotations
@@ -16,70 +16,72 @@ from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 
 NONE = "none"
-ALL = ""  # stands for every chapter that has no date of its own
+ALL = ""  # every chapter without its own date
 DAY = timedelta(days=1)
 PART = re.compile(r"(?:(?P<chapter>\d\d)\s*=\s*)?(?P<when>\d{4}-.+)")
 
 
 @dataclass(frozen=True)
-class Due:
-    """Dates by chapter.
+class LatePolicy:
+    """Due dates by chapter, and a penalty.
 
     Args:
         dates: for each chapter, or `ALL`.
-        percent: of the points that each day costs; 0 takes nothing.
+        percent: of the points, for each day; 0 for no penalty.
     """
 
     dates: dict[str, datetime] = field(default_factory=dict)
     percent: float = 0.0
 
-    def of(self, chapter: str) -> datetime | None:
-        """Returns when a chapter was due; None if nobody said."""
+    def due(self, chapter: str) -> datetime | None:
+        """Return when a chapter was due; None without a due date."""
         return self.dates.get(chapter, self.dates.get(ALL))
 
     def days_late(self, chapter: str, when: datetime | None) -> int:
-        """Returns the begun days between the date and a submission, 0 in time."""
-        due = self.of(chapter)
+        """Return the started days between the due date and a submission; 0 if in time."""
+        due = self.due(chapter)
         if due is None or when is None or when <= due:
             return 0
         return math.ceil((when - due) / DAY)
 
-    def costs(self, points: float, days: int) -> float:
-        """Returns the points that so many days cost, never more than there are."""
+    def penalty(self, points: float, days: int) -> float:
+        """Return the points that late days cost, at most all of them."""
         return min(points, round(points * self.percent * days / 100, 2))
 
 
-def parse(text: str | None, percent: float = 0.0) -> Due:
-    """Reads dates as they are typed.
+def parse(text: str | None, percent: float = 0.0) -> LatePolicy:
+    """Read the dates as typed.
 
     Args:
         text: see above; None or "" without a date.
-        percent: of the points that each day costs.
+        percent: of the points, for each day.
 
     Raises:
-        ValueError: what is typed is no date, or no percent.
+        ValueError: a date or the percent is invalid.
     """
     if not 0 <= percent <= 100:
-        raise ValueError(f"LATE is a percent from 0 to 100, got {percent:g}. Write 10")
+        raise ValueError(f"--late-percent must be from 0 to 100, got {percent:g}. Write 10.")
     if percent and not (text or "").strip():
-        raise ValueError(f"LATE takes points by the day, got {percent:g} and no date. Add DUE=")
+        raise ValueError(
+            f"--late-percent must come with --due, got {percent:g} without a date. Add --due."
+        )
     dates: dict[str, datetime] = {}
     if (text or "").strip().casefold() == NONE:
-        return Due()
+        return LatePolicy()
     for part in filter(None, (part.strip() for part in (text or "").split(","))):
         match = PART.fullmatch(part)
         when = _moment(match["when"].strip()) if match else None
         if when is None:
             raise ValueError(
-                f"DUE is a date, with an hour if you like, got {part!r}. "
-                "Write 2026-11-20, or 03=2026-11-20 18:00"
+                f"--due must be a date with or without an hour, got {part!r}. "
+                "Write 2026-11-20, or 03=2026-11-20 18:00."
             )
         chapter = match["chapter"] or ALL
         if chapter in dates:
             name = f"chapter {chapter}" if chapter else "all chapters"
-            raise ValueError(f"DUE: one date for {name}, got two. Take one out")
+            raise ValueError(f"--due must have one date for {name}, got two. Remove one.")
         dates[chapter] = when
-    return Due(dates, percent)
+    return LatePolicy(dates, percent)
 
 
 def _moment(text: str) -> datetime | None:

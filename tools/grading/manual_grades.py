@@ -1,8 +1,8 @@
-"""Points and comments that the instructor gives: `by_hand.csv` in the folder of results.
+"""Manual grades and comments: `by_hand.csv` in the folder of results.
 
-It has a line for every open exercise in which something stands. What is typed there, and whatever
-lines are added, comes into the tables and pages of every later run, and into the next by_hand.csv.
-A line for an exercise with a check takes the place of what the check gave.
+It has a row for every answered open exercise. What the instructor types there, in these or in added
+rows, is applied to the tables and pages of every later run and copied to the next by_hand.csv. A
+row for an exercise with a check replaces the points from the check.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tools.grading.autograde import ExerciseMark, Mark
-from tools.grading.results import read_table
+from tools.grading.grades import ChapterGrade, ExerciseGrade
+from tools.grading.results_folder import read_table
 from tools.grading.roster import words
 from tools.grading.student_report import cells
 
@@ -25,20 +25,20 @@ FILE = "by_hand.csv"
 COLUMNS = ("student", "id", "exercise", "points", "of", "comment", "note", "page", "answer")
 COMMENT = COLUMNS.index("comment")
 EXERCISE = re.compile(r"\D*(\d?\d)[.,](\d+)")
-AGAIN = "the answer has changed since you read it; to take this away, empty the cell answer"
+AGAIN = "the answer has changed since you read it; to remove this note, empty the cell answer"
 
 
 @dataclass(frozen=True)
-class Given:
-    """What stands in one line.
+class ManualGrade:
+    """One row.
 
     Args:
         student, id: as typed; the id may be missing.
         exercise: such as "03.8".
-        points: None where only a comment is given.
-        of: the most that one can get there; None where nothing stands.
+        points: None if there is only a comment.
+        of: the points possible; None if the cell is empty.
         comment: for the student.
-        answer: fingerprint of the answer that was read, "" in a line of the instructor's own.
+        answer: hash of the answer that was read, "" in a row that the instructor added.
         line: of the file, for messages.
     """
 
@@ -60,10 +60,12 @@ class Given:
         return self.points is not None or bool(self.comment)
 
 
-def fingerprint(mark: ExerciseMark) -> str:
-    """Returns a few letters that change when the answer does."""
-    text = "\0".join(cell["source"].strip() for cell in mark.cells)
-    return "a" + hashlib.sha256(text.encode()).hexdigest()[:7]  # no spreadsheet takes it for 1e5
+def answer_hash(grade: ExerciseGrade) -> str:
+    """Return a short hash of an answer."""
+    text = "\0".join(cell["source"].strip() for cell in grade.cells)
+    return (
+        "a" + hashlib.sha256(text.encode()).hexdigest()[:7]
+    )  # the letter keeps spreadsheets from reading 1e5
 
 
 def _number(text: str, column: str, line: int) -> float | None:
@@ -76,104 +78,104 @@ def _number(text: str, column: str, line: int) -> float | None:
         number = math.nan
     if not 0 <= number < 1000:
         raise ValueError(
-            f"{FILE}: {column} is a number, got {text!r} in line {line}. Write 2 or 1.5"
+            f"{FILE}: {column} must be a number, got {text!r} in line {line}. Write 2 or 1.5."
         )
     return number
 
 
-class ByHand:
-    """All that the instructor gave.
+class ManualGrades:
+    """All manual grades.
 
     Args:
         lines: of the file.
 
     Raises:
-        ValueError: two lines for one exercise of one student, or two maxima of one exercise.
+        ValueError: two rows for one exercise of a student, or two maxima of one exercise.
     """
 
-    def __init__(self, lines: Iterable[Given] = ()):
+    def __init__(self, lines: Iterable[ManualGrade] = ()):
         self.lines = [line for line in lines if line.is_read or line.of is not None]
-        self._by_key: dict[tuple[tuple[str, ...], str], list[Given]] = {}
-        self.most: dict[str, float] = {}
+        self._by_key: dict[tuple[tuple[str, ...], str], list[ManualGrade]] = {}
+        self.maximum: dict[str, float] = {}
         for line in self.lines:
-            if line.of is not None and self.most.setdefault(line.exercise, line.of) != line.of:
+            if line.of is not None and self.maximum.setdefault(line.exercise, line.of) != line.of:
                 raise ValueError(
-                    f"{FILE}: an exercise is worth the same for all, got {line.exercise} of "
-                    f"{line.of:g} in line {line.line} and of {self.most[line.exercise]:g} before. "
-                    "Change one"
+                    f"{FILE}: of must be the same for all students, got {line.of:g} for exercise "
+                    f"{line.exercise} in line {line.line} and {self.maximum[line.exercise]:g} "
+                    "before. Change one."
                 )
             same = self._by_key.setdefault(line.key, [])
             if any(_is_one_id(line.id, other.id) for other in same):
                 raise ValueError(
-                    f"{FILE}: one line for each student and exercise, got another for "
-                    f"{line.student} and {line.exercise} in line {line.line}. Take one out"
+                    f"{FILE}: each student and exercise must have one line, got a second for "
+                    f"{line.student} and {line.exercise} in line {line.line}. Remove one."
                 )
             same.append(line)
         for line in self.lines:
-            most = self.most.get(line.exercise)
+            most = self.maximum.get(line.exercise)
             if most is not None and line.points is not None and line.points > most:
                 raise ValueError(
-                    f"{FILE}: nobody gets more than there is, got {line.points:g} of {most:g} in "
-                    f"line {line.line}. Change one of them"
+                    f"{FILE}: points must be at most {most:g}, got {line.points:g} in line "
+                    f"{line.line}. Change one of them."
                 )
 
-    def of(self, name: str, id: str, exercise: str) -> Given | None:
-        """Returns what a student got for an exercise; None if nothing."""
+    def of(self, name: str, id: str, exercise: str) -> ManualGrade | None:
+        """Return the row of a student and an exercise; None if there is none."""
         lines = self._by_key.get((words(name), exercise), [])
         return next((line for line in lines if _is_one_id(line.id, id)), None)
 
-    def applied(self, name: str, id: str, marks: list[Mark]) -> list[Mark]:
-        """Returns marks with what was given in them; those that came in stay as they are."""
+    def applied(self, name: str, id: str, grades: list[ChapterGrade]) -> list[ChapterGrade]:
+        """Return copies of grades with the manual grades applied."""
         return [
-            replace(m, exercises=[self._applied(name, id, e) for e in m.exercises]) for m in marks
+            replace(m, exercises=[self._applied(name, id, e) for e in m.exercises]) for m in grades
         ]
 
-    def _applied(self, name: str, id: str, mark: ExerciseMark) -> ExerciseMark:
-        given, most = self.of(name, id, mark.id), self.most.get(mark.id, mark.possible)
-        made = replace(mark, possible=most)
+    def _applied(self, name: str, id: str, grade: ExerciseGrade) -> ExerciseGrade:
+        given, most = self.of(name, id, grade.id), self.maximum.get(grade.id, grade.possible)
+        made = replace(grade, possible=most)
         if given is None:
-            made.points = min(mark.points, most)
+            made.points = min(grade.points, most)
             return made
         made.comment = given.comment
         if given.points is not None:
             made.by_hand, made.points = True, given.points
-            if given.answer and given.answer != fingerprint(mark):
+            if given.answer and given.answer != answer_hash(grade):
                 made.note = AGAIN
         elif given.comment:
-            made.by_hand = mark.state == "open"
+            made.by_hand = grade.is_open
         return made
 
-    def unused(self, known: Iterable[tuple[str, str, str]]) -> list[Given]:
-        """Returns lines that belong to no exercise of a student of this gradebook.
+    def unused(self, known: Iterable[tuple[str, str, str]]) -> list[ManualGrade]:
+        """Return the rows that fit no student or exercise.
 
         Args:
-            known: name, id and exercise of all that there are.
+            known: name, id and exercise of all grades.
         """
         taken = [line for key in known if (line := self.of(*key))]
         return [line for line in self.lines if line.is_read and line not in taken]
 
 
 def _is_one_id(first: str, second: str) -> bool:
-    """Says whether two ids may be of one student: a spreadsheet drops zeros, and many have none."""
+    """Return whether two ids may be equal: spreadsheets drop zeros, and ids may be missing."""
     first, second = (text.strip().removeprefix("'").lstrip("0") for text in (first, second))
     return first == second or not first or not second
 
 
-def read(path: Path) -> ByHand:
-    """Reads by_hand.csv, as a spreadsheet of any language saves it.
+def read(path: Path) -> ManualGrades:
+    """Read by_hand.csv as saved by a spreadsheet of any language.
 
     Args:
-        path: of the file; it need not be there.
+        path: of the file; it may be missing.
 
     Raises:
-        ValueError: something in it is no number or no exercise, or contradicts another line.
+        ValueError: a cell is not a number or an exercise, or contradicts another row.
     """
     if not path.is_file():
-        return ByHand()
-    return ByHand(_lines(read_table(path)))
+        return ManualGrades()
+    return ManualGrades(_lines(read_table(path)))
 
 
-def _lines(rows: list[dict[str, str]]) -> Iterable[Given]:
+def _lines(rows: list[dict[str, str]]) -> Iterable[ManualGrade]:
     for line, row in enumerate(rows, start=2):
         cell = {name: row.get(name, "").strip() for name in COLUMNS}
         if not any(cell[name] for name in ("points", "of", "comment")):
@@ -181,10 +183,10 @@ def _lines(rows: list[dict[str, str]]) -> Iterable[Given]:
         match = EXERCISE.match(cell["exercise"])
         if not match or not cell["student"]:
             raise ValueError(
-                f"{FILE}: a line names a student and an exercise, got {cell['student']!r} and "
-                f"{cell['exercise']!r} in line {line}. Write exercise 03.8"
+                f"{FILE}: each line must name a student and an exercise, got {cell['student']!r} "
+                f"and {cell['exercise']!r} in line {line}. Write an exercise as 03.8."
             )
-        yield Given(
+        yield ManualGrade(
             cell["student"].removeprefix("'"),
             cell["id"],
             f"{int(match[1]):02}.{match[2]}",
@@ -196,25 +198,25 @@ def _lines(rows: list[dict[str, str]]) -> Iterable[Given]:
         )
 
 
-def write(folder: Path, results: Iterable[Any], given: ByHand) -> None:
-    """Writes the next by_hand.csv.
+def write(folder: Path, results: Iterable[Any], given: ManualGrades) -> None:
+    """Write the next by_hand.csv.
 
     Args:
         folder: a new folder.
-        results: of each student, with what was given applied; see `report.Result`.
-        given: what was typed before; nothing of it is lost.
+        results: of each student, with the manual grades applied; see `student_report.Result`.
+        given: the manual grades so far; none gets lost.
     """
-    lines, told = [], []
+    lines, written = [], []
     for result in results:
-        for mark in (e for m in result.marks for e in m.exercises):
-            line = given.of(result.student.name, result.student.id, mark.id)
+        for grade in (e for m in result.grades for e in m.exercises):
+            line = given.of(result.student.name, result.student.id, grade.id)
             if line is not None:
-                told.append(line)
-            if line or (mark.state == "open" and mark.written):
-                lines.append(_line(result, mark, line))
+                written.append(line)
+            if line or (grade.is_open and grade.written):
+                lines.append(_line(result, grade, line))
     lines.sort(key=lambda line: _order(line[2]))
-    for line in given.lines:  # of who is no longer in the gradebook
-        if line not in told:
+    for line in given.lines:  # of students who left the gradebook
+        if line not in written:
             note = "no such student or exercise in this gradebook"
             exercise = f"exercise {line.exercise}"
             numbers = [_text(line.points), _text(line.of)]
@@ -225,7 +227,7 @@ def write(folder: Path, results: Iterable[Any], given: ByHand) -> None:
         rows.writerow(COLUMNS)
         for line in lines:
             safe = cells(line)
-            safe[COMMENT] = line[COMMENT]  # the instructor's own words, with their lines
+            safe[COMMENT] = line[COMMENT]  # unchanged, with its line breaks
             rows.writerow(safe)
 
 
@@ -233,19 +235,19 @@ def _order(exercise: str) -> tuple[int, ...]:
     return tuple(map(int, EXERCISE.match(exercise).groups()))
 
 
-def _line(result: Any, mark: ExerciseMark, line: Given | None) -> list[Any]:
-    most = mark.possible if mark.state == "open" and mark.possible else None
+def _line(result: Any, grade: ExerciseGrade, line: ManualGrade | None) -> list[Any]:
+    most = grade.possible if grade.is_open and grade.possible else None
     return [
         result.student.name,
         result.student.id,
-        f"exercise {mark.id}",  # a number alone a spreadsheet would make to 3.1
+        f"exercise {grade.id}",  # a spreadsheet would change 03.10 to 3.1
         _text(line.points if line else None),
         _text(line.of if line and line.of is not None else most),
         line.comment if line else "",
-        mark.note,
-        f"feedback/{result.page}.html#e{mark.id}",
-        # A new answer keeps the old one's letters until it is read again: see `AGAIN`.
-        line.answer if line and mark.note else fingerprint(mark) if mark.cells else "",
+        grade.note,
+        f"feedback/{result.page}.html#e{grade.id}",
+        # A new answer keeps the old hash until it is read again: see `AGAIN`.
+        line.answer if line and grade.note else answer_hash(grade) if grade.cells else "",
     ]
 
 

@@ -1,6 +1,6 @@
-"""Reads the file of a handed-in notebook, whatever stands in it, and says which chapter it is.
+"""Read the file of a submitted notebook, whatever it contains, and identify its chapter.
 
-What a copy for Colab begins with (tools/colab.py) is left out: here everything is there.
+The first cell of a copy for Colab (tools/course/colab.py) is removed: it would install the course.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ COLAB_CODE = re.compile(
     r"^(?:%cd -q /content|!\[ -d attention \] \|\| .*|%run attention/tools/in_colab\.py)[ \t]*\n?",
     re.MULTILINE,
 )
-MOST_CELLS = 2000
+MAX_CELLS = 2000
 
 
 class Unreadable(Exception):
-    """The file is no notebook; the text says why."""
+    """The file is not a notebook; the text says why."""
 
 
 def tidy(content: bytes) -> Notebook:
-    """Reads a notebook and keeps what grading needs: kinds, sources, grade_ids.
+    """Read a notebook, and keep what grading needs: kinds, sources, grade_ids.
 
     Args:
-        content: what stands in the file.
+        content: the bytes of the file.
 
     Raises:
-        Unreadable: it is no notebook.
+        Unreadable: it is not a notebook.
     """
     if not content.strip():
         raise Unreadable("the file is empty")
@@ -41,16 +41,16 @@ def tidy(content: bytes) -> Notebook:
         raw = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         words = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not JSON, or cut off"
-        raise Unreadable(f"the file is no notebook: {words}") from None
+        raise Unreadable(f"the file is not a notebook: {words}") from None
     if not isinstance(raw, dict):
-        raise Unreadable("the file is no notebook: JSON, but no cells")
+        raise Unreadable("the file is not a notebook: JSON, but no cells")
     cells = raw.get("cells")
     if cells is None and isinstance(raw.get("worksheets"), list):  # the format before 2015
         cells = [c for sheet in raw["worksheets"] for c in (sheet or {}).get("cells", [])]
     if not isinstance(cells, list):
-        raise Unreadable("the file is no notebook: JSON, but no cells")
-    if len(cells) > MOST_CELLS:
-        raise Unreadable(f"the notebook has {len(cells)} cells, more than {MOST_CELLS}")
+        raise Unreadable("the file is not a notebook: JSON, but no cells")
+    if len(cells) > MAX_CELLS:
+        raise Unreadable(f"the notebook has {len(cells)} cells, more than {MAX_CELLS}")
     return {
         "cells": [_cell(cell, place) for place, cell in enumerate(cells) if isinstance(cell, dict)]
     }
@@ -64,7 +64,7 @@ def _cell(raw: dict[str, Any], place: int) -> Cell:
     nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     name = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
     kind = raw.get("cell_type")
-    # A lone half of a surrogate pair is JSON, but no text that can be written to a file.
+    # JSON may hold half of a surrogate pair, which cannot be written to a file.
     text = text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""
     text = text.replace("\r\n", "\n")
     if kind == "code":
@@ -80,7 +80,7 @@ def _cell(raw: dict[str, Any], place: int) -> Cell:
 
 
 def chapter_of(notebook: Notebook) -> str | None:
-    """Returns the chapter whose exercises these are, by grade_ids, then by calls of check."""
+    """Return the chapter of the exercises, by grade_ids, then by calls of check."""
     found: dict[str, int] = {}
     for cell in notebook["cells"]:
         match = GRADE_ID.fullmatch(grade_id(cell))

@@ -1,8 +1,9 @@
-"""Puts a handed-in notebook into the order that grading needs, and says what was changed.
+"""Overwrite the cells of a submitted notebook that belong to the grader, and report changes.
 
-Only the students' own sources are taken from it. Checks come from the master, one after the answers
-of each exercise, whatever was deleted, doubled, moved or rewritten; so does the metadata that says
-which cell is what. A notebook that lost all metadata is put together by its headings.
+Only the students' own sources are kept, as with nbgrader's OverwriteCells. Checks and their
+metadata come from the source notebook, one after the answers of each exercise, whether the
+submission deleted, duplicated, moved or edited them. A notebook that lost all metadata is restored
+by its headings.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from tools.course.notebook import Cell, Notebook, source
 from tools.course.student_copy import SOLUTION_LINE
 from tools.grading.notebook_file import CALL, GRADE_ID
 
-# No pattern here takes the square of a cell's length: cells are as long as somebody wants.
+# All patterns take linear time: a cell may be as long as a student likes.
 LINK = re.compile(r"\[([^\][]*)\]\([^()\s]+\)")
-# The last line under the hints: a link, in its place what a release says, or what Colab shows.
+# The last line of the hints: a link, the text of a release, or the text of a copy for Colab.
 SOLUTION = re.compile(rf"(?:\[Solution\]\([^()\n]*\)|\*Solution\*|{re.escape(SOLUTION_LINE)})\s*$")
 
 
 @dataclass
-class Original:
-    """One exercise as it was handed out.
+class OriginalExercise:
+    """One exercise as it was released.
 
     Args:
         id: such as "03.2".
@@ -44,8 +45,8 @@ class Original:
     stubs: list[str]
 
 
-def originals_of(exercises: Notebook) -> list[Original]:
-    """Lists the exercises of a notebook that was made from a master."""
+def original_exercises(exercises: Notebook) -> list[OriginalExercise]:
+    """Return the exercises of a released notebook."""
     found = []
     for part in sections(exercises):
         if part.number is None:
@@ -55,7 +56,7 @@ def originals_of(exercises: Notebook) -> list[Original]:
             continue
         check = part.checks[0] if part.checks else None
         found.append(
-            Original(
+            OriginalExercise(
                 id=f"{numbers.group(2)}.{numbers.group(3)}",
                 title=NUMBERED.fullmatch(part.heading).group(2),
                 points=float(check["metadata"]["nbgrader"]["points"]) if check else 0.0,
@@ -68,15 +69,15 @@ def originals_of(exercises: Notebook) -> list[Original]:
 
 
 @dataclass
-class Restored:
-    """What is graded in place of what was handed in.
+class OverwrittenNotebook:
+    """The notebook that is graded instead of the submitted one.
 
     Args:
-        notebook: in nbformat 4.5, with the master's checks and metadata.
-        own: places (in that notebook) of the cells that are the student's, by exercise.
-        outside: places of the student's cells that stand in no exercise.
-        remarks: what was put back, for the instructor.
-        numbers: for each place, the number of the cell as the student saw it, None for checks.
+        notebook: in nbformat 4.5, with the original checks and metadata.
+        own: places (in that notebook) of the student's cells, by exercise.
+        outside: places of the student's cells outside of the exercises.
+        remarks: what was restored, for the instructor.
+        numbers: for each place, the number of the cell in the submission; None for checks.
     """
 
     notebook: Notebook
@@ -86,122 +87,123 @@ class Restored:
     numbers: list[int | None] = field(default_factory=list)
 
 
-def restore(handed_in: Notebook, exercises: Notebook) -> Restored:
-    """Makes the notebook that is graded from what was handed in and what was handed out.
+def overwrite_cells(submitted: Notebook, exercises: Notebook) -> OverwrittenNotebook:
+    """Return the notebook to grade.
 
     Args:
-        handed_in: as `tidy` gives it.
-        exercises: what was made from the master, with its check cells and metadata.
+        submitted: as `tidy` returns it.
+        exercises: the released notebook, with its check cells and metadata.
     """
-    originals = originals_of(exercises)
-    named = {grade_id(cell): cell for cell in exercises["cells"] if grade_id(cell)}
-    cells = [dict(cell, number=n) for n, cell in enumerate(handed_in["cells"], start=1)]
-    where, remarks = _recognised(cells, named)
-    if not any(name.startswith("answer-") for name in where) and originals:
-        remarks.append("the grading metadata is gone: answers are found by the headings")
-    remarks += _answers_as_code(originals, where, cells)
-    remarks += _checks_put_back(originals, where, cells, named)
-    graded = _Graded(exercises, originals, named, where)
-    graded.checks = _places_of_checks(originals, where, cells)
+    submission = _Submission(submitted, exercises)
+    remarks = [*submission.read_roles(), *submission.read_answers(), *submission.read_checks()]
+    graded = _Graded(submission, exercises)
     graded.put_checks(-1)
-    for place, cell in enumerate(cells):
+    for place, cell in enumerate(submission.cells):
         graded.put(cell, place)
         graded.put_checks(place)
-    return graded.restored(remarks)
+    return OverwrittenNotebook(
+        graded.notebook(), graded.own, graded.outside, remarks, graded.numbers
+    )
 
 
-def _recognised(
-    cells: list[Cell], named: dict[str, Cell]
-) -> tuple[dict[str, list[int]], list[str]]:
-    """Writes into each cell which one of the master it is.
+class _Submission:
+    """The submitted cells and their roles.
 
-    Returns:
-        The places of each by its grade_id, and remarks about ids that the master does not have.
+    Args:
+        submitted: as `tidy` returns it.
+        exercises: the released notebook.
     """
-    where: dict[str, list[int]] = {}
-    remarks = []
-    for place, cell in enumerate(cells):
-        cell["role"] = name = _which(cell, named)
-        if name:
-            where.setdefault(name, []).append(place)
-        elif grade_id(cell):
-            remarks.append(f"cell {cell['number']} has the unknown grade_id {grade_id(cell)[:40]}")
-    return where, remarks
 
+    def __init__(self, submitted: Notebook, exercises: Notebook):
+        self.originals = original_exercises(exercises)
+        self.named = {grade_id(cell): cell for cell in exercises["cells"] if grade_id(cell)}
+        self.cells = [dict(cell, number=n) for n, cell in enumerate(submitted["cells"], start=1)]
+        self.where: dict[str, list[int]] = {}  # the places of each original cell, by its grade_id
 
-def _answers_as_code(
-    originals: list[Original], where: dict[str, list[int]], cells: list[Cell]
-) -> Iterator[str]:
-    """Makes every answer a cell of code, and says what is odd about the answers."""
-    for name in (name for original in originals for name in original.answers):
-        places = where.get(name, [])
+    def read_roles(self) -> Iterator[str]:
+        """Store in each cell which original cell it is, and yield remarks about metadata."""
+        for place, cell in enumerate(self.cells):
+            cell["role"] = name = _which(cell, self.named)
+            if name:
+                self.where.setdefault(name, []).append(place)
+            elif name := grade_id(cell):
+                yield f"cell {cell['number']} has the unknown grade_id {name[:40]}"
+        if self.originals and not any(name.startswith("answer-") for name in self.where):
+            yield "the grading metadata is missing: answers are identified by the headings"
+
+    def read_answers(self) -> Iterator[str]:
+        """Turn every answer into a code cell, and yield remarks about answers."""
+        for name in (name for original in self.originals for name in original.answers):
+            places = self.where.get(name, [])
+            if len(places) > 1:
+                yield f"{name} occurs {len(places)} times: all are run, the last one is shown"
+            for cell in (self.cells[place] for place in places):
+                if cell["cell_type"] != "code":
+                    yield f"{name} was changed to a text cell: it is run as code"
+                    cell["cell_type"] = "code"
+
+    def read_checks(self) -> list[str]:
+        """Return a remark for each way in which checks were changed."""
+        found: dict[str, list[str]] = {}
+        for original in self.originals:
+            if original.check and (change := self._change(original.check)):
+                found.setdefault(change, []).append(original.id)
+        return [f"restored: the check of {', '.join(ids)}, {what}" for what, ids in found.items()]
+
+    def _change(self, check: str) -> str | None:
+        places = self.where.get(check, [])
+        if not places:
+            return "which was deleted"
         if len(places) > 1:
-            yield f"{name} stands {len(places)} times: the last one is shown, all are run"
-        for place in places:
-            if cells[place]["cell_type"] != "code":
-                yield f"{name} was made a cell of text: it is run as code"
-                cells[place]["cell_type"] = "code"
+            return "which occurred several times"
+        cell, original = self.cells[places[0]], self.named[check]
+        is_same = cell["source"].strip() == source(original).strip()
+        return None if is_same and cell["cell_type"] == "code" else "which was changed"
 
+    def places_of_checks(self) -> dict[int, list[OriginalExercise]]:
+        """Return the checks after each place; -1 is the beginning."""
+        edges = _edges(self.cells)
+        after: dict[int, list[OriginalExercise]] = {}
+        for original in (original for original in self.originals if original.check):
+            after.setdefault(self._place(original, edges), []).append(original)
+        return after
 
-def _checks_put_back(
-    originals: list[Original],
-    where: dict[str, list[int]],
-    cells: list[Cell],
-    named: dict[str, Cell],
-) -> list[str]:
-    """Says which checks are put back, one line for each of the ways in which they were changed."""
-    found: dict[str, list[str]] = {}
-    for original in originals:
-        if original.check and (said := _changed(original, where, cells, named)):
-            found.setdefault(said, []).append(original.id)
-    return [f"put back: the check of {', '.join(ids)}, {what}" for what, ids in found.items()]
-
-
-def _places_of_checks(
-    originals: list[Original], where: dict[str, list[int]], cells: list[Cell]
-) -> dict[int, list[Original]]:
-    """Returns after which place which checks stand; -1 is the beginning."""
-    edges = _edges(cells)
-    after: dict[int, list[Original]] = {}
-    for original in originals:
-        if original.check:
-            answers = [place for name in original.answers for place in where.get(name, [])]
-            place = _place(original, answers, where, edges, len(cells))
-            after.setdefault(place, []).append(original)
-    return after
+    def _place(self, original: OriginalExercise, edges: dict[int, int]) -> int:
+        """Return the place before the check of an exercise; -1 is the beginning."""
+        own = self.where.get(original.check or "", [])
+        answers = [place for name in original.answers for place in self.where.get(name, [])]
+        last = max(answers, default=-1)
+        if last >= 0:
+            return max(own[-1], last) if own else last
+        end = own[-1] if own else len(self.cells) - 1
+        return edges.get(int(original.id.partition(".")[2]), end)
 
 
 class _Graded:
-    """The notebook that is graded, while it is put together cell by cell.
+    """The notebook to grade, assembled cell by cell.
 
     Args:
-        exercises: what was handed out.
-        originals: its exercises.
-        named: its cells by grade_id.
-        where: the places of these in what was handed in.
+        submission: the submitted cells.
+        exercises: the released notebook.
     """
 
-    def __init__(
-        self,
-        exercises: Notebook,
-        originals: list[Original],
-        named: dict[str, Cell],
-        where: dict[str, list[int]],
-    ):
-        self.named, self.where, self.metadata = named, where, exercises["metadata"]
+    def __init__(self, submission: _Submission, exercises: Notebook):
+        originals = submission.originals
+        self.named, self.where = submission.named, submission.where
+        self.metadata = exercises["metadata"]
         self.known = {_bare(cell) for cell in exercises["cells"]}
         self.ids = {original.id.partition(".")[2]: original.id for original in originals}
         self.home = {name: original.id for original in originals for name in original.answers}
         self.its_checks = {original.check for original in originals if original.check}
-        self.checks: dict[int, list[Original]] = {}  # after which place which are put
+        self.checks = submission.places_of_checks()
         self.cells: list[Cell] = []
         self.numbers: list[int | None] = []
         self.own: dict[str, list[int]] = {original.id: [] for original in originals}
         self.outside: list[int] = []
-        self._section: str | None = None  # the exercise under whose heading the cells stand
+        self._section: str | None = None  # the exercise of the last heading
 
     def put(self, cell: Cell, place: int) -> None:
-        """Adds a cell that was handed in, unless it is or claims to be a check."""
+        """Add a submitted cell, unless it is a check or claims to be one."""
         if cell["cell_type"] == "markdown" and (heading := HEADING.match(cell["source"])):
             numbered = NUMBERED.fullmatch(heading.group(1))
             self._section = self.ids.get(numbered.group(1)) if numbered else None
@@ -215,7 +217,7 @@ class _Graded:
         self._add(_own_cell(cell, self.named[role] if is_last else None), cell["number"])
 
     def put_checks(self, place: int) -> None:
-        """Adds the checks that stand after a place."""
+        """Add the checks after a place."""
         for original in self.checks.get(place, []):
             self._add(_check_cell(self.named[original.check]), None)
 
@@ -224,21 +226,16 @@ class _Graded:
         self.cells.append(cell)
         self.numbers.append(number)
 
-    def restored(self, remarks: list[str]) -> Restored:
-        notebook = {
-            "cells": self.cells,
-            "metadata": self.metadata,
-            "nbformat": 4,
-            "nbformat_minor": 5,
-        }
-        return Restored(notebook, self.own, self.outside, remarks, self.numbers)
+    def notebook(self) -> Notebook:
+        cells = {"cells": self.cells, "metadata": self.metadata}
+        return {**cells, "nbformat": 4, "nbformat_minor": 5}
 
 
 def _bare(cell: Cell) -> tuple[str, str]:
-    """Returns the kind of a cell, and its text as it is in every form that is handed out.
+    """Return the kind of a cell, and its text as it is in every released form.
 
-    What `make release` hands out lacks the links to what stays at home, the solutions among them;
-    in a copy for Colab stars stand around the words of all links that lead into the course.
+    `make release` removes links to files that are not released, such as solutions; a copy for Colab
+    has asterisks around the words of links into the course.
     """
     text = source(cell)
     if cell["cell_type"] == "markdown":
@@ -247,7 +244,7 @@ def _bare(cell: Cell) -> tuple[str, str]:
 
 
 def _which(cell: Cell, named: dict[str, Cell]) -> str | None:
-    """Returns which cell of the master this is: by its grade_id, or as a check by its text."""
+    """Return which original cell this is: by its grade_id, or for a check by its text."""
     name = grade_id(cell)
     if name in named:
         return name
@@ -259,12 +256,12 @@ def _which(cell: Cell, named: dict[str, Cell]) -> str | None:
 
 
 def _is_stray_check(cell: Cell) -> bool:
-    """Says whether a cell claims to be a check that the master does not have."""
+    """Return whether a cell claims to be a check that does not exist."""
     return grade_id(cell).startswith("check-")
 
 
 def _edges(cells: list[Cell]) -> dict[int, int]:
-    """Returns the place of the last cell of each numbered section."""
+    """Return the place of the last cell of each numbered section."""
     found: dict[int, int] = {}
     number: int | None = None
     for place, cell in enumerate(cells):
@@ -275,40 +272,6 @@ def _edges(cells: list[Cell]) -> dict[int, int]:
         if number is not None:
             found[number] = place
     return found
-
-
-def _place(
-    original: Original,
-    answers: list[int],
-    where: dict[str, list[int]],
-    edges: dict[int, int],
-    count: int,
-) -> int:
-    """Returns the place after which the check of an exercise stands; -1 is the beginning."""
-    own = where.get(original.check or "", [])
-    last = max(answers, default=-1)
-    if own and own[-1] > last >= 0:
-        return own[-1]
-    if last >= 0:
-        return last
-    return edges.get(int(original.id.partition(".")[2]), own[-1] if own else count - 1)
-
-
-def _changed(
-    original: Original, where: dict[str, list[int]], cells: list[Cell], named: dict[str, Cell]
-) -> str | None:
-    places = where.get(original.check or "", [])
-    if not places:
-        return "which was deleted"
-    if len(places) > 1:
-        return "which stood there several times"
-    cell = cells[places[0]]
-    if (
-        cell["cell_type"] != "code"
-        or cell["source"].strip() != source(named[original.check]).strip()
-    ):
-        return "which was changed"
-    return None
 
 
 def _check_cell(original: Cell) -> Cell:

@@ -1,9 +1,9 @@
-"""Lets a check and the answers that it calls live in two processes.
+"""Remote objects: a check and the answers that it calls run in two processes.
 
-A `Peer` stands on each side. What is lent to the other side becomes a stand-in there: a function, a
-class or a layer whose calls are asked for here. Values go both ways as values.py writes them, and
-gradients follow: a backward pass that meets a call asks the other side for its part. So the same
-check runs with answers of its own process and with stand-ins of answers, and does not see which.
+There is a `Peer` on each side. An object that one side lends becomes a proxy on the other: a
+function, a class or a layer whose calls go back to the lender. Values travel both ways as
+serialization.py writes them. Gradients flow through calls: a backward pass that reaches a call
+requests its part from the other side. So a check works the same with local answers and proxies.
 """
 
 from __future__ import annotations
@@ -22,18 +22,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from checks.engine import calls, measures, results  # noqa: F401  # each has a mode that goes along
+from checks.engine import calls, measures, results  # noqa: F401  # their modes travel with calls
 from checks.engine.answer import source
 from checks.engine.watch import ACTIVE, KINDS, TooLong
-from tools.grading.serialization import Odd, Reader, Unfit, Writer, name_of_shared, shared_class
+from tools.grading.serialization import (
+    ProtocolError,
+    Reader,
+    Unserializable,
+    Writer,
+    name_of_shared,
+    shared_class,
+)
 
-MODULE = "torch.nn.modules.module:Module"
-KEPT_GRAPHS = 200  # backward passes that may still be asked for
-TEXT = 2000  # characters of an error that are told
+KEPT_GRAPHS = 200  # calls with a possible backward pass
+MAX_TEXT = 2000  # characters of an error
 OWN_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
-NUMBER = "_number_on_the_other_side"
+NUMBER = "_remote_number"
 _files = itertools.count(1)
-# Taken before a student's code may give them another meaning.
+# Copied before students' code may replace them.
 _seed, _grad, _enabled = torch.manual_seed, torch.autograd.grad, torch.set_grad_enabled
 _is_enabled, _no_grad = torch.is_grad_enabled, torch.no_grad
 _fresh = set(vars(nn.Module())) - {"training", *OWN_TABLES}
@@ -44,14 +50,13 @@ class Interrupted(BaseException):
 
 
 class Peer:
-    """One side of the two.
+    """One of the two sides.
 
     Args:
         post: sends a message to the other side.
         wait: returns the next message of the other side.
-        is_open: whether everything that is lent may be looked into: sources, and tensors that
-            objects hold. The side of the check keeps its own to itself.
-        operations: what else the other side may ask for, by name.
+        is_open: whether lent objects reveal their sources and tensors. Those of the check do not.
+        operations: more operations that the other side may request, by name.
     """
 
     def __init__(
@@ -65,66 +70,66 @@ class Peer:
         self.post, self.wait, self.is_open = post, wait, is_open
         self.serves = {"call": self._called, "vjp": self._backward, **operations}
         self._count = itertools.count(1)
-        self.mine: dict[int, Any] = {}  # what was lent, by number
-        self._numbers: dict[int, int] = {}  # its numbers, by identity
+        self.mine: dict[int, Any] = {}  # lent objects, by number
+        self._numbers: dict[int, int] = {}  # their numbers, by identity
         self._sent: set[int] = set()
-        self.theirs: dict[int, Any] = {}  # stand-ins, and copies of what the other side has
+        self.theirs: dict[int, Any] = {}  # proxies and copies of the other side's objects
         self._their_numbers: dict[int, int] = {}
         self.graphs: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
 
-    # ------------------------------------------------------------------------------- asking
+    # ----------------------------------------------------------------------------- requests
 
-    def ask(self, **question: Any) -> dict[str, Any]:
-        """Asks the other side, and serves what it asks meanwhile.
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Send a request, and serve requests of the other side until the reply arrives.
 
         Args:
-            question: what is wanted.
+            request: the operation and its arguments.
 
         Raises:
-            Unfit: the answer is none.
-            Exception: what the call raised there, under its own name.
+            ProtocolError: the reply is invalid.
+            Exception: what the call raised, under its own name.
         """
         number = next(self._count)
-        self.post({"n": number, "ask": question})
+        self.post({"n": number, "ask": request})
         while True:
-            said = self.wait()
-            if "ask" in said:
-                self.serve(said)
-            elif said.get("n") == number:
+            message = self.wait()
+            if "ask" in message:
+                self.serve(message)
+            elif message.get("n") == number:
                 break
             else:
-                raise Unfit("an answer to what nobody asked")
-        if "raised" in said:
-            raise _error(said["raised"])
-        return said
+                raise ProtocolError("a reply without a request")
+        if "raised" in message:
+            raise _error(message["raised"])
+        return message
 
     def call(
-        self, target: dict[str, Any], args: tuple, kwargs: dict[str, Any], far: Any = None
+        self, target: dict[str, Any], args: tuple, kwargs: dict[str, Any], remote: Any = None
     ) -> Any:
-        """Calls something on the other side.
+        """Call something on the other side.
 
         Args:
-            target: what.
-            args, kwargs: with which arguments.
-            far: the stand-in of a layer whose method is called.
+            target: what to call.
+            args, kwargs: its arguments.
+            remote: the proxy of a layer whose method is called.
         """
         active = list(ACTIVE)
         kept = [mode.kept() for mode in active]
         writer = Writer(self._lend, later=True)
-        question = {
+        request = {
             "op": "call",
             "on": target,
             "args": [writer.write(arg) for arg in args],
             "kwargs": {name: writer.write(arg) for name, arg in kwargs.items()},
             "modes": [[type(mode).__name__, mode.settings()] for mode in active],
             "grad": _is_enabled(),
-            # Draws go on here and there as they would in one process.
+            # Both sides draw random numbers as one process would.
             "seed": int(torch.empty((), dtype=torch.int64).random_().item()),
         }
-        if far is not None:
-            question["state"] = self._state(far, writer)
-        leaves = [t for t in writer.tensors if t.requires_grad] if question["grad"] else []
-        call = _Call(self, question, args, writer)
+        if remote is not None:
+            request["state"] = self._state(remote, writer)
+        leaves = [t for t in writer.tensors if t.requires_grad] if request["grad"] else []
+        call = _Call(self, request, args, writer)
         try:
             if leaves:
                 made = _Bridge.apply(call, *leaves)
@@ -142,56 +147,56 @@ class Peer:
         return result
 
     def get(self, expression: str) -> Any:
-        """Returns what an expression stands for on the other side.
+        """Return the value of an expression on the other side.
 
         Args:
             expression: such as the name of an answer.
         """
-        said = self.ask(op="get", expression=expression)
-        return Reader(self._borrow).read(said.get("result"))
+        reply = self.ask(op="get", expression=expression)
+        return Reader(self._borrow).read(reply.get("result"))
 
     def give(self, value: Any) -> dict[str, Any]:
-        """Returns the answer to `get`.
+        """Return the reply to `get`.
 
         Args:
-            value: what is asked for.
+            value: of the expression.
         """
         return {"result": Writer(self._lend).write(value)}
 
     # ------------------------------------------------------------------------------- serving
 
-    def serve(self, said: dict[str, Any]) -> None:
-        """Does what the other side asks for, and tells the result, or what was raised."""
+    def serve(self, message: dict[str, Any]) -> None:
+        """Execute a request of the other side, and reply with the result or the error."""
         try:
-            question = said["ask"]
-            reply = self.serves[question["op"]](question)
+            request = message["ask"]
+            reply = self.serves[request["op"]](request)
         except Interrupted:
             raise
         except KeyboardInterrupt:
             reply = {"raised": {"name": "Interrupted", "text": "", "bases": []}}
         except BaseException as error:
-            reply = {"raised": _told(error)}
-        self.post({"n": said["n"], **reply})
+            reply = {"raised": _plain_error(error)}
+        self.post({"n": message["n"], **reply})
 
-    def _called(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _called(self, request: dict[str, Any]) -> dict[str, Any]:
         reader = Reader(self._borrow)
-        args = [reader.read(arg) for arg in question["args"]]
-        kwargs = {name: reader.read(arg) for name, arg in question["kwargs"].items()}
-        tensors = [reader.read(state) for state in question.get("state", {}).get("tensors", [])]
-        function, holding = self._target(question, tensors)
+        args = [reader.read(arg) for arg in request["args"]]
+        kwargs = {name: reader.read(arg) for name, arg in request["kwargs"].items()}
+        tensors = [reader.read(state) for state in request.get("state", {}).get("tensors", [])]
+        function, holding = self._target(request, tensors)
         leaves = [t for t in reader.tensors if t.requires_grad]
         versions = [t._version for t in reader.tensors]
         lists = [(n, arg, list(arg)) for n, arg in enumerate(args) if type(arg) is list]
         modules = self._noted(args)
-        number = int(question["seed"])
+        number = int(request["seed"])
         _seed(number)
         random.seed(number)
         np.random.seed(number % 2**32)
-        modes = [KINDS[name].again(given, reader.tensors) for name, given in question["modes"]]
+        modes = [KINDS[name].again(given, reader.tensors) for name, given in request["modes"]]
         too_long, was = False, _is_enabled()
         with contextlib.ExitStack() as stack:
             stack.callback(_enabled, was)
-            _enabled(bool(question["grad"]))
+            _enabled(bool(request["grad"]))
             stack.enter_context(holding)
             for mode in modes:
                 stack.enter_context(mode)
@@ -202,7 +207,7 @@ class Peer:
         writer = Writer(self._lend)
         reply: dict[str, Any] = {"result": writer.write(result), "too_long": too_long}
         reply["notes"] = [mode.note() for mode in modes]
-        if question["grad"] and leaves and any(t.requires_grad for t in writer.tensors):
+        if request["grad"] and leaves and any(t.requires_grad for t in writer.tensors):
             reply["graph"] = number = next(self._count)
             self.graphs[number] = [t for t in writer.tensors if t.requires_grad], leaves
             for old in list(self.graphs)[:-KEPT_GRAPHS]:
@@ -226,28 +231,28 @@ class Peer:
         return reply
 
     def _target(
-        self, question: dict[str, Any], tensors: list[Tensor]
+        self, request: dict[str, Any], tensors: list[Tensor]
     ) -> tuple[Callable, contextlib.AbstractContextManager]:
-        """Returns what is called, and what holds meanwhile."""
-        on = question["on"]
+        """Return the callable of a request, and the context for the call."""
+        on = request["on"]
         thing = self.mine[on["v"]]
         if "method" not in on:
             return thing, contextlib.nullcontext()
         if on["method"] not in _methods(type(thing)):
-            raise Unfit(f"the method {on['method']}")
-        # A layer is called as a whole, with the hooks that it may have.
+            raise ProtocolError(f"the method {on['method']}")
+        # Call a layer as a whole, with its hooks.
         method = thing if on["method"] == "forward" else getattr(thing, on["method"])
-        return method, _holding(thing, question["state"], tensors)
+        return method, _holding(thing, request["state"], tensors)
 
     def _noted(self, args: list[Any]) -> list[tuple[nn.Module, Any]]:
-        """Notes the layers of the other side among arguments, as they are now."""
+        """Return the other side's layers among arguments, with their versions."""
         found = [a for a in args if isinstance(a, nn.Module) and id(a) in self._their_numbers]
         return [(module, _versions(module)) for module in found]
 
-    def _backward(self, question: dict[str, Any]) -> dict[str, Any]:
-        made, leaves = self.graphs[question["graph"]]
+    def _backward(self, request: dict[str, Any]) -> dict[str, Any]:
+        made, leaves = self.graphs[request["graph"]]
         reader, writer = Reader(self._borrow), Writer(self._lend)
-        grads = [reader.read(grad) for grad in question["grads"]]
+        grads = [reader.read(grad) for grad in request["grads"]]
         pairs = [(r, g) for r, g in zip(made, grads, strict=True) if g is not None]
         with torch.enable_grad():
             found = _grad(
@@ -268,7 +273,7 @@ class Peer:
         return self._numbers[id(thing)]
 
     def _lend(self, thing: Any, writer: Writer) -> Any:
-        """Writes what is no value: something to ask for, or an object that both sides can hold."""
+        """Serialize what is not a value: as a reference, or as an object of a shared class."""
         if id(thing) in self._their_numbers:
             number = self._their_numbers[id(thing)]
             return {"k": "yours", "v": number}
@@ -278,7 +283,7 @@ class Peer:
             return self._lend_class(thing)
         shared = name_of_shared(type(thing))
         if not shared and not callable(thing):
-            return {"k": "odd", "name": type(thing).__name__}
+            return {"k": "opaque", "name": type(thing).__name__}
         number = self._number(thing)
         if number in self._sent:
             return {"k": "mine", "v": number}
@@ -291,7 +296,7 @@ class Peer:
     def _described(self, function: Any) -> dict[str, Any]:
         name = getattr(function, "__name__", type(function).__name__)
         qualname = getattr(function, "__qualname__", name)
-        if not self.is_open:  # a name may say what the answer is to find out
+        if not self.is_open:  # a name may reveal the solution
             name = qualname = name if name.startswith("__") else "borrowed"
         try:
             parameters = [
@@ -335,7 +340,7 @@ class Peer:
 
     @staticmethod
     def _state(module: nn.Module, writer: Writer) -> dict[str, Any]:
-        """Writes the tensors of a layer and of its parts, and which of them are training."""
+        """Serialize the tensors of a layer, and the names of its parts in training mode."""
         named = [
             *module.named_parameters(remove_duplicate=False),
             *module.named_buffers(remove_duplicate=False),
@@ -349,7 +354,7 @@ class Peer:
     # ------------------------------------------------------------------------------- borrowing
 
     def _borrow(self, data: dict[str, Any], reader: Reader) -> Any:
-        """Makes something of what the other side lends."""
+        """Return the object for what the other side lends."""
         kind, number = data["k"], data.get("v")
         if kind == "yours":
             return self.mine[number]
@@ -367,7 +372,7 @@ class Peer:
             "object": self._object,
         }
         if kind not in makers:
-            raise Unfit(f"a value of kind {str(kind)[:20]}")
+            raise ProtocolError(f"a value of kind {str(kind)[:20]}")
         if number not in self.theirs:
             makers[kind](data, reader)
         return self.theirs[number]
@@ -384,7 +389,7 @@ class Peer:
         def ask(*args: Any, **kwargs: Any) -> Any:
             return self.call({"v": number}, args, kwargs)
 
-        self._keep(number, _stand_in(ask, data))
+        self._keep(number, _proxy(ask, data))
 
     def _class(self, data: dict[str, Any], _reader: Reader) -> None:
         peer, number = self, data["v"]
@@ -393,19 +398,19 @@ class Peer:
         def method_of(name: str) -> Callable:
             def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
                 where = {"v": vars(self)[NUMBER], "method": name}
-                return peer.call(where, args, kwargs, far=self)
+                return peer.call(where, args, kwargs, remote=self)
 
             return ask
 
         def begin(self: Any, *args: Any, **kwargs: Any) -> None:
             made = peer.call({"v": number}, args, kwargs)
             if type(made) is not type(self):
-                raise Unfit("a new object of another class")
+                raise ProtocolError("a new object of a different class")
             self.__dict__.update(vars(made))
             peer._keep(vars(made)[NUMBER], self)
 
         methods = {
-            str(name): _stand_in(begin if name == "__init__" else method_of(name), described)
+            str(name): _proxy(begin if name == "__init__" else method_of(name), described)
             for name, described in data["methods"].items()
         }
         methods.setdefault("__init__", begin)
@@ -414,7 +419,7 @@ class Peer:
     def _module(self, data: dict[str, Any], reader: Reader) -> None:
         kind = reader.read(data["class"])
         if not isinstance(kind, type) or not issubclass(kind, nn.Module):
-            raise Unfit("a layer of no class")
+            raise ProtocolError("a layer without a class")
         module = kind.__new__(kind)
         nn.Module.__init__(module)
         self._keep(data["v"], module)
@@ -423,7 +428,7 @@ class Peer:
         for name, part in wanted.items():
             table = holds.get(name, {})
             if any(one is not None and not isinstance(one, part) for one in table.values()):
-                raise Unfit(f"a layer with odd {name}")
+                raise ProtocolError(f"a layer with invalid {name}")
         module.__dict__.update(holds)
         module.__dict__[NUMBER] = data["v"]
 
@@ -436,32 +441,32 @@ class Peer:
 
 
 class _Call:
-    """A call of the other side, and what came of it."""
+    """A call of the other side, and its reply."""
 
-    def __init__(self, peer: Peer, question: dict[str, Any], args: tuple, writer: Writer):
-        self.peer, self.question, self.args, self.writer = peer, question, args, writer
+    def __init__(self, peer: Peer, request: dict[str, Any], args: tuple, writer: Writer):
+        self.peer, self.request, self.args, self.writer = peer, request, args, writer
         self.tensors = writer.tensors
         self.reply: dict[str, Any] = {}
-        self.reached: list[bool] = []  # which of the arguments the last way back has reached
+        self.reached: list[bool] = []  # which arguments the last backward pass reached
 
     def go(self, leaves: tuple[Tensor, ...] = ()) -> list[Tensor]:
-        """Makes it; returns the results through which gradients flow.
+        """Make the call, and return the results that carry gradients.
 
         Args:
-            leaves: the tensors with gradients among the arguments.
+            leaves: the arguments with gradients.
         """
         given = iter(leaves)
         self.writer.fill([next(given, t) if t.requires_grad else t for t in self.tensors])
-        self.reply = self.peer.ask(**self.question)
+        self.reply = self.peer.ask(**self.request)
         reader = Reader(self.peer._borrow)
         reader.read(self.reply.get("result"))
         return [t.detach() for t in reader.tensors if t.requires_grad]
 
     def read(self, made: list[Tensor]) -> Any:
-        """Returns the result, and changes here what was changed there.
+        """Return the result, and repeat in-place changes of arguments here.
 
         Args:
-            made: the results through which gradients flow, as they are known here.
+            made: the results that carry gradients, as tensors of this side.
         """
         reader = _Flowing(self.peer._borrow, made)
         result = reader.read(self.reply.get("result"))
@@ -483,14 +488,14 @@ class _Call:
 
 
 class _Flowing(Reader):
-    """Reads a result whose tensors with gradients are known already."""
+    """A reader of results whose tensors with gradients exist already."""
 
     def __init__(self, borrow: Callable, made: list[Tensor]):
         super().__init__(borrow)
         self._made = iter(made)
 
     def _tensor(self, data: dict[str, Any]) -> Tensor:
-        # Inside of torch.func's transforms nothing may be told to require gradients.
+        # Inside of torch.func's transforms no tensor may be set to require gradients.
         value = super()._tensor({**data, "grad": False})
         if data["grad"] and (value.is_floating_point() or value.is_complex()):
             value = next(self._made, value)
@@ -499,7 +504,7 @@ class _Flowing(Reader):
 
 
 class _Bridge(torch.autograd.Function):
-    """A step of a computation that happens on the other side."""
+    """An autograd step that runs on the other side."""
 
     @staticmethod
     def forward(call: _Call, *leaves: Tensor) -> tuple[Tensor, ...]:
@@ -520,23 +525,23 @@ class _Bridge(torch.autograd.Function):
 
 
 class _Back(torch.autograd.Function):
-    """The way back through such a step; also for many gradients at once (torch.vmap)."""
+    """The backward pass of such a step; also for many gradients at once (torch.vmap)."""
 
     @staticmethod
     def forward(call: _Call, shapes: list[torch.Size], *grads: Tensor) -> tuple[Tensor, ...]:
         writer, reader = Writer(call.peer._lend), Reader(call.peer._borrow)
         written = [writer.write(grad) for grad in grads]
-        said = call.peer.ask(op="vjp", graph=call.reply["graph"], grads=written)
-        found = [reader.read(grad) for grad in said["grads"]]
+        reply = call.peer.ask(op="vjp", graph=call.reply["graph"], grads=written)
+        found = [reader.read(grad) for grad in reply["grads"]]
         call.reached = [grad is not None for grad in found]
         pairs = list(zip(found, shapes, strict=True))
         if any(g is not None and (not isinstance(g, Tensor) or g.shape != s) for g, s in pairs):
-            raise Unfit("a gradient of another shape")
+            raise ProtocolError("a gradient with a wrong shape")
         return tuple(torch.zeros(s, dtype=grads[0].dtype) if g is None else g for g, s in pairs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-        """Keeps nothing: nobody asks for gradients of gradients."""
+        """Store nothing: second derivatives are not supported."""
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, call: _Call, shapes: list, *grads: Tensor) -> tuple:
@@ -552,24 +557,24 @@ class _Back(torch.autograd.Function):
 # ------------------------------------------------------------------------------------ errors
 
 
-def _told(error: BaseException) -> dict[str, Any]:
-    """Writes what was raised: its name, its words, and of which of Python's kinds it is."""
+def _plain_error(error: BaseException) -> dict[str, Any]:
+    """Serialize an error: its name, its text, and its built-in base classes."""
     try:
-        text = str(error)[:TEXT]
+        text = str(error)[:MAX_TEXT]
     except Exception:
         text = ""
     bases = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
     return {"name": type(error).__name__, "text": text, "bases": bases}
 
 
-def _error(told: Any) -> BaseException:
-    """Makes an error of the same name and words."""
-    if not isinstance(told, dict):
-        raise Unfit("an error that is none")
-    name, text = str(told.get("name"))[:100], str(told.get("text"))[:TEXT]
+def _error(plain: Any) -> BaseException:
+    """Return an error with the same name and text."""
+    if not isinstance(plain, dict):
+        raise ProtocolError("an invalid error")
+    name, text = str(plain.get("name"))[:100], str(plain.get("text"))[:MAX_TEXT]
     if name == "Interrupted":
         return Interrupted()
-    for base in told.get("bases", []):
+    for base in plain.get("bases", []):
         kind = getattr(builtins, str(base), None)
         if isinstance(kind, type) and issubclass(kind, Exception):
             with contextlib.suppress(TypeError):
@@ -579,11 +584,11 @@ def _error(told: Any) -> BaseException:
     return type(name, (Exception,), {"__str__": lambda _: text})()
 
 
-# ----------------------------------------------------------------------------------- stand-ins
+# ------------------------------------------------------------------------------------ proxies
 
 
-def _stand_in(ask: Callable, data: dict[str, Any]) -> Callable:
-    """Makes a function that asks the other side, with the name, the arguments and the source."""
+def _proxy(ask: Callable, data: dict[str, Any]) -> Callable:
+    """Return a function with the name, the parameters and the source of a remote one."""
     name = str(data["name"])[:200]
     text = str(data.get("source") or "")
     file = f"<answer {next(_files)}>"
@@ -607,12 +612,12 @@ def _stand_in(ask: Callable, data: dict[str, Any]) -> Callable:
 
 
 def _base(kind: type) -> type:
-    """Returns the nearest class above that both sides have."""
+    """Return the nearest base class that both sides have."""
     return next(base for base in kind.__mro__ if name_of_shared(base))
 
 
 def _methods(kind: type) -> dict[str, FunctionType]:
-    """Returns the methods of a class that the other side does not have."""
+    """Return the methods of a class that the other side does not have."""
     found: dict[str, FunctionType] = {}
     for base in kind.__mro__:
         if name_of_shared(base) or base is object:
@@ -630,9 +635,9 @@ def _versions(module: nn.Module) -> Any:
 
 
 def _take_state(module: nn.Module, state: dict[str, Any], reader: Reader) -> None:
-    """Writes what the other side's layer holds into ours."""
+    """Copy the state of the other side's layer into the layer of this side."""
     if not isinstance(module, nn.Module):
-        raise Unfit("a state of no layer")
+        raise ProtocolError("a state without a layer")
     own = {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),
@@ -653,7 +658,7 @@ def _take_state(module: nn.Module, state: dict[str, Any], reader: Reader) -> Non
 
 @contextlib.contextmanager
 def _holding(module: nn.Module, state: dict[str, Any], tensors: list[Tensor]) -> Iterator[None]:
-    """Lets a layer hold other tensors while it is called."""
+    """Let a layer hold other tensors during a call."""
     kept = []
     training = set(state["training"])
     modes = [(part, part.training) for part in module.modules()]
@@ -676,4 +681,4 @@ def _holding(module: nn.Module, state: dict[str, Any], tensors: list[Tensor]) ->
             part.training = mode
 
 
-__all__ = ["Interrupted", "Odd", "Peer", "Unfit"]
+__all__ = ["Interrupted", "Peer", "ProtocolError", "Unserializable"]

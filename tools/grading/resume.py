@@ -1,8 +1,8 @@
-"""What a grading has done so far, so that one that was stopped goes on where it stopped.
+"""The checkpoint of a run: grades of finished students, with which a stopped run continues.
 
-It lies in `.progress` in the folder of results while a grading is not whole: one file for each
-student, named after everything on which the marks depend. A file is there whole or not at all. When
-the tables are written, the folder is gone.
+It is the folder `.progress` in the folder of results: one file for each student, named after
+everything that the grades depend on. A file is complete or absent. The folder is removed when the
+tables are written.
 """
 
 from __future__ import annotations
@@ -13,40 +13,41 @@ import json
 import os
 import secrets
 import shutil
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from tools.grading.collect import Student
+from tools.grading.grades import ChapterGrade
 
 try:
     import fcntl
-except ImportError:  # Windows, on which nothing is graded
+except ImportError:  # Windows, where grading does not run
     fcntl = None
 
-PROGRESS = ".progress"
+FOLDER = ".progress"
 LOCK = "lock"
-# From what stands in it the cases of the checks are made, the same ones in every later grading.
+# The seed of the cases in checks, the same in every later run.
 SALT = ".salt"
 
 
-class Busy(Exception):
-    """Another grading writes into the same folder."""
+class FolderInUse(Exception):
+    """Another run writes to the same folder."""
 
 
-class Progress:
-    """The students that are done.
+class Checkpoint:
+    """The grades of finished students.
 
     Args:
-        out: the folder of results, made if it is not there.
-        about: the same for all students: what is graded with, and how.
+        out: the folder of results, made if it does not exist.
+        about: what all grades depend on: code, limits and source notebooks.
 
     Raises:
-        Busy: another grading is at work there.
+        FolderInUse: another run uses the folder.
     """
 
     def __init__(self, out: Path, about: str):
         self.out, self.about = out, about
-        self.folder = out / PROGRESS
+        self.folder = out / FOLDER
         self._made = not out.exists()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -54,58 +55,59 @@ class Progress:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise Busy(str(out)) from None
+            raise FolderInUse(str(out)) from None
         self._salt_is_new = not (out / SALT).exists()
         if self._salt_is_new:
             (out / SALT).write_text(secrets.token_hex())
         self.salt = (out / SALT).read_text()
-        for left in out.glob(".unfinished-*"):  # by one that was killed
+        for left in out.glob(".unfinished-*"):  # by a killed run
             shutil.rmtree(left, ignore_errors=True)
 
-    def place(self, student: Student, page: str) -> Path:
-        """Returns the file for the marks of a student.
+    def path(self, student: Student, page: str) -> Path:
+        """Return the file for the grades of a student.
 
         Args:
-            student: what was handed in.
+            student: the submissions.
             page: the name of the student's page.
         """
-        sent = {
+        submissions = {
             chapter: [one.label, one.notebook, one.reason, one.remarks]
             for chapter, one in student.chapters.items()
         }
-        others = [str(other) for other in student.others]
-        known = [self.about, page, student.name, student.id, sent, others]
+        ignored = [str(file) for file in student.ignored]
+        known = [self.about, page, student.name, student.id, submissions, ignored]
         content = json.dumps(known, sort_keys=True)
         return self.folder / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
 
-    def read(self, place: Path) -> list[dict[str, Any]] | None:
-        """Returns the marks that stand in a file, None when they are still to be made."""
+    def read(self, path: Path) -> list[ChapterGrade] | None:
+        """Return the grades in a file; None if it does not exist yet."""
         try:
-            return json.loads(place.read_text(encoding="utf-8"))
+            plain = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except ValueError:  # nobody writes half a file; a disk may lose one
-            place.unlink()
+        except ValueError:  # no run writes half a file, but a disk may lose one
+            path.unlink()
             return None
+        return [ChapterGrade.from_plain(grade) for grade in plain]
 
-    def write(self, place: Path, marks: list[dict[str, Any]]) -> None:
-        """Writes marks into a file, which is whole from the first moment."""
-        partial = place.with_suffix(f".{os.getpid()}")
+    def write(self, path: Path, grades: list[ChapterGrade]) -> None:
+        """Write grades into a file, in one step."""
+        partial = path.with_suffix(f".{os.getpid()}")
         try:
             with partial.open("w", encoding="utf-8") as file:
-                json.dump(marks, file)
+                json.dump([asdict(grade) for grade in grades], file)
                 file.flush()
                 os.fsync(file.fileno())
-            partial.rename(place)
+            partial.rename(path)
         finally:
             partial.unlink(missing_ok=True)
 
     def count(self) -> int:
-        """Says how many students are done."""
+        """Return the number of finished students."""
         return len(list(self.folder.glob("*.json")))
 
     def end(self, *, whole: bool) -> None:
-        """Lets others into the folder, and removes what nobody needs any more.
+        """Unlock the folder, and remove what no later run needs.
 
         Args:
             whole: whether the tables were written.
@@ -115,13 +117,13 @@ class Progress:
             if self._salt_is_new and not whole:
                 (self.out / SALT).unlink(missing_ok=True)
             if self._made:
-                with contextlib.suppress(OSError):  # others may have put something there
+                with contextlib.suppress(OSError):  # it may hold other files now
                     self.out.rmdir()
         os.close(self._lock)
 
 
-def fingerprint(*folders: Path) -> str:
-    """Returns a number that differs when a file in one of the folders does.
+def hash_of(*folders: Path) -> str:
+    """Return a hash of all files in some folders.
 
     Args:
         folders: with files of the course.

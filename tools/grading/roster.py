@@ -1,8 +1,8 @@
-"""The list of the class, and whose a submission is.
+"""The class list, and the owner of each submission.
 
-A list is a csv file: of your own, the grading worksheet of a Moodle assignment, or the gradebook
-that Canvas exports. Names are compared without accents and in any order, numbers and logins as they
-are. What is doubtful is not guessed: it stands in `who.csv`, and what you answer there counts.
+A class list is a csv file: your own, the grading worksheet of a Moodle assignment, or the gradebook
+from Canvas. Names are compared without accents and in any order, numbers and logins as they are.
+Doubtful cases are not guessed: they are listed in `who.csv` for the instructor to answer.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from datetime import datetime
 from itertools import permutations
 from pathlib import Path
 
-from tools.grading.collect import Sent, Student
-from tools.grading.results import read_table
+from tools.grading.collect import Student, Submission
+from tools.grading.results_folder import read_table
 
 FULL = ("name", "fullname", "student", "studentname")
 FIRST = ("firstname", "givenname", "forename", "vorname", "prenom")
@@ -27,14 +27,14 @@ IDS = (
     *("id", "identifier", "idnumber", "studentid", "studentnumber", "sid", "number"),
     *("sisuserid", "sisloginid", "username", "login", "email", "emailaddress", "matrikelnummer"),
 )
-SENT = "lastmodifiedsubmission"
-# How Moodle writes a time in its worksheets, in English; and how programs do.
+SUBMITTED = "lastmodifiedsubmission"
+# Formats of times: in Moodle's English worksheets, and in other programs.
 TIMES = ("%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%d %B %Y, %I:%M %p", "%d.%m.%Y %H:%M")
 NOBODY = "nobody"
-OF_NOBODY = "not of this class, says who.csv"
-ALIKE = 0.75  # how alike two names are that may be one
-MOST_ASKED = 3  # people named for one submission
-# Letters that do not come apart into a letter and an accent.
+OF_NOBODY = "not in this class, according to who.csv"
+SIMILAR = 0.75  # ratio of similar names
+MAX_CANDIDATES = 3  # for one submission
+# Letters that Unicode does not decompose into a letter and an accent.
 LETTERS = str.maketrans(
     {"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe"}
     | {"\N{LATIN SMALL LETTER DOTLESS I}": "i"}
@@ -46,23 +46,23 @@ WHO = ("handed_in", "might_be", "is")
 
 @dataclass(frozen=True)
 class Person:
-    """One line of the list.
+    """One row of the class list.
 
     Args:
         name: as the list writes it.
-        ids: numbers, logins and addresses, in small letters.
-        row: the line, as it stands there.
-        sent: when the learning platform took the submission, if the list says so.
+        ids: numbers, logins and addresses, in lower case.
+        row: the row, unchanged.
+        submitted: when the learning platform took the submission, if the list has the time.
     """
 
     name: str
     ids: frozenset[str] = frozenset()
     row: dict[str, str] = field(default_factory=dict, hash=False)
-    sent: datetime | None = None
+    submitted: datetime | None = None
 
     @property
     def id(self) -> str:
-        """The number by which the platform knows the student; "" if none."""
+        """The number of the student on the platform; "" if none."""
         for column in ("Identifier", "ID", "id"):
             if value := self.row.get(column, "").strip():
                 return value.removeprefix("Participant ").strip()
@@ -71,7 +71,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Roster:
-    """The class.
+    """The class list.
 
     Args:
         people: in the order of the list.
@@ -86,21 +86,26 @@ class Roster:
 
 @dataclass(frozen=True)
 class Question:
-    """A submission of which it is not clear whose it is.
+    """A submission with an unclear owner.
 
     Args:
-        handed_in: the name of the folder or file.
-        candidates: whose it may be; empty when it resembles nobody.
-        why: what is unclear about it.
+        submission: the name of the folder or file.
+        candidates: possible owners; empty if the name resembles none.
+        why: what is unclear.
     """
 
-    handed_in: str
+    submission: str
     candidates: tuple[Person, ...]
     why: str
 
+    def __str__(self) -> str:
+        people = " or ".join(person.name for person in self.candidates)
+        ask = f"is it {people}?" if people else "it resembles no student."
+        return f"{self.submission}; {ask} Answer in who.csv"
+
 
 def words(name: str) -> tuple[str, ...]:
-    """Returns the parts of a name: without accents, in small letters, sorted."""
+    """Return the parts of a name: without accents, in lower case, sorted."""
     text = unicodedata.normalize("NFKD", name).casefold().translate(LETTERS)
     text = "".join(c for c in text if not 0x300 <= ord(c) <= 0x36F)
     text = APOSTROPHE.sub("", text)
@@ -112,34 +117,34 @@ def _bare(column: str) -> str:
     return re.sub(r"[^a-z]", "", column.casefold())
 
 
-def read(path: Path) -> Roster:
-    """Reads the list of the class.
+def read_roster(path: Path) -> Roster:
+    """Read a class list.
 
     Args:
         path: a csv file with a column for the name, or two for first and last name.
 
     Raises:
-        ValueError: there is no such file, no column of names, nobody, or somebody twice.
+        ValueError: the file is missing, or the list is invalid; see `of_rows`.
     """
     try:
         rows = read_table(path)
     except OSError as error:
         raise ValueError(
-            f"ROSTER is a csv file with a line for each student, got {path} ({error.strerror}). "
-            "Look at its name"
+            f"--roster must be a csv file with a line for each student, got {path} "
+            f"({error.strerror}). Check the path."
         ) from None
     return of_rows(rows, path.name)
 
 
 def of_rows(rows: list[dict[str, str]], where: str) -> Roster:
-    """Makes the class of the lines of a list.
+    """Return the class of the rows of a list.
 
     Args:
-        rows: the lines, by column.
+        rows: by column.
         where: the name of the file, for messages.
 
     Raises:
-        ValueError: there is no column of names, nobody, or somebody twice.
+        ValueError: the list has no column of names, no student, or a student twice.
     """
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     by_kind = {_bare(name): name for name in reversed(columns)}
@@ -148,8 +153,8 @@ def of_rows(rows: list[dict[str, str]], where: str) -> Roster:
     last = next((by_kind[kind] for kind in LAST if kind in by_kind), None)
     if not full and not (first and last):
         raise ValueError(
-            f"ROSTER: the first line names the columns, one of them name, got {', '.join(columns)} "
-            f"in {where}. Write name,id above the list"
+            f"--roster must name its columns in the first line, one of them name, got "
+            f"{', '.join(columns)} in {where}. Write name,id above the list."
         )
     ids = [name for kind, name in by_kind.items() if kind in IDS]
     found = []
@@ -160,13 +165,14 @@ def of_rows(rows: list[dict[str, str]], where: str) -> Roster:
             own = {value.casefold() for value in (row.get(k, "").strip() for k in ids) if value}
             own |= {value.removeprefix("participant ") for value in own}
             own |= {value.partition("@")[0] for value in own if "@" in value}
-            found.append(Person(name, frozenset(own), row, _time(row, by_kind.get(SENT))))
+            found.append(Person(name, frozenset(own), row, _time(row, by_kind.get(SUBMITTED))))
     if not found:
-        raise ValueError(f"ROSTER: it names the students, got none in {where}. Look at it")
+        raise ValueError(f"--roster must list the students, got none in {where}. Check the file.")
     twice = Counter((words(person.name), person.ids) for person in found)
     if again := [person.name for person in found if twice[words(person.name), person.ids] > 1]:
         raise ValueError(
-            f"ROSTER: every line is somebody else, got {again[0]} twice in {where}. Give both an id"
+            f"--roster must list every student once, got {again[0]} twice in {where}. "
+            "Give both an id."
         )
     return Roster(found, _kind(columns), columns)
 
@@ -179,7 +185,7 @@ def _kind(columns: tuple[str, ...]) -> str:
 
 
 def _is_no_student(name: str, row: dict[str, str]) -> bool:
-    """Says whether a line of Canvas is about points or about its made-up student."""
+    """Return whether a row of Canvas holds points or its test student."""
     return "Points Possible" in name or (name == "Student, Test" and "ID" in row)
 
 
@@ -197,7 +203,7 @@ def _time(row: dict[str, str], column: str | None) -> datetime | None:
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """Reads what was answered in who.csv: whose a submission is, by its name; {} without one."""
+    """Read the answers in who.csv: owners by the name of the submission; {} without a file."""
     rows = read_table(path) if path.is_file() else []
     return {
         row["handed_in"].removeprefix("'"): row["is"].strip().removeprefix("'")
@@ -207,14 +213,14 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 class Matching:
-    """Finds out whose each submission is.
+    """The search for the owner of each submission.
 
     Args:
-        roster: the class.
-        answers: what the instructor said, by the name of the submission.
+        roster: the class list.
+        answers: of the instructor, by the name of the submission.
 
     Raises:
-        ValueError: an answer names nobody of the class, or several.
+        ValueError: an answer fits no student of the class or several.
     """
 
     def __init__(self, roster: Roster, answers: dict[str, str] | None = None):
@@ -236,7 +242,7 @@ class Matching:
         return tuple(sorted(UMLAUT.sub("", word) for word in own))
 
     def _named(self, submission: str, who: str) -> Person | None:
-        """Returns whom an answer means; None for nobody of the class."""
+        """Return the person that an answer names; None for nobody of the class."""
         if who.casefold() == NOBODY:
             return None
         people = [
@@ -247,17 +253,17 @@ class Matching:
         if len(people) != 1:
             got = "nobody of the class" if not people else f"{len(people)} of the class"
             raise ValueError(
-                f"who.csv: {submission} is one student of the list, got {who!r}, which is {got}. "
-                f"Write the name or the id as in the list, or {NOBODY}"
+                f"who.csv: {submission} must be one student of the class list, got {who!r}, which "
+                f"is {got}. Write the name or the id as in the list, or {NOBODY}."
             )
         return people[0]
 
     def whose(self, name: str, id: str = "") -> Person | Question | None:
-        """Returns whose a submission is, or what is unclear about it; None if of nobody.
+        """Return the owner of a submission, or a question about it; None for nobody of the class.
 
         Args:
             name: of the folder or file.
-            id: the number that the platform gave; "" if none.
+            id: the number from the platform; "" if none.
         """
         if name in self._answers:
             return self._answers[name]
@@ -268,16 +274,16 @@ class Matching:
         if len(by_name) == 1 and not by_id:
             return by_name[0]
         if len(by_name) > 1 and not by_id:
-            return Question(name, tuple(by_name), "several of the class have this name")
+            return Question(name, tuple(by_name), "several students have this name")
         if len(by_id) == 1 and not by_name and self._may_be(name, by_id[0]):
             return by_id[0]
         if by_id:
-            why = "its number and its name are of different people" if by_name else ""
+            why = "its number and its name belong to different people" if by_name else ""
             people = dict.fromkeys([*by_id, *by_name])
-            return Question(name, tuple(people), why or "its number fits, its name does not")
-        alike = self._resembling(name)
-        why = "its name is not quite one of the list" if alike else "nobody of the list"
-        return Question(name, alike, why)
+            return Question(name, tuple(people), why or "its number fits, but its name does not")
+        similar = self._resembling(name)
+        why = "its name is similar to one of the list" if similar else "its name is not in the list"
+        return Question(name, similar, why)
 
     def _of_name(self, name: str) -> list[Person]:
         own = words(name)
@@ -285,21 +291,21 @@ class Matching:
         return found or self._joined.get("".join(own), [])
 
     def _of_id(self, name: str, id: str) -> list[Person]:
-        """Returns those whose number or login is said."""
-        said = {id.casefold()} if id else set()
-        said |= {name.casefold(), *re.findall(r"[^\s_(),]+", name.casefold())}
-        said = {word for word in said if len(word) > 2 or word == id}
-        return [person for person in self.roster.people if person.ids & said]
+        """Return the people whose number or login is given."""
+        given = {id.casefold()} if id else set()
+        given |= {name.casefold(), *re.findall(r"[^\s_(),]+", name.casefold())}
+        given = {word for word in given if len(word) > 2 or word == id}
+        return [person for person in self.roster.people if person.ids & given]
 
     @staticmethod
     def _may_be(name: str, person: Person) -> bool:
-        """Says whether a name does not speak against a person that a number names."""
+        """Return whether a name is compatible with the person that a number names."""
         own = [word for word in words(name) if not any(c.isdigit() for c in word)]
         theirs = "".join(words(person.name))
         return not own or any(word in theirs for word in own) or "".join(own) in person.ids
 
     def _resembling(self, name: str) -> tuple[Person, ...]:
-        """Returns those whom a name may mean: by its look, by a part, by first letters."""
+        """Return the people with similar names: in full, in part, or by first letters."""
         own = self._without_umlauts(words(name))
 
         def likeness(person: Person) -> float:
@@ -312,31 +318,31 @@ class Matching:
             return difflib.SequenceMatcher(None, " ".join(own), " ".join(theirs)).ratio()
 
         ranked = sorted(self.roster.people, key=likeness, reverse=True)
-        return tuple(person for person in ranked[:MOST_ASKED] if likeness(person) >= ALIKE)
+        return tuple(person for person in ranked[:MAX_CANDIDATES] if likeness(person) >= SIMILAR)
 
 
-def asked(questions: Iterable[Question]) -> list[list[str]]:
-    """Returns a line for each question: the name of the submission, and whose it may be."""
-    lines = []
+def who_rows(questions: Iterable[Question]) -> list[list[str]]:
+    """Return a row of who.csv for each question: the submission, and its possible owners."""
+    rows = []
     for question in questions:
         people = [
             f"{p.name} ({min(p.ids, key=len)})" if p.ids else p.name for p in question.candidates
         ]
-        lines.append([question.handed_in, " or ".join(people) or NOBODY])
-    return lines
+        rows.append([question.submission, " or ".join(people) or NOBODY])
+    return rows
 
 
 def class_list(
     found: list[Student], matching: Matching, *, times: bool
 ) -> tuple[list[Student], list[Question]]:
-    """Puts submissions into the order of the class list, with those who handed in nothing.
+    """Return submissions in the order of the class list, and students without submissions.
 
     Args:
-        found: what was handed in.
+        found: the submissions.
         matching: of the class.
-        times: whether the list's times are those of these submissions.
+        times: whether the times of the list belong to these submissions.
     Returns:
-        The students, behind them the submissions of nobody; and what has to be asked.
+        The students, followed by submissions of unknown owners; and the questions.
     """
     own: dict[Person, list[Student]] = {}
     strangers, questions = [], []
@@ -350,11 +356,11 @@ def class_list(
             student.remarks.append(OF_NOBODY)
             continue
         questions.append(whose)
-        may_be = " or ".join(person.name for person in whose.candidates)
-        ask = f"; is it {may_be}?" if may_be else "."
+        people = " or ".join(person.name for person in whose.candidates)
+        ask = f"; is it {people}?" if people else "."
         student.remarks.append(f"not in the class list: {whose.why}{ask} Answer in who.csv")
     again = Counter(words(person.name) for person in matching.roster.people)
-    perhaps = {p: q.handed_in for q in questions for p in q.candidates}
+    perhaps = {p: q.submission for q in questions for p in q.candidates}
     students = []
     for person in matching.roster.people:
         shown = person.name
@@ -362,28 +368,29 @@ def class_list(
             shown = f"{person.name} ({person.id})"
         student = _one(shown, person, own.get(person, []), times)
         if person in perhaps and not student.chapters:
-            student.remarks.append(f"perhaps {perhaps[person]} is theirs: see who.csv")
+            student.remarks.append(f"possible owner of {perhaps[person]}: see who.csv")
         students.append(student)
     return [*students, *strangers], questions
 
 
 def _one(shown: str, person: Person, found: list[Student], times: bool) -> Student:
-    """Makes one student of all that somebody handed in."""
+    """Return one student with all submissions of a person."""
     student = Student(shown, person.id, row=person.row)
-    several: dict[str, list[Sent]] = {}
+    several: dict[str, list[Submission]] = {}
     for each in found:
-        student.others += each.others
-        for chapter, sent in each.chapters.items():
-            several.setdefault(chapter, []).append(sent)
-    for chapter, sents in several.items():
-        sents.sort(
+        student.ignored += each.ignored
+        for chapter, submission in each.chapters.items():
+            several.setdefault(chapter, []).append(submission)
+    for chapter, submissions in several.items():
+        submissions.sort(
             key=lambda s: (not s.reason, not s.untouched, s.when.timestamp() if s.when else 0.0)
         )
-        *others, taken = sents
+        *others, taken = submissions
         if others:
-            left = ", ".join(other.label for other in others)
-            taken.remarks.append(f"{len(sents)} submissions: took {taken.label}; left {left}")
-        if times and person.sent:
-            taken.when, taken.clock = person.sent, "class list"
+            labels = ", ".join(other.label for other in others)
+            count = len(submissions)
+            taken.remarks.append(f"{count} submissions: graded {taken.label}; ignored {labels}")
+        if times and person.submitted:
+            taken.when, taken.clock = person.submitted, "class list"
         student.chapters[chapter] = taken
     return student

@@ -1,11 +1,10 @@
-"""Runs one notebook in a process of its own, with limits, and collects what it shows.
+"""Run one notebook in a sandbox, with limits, and collect its outputs.
 
-nbgrader's own `Execute` waits for ever where a student's code makes it wait. `Run` takes its place.
-A cell that takes too long or prints too much is interrupted, and
-the next cell follows; a cell that cannot be interrupted ends the notebook, and what was right
-before stays right. Check cells are not run as code: the check is made here, and only the calls of
-the answers are made there (see judge.py). All seconds here are own seconds of the code (see
-own_time.py): a busy machine costs nobody a point.
+`Run` replaces nbgrader's `Execute`, which waits forever if a student's code does. A cell that takes
+too long or prints too much is interrupted, and the next cell runs. A cell that cannot be
+interrupted ends the notebook; earlier results count. Check cells are not executed: the check runs
+in this process, and only the calls of answers run in the sandbox (judge.py). All seconds are
+charged seconds (cpu_time.py), so the load of the machine costs no points.
 """
 
 from __future__ import annotations
@@ -18,27 +17,29 @@ from typing import Any
 
 from tools.course.cards import grade_id
 from tools.course.notebook import source
-from tools.grading.sandbox_process import Gone, Sandbox
+from tools.grading.grades import CheckResult
+from tools.grading.sandbox_process import SandboxEnded, SandboxProcess
 
-PATIENCE = 5.0  # own seconds that an interrupted cell has to end
+# In charged seconds:
+PATIENCE = 5.0  # for an interrupted cell to end
 INTERRUPTS = 4  # within these seconds
-GRACE = 0.5  # own seconds in which a cell that prints too much is stopped from inside, see warm.py
-SETTLING = 2.0  # own seconds after its answer in which the last outputs of a cell arrive
-START = 60.0  # own seconds that a kernel has to begin
-AT_ONCE = 200  # messages that are taken in before anybody decides something
-KEPT = 20_000  # characters of text kept for a cell
+GRACE = 0.5  # for a cell that prints too much to be stopped from inside, see fork_server.py
+SETTLING = 2.0  # after the reply of a cell, for its last outputs to arrive
+START = 60.0  # for a kernel to start
+BATCH = 200  # messages that are read before the next decision
+KEPT_TEXT = 20_000  # characters of text kept for a cell
 KEPT_PICTURES = 600_000  # characters of pictures kept for a cell
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a notebook may take.
+    """Limits of one notebook.
 
     Args:
-        cell: own seconds of one cell.
-        notebook: own seconds of all its cells together.
+        cell: charged seconds of one cell.
+        notebook: charged seconds of all its cells together.
         memory: bytes of all its processes together.
-        output: bytes that one cell may show.
+        output: bytes that one cell may print.
     """
 
     cell: float = 30.0
@@ -48,226 +49,225 @@ class Limits:
 
 
 class Ended(Exception):
-    """The kernel is no more; the text says why, in words that follow "stopped: "."""
+    """The kernel has ended; the text says why, in words that follow "stopped: "."""
 
 
 class Kernel:
-    """A kernel behind the wall; see warm.py.
+    """A kernel in a sandbox; see fork_server.py.
 
     Args:
-        sandbox: its world.
+        sandbox: the process that forks it.
         order: limits, and the environment of the code.
     """
 
-    def __init__(self, sandbox: Sandbox, order: dict[str, Any]):
+    def __init__(self, sandbox: SandboxProcess, order: dict[str, Any]):
         self.sandbox = sandbox
-        self.own = 0.0  # seconds of the kernel and what it started, since it began
+        self.charged = 0.0  # seconds of the kernel and its descendants since it began
         self.began = self.ended = False
         self.stopped: str | None = None
         self.log = ""
         self.messages: dict[str, deque] = {"shell": deque(), "iopub": deque(), "check": deque()}
-        self._over, self._count = False, 0
+        self._is_closed, self._count = False, 0
         try:
             sandbox.begin()
             sandbox.send({"begin": order})
-        except Gone as gone:
-            raise Ended(str(gone)) from None
+        except SandboxEnded as ended:
+            raise Ended(str(ended)) from None
 
-    def look(self, wait: float = 0.0) -> None:
-        """Takes in what came from inside.
+    def poll(self, wait: float = 0.0) -> None:
+        """Read the messages that have arrived.
 
         Args:
             wait: seconds for the first message.
         """
         try:
-            for _ in range(AT_ONCE):
-                if self._over or (said := self.sandbox.receive(wait)) is None:
+            for _ in range(BATCH):
+                if self._is_closed or (message := self.sandbox.receive(wait)) is None:
                     break
                 wait = 0.0
-                self._take(said)
-        except Gone as gone:
-            self._over = self.ended = True
-            self.stopped = self.stopped or str(gone)
+                self._take(message)
+        except SandboxEnded as ended:
+            self._is_closed = self.ended = True
+            self.stopped = self.stopped or str(ended)
 
-    def _take(self, said: dict[str, Any]) -> None:
-        if said.get("channel") in self.messages and isinstance(said.get("content"), dict):
-            self.messages[said["channel"]].append(said)
-        if isinstance(said.get("check"), dict):
-            self.messages["check"].append(said["check"])
-        self.began = self.began or "began" in said
-        if isinstance(own := said.get("own"), int | float):
-            self.own = max(self.own, own)
-        if "stopped" in said:
-            self.stopped = self.stopped or str(said["stopped"])[:200]
-        if "ended" in said:
+    def _take(self, message: dict[str, Any]) -> None:
+        if message.get("channel") in self.messages and isinstance(message.get("content"), dict):
+            self.messages[message["channel"]].append(message)
+        if isinstance(message.get("check"), dict):
+            self.messages["check"].append(message["check"])
+        self.began = self.began or "began" in message
+        if isinstance(charged := message.get("charged"), int | float):
+            self.charged = max(self.charged, charged)
+        if "stopped" in message:
+            self.stopped = self.stopped or str(message["stopped"])[:200]
+        if "ended" in message:
             self.ended = True
-            self.stopped = self.stopped or _words(said["ended"])
-        if "over" in said:
-            self._over = self.ended = True
+            self.stopped = self.stopped or _exit_text(message["ended"])
+        if "over" in message:
+            self._is_closed = self.ended = True
             self.stopped = self.stopped or "it was stopped"
-            self.log = str(said.get("log", ""))
+            self.log = str(message.get("log", ""))
 
     def execute(self, content: dict[str, Any], metadata: dict[str, Any]) -> int:
-        """Has a cell run, and returns the number that its messages have."""
+        """Start a cell, and return the number of its messages."""
         self._count += 1
-        order = {"execute": content, "metadata": metadata, "number": self._count}
-        self._say(order)
+        self._send({"execute": content, "metadata": metadata, "number": self._count})
         return self._count
 
     def ask(self, message: dict[str, Any]) -> None:
-        """Says something to the answers that a check is about."""
-        self._say({"check": message})
+        """Send a message of a check to the answers."""
+        self._send({"check": message})
 
     def interrupt(self) -> None:
-        self._say({"interrupt": True})
+        self._send({"interrupt": True})
 
-    def _say(self, order: dict[str, Any]) -> None:
+    def _send(self, order: dict[str, Any]) -> None:
         try:
-            if not self._over:
+            if not self._is_closed:
                 self.sandbox.send(order)
-        except Gone as gone:
-            self._over = self.ended = True
-            self.stopped = self.stopped or str(gone)
+        except SandboxEnded as ended:
+            self._is_closed = self.ended = True
+            self.stopped = self.stopped or str(ended)
 
     def next(self, channel: str, wait: float = 0.0) -> dict[str, Any] | None:
-        """Returns the next message of a channel, None when there is none in time.
+        """Return the next message of a channel, None if none arrives in time.
 
         Args:
-            channel: "shell" or "iopub".
+            channel: "shell", "iopub" or "check".
             wait: seconds.
         """
         if not self.messages[channel]:
-            self.look(wait)
+            self.poll(wait)
         return self.messages[channel].popleft() if self.messages[channel] else None
 
     def close(self) -> None:
-        """Has everything killed that belongs to the kernel, and waits until it is."""
-        self._say({"stop": True})
-        while not self._over:
-            self.look(0.1)
+        """Have the kernel and its descendants killed, and wait for it."""
+        self._send({"stop": True})
+        while not self._is_closed:
+            self.poll(0.1)
 
 
 class GivenUp(BaseException):
-    """A check that can go on no longer; no `except Exception` of a check may stop it."""
+    """A check that cannot go on. Not an `Exception`: no check may catch it."""
 
 
 class Action(enum.Enum):
-    """What is to be done about a cell."""
+    """What to do about a running cell."""
 
     WAIT = enum.auto()
     INTERRUPT = enum.auto()
-    LEAVE = enum.auto()  # it has answered, and nothing more is to come
-    GIVE_UP = enum.auto()  # it cannot be interrupted: its kernel is to be ended
+    FINISH = enum.auto()  # it has replied, and no output is expected
+    GIVE_UP = enum.auto()  # it cannot be interrupted: end the kernel
 
 
-class Supervision:
-    """Decides about one cell from its own seconds and from what it showed.
+class CellMonitor:
+    """Decide what to do about one cell, from its charged seconds and its output.
 
-    A cell runs, it may be interrupted, and in the end it answers or is given up.
+    A cell runs, may be interrupted, and in the end replies or is given up.
 
     Args:
         limits: of the notebook.
-        began: own seconds of the kernel when the cell began.
-        left: own seconds that the notebook has left.
+        began: charged seconds of the kernel when the cell began.
+        left: charged seconds that the notebook has left.
     """
 
     def __init__(self, limits: Limits, began: float, left: float):
         self.limits, self.began, self.left = limits, began, left
         self.trouble: str | None = None  # why it was interrupted
-        self._flooded: float | None = None  # since when it has shown too much
+        self._flooded: float | None = None  # when its output exceeded the limit
         self._interrupted: float | None = None
         self._interrupts = 0
-        self._answered: float | None = None
+        self._replied: float | None = None
 
     @property
-    def has_answered(self) -> bool:
-        return self._answered is not None
+    def has_replied(self) -> bool:
+        return self._replied is not None
 
     @property
     def is_interrupted(self) -> bool:
         return self._interrupted is not None
 
-    def answered(self, own: float) -> None:
-        """Notes that the kernel is done with the cell; its last outputs may be on their way."""
-        if self._answered is None:
-            self._answered = own
+    def replied(self, charged: float) -> None:
+        """Note that the kernel has replied; the last outputs may still arrive."""
+        if self._replied is None:
+            self._replied = charged
 
-    def decide(self, own: float, shown: int) -> Action:
-        """Says what to do now.
+    def decide(self, charged: float, printed: int) -> Action:
+        """Return what to do now.
 
         Args:
-            own: own seconds of the kernel.
-            shown: bytes that the cell has shown.
+            charged: seconds of the kernel.
+            printed: bytes of output of the cell.
         """
-        if self._answered is not None:
-            return Action.LEAVE if own - self._answered > SETTLING else Action.WAIT
+        if self._replied is not None:
+            return Action.FINISH if charged - self._replied > SETTLING else Action.WAIT
         if self._interrupted is None:
-            self.trouble = self._too_long(own) or self._too_much(own, shown)
+            self.trouble = self._too_long(charged) or self._too_much(charged, printed)
             if self.trouble is None:
                 return Action.WAIT
-            self._interrupted = own
-        waited = own - self._interrupted
+            self._interrupted = charged
+        waited = charged - self._interrupted
         if waited >= PATIENCE:
-            self.trouble += " and did not let itself be interrupted"
+            self.trouble += " and could not be interrupted"
             return Action.GIVE_UP
         if waited >= self._interrupts * PATIENCE / INTERRUPTS:
             self._interrupts += 1
             return Action.INTERRUPT
         return Action.WAIT
 
-    def _too_long(self, own: float) -> str | None:
-        took = own - self.began
+    def _too_long(self, charged: float) -> str | None:
+        took = charged - self.began
         if took > self.limits.cell:
             return f"it took longer than {self.limits.cell:g} s"
         if took > self.left:
             return f"the notebook took longer than {self.limits.notebook:g} s"
         return None
 
-    def _too_much(self, own: float, shown: int) -> str | None:
-        if shown < self.limits.output:
+    def _too_much(self, charged: float, printed: int) -> str | None:
+        if printed < self.limits.output:
             return None
         if self._flooded is None:
-            self._flooded = own
-        return printed_too_much(self.limits) if own - self._flooded > GRACE else None
+            self._flooded = charged
+        return printed_too_much(self.limits) if charged - self._flooded > GRACE else None
 
 
 def printed_too_much(limits: Limits) -> str:
     return f"it printed more than {limits.output / 1e6:g} MB"
 
 
-def _words(status: Any) -> str:
+def _exit_text(status: Any) -> str:
     if not isinstance(status, int):
         return "it was stopped"
     if status < 0:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
         return f"its process died ({name})"
-    return f"its process ended by itself (exit code {status})"
+    return f"its process exited (exit code {status})"
 
 
 @dataclass
 class Run:
-    """Runs the cells of a notebook, and keeps what each check found.
+    """Run the cells of a notebook, and collect the result of each check.
 
     Args:
-        sandbox: the world in which it runs.
-        limits: what it may take.
-        salt: makes cases that nobody has seen.
-        own: places of the student's own cells, whose pictures are looked at; None for all.
+        sandbox: where it runs.
+        limits: of the notebook.
+        salt: seed for cases that no student has seen.
+        own: places of the student's own cells, whose pictures are kept; None for all.
     """
 
-    sandbox: Sandbox
+    sandbox: SandboxProcess
     limits: Limits
     salt: str = ""
     own: set[int] | None = None
-    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # by grade_id
+    results: dict[str, CheckResult] = field(default_factory=dict)  # by grade_id
     troubles: dict[int, str] = field(default_factory=dict)  # by place of the cell
-    stopped: str | None = None  # why the notebook did not run to its end
+    stopped: str | None = None  # why the notebook did not run to the end
     stopped_at: int | None = None
-    seconds: float = 0.0  # own seconds of all cells together
-    log: str = ""  # the end of what the kernel wrote past Jupyter
+    seconds: float = 0.0  # charged seconds of all cells together
+    log: str = ""  # the end of the kernel's log
 
     def __call__(self, nb: Any) -> None:
-        """Runs a notebook, and writes into it what it shows."""
+        """Run a notebook, and store its outputs in it."""
         try:
             self._run(nb)
         except Ended as end:
@@ -275,19 +275,19 @@ class Run:
         for cell in nb.cells:
             name = grade_id(cell)
             if cell.cell_type == "code" and name.startswith("check-"):
-                cell.outputs = self._said(name)
+                cell.outputs = self._check_output(name)
 
-    def _said(self, name: str) -> list[Any]:
-        """Returns the output of a check cell: what the check found, as an error if not right.
+    def _check_output(self, name: str) -> list[Any]:
+        """Return the output of a check cell: its result, as an error unless it is right.
 
-        nbgrader gives points to a cell without error; so a check that was never made is one.
+        nbgrader gives points to a cell without an error, so a missing result is an error, too.
         """
         from nbformat.v4 import new_output
 
-        found = self.verdicts.get(name)
-        if found and found["state"] == "right":
-            return [new_output("stream", name="stdout", text=f"right: {found['text']}\n")]
-        text = f"{found['state']}: {found['text']}" if found else "the check was not made"
+        result = self.results.get(name)
+        text = f"{result.state}: {result.reason}" if result else "the check did not run"
+        if result and result.state == "right":
+            return [new_output("stream", name="stdout", text=f"{text}\n")]
         return [new_output("error", ename="CheckFailed", evalue=text, traceback=[text])]
 
     def _run(self, nb: Any) -> None:
@@ -299,8 +299,8 @@ class Run:
         kernel = Kernel(self.sandbox, order)
         try:
             while not kernel.began:
-                kernel.look(0.1)
-                if kernel.ended or kernel.own > START:
+                kernel.poll(0.1)
+                if kernel.ended or kernel.charged > START:
                     raise Ended(kernel.stopped or "its kernel did not start")
             for place, cell in enumerate(nb.cells):
                 if cell.cell_type == "code":
@@ -313,51 +313,51 @@ class Run:
             self.log = kernel.log
 
     def _cell(self, kernel: Kernel, cell: Any, place: int) -> None:
-        """Runs a cell, or has a check made; returns when it is over, or raises `Ended`."""
+        """Run a cell or a check to its end, or raise `Ended`."""
         if self.seconds >= self.limits.notebook:
             raise Ended(f"it ran longer than {self.limits.notebook:g} s")
         name = grade_id(cell)
         is_check = name.startswith("check-")
-        shown = Shown(cell)
-        watch = Supervision(self.limits, kernel.own, self.limits.notebook - self.seconds)
+        shown = CellOutput(cell)
+        monitor = CellMonitor(self.limits, kernel.charged, self.limits.notebook - self.seconds)
         is_idle = False
         try:
             number = self._send(kernel, cell, place, is_check=is_check)
             if is_check:
-                self.verdicts[name] = self._judge(kernel, source(cell), watch, shown)
-            while not (watch.has_answered and is_idle):
-                # Of the answer and the state "idle" the one may come long after the other.
+                self.results[name] = self._judge(kernel, source(cell), monitor, shown)
+            while not (monitor.has_replied and is_idle):
+                # The reply and the state "idle" may arrive far apart.
                 while reply := kernel.next("shell", 0.05 if is_idle else 0.0):
                     if reply.get("number") == number:
-                        watch.answered(kernel.own)
+                        monitor.replied(kernel.charged)
                         break
                 output = kernel.next("iopub", 0.0 if is_idle else 0.05)
                 if output and output.get("number") != number:
                     shown.bytes += _size(output)  # printed by a thread of an earlier cell
                 elif output and output.get("kind") == "status":
                     is_idle = output["content"].get("execution_state") == "idle"
-                elif output and not watch.is_interrupted:
+                elif output and not monitor.is_interrupted:
                     shown.add(output)
-                kernel.look()
+                kernel.poll()
                 if kernel.ended and not output:
                     self.troubles[place] = f"stopped: {kernel.stopped}"
                     raise Ended(kernel.stopped)
-                action = watch.decide(kernel.own, shown.bytes)
+                action = monitor.decide(kernel.charged, shown.bytes)
                 if action is Action.INTERRUPT:
                     kernel.interrupt()
-                elif action is Action.LEAVE:
-                    break  # the state "idle" follows at once, except where a flood drowned it
+                elif action is Action.FINISH:
+                    break  # the state "idle" follows at once, unless too much output hides it
                 elif action is Action.GIVE_UP:
-                    raise Ended(watch.trouble)
+                    raise Ended(monitor.trouble)
         finally:
-            self.seconds += kernel.own - watch.began
-            if watch.trouble:
-                self.troubles.setdefault(place, watch.trouble)
+            self.seconds += kernel.charged - monitor.began
+            if monitor.trouble:
+                self.troubles.setdefault(place, monitor.trouble)
         if shown.bytes >= self.limits.output:
             self.troubles.setdefault(place, printed_too_much(self.limits))
 
     def _send(self, kernel: Kernel, cell: Any, place: int, *, is_check: bool) -> int:
-        """Sends a cell to the kernel and returns the number of the message."""
+        """Send a cell to the kernel and return the number of the message."""
         content = {
             "code": "" if is_check else source(cell),
             "silent": False,
@@ -366,38 +366,40 @@ class Run:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        is_looked_at = self.own is None or place in self.own
+        keeps_pictures = self.own is None or place in self.own
         return kernel.execute(
-            content, {"answers": True} if is_check else {"pictures": is_looked_at}
+            content, {"answers": True} if is_check else {"pictures": keeps_pictures}
         )
 
-    def _judge(self, kernel: Kernel, call: str, watch: Supervision, shown: Shown) -> dict[str, Any]:
-        """Makes a check here, with answers that run there; they have the time of a cell."""
+    def _judge(
+        self, kernel: Kernel, call: str, monitor: CellMonitor, shown: CellOutput
+    ) -> CheckResult:
+        """Run a check in this process; its answers run in the sandbox with a cell's limits."""
         from tools.grading.judge import judge
 
         def wait() -> dict[str, Any]:
-            while (said := kernel.next("check", 0.05)) is None:
+            while (message := kernel.next("check", 0.05)) is None:
                 while output := kernel.next("iopub"):
                     shown.bytes += _size(output)
                 if kernel.ended:
                     raise GivenUp(kernel.stopped)
-                action = watch.decide(kernel.own, shown.bytes)
+                action = monitor.decide(kernel.charged, shown.bytes)
                 if action is Action.INTERRUPT:
                     kernel.interrupt()
                 elif action is Action.GIVE_UP:
-                    raise GivenUp(watch.trouble)
-            return said
+                    raise GivenUp(monitor.trouble)
+            return message
 
         try:
-            found = judge(call, kernel.ask, wait, self.salt)
+            result = judge(call, kernel.ask, wait, self.salt)
         except GivenUp as given_up:
             raise Ended(str(given_up)) from None
         kernel.ask({"end": True})
-        return found
+        return result
 
 
-class Shown:
-    """Collects the outputs of a cell, of which a page needs only the beginning."""
+class CellOutput:
+    """Collect the outputs of a cell; a page needs only their beginning."""
 
     def __init__(self, cell: Any):
         self.cell = cell
@@ -409,7 +411,7 @@ class Shown:
         self.bytes += _size(message)
         kind, content = message.get("kind"), message["content"]
         if kind == "stream":
-            text = str(content.get("text"))[: KEPT - self.text]
+            text = str(content.get("text"))[: KEPT_TEXT - self.text]
             self.text += len(text)
             name = "stderr" if content.get("name") == "stderr" else "stdout"
             outputs = self.cell.outputs
@@ -419,7 +421,10 @@ class Shown:
                 outputs.append(new_output("stream", name=name, text=text))
         elif kind in ("display_data", "execute_result"):
             data, given = {}, content.get("data")
-            for mime, limit in (("text/plain", KEPT - self.text), ("image/png", KEPT_PICTURES)):
+            for mime, limit in (
+                ("text/plain", KEPT_TEXT - self.text),
+                ("image/png", KEPT_PICTURES),
+            ):
                 value = given.get(mime) if isinstance(given, dict) else None
                 if isinstance(value, str) and mime == "text/plain":
                     data[mime] = value[:limit]
@@ -427,7 +432,7 @@ class Shown:
                 elif isinstance(value, str) and self.pictures + len(value) <= limit:
                     data[mime] = value
                     self.pictures += len(value)
-            # A result that looks like a number would be points to nbgrader; a picture is not.
+            # nbgrader would read a number in an execute_result as points.
             self.cell.outputs.append(new_output("display_data", data=data))
         elif kind == "error":
             lines = content.get("traceback")

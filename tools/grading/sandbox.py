@@ -1,11 +1,11 @@
-"""The wall around students' code, made by the operating system, and how it is chosen.
+"""The sandboxes for students' code, and the choice between them.
 
-A wall is a command that starts another command with little around it: no network, no processes but
-its own, and of all files only Python, the course without its masters, and an empty folder in
-memory. Which one works here is tried, best first. Where none does, students' code runs as the
-instructor, and everything that is written says so.
+A sandbox is a command that starts another command without network, without other processes, and
+with a few files only: Python, the course without its solutions, and an empty folder in memory. The
+first sandbox that works on this machine is used. If none works, students' code runs with the
+instructor's rights, and all results say so.
 
-    python -m tools.grading.sandbox      prints which walls work here, and how long each takes
+    python -m tools.grading.sandbox      tests every sandbox on this machine and measures its start
 """
 
 from __future__ import annotations
@@ -30,72 +30,77 @@ from typing import Any
 from tools.grading.cgroup import MOST_TASKS, most_memory
 
 HERE = Path(__file__).resolve().parent
-COURSE, GRADER, ROOM = Path("/course"), Path("/grader"), Path("/room")  # behind a wall
-FOLDER_BYTES = 500_000_000  # what a notebook may write in all
-NOBODY = 65534
+# Paths inside of a sandbox.
+COURSE, GRADER, SCRATCH = Path("/course"), Path("/grader"), Path("/scratch")
+FOLDER_BYTES = 500_000_000  # that a notebook may write
+NOBODY_UID = 65534
 NO_ISOLATION = "no isolation: grade only people you trust"
-TRIES = 60  # seconds for a trial; nothing is measured with it
-# What Python and the libraries need of the system, as far as it is there.
+TRIAL_SECONDS = 60  # for one test of a sandbox
+# System folders that Python and the libraries need; missing ones are skipped.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 SETTINGS += ("/etc/alternatives", "/etc/fonts", "/etc/nsswitch.conf", "/etc/mime.types")
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where things lie for the code behind the wall.
+class SandboxPaths:
+    """The folders that students' code uses.
 
     Args:
-        course: what it may read of the course.
-        grader: the programs that run it.
-        room: a folder in which it may write.
+        course: the part of the course that the code may read.
+        grader: the programs that run the code.
+        scratch: the folder that the code may write to.
     """
 
     course: Path
     grader: Path
-    room: Path
+    scratch: Path
 
 
 @dataclass(frozen=True)
-class Wall:
-    """One way to keep students' code away from everything else.
+class Sandbox:
+    """One way to isolate students' code.
 
     Args:
-        name: as it is chosen by.
-        words: what the report says of it.
-        holds: whether it keeps anything away at all.
-        wrap: takes the command, where things lie outside, and bytes of memory; returns the command
-            that runs the command behind the wall.
-        tool: the program that makes it; "" for none.
-        remove: takes where things lie outside, and whether the world has ended; takes away what
-            does not go with the process that made it. None where nothing stays.
+        name: the value of --isolation that selects it.
+        description: one line for the instructor.
+        isolates: False for `PLAIN`, which isolates nothing.
+        wrap: takes a command, the paths outside of the sandbox and bytes of memory; returns the
+            command that runs it in the sandbox.
+        tool: the program that makes the sandbox; "" for none.
+        remove: takes the paths outside of the sandbox, and whether its process has ended; removes
+            what outlives that process. None if nothing does.
     """
 
     name: str
-    words: str
-    holds: bool
-    wrap: Callable[[list[str], Places, int], list[str]]
+    description: str
+    isolates: bool
+    wrap: Callable[[list[str], SandboxPaths, int], list[str]]
     tool: str = ""
-    remove: Callable[[Places, bool], None] | None = None
+    remove: Callable[[SandboxPaths, bool], None] | None = None
 
-    def places(self, outside: Places) -> Places:
-        """Returns where things lie for the code, when outside they lie in the given places."""
-        return Places(COURSE, GRADER, ROOM) if self.holds else outside
+    def paths(self, outside: SandboxPaths) -> SandboxPaths:
+        """Return the paths inside of the sandbox for the given paths outside of it."""
+        return SandboxPaths(COURSE, GRADER, SCRATCH) if self.isolates else outside
 
     def problem(self) -> str | None:
-        """Tries it: says in a few words why it does not work here, None when it does."""
+        """Return why this sandbox does not work on this machine; None if it works."""
         if self.tool and not shutil.which(self.tool):
             return f"{self.tool} is not installed"
-        if not self.holds:
+        if not self.isolates:
             return None
-        # Python must run, alone, and the folder of this file must not be there.
+        # Python must run, and the folder of this file must be hidden.
         seen = f"import os; print(os.path.exists({str(HERE)!r}), os.path.exists('/proc/self'))"
-        with tempfile.TemporaryDirectory(prefix="wall-") as room:
-            here = Places(HERE, HERE, Path(room, "r"))
+        with tempfile.TemporaryDirectory(prefix="sandbox-") as folder:
+            here = SandboxPaths(HERE, HERE, Path(folder, "r"))
             try:
                 command = self.wrap([sys.executable, "-I", "-c", seen], here, 2_000_000_000)
                 done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=TRIES, stdin=subprocess.DEVNULL
+                    command,
+                    capture_output=True,
+                    text=True,
+                    timeout=TRIAL_SECONDS,
+                    stdin=subprocess.DEVNULL,
                 )
             except (OSError, ValueError, subprocess.TimeoutExpired) as error:
                 return f"{self.tool} does not run: {error}"
@@ -103,16 +108,16 @@ class Wall:
                 if self.remove:
                     self.remove(here, False)
         if done.stdout.split() != ["False", "True"]:
-            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
-            return f"{self.tool} makes no wall here: {said[-1][:200]}"
+            output = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+            return f"{self.tool} does not isolate here: {output[-1][:200]}"
         return None
 
 
 def pythons() -> list[Path]:
-    """Returns the folders of Python and its packages that the system's do not hold."""
+    """Return the folders of Python and its packages outside of the system folders."""
     found = {Path(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     found |= {place.resolve() for place in found}
-    # python in a virtual environment is a link, maybe over several others
+    # `python` in a virtual environment is a link, possibly through several others.
     link = Path(sys.executable)
     while link.is_symlink():
         link = link.parent / link.readlink()
@@ -122,35 +127,35 @@ def pythons() -> list[Path]:
 
 
 def _system() -> list[str]:
-    """Returns the places of the system that are shown as they are."""
+    """Return the system paths that a sandbox shows unchanged."""
     return [place for place in (*SYSTEM, *SETTINGS) if os.path.lexists(place)]
 
 
-def _bubblewrap(command: list[str], places: Places, memory: int) -> list[str]:
-    wall = ["bwrap", "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net"]
-    wall += ["--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
-    wall += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "student"]
-    wall += ["--cap-drop", "ALL", "--clearenv", "--as-pid-1"]
-    # Nothing inside can make a wall of its own, behind which the system's weak places lie open.
+def _bubblewrap(command: list[str], paths: SandboxPaths, memory: int) -> list[str]:
+    sandbox = ["bwrap", "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net"]
+    sandbox += ["--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session"]
+    sandbox += ["--uid", str(NOBODY_UID), "--gid", str(NOBODY_UID), "--hostname", "student"]
+    sandbox += ["--cap-drop", "ALL", "--clearenv", "--as-pid-1"]
+    # Code in a nested user namespace could use kernel interfaces that are closed otherwise.
     if "--disable-userns" in _help_of("bwrap"):
-        wall += ["--disable-userns"]
-    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", "/tmp"]
+        sandbox += ["--disable-userns"]
+    sandbox += ["--size", str(FOLDER_BYTES), "--tmpfs", "/tmp"]
     for place in _system():
         link = Path(place)
-        wall += (
+        sandbox += (
             ["--symlink", str(link.readlink()), place]
             if link.is_symlink()
             else ["--ro-bind", place, place]
         )
     for place in pythons():
-        wall += ["--ro-bind", str(place), str(place)]
-    wall += ["--ro-bind", str(places.course), str(COURSE)]
-    wall += ["--ro-bind", str(places.grader), str(GRADER)]
-    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", str(ROOM)]
-    wall += ["--proc", "/proc", "--dev", "/dev"]
-    wall += ["--size", str(FOLDER_BYTES), "--tmpfs", "/dev/shm"]
-    wall += ["--mqueue", "/dev/mqueue", "--remount-ro", "/dev"]
-    return [*wall, "--remount-ro", "/", "--chdir", str(ROOM), "--", *command]
+        sandbox += ["--ro-bind", str(place), str(place)]
+    sandbox += ["--ro-bind", str(paths.course), str(COURSE)]
+    sandbox += ["--ro-bind", str(paths.grader), str(GRADER)]
+    sandbox += ["--size", str(FOLDER_BYTES), "--tmpfs", str(SCRATCH)]
+    sandbox += ["--proc", "/proc", "--dev", "/dev"]
+    sandbox += ["--size", str(FOLDER_BYTES), "--tmpfs", "/dev/shm"]
+    sandbox += ["--mqueue", "/dev/mqueue", "--remount-ro", "/dev"]
+    return [*sandbox, "--remount-ro", "/", "--chdir", str(SCRATCH), "--", *command]
 
 
 def _help_of(tool: str) -> str:
@@ -158,36 +163,36 @@ def _help_of(tool: str) -> str:
     return done.stdout + done.stderr
 
 
-# Podman's own pipes copy every byte twice more; these are handed through.
+# Podman's own pipes copy every byte twice more; these descriptors are passed through.
 OUTER = 'exec 3<&0 4>&1 5>&2; exec "$@" < /dev/null > /dev/null'
 INNER = 'exec "$@" <&3 >&4 2>&5 3<&- 4>&- 5>&-'
-SECCOMP = Path("/usr/share/containers/seccomp.json")  # what podman lets containers ask the system
-NAMESPACES = 0x7E020000  # flags of clone: all kinds of a world of one's own
-USERS = 1_000_000_000  # the first of the numbers that users inside have outside, when root grades
+SECCOMP = Path("/usr/share/containers/seccomp.json")  # system calls that podman allows
+NAMESPACES = 0x7E020000  # flags of clone for all kinds of namespaces
+USERS = 1_000_000_000  # the first user id outside for users inside, if root grades
 
 
-def _podman(command: list[str], places: Places, memory: int) -> list[str]:
-    """Makes the command of a container without an image: it shows what bubblewrap's world shows."""
-    wall = [*_podman_run(_runtime()), "--name", _container(places)]
-    wall += ["--hostname", "student", "--user", f"{NOBODY}:{NOBODY}", "--no-hosts"]
-    wall += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--ipc", "private"]
-    wall += ["--pids-limit", str(MOST_TASKS), "--memory", str(most_memory(memory))]
-    wall += ["--shm-size", str(FOLDER_BYTES), "--preserve-fds", "3", "--workdir", str(ROOM)]
-    for place in ("/tmp", str(ROOM)):
-        wall += ["--tmpfs", f"{place}:rw,exec,nosuid,nodev,mode=1777,size={FOLDER_BYTES}"]
+def _podman(command: list[str], paths: SandboxPaths, memory: int) -> list[str]:
+    """Return the command of a container without image that shows what bubblewrap shows."""
+    sandbox = [*_podman_run(_runtime()), "--name", _container(paths)]
+    sandbox += ["--hostname", "student", "--user", f"{NOBODY_UID}:{NOBODY_UID}", "--no-hosts"]
+    sandbox += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--ipc", "private"]
+    sandbox += ["--pids-limit", str(MOST_TASKS), "--memory", str(most_memory(memory))]
+    sandbox += ["--shm-size", str(FOLDER_BYTES), "--preserve-fds", "3", "--workdir", str(SCRATCH)]
+    for place in ("/tmp", str(SCRATCH)):
+        sandbox += ["--tmpfs", f"{place}:rw,exec,nosuid,nodev,mode=1777,size={FOLDER_BYTES}"]
     shown = [(str(place), str(place)) for place in pythons()]
-    shown += [(str(places.course), str(COURSE)), (str(places.grader), str(GRADER))]
+    shown += [(str(paths.course), str(COURSE)), (str(paths.grader), str(GRADER))]
     inside = ["/bin/sh", "-c", INNER, "sh", *command]
-    folder = _folder_of(places)
+    folder = _folder_of(paths)
     rest = _in_empty_root(folder / "root", shown)
     rules = folder / "seccomp.json"
     rules.write_text(json.dumps(_rules(json.loads(SECCOMP.read_text()))))
-    wall += ["--security-opt", f"seccomp={rules}"]
-    return ["/bin/sh", "-c", OUTER, "sh", *wall, *rest, *inside]
+    sandbox += ["--security-opt", f"seccomp={rules}"]
+    return ["/bin/sh", "-c", OUTER, "sh", *sandbox, *rest, *inside]
 
 
 def _rules(usual: dict[str, Any]) -> dict[str, Any]:
-    """Takes from podman's rules that one may make a world of one's own, with its weak places."""
+    """Remove the permission to make namespaces from podman's seccomp rules."""
     names = {"clone", "clone3", "setns", "unshare"}
     rules = [
         {**rule, "names": [name for name in rule["names"] if name not in names]}
@@ -196,64 +201,64 @@ def _rules(usual: dict[str, Any]) -> dict[str, Any]:
     allowed = {"index": 0, "value": NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
     rules += [
         {"names": ["clone"], "action": "SCMP_ACT_ALLOW", "args": [allowed]},
-        # Its flags cannot be looked at. Where it is not there, programs take clone.
+        # A filter cannot read its flags. Programs fall back to clone.
         {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
     ]
     return {**usual, "syscalls": [rule for rule in rules if rule["names"]]}
 
 
 def _podman_run(runtime: list[str]) -> list[str]:
-    """Returns how every container is started."""
+    """Return the beginning of every container's command."""
     import resource  # not on Windows
 
     run = ["podman", *runtime, "run", "--rm", "--network", "none", "--log-driver", "none"]
     run += ["--read-only", "--read-only-tmpfs=false"]
-    for name, wanted in (("nofile", 4096), ("nproc", 8192)):  # podman asks for more than it may
+    for name, wanted in (("nofile", 4096), ("nproc", 8192)):  # podman requests more than allowed
         _, most = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
         number = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
         run += ["--ulimit", f"{name}={number}:{number}"]
-    if os.geteuid() == 0:  # others have users of their own in any case
+    if os.geteuid() == 0:  # rootless podman maps users itself
         run += ["--uidmap", f"0:{USERS}:65536", "--gidmap", f"0:{USERS}:65536"]
     return run
 
 
 def _in_empty_root(root: Path, shown: list[tuple[str, str]]) -> list[str]:
-    """Makes an empty folder the root of a container, with the system and what is shown in it.
+    """Return the options that make an empty folder the root of a container.
 
     Args:
         root: a new folder.
-        shown: folders outside, and where they lie inside.
+        shown: pairs of a folder outside and its path inside.
     """
-    for folder in root.parent.parent.glob("grade-*-*"):  # of gradings that were killed
+    for folder in root.parent.parent.glob("grade-*-*"):  # of killed runs
         number = folder.name.split("-")[1]
         if number.isdigit() and not Path("/proc", number).exists():
             shutil.rmtree(folder, ignore_errors=True)
     root.mkdir(parents=True)
-    wall = []
+    sandbox = []
     for place in map(Path, _system()):
         if place.is_symlink():
             inside = root / str(place)[1:]
             inside.parent.mkdir(parents=True, exist_ok=True)
             inside.symlink_to(place.readlink())
         else:
-            wall += ["--mount", f"type=bind,ro=true,source={place},destination={place}"]
+            sandbox += ["--mount", f"type=bind,ro=true,source={place},destination={place}"]
     for place, where in shown:
-        wall += ["--mount", f"type=bind,ro=true,source={place},destination={where}"]
-    if os.geteuid() == 0:  # whoever is root inside mounts into it
+        sandbox += ["--mount", f"type=bind,ro=true,source={place},destination={where}"]
+    if os.geteuid() == 0:  # root of the container mounts into it
         for path in (root, *root.rglob("*")):
             os.chown(path, USERS, USERS, follow_symlinks=False)
-    return [*wall, "--rootfs", str(root)]
+    return [*sandbox, "--rootfs", str(root)]
 
 
 @cache
 def _runtime() -> list[str]:
-    """Chooses what podman starts containers with: its own choice, unless only another one runs."""
+    """Return the option for podman's runtime: none, unless only another runtime works."""
     for runtime in ([], ["--runtime", "runc"], ["--runtime", "crun"]):
-        folder = _folder_of(Places(HERE, HERE, Path("/trial", *runtime)))
+        folder = _folder_of(SandboxPaths(HERE, HERE, Path("/trial", *runtime)))
         try:
             command = [*_podman_run(runtime), *_in_empty_root(folder / "root", [])]
             command += ["/usr/bin/env", "true"]
-            if not subprocess.run(command, capture_output=True, timeout=TRIES).returncode:
+            if not subprocess.run(command, capture_output=True, timeout=TRIAL_SECONDS).returncode:
                 return runtime
         except (OSError, subprocess.TimeoutExpired):
             continue
@@ -262,89 +267,89 @@ def _runtime() -> list[str]:
     return []
 
 
-def _container(places: Places) -> str:
-    """Returns the name of the container of a world."""
-    return f"grade-{os.getpid()}-{hashlib.sha256(str(places.room).encode()).hexdigest()[:12]}"
+def _container(paths: SandboxPaths) -> str:
+    """Return the name of the container of a scratch folder."""
+    return f"grade-{os.getpid()}-{hashlib.sha256(str(paths.scratch).encode()).hexdigest()[:12]}"
 
 
-def _folder_of(places: Places) -> Path:
-    """Returns where the root of a container is made; users inside must be able to come there."""
+def _folder_of(paths: SandboxPaths) -> Path:
+    """Return the folder for the root of a container; users inside must be able to enter it."""
     parent = Path("/run") if os.geteuid() == 0 else Path(tempfile.gettempdir())
-    return parent / _container(places)
+    return parent / _container(paths)
 
 
-def _remove_container(places: Places, is_ended: bool) -> None:
-    """Ends the container of a world, if it still runs, and removes its root."""
-    command = ["podman", "rm", "--force", "--ignore", "--time", "0", _container(places)]
+def _remove_container(paths: SandboxPaths, is_ended: bool) -> None:
+    """End a container, if it still runs, and remove its root."""
+    command = ["podman", "rm", "--force", "--ignore", "--time", "0", _container(paths)]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         if not is_ended:
-            subprocess.run(command, capture_output=True, timeout=TRIES, check=False)
-    shutil.rmtree(_folder_of(places), ignore_errors=True)
+            subprocess.run(command, capture_output=True, timeout=TRIAL_SECONDS, check=False)
+    shutil.rmtree(_folder_of(paths), ignore_errors=True)
 
 
-def _plain(command: list[str], places: Places, memory: int) -> list[str]:
+def _plain(command: list[str], paths: SandboxPaths, memory: int) -> list[str]:
     return command
 
 
-BUBBLEWRAP = Wall(
+BUBBLEWRAP = Sandbox(
     "bubblewrap",
-    "bubblewrap: own users, processes, network and files; nothing of yours can be reached",
+    "bubblewrap: separate users, processes, network and files; yours are out of reach",
     True,
     _bubblewrap,
     "bwrap",
 )
-PODMAN = Wall(
+PODMAN = Sandbox(
     "podman",
-    "podman: a container of its own, without an image; nothing of yours can be reached",
+    "podman: a container without image; your files, processes and network are out of reach",
     True,
     _podman,
     "podman",
     _remove_container,
 )
-PLAIN = Wall("plain", NO_ISOLATION, False, _plain)
-WALLS = (PODMAN, BUBBLEWRAP, PLAIN)
+PLAIN = Sandbox("plain", NO_ISOLATION, False, _plain)
+SANDBOXES = (PODMAN, BUBBLEWRAP, PLAIN)
 
 
-def choose(wanted: str = "") -> tuple[Wall, list[str]]:
-    """Returns the first wall that works here, and why those before it do not.
+def choose(wanted: str = "") -> tuple[Sandbox, list[str]]:
+    """Return the first sandbox that works here, and why the ones before it do not.
 
     Args:
-        wanted: the name of one, when no other will do; "" for the best.
+        wanted: the name of a sandbox; "" for the first that works.
 
     Raises:
-        ValueError: the wanted one does not work, or there is none of that name.
+        ValueError: the wanted sandbox is unknown or does not work.
     """
-    named = {wall.name: wall for wall in WALLS}
+    named = {sandbox.name: sandbox for sandbox in SANDBOXES}
     if wanted and wanted not in named:
-        raise ValueError(f"--isolation is one of {', '.join(named)}, got {wanted}. Change it")
+        raise ValueError(f"--isolation must be one of {', '.join(named)}, got {wanted}. Change it.")
     problems = []
-    for wall in [named[wanted]] if wanted else WALLS:
-        problem = wall.problem()
+    for sandbox in [named[wanted]] if wanted else SANDBOXES:
+        problem = sandbox.problem()
         if problem is None:
-            return wall, problems
+            return sandbox, problems
         problems.append(problem)
     raise ValueError(
         f"--isolation {wanted} must work here, got: {problems[-1]}. "
-        "Install it (apt install bubblewrap), or leave the option away"
+        "Install it (apt install bubblewrap), or omit the option."
     )
 
 
-def seconds(wall: Wall, tries: int = 5) -> float:
-    """Returns how long a world takes in which nothing is done, from its making to its end."""
+def seconds(sandbox: Sandbox, tries: int = 5) -> float:
+    """Return the median seconds from start to end of a sandbox that does nothing."""
     took = []
     for _ in range(tries):
-        with tempfile.TemporaryDirectory(prefix="wall-") as room:
-            here = Places(HERE, HERE, Path(room, "r"))
+        with tempfile.TemporaryDirectory(prefix="sandbox-") as folder:
+            here = SandboxPaths(HERE, HERE, Path(folder, "r"))
             began = time.monotonic()
-            command = wall.wrap(["/usr/bin/env", "true"], here, 2_000_000_000)
+            command = sandbox.wrap(["/usr/bin/env", "true"], here, 2_000_000_000)
             subprocess.run(command, capture_output=True, check=True, stdin=subprocess.DEVNULL)
-            if wall.remove:
-                wall.remove(here, True)
+            if sandbox.remove:
+                sandbox.remove(here, True)
             took.append(time.monotonic() - began)
     return median(took)
 
 
 if __name__ == "__main__":
-    for one in WALLS:
-        found = one.problem()
-        print(f"{one.name:11}", found or f"a world is made and ended in {seconds(one):.2f} s")
+    for one in SANDBOXES:
+        problem = one.problem()
+        print(f"{one.name:11}", problem or f"works; start and end take {seconds(one):.2f} s")

@@ -1,7 +1,7 @@
-"""The world behind the wall in which the notebooks of one student run, as it is seen from outside.
+"""The sandboxed process that runs the notebooks of one student, seen from the grader.
 
-What comes from inside may be anything: it is read as JSON and never run. Who sends no messages, or
-nothing at all for long, is ended; the next notebook gets a new world.
+Its messages are untrusted: they are read as JSON and never executed. A process that sends invalid
+messages, or nothing for a long time, is ended; the next notebook starts a new one.
 """
 
 from __future__ import annotations
@@ -18,57 +18,62 @@ from pathlib import Path
 from typing import Any
 
 from tools.grading.cgroup import Group
-from tools.grading.framing import Arriving, Broken, packed
-from tools.grading.sandbox import Places, Wall
+from tools.grading.framing import BrokenFrame, FrameDecoder, encode
+from tools.grading.sandbox import Sandbox, SandboxPaths
 
-SILENCE = 300.0  # seconds of the clock after which a world that says nothing counts as gone
-
-
-class Gone(Exception):
-    """The world has ended, or nobody understands it; the text says why."""
+SILENCE = 300.0  # seconds without a message after which a process counts as dead
 
 
-class Sandbox:
-    """A world behind a wall, begun when it is first needed.
+class SandboxEnded(Exception):
+    """The process has ended or sent an invalid message; the text says why."""
+
+
+class SandboxProcess:
+    """A fork server in a sandbox, started when it is first needed.
 
     Args:
-        wall: what keeps it apart.
-        outside: where the course, the grader's programs and a new folder lie.
-        environment: of the code.
+        sandbox: how it is isolated.
+        outside: the course, the grader's programs and a new folder, by their paths outside.
+        environment: the variables that the code sees.
         memory: bytes that a notebook may take.
-        log: a file for what the programs inside write.
+        log: a file for the standard error of the process.
     """
 
     def __init__(
-        self, wall: Wall, outside: Places, environment: dict[str, str], memory: int, log: Path
+        self,
+        sandbox: Sandbox,
+        outside: SandboxPaths,
+        environment: dict[str, str],
+        memory: int,
+        log: Path,
     ):
-        self.wall, self.outside, self.memory, self.log = wall, outside, memory, log
-        self.places = wall.places(outside)
-        paths = map(str, (self.places.grader, self.places.course, self.places.course / "clinic"))
-        self.environment = environment | {"PYTHONPATH": os.pathsep.join(paths)}
+        self.sandbox, self.outside, self.memory, self.log = sandbox, outside, memory, log
+        self.paths = sandbox.paths(outside)
+        imports = (self.paths.grader, self.paths.course, self.paths.course / "clinic")
+        self.environment = environment | {"PYTHONPATH": os.pathsep.join(map(str, imports))}
         self._process: subprocess.Popen | None = None
         self._group: Group | None = None
-        self._arriving, self._waiting = Arriving(), deque[dict[str, Any]]()
-        self._heard = 0.0
+        self._decoder, self._messages = FrameDecoder(), deque[dict[str, Any]]()
+        self._last_message = 0.0
 
     def begin(self) -> None:
-        """Starts the world if there is none, and waits until it has imported everything.
+        """Start the process if it does not run, and wait until it has imported everything.
 
         Raises:
-            Gone: it does not start.
+            SandboxEnded: the process does not start.
         """
         if self._process is not None:
             return
-        program = str(self.places.grader / "tools" / "grading" / "fork_server.py")
-        command = [sys.executable, program, str(self.places.course), str(self.places.room)]
-        if not self.wall.holds:
-            self.outside.room.mkdir(parents=True, exist_ok=True)
+        program = str(self.paths.grader / "tools" / "grading" / "fork_server.py")
+        command = [sys.executable, program, str(self.paths.course), str(self.paths.scratch)]
+        if not self.sandbox.isolates:
+            self.outside.scratch.mkdir(parents=True, exist_ok=True)
         settings = [f"{name}={value}" for name, value in self.environment.items()]
         command = ["/usr/bin/env", "-i", *settings, *command]
         self._group = Group(self.memory)
         with self.log.open("ab") as file:
             self._process = subprocess.Popen(
-                self._group.around(self.wall.wrap(command, self.outside, self.memory)),
+                self._group.wrap(self.sandbox.wrap(command, self.outside, self.memory)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -76,87 +81,87 @@ class Sandbox:
             )
         for pipe in (self._process.stdin, self._process.stdout):
             os.set_blocking(pipe.fileno(), False)
-        self._arriving, self._heard = Arriving(), time.monotonic()
-        self._waiting.clear()
+        self._decoder, self._last_message = FrameDecoder(), time.monotonic()
+        self._messages.clear()
         while "ready" not in (self.receive(1.0) or {}):
             pass
 
     def send(self, message: dict[str, Any]) -> None:
-        """Says something to the world; hears it meanwhile, so that none waits for the other.
+        """Send a message, and read what arrives meanwhile, so that neither side blocks the other.
 
         Raises:
-            Gone: it has ended.
+            SandboxEnded: the process has ended.
         """
-        left = memoryview(packed(message))
-        taking, giving = self._process.stdin.fileno(), self._process.stdout.fileno()
+        left = memoryview(encode(message))
+        stdin, stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
         while left:
-            heard, ready, _ = select.select([giving], [taking], [], 1.0)
-            if heard:
-                self._hear()
-            if ready:
+            readable, writable, _ = select.select([stdout], [stdin], [], 1.0)
+            if readable:
+                self._read()
+            if writable:
                 try:
-                    left = left[os.write(taking, left) :]
+                    left = left[os.write(stdin, left) :]
                 except BlockingIOError:
                     continue
                 except OSError:
-                    raise self._gone("its watcher was killed") from None
-            elif not heard:
-                self._silent()
+                    raise self._ended("its supervisor was killed") from None
+            elif not readable:
+                self._check_silence()
 
     def receive(self, wait: float = 0.0) -> dict[str, Any] | None:
-        """Returns the next message of the world, None when there is none in time.
+        """Return the next message, None if none arrives in time.
 
         Args:
             wait: seconds.
 
         Raises:
-            Gone: it has ended, or sends what is no message.
+            SandboxEnded: the process has ended or sent an invalid message.
         """
-        if not self._waiting:
+        if not self._messages:
             if self._process is None:
-                raise Gone("its watcher was killed")
+                raise SandboxEnded("its supervisor was killed")
             if select.select([self._process.stdout.fileno()], [], [], wait)[0]:
-                self._hear()
+                self._read()
             else:
-                self._silent()
-        return self._waiting.popleft() if self._waiting else None
+                self._check_silence()
+        return self._messages.popleft() if self._messages else None
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         try:
-            piece = os.read(self._process.stdout.fileno(), 1 << 18)
+            data = os.read(self._process.stdout.fileno(), 1 << 18)
         except BlockingIOError:
             return
         except OSError:
-            piece = b""
-        if not piece:
-            raise self._gone("its watcher was killed")
-        self._heard = time.monotonic()
+            data = b""
+        if not data:
+            raise self._ended("its supervisor was killed")
+        self._last_message = time.monotonic()
         try:
-            self._waiting.extend(self._arriving.add(piece))
-        except Broken as broken:
-            raise self._gone(f"what it sent is no answer ({broken})") from None
+            self._messages.extend(self._decoder.add(data))
+        except BrokenFrame as broken:
+            raise self._ended(f"it sent an invalid message ({broken})") from None
 
-    def _silent(self) -> None:
-        if time.monotonic() - self._heard > SILENCE:
-            raise self._gone("its watcher is silent")
+    def _check_silence(self) -> None:
+        if time.monotonic() - self._last_message > SILENCE:
+            raise self._ended("its supervisor does not answer")
 
-    def _gone(self, why: str) -> Gone:
+    def _ended(self, why: str) -> SandboxEnded:
         self.end()
-        return Gone(why)
+        return SandboxEnded(why)
 
     def end(self) -> None:
-        """Ends the world with all that is in it."""
+        """End the process with everything that it has started."""
         process, self._process = self._process, None
         if process is None:
             return
         with contextlib.suppress(OSError):
             process.stdin.close()
-        # Where it cannot be sure to end with the process that made it: ask it.
-        if not self.wall.holds or self.wall.remove:
+        # Only bubblewrap surely ends with the process that started it; others get time to end.
+        if not self.sandbox.isolates or self.sandbox.remove:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
-        if self.wall.remove:
-            self.wall.remove(self.outside, process.poll() is not None)
+        if self.sandbox.remove:
+            self.sandbox.remove(self.outside, process.poll() is not None)
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

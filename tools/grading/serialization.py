@@ -1,9 +1,9 @@
-"""Values as JSON and bytes: what answers take and give, written so that reading runs nothing.
+"""Serialization of values as JSON and bytes; reading executes nothing.
 
-Numbers, texts, containers and tensors (as safetensors) are written whole. So are objects of the
-course's `utils` and layers of torch, as the name of their class and what they hold. Everything else
-(a student's function or class, a check's own layer) stays where it is and is lent: the other side
-gets something that asks for each call; see far.py.
+Numbers, strings, containers and tensors (as safetensors) are written in full. So are objects of the
+course's `utils` and layers of torch, as the name of their class and their attributes. All other
+objects (a student's function or class, a check's own layer) are lent: the other side gets a proxy
+that forwards calls; see remote_objects.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-# Whose classes both sides have: an object of theirs is written as what it holds.
+# Modules whose classes both sides have: their objects are written with their attributes.
 SHARED = re.compile(r"utils\.\w+|torch\.nn\.modules\.\w+")
 # Functions that both sides have.
 KNOWN = {
@@ -34,44 +34,44 @@ MAPPINGS = {"dict": dict, "odict": OrderedDict}
 DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 DTYPES_OF_NUMPY = {"bool", "int8", "int16", "int32", "int64", "uint8"}
 DTYPES_OF_NUMPY |= {"float16", "float32", "float64"}
-MOST_NUMBERS = 50_000_000  # of one tensor
-DEEPEST = 60
+MAX_NUMBERS = 50_000_000  # of one tensor
+MAX_DEPTH = 60
 
-# Taken before a student's code may give them another meaning.
+# Copied before students' code may replace them.
 _contiguous, _detach, _nested = Tensor.contiguous, Tensor.detach, Tensor.is_nested.__get__
 
 
-class Unfit(Exception):
-    """What came from the other side is no value."""
+class ProtocolError(Exception):
+    """The other side sent something that is not a value."""
 
 
-class Odd:
+class Unserializable:
     """Stands for a result that cannot be written: a subclass of Tensor, a generator, a file."""
 
 
 def shared_class(name: str) -> type:
-    """Returns a class that both sides have.
+    """Return a class that both sides have.
 
     Args:
         name: such as "utils.attention:MultiHeadAttention".
 
     Raises:
-        Unfit: it is none of those.
+        ProtocolError: it is not a shared class.
     """
     module, _, inner = str(name).partition(":")
     if not SHARED.fullmatch(module) or not inner.isidentifier():
-        raise Unfit(f"the class {name}")
+        raise ProtocolError(f"the class {name}")
     try:
         found = getattr(importlib.import_module(module), inner)
     except (ImportError, AttributeError):
-        raise Unfit(f"the class {name}") from None
+        raise ProtocolError(f"the class {name}") from None
     if not isinstance(found, type) or found.__module__ != module:
-        raise Unfit(f"the class {name}")
+        raise ProtocolError(f"the class {name}")
     return found
 
 
 def name_of_shared(kind: type) -> str | None:
-    """Returns the name of a class that both sides have, None for any other."""
+    """Return the name of a class that both sides have; None for any other."""
     module, name = kind.__module__, kind.__qualname__
     if not isinstance(module, str) or not SHARED.fullmatch(module) or not name.isidentifier():
         return None
@@ -80,28 +80,28 @@ def name_of_shared(kind: type) -> str | None:
 
 
 class Writer:
-    """Writes the values of one message.
+    """Serializes the values of one message.
 
     Args:
-        lend: makes JSON of what cannot be written.
-        later: whether the numbers of tensors are written by `fill`.
+        lend: serializes what is not a value.
+        later: whether `fill` writes the numbers of tensors.
     """
 
     def __init__(self, lend: Callable[[Any, Writer], Any], *, later: bool = False):
         self.lend, self._later = lend, later
         self._written_tensors: list[dict[str, Any]] = []
-        self.tensors: list[Tensor] = []  # in the order in which they are written
+        self.tensors: list[Tensor] = []  # in the order of writing
         self._places: dict[int, int] = {}
 
     def write(self, value: Any, depth: int = 0) -> Any:
-        """Returns a value as JSON."""
+        """Return a value as JSON."""
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value
         if kind is float:
             return value if math.isfinite(value) else {"k": "float", "v": repr(value)}
-        if depth > DEEPEST:
-            return {"k": "odd", "name": kind.__name__}
+        if depth > MAX_DEPTH:
+            return {"k": "opaque", "name": kind.__name__}
         if isinstance(value, Tensor):
             return self._tensor(value)
         for name, container in CONTAINERS.items():
@@ -117,7 +117,7 @@ class Writer:
         if kind.__module__ == "numpy" and isinstance(value, np.ndarray | np.generic):
             array = np.asarray(value)
             if str(array.dtype) not in DTYPES_OF_NUMPY:
-                return {"k": "odd", "name": kind.__name__}
+                return {"k": "opaque", "name": kind.__name__}
             inner = self._written(torch.from_numpy(np.array(array, order="C")))
             one = kind is not np.ndarray
             return {"k": "array", "v": inner, "shape": list(array.shape), "one": one}
@@ -141,7 +141,7 @@ class Writer:
     def _tensor(self, value: Tensor) -> Any:
         plain = type(value) in (Tensor, nn.Parameter) and not _nested(value)
         if not plain or value.layout != torch.strided or value.is_quantized:
-            return {"k": "odd", "name": type(value).__name__}
+            return {"k": "opaque", "name": type(value).__name__}
         if id(value) in self._places:
             return {"k": "again", "v": self._places[id(value)]}
         self._places[id(value)] = len(self.tensors)
@@ -156,10 +156,10 @@ class Writer:
         return data
 
     def fill(self, tensors: list[Tensor]) -> None:
-        """Writes the numbers of the tensors.
+        """Write the numbers of the tensors.
 
         Args:
-            tensors: as many as were written, or what stands for them.
+            tensors: one for each that was written, in order.
         """
         for data, tensor in zip(self._written_tensors, tensors, strict=True):
             data["v"] = self._written(tensor)
@@ -176,7 +176,7 @@ class Reader:
     """Reads the values of one message.
 
     Args:
-        borrow: makes something of what the other side lends.
+        borrow: returns the object for what the other side lends.
     """
 
     def __init__(self, borrow: Callable[[dict[str, Any], Reader], Any]):
@@ -184,19 +184,19 @@ class Reader:
         self.tensors: list[Tensor] = []
 
     def read(self, data: Any, depth: int = 0) -> Any:
-        """Returns what a value was written from.
+        """Return the value of some JSON.
 
         Raises:
-            Unfit: nothing was.
+            ProtocolError: it is not a value.
         """
         if data is None or isinstance(data, bool | int | float | str):
             return data
-        if not isinstance(data, dict) or depth > DEEPEST + 10:
-            raise Unfit("no value")
+        if not isinstance(data, dict) or depth > MAX_DEPTH + 10:
+            raise ProtocolError("not a value")
         try:
             return self._read(data, data.get("k"), depth + 1)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
-            raise Unfit(f"{data.get('k')}: {error}"[:200]) from None
+            raise ProtocolError(f"{data.get('k')}: {error}"[:200]) from None
 
     def _read(self, data: dict[str, Any], kind: str, depth: int) -> Any:
         if kind in CONTAINERS:
@@ -224,9 +224,9 @@ class Reader:
             return simple[kind](data["v"])
         if kind == "ellipsis":
             return ...
-        if kind == "odd":
-            name = re.sub(r"\W", "_", str(data["name"]))[:60] or "Odd"
-            return type(name, (Odd,), {})()
+        if kind == "opaque":
+            name = re.sub(r"\W", "_", str(data["name"]))[:60] or "Unserializable"
+            return type(name, (Unserializable,), {})()
         return self.borrow(data, self)
 
     def _tensor(self, data: dict[str, Any]) -> Tensor:
@@ -243,8 +243,8 @@ class Reader:
     def _loaded(data: bytes) -> Tensor:
         try:
             found = load(data)["t"]
-        except Exception as error:  # safetensors has errors of its own
-            raise Unfit(f"a tensor: {error}"[:200]) from None
-        if found.numel() > MOST_NUMBERS:
-            raise Unfit(f"a tensor of {found.numel()} numbers")
+        except Exception as error:  # safetensors has its own errors
+            raise ProtocolError(f"a tensor: {error}"[:200]) from None
+        if found.numel() > MAX_NUMBERS:
+            raise ProtocolError(f"a tensor of {found.numel()} numbers")
         return found

@@ -1,8 +1,7 @@
-"""Answers that are the same, as pairs of students: for the instructor's eyes, no accusation.
+"""Similar answers, as pairs of students: for the instructor to look at, not as an accusation.
 
-Two answers are the same when they are equal without comments, layout and the names that their
-writers chose. What the handed-out stub holds is taken out first, and so is what much of the class
-wrote alike: short answers often have one way to be right.
+Two answers are the same if they are equal without comments, layout and chosen names. The released
+stub is removed first, and so are answers of many students: a short answer often has one form only.
 """
 
 from __future__ import annotations
@@ -21,33 +20,33 @@ from tools.grading.html_page import rendered
 from tools.grading.student_report import Result, write_table
 
 COLUMNS = ("first", "second", "same", "letter_by_letter", "exercises")
-LEAST_PARTS = 14  # of code: what is shorter is written alike by chance
-LEAST_WORDS = 12  # of prose
-RARE = 2  # what no more students wrote, or no larger share of those who answered, is told
-RARE_SHARE = 0.1
-MOST_PAIRS = 40
-# What stands in a line that only Jupyter reads.
+MIN_NODES = 14  # of code: shorter code is often equal by chance
+MIN_WORDS = 12  # of prose
+# An answer counts if at most so many students share it, or this fraction of those who answered.
+RARE, RARE_FRACTION = 2, 0.1
+MAX_PAIRS = 40
+# Lines that only Jupyter understands.
 MAGIC = re.compile(r"^[ \t]*[%!?].*$|^.*\?[ \t]*$", re.MULTILINE)
 COMMENT = re.compile(r"#[^\n]*")
 
 PAGE = """{% extends "frame" %}
-{% block title %}Answers that are the same{% endblock %}
+{% block title %}Similar answers{% endblock %}
 {% block style %}
   h2 { border-bottom: 2px solid #555; padding-bottom: .3rem; }
 {% endblock %}
 {% block body %}
-<h1>Answers that are the same</h1>
-<p>Equal without comments, layout and chosen names; what the exercise hands out is taken out, and so
-is what {{ usual }} students or more wrote alike. It says what is equal and not why: two may have
-learned together, as you asked them to, or copied from the same page. Look before you speak.</p>
-{% if not pairs %}<p>No two answers are the same.</p>{% endif %}
+<h1>Similar answers</h1>
+<p>These answers are equal without comments, layout and chosen names. Released code is removed, and
+so are answers that {{ usual }} students or more share. The list does not say why answers are equal:
+students may have worked together, or copied from the same page. Read them before you judge.</p>
+{% if not pairs %}<p>No two students share an answer.</p>{% endif %}
 {% for pair in pairs -%}
 <h2><a href="feedback/{{ pair.first.page|urlencode }}.html">{{ pair.first.student.name }}</a> and
 <a href="feedback/{{ pair.second.page|urlencode }}.html">{{ pair.second.student.name }}</a>:
 {{ pair.same|length }} {{ "answer" if pair.same|length == 1 else "answers" }}</h2>
 {% for same in pair.same -%}
 <h3>{{ same.exercise }} {{ same.title }}</h3>
-<p>{{ "letter by letter" if same.is_exact else "but for names, comments and layout" }};
+<p>{{ "character by character" if same.is_exact else "except names, comments and layout" }};
 both {{ same.state }}</p>
 <pre>{{ same.source }}</pre>
 {% endfor -%}
@@ -58,8 +57,8 @@ both {{ same.state }}</p>
 
 
 @dataclass(frozen=True)
-class Same:
-    """One answer that two students have in common."""
+class SharedAnswer:
+    """One answer that two students share."""
 
     exercise: str
     title: str
@@ -70,15 +69,15 @@ class Same:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two students with all answers that they have in common."""
+    """Two students with all answers that they share."""
 
     first: Result
     second: Result
-    same: list[Same]
+    same: list[SharedAnswer]
 
 
-class _Own(ast.NodeTransformer):
-    """Gives the names that a writer chose numbers, in the order in which they appear."""
+class _Rename(ast.NodeTransformer):
+    """Replace chosen names by numbers, in the order in which they appear."""
 
     def __init__(self, chosen: set[str]):
         self.numbers: dict[str, str] = {}
@@ -97,13 +96,13 @@ class _Own(ast.NodeTransformer):
 
     def _function(self, node: Any) -> Any:
         node.name, node.returns = self._number(node.name), None
-        node.body = _without_words(node.body)
+        node.body = _without_strings(node.body)
         return self.generic_visit(node)
 
     visit_FunctionDef = visit_AsyncFunctionDef = _function
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
-        node.name, node.body = self._number(node.name), _without_words(node.body)
+        node.name, node.body = self._number(node.name), _without_strings(node.body)
         return self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
@@ -112,8 +111,8 @@ class _Own(ast.NodeTransformer):
         return self.visit(ast.Assign([node.target], node.value))
 
 
-def _without_words(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Takes out strings that stand alone: docstrings, and comments in their guise."""
+def _without_strings(body: list[ast.stmt]) -> list[ast.stmt]:
+    """Remove strings that are statements: docstrings, and comments in this form."""
     kept = [
         node
         for node in body
@@ -132,7 +131,7 @@ def _tree(source: str) -> ast.Module | None:
 
 
 def _chosen(tree: ast.Module) -> set[str]:
-    """Returns the names that are bound in a piece of code."""
+    """Return the names that are bound in some code."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -144,25 +143,25 @@ def _chosen(tree: ast.Module) -> set[str]:
     return found
 
 
-def _parts(node: ast.AST) -> int:
+def _nodes(node: ast.AST) -> int:
     return sum(1 for _ in ast.walk(node) if not isinstance(_, ast.expr_context))
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Gives the statements, those inside of a function or a class in its place."""
-    for node in _without_words(tree.body):
+    """Yield the statements; those inside of a function or a class instead of it."""
+    for node in _without_strings(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield from _statements(ast.Module(node.body, []))
         elif not isinstance(node, ast.Import | ast.ImportFrom | ast.Pass):
             yield node
 
 
-def normal(source: str, stubs: Iterable[str] = ()) -> str | None:
-    """Returns a fingerprint that equal code has in common; None for what says nothing.
+def normal_form(source: str, stubs: Iterable[str] = ()) -> str | None:
+    """Return a hash that equal code shares; None for code that is too short.
 
     Args:
         source: of an answer.
-        stubs: what was handed out in its place.
+        stubs: the released cells.
     """
     tree = _tree(source)
     if tree is None:
@@ -172,10 +171,10 @@ def normal(source: str, stubs: Iterable[str] = ()) -> str | None:
         if (handed := _tree(stub)) is not None:
             given |= {ast.dump(node) for node in _statements(handed)}
     left = [node for node in _statements(tree) if ast.dump(node) not in given]
-    if sum(map(_parts, left)) < LEAST_PARTS:
+    if sum(map(_nodes, left)) < MIN_NODES:
         return None
-    own = _Own(_chosen(tree))
-    dumped = ast.dump(own.visit(ast.Module(left, [])))
+    renamed = _Rename(_chosen(tree))
+    dumped = ast.dump(renamed.visit(ast.Module(left, [])))
     return hashlib.sha256(dumped.encode()).hexdigest()
 
 
@@ -185,49 +184,57 @@ def _normal_words(text: str, given: Iterable[str] = ()) -> str | None:
         known = re.findall(r"\w+", stub.casefold())
         if words[: len(known)] == known:
             words = words[len(known) :]
-    if len(words) < LEAST_WORDS:
+    if len(words) < MIN_WORDS:
         return None
     return hashlib.sha256(" ".join(words).encode()).hexdigest()
 
 
-def _answers(result: Result, stubs: dict[str, list[str]]) -> Iterator[tuple[str, str, Same]]:
-    """Gives the fingerprints of what a student wrote, by exercise."""
-    for mark in (e for m in result.marks for e in m.exercises if e.written):
-        for cell in mark.cells:
-            text, given = cell["source"], stubs.get(mark.id, [])
+def _answers(
+    result: Result, stubs: dict[str, list[str]]
+) -> Iterator[tuple[str, str, SharedAnswer]]:
+    """Yield the hashes of a student's answers, by exercise."""
+    for grade in (e for m in result.grades for e in m.exercises if e.written):
+        for cell in grade.cells:
+            text, given = cell["source"], stubs.get(grade.id, [])
             if text.strip() in (stub.strip() for stub in given):
                 continue
-            if cell["kind"] == "code":  # what it does, and what its writer says about it
-                said = "\n".join(line for line in COMMENT.findall(text) if line not in str(given))
-                prints = {normal(text, given), _normal_words(said)}
+            if cell["kind"] == "code":  # the code, and its comments
+                comments = "\n".join(
+                    line for line in COMMENT.findall(text) if line not in str(given)
+                )
+                hashes = {normal_form(text, given), _normal_words(comments)}
             else:
-                prints = {_normal_words(text, given)}
-            for print_ in filter(None, prints):
-                yield mark.id, print_, Same(mark.id, mark.title, mark.state, text.strip(), True)
+                hashes = {_normal_words(text, given)}
+            for digest in filter(None, hashes):
+                yield (
+                    grade.id,
+                    digest,
+                    SharedAnswer(grade.id, grade.title, grade.result.state, text.strip(), True),
+                )
 
 
 def pairs_of(results: list[Result], stubs: dict[str, list[str]]) -> list[Pair]:
-    """Finds who has answers in common, most of them first.
+    """Return the pairs with shared answers, those with most of them first.
 
     Args:
         results: of each student.
-        stubs: the sources of the answer cells that were handed out, by exercise.
+        stubs: the released sources of answer cells, by exercise.
     """
-    found: dict[tuple[str, str], dict[int, Same]] = {}
+    found: dict[tuple[str, str], dict[int, SharedAnswer]] = {}
     answered: dict[str, set[int]] = {}
     for place, result in enumerate(results):
-        for exercise, print_, same in _answers(result, stubs):
-            found.setdefault((exercise, print_), {}).setdefault(place, same)
+        for exercise, digest, same in _answers(result, stubs):
+            found.setdefault((exercise, digest), {}).setdefault(place, same)
             answered.setdefault(exercise, set()).add(place)
-    common: dict[tuple[int, int], list[Same]] = {}
+    common: dict[tuple[int, int], list[SharedAnswer]] = {}
     for (exercise, _), writers in found.items():
-        if len(writers) > max(RARE, RARE_SHARE * len(answered[exercise])):
+        if len(writers) > max(RARE, RARE_FRACTION * len(answered[exercise])):
             continue
         for one, two in combinations(sorted(writers), 2):
             first, second = writers[one], writers[two]
             is_exact = first.source == second.source
-            state = first.state if first.state == second.state else "of different verdicts"
-            same = Same(exercise, first.title, state, first.source, is_exact)
+            state = first.state if first.state == second.state else "with different verdicts"
+            same = SharedAnswer(exercise, first.title, state, first.source, is_exact)
             shared = common.setdefault((one, two), [])
             if not any((s.exercise, s.source) == (exercise, first.source) for s in shared):
                 shared.append(same)
@@ -239,10 +246,10 @@ def pairs_of(results: list[Result], stubs: dict[str, list[str]]) -> list[Pair]:
 
 
 def write(folder: Path, results: list[Result], stubs: dict[str, list[str]]) -> None:
-    """Writes same.html and same.csv.
+    """Write same.html and same.csv.
 
     Args:
-        folder: a new folder, in which `feedback/` holds the pages of the students.
+        folder: a new folder; its `feedback/` holds the pages of the students.
         results: of each student.
         stubs: see `pairs_of`.
     """
@@ -258,8 +265,6 @@ def write(folder: Path, results: list[Result], stubs: dict[str, list[str]]) -> N
         for pair in pairs
     ]
     write_table(folder / "same.csv", COLUMNS, lines)
-    usual = max(RARE, int(RARE_SHARE * len(results))) + 1
-    page = rendered(
-        PAGE, pairs=pairs[:MOST_PAIRS], more=max(0, len(pairs) - MOST_PAIRS), usual=usual
-    )
+    usual = max(RARE, int(RARE_FRACTION * len(results))) + 1
+    page = rendered(PAGE, pairs=pairs[:MAX_PAIRS], more=max(0, len(pairs) - MAX_PAIRS), usual=usual)
     (folder / "same.html").write_text(page, encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Writes what comes out: grades.csv, totals.csv, and one page for each student."""
+"""The results of all students: grades.csv, totals.csv, and a page for each student."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tools.grading.autograde import Mark
 from tools.grading.collect import Student
+from tools.grading.grades import ChapterGrade
 from tools.grading.html_page import rendered
-from tools.grading.results import WEEKLY, Typed
+from tools.grading.results_folder import WEEKLY, Typed
 
-FORMULA = ("=", "+", "-", "@")  # what begins with these, a spreadsheet computes
+FORMULA = ("=", "+", "-", "@")  # beginnings of formulas in spreadsheets
 NUMBER = re.compile(r"-\d+(\.\d+)?", re.ASCII)
-# The same behind what another language's spreadsheet takes for the end of a cell.
+# A formula after a semicolon, which ends a cell in some languages' spreadsheets.
 CELL_AND_FORMULA = re.compile(r"(;\s*)(?=[=+@-])")
 COLUMNS = (
     "student",
@@ -47,8 +47,8 @@ TOTALS = (
     "reason",
     "page",
 )
-REASON = 1000
-MOST_SHOWN = 20  # files that were left alone, on a page
+MAX_REASON = 1000  # characters
+MAX_IGNORED = 20  # ignored files on a page
 
 PAGE = """{% extends "frame" %}
 {% macro listed(cells) -%}
@@ -57,7 +57,7 @@ PAGE = """{% extends "frame" %}
 <pre>{{ cell.source }}</pre>
 {% if cell.text.strip() %}<pre class="shown">{{ cell.text }}</pre>{% endif %}
 {% for picture in cell.pictures -%}
-<p><img alt="a picture that this cell draws" src="data:image/png;base64,{{ picture }}"></p>
+<p><img alt="output of this cell" src="data:image/png;base64,{{ picture }}"></p>
 {% endfor -%}
 {% endfor -%}
 {% endmacro -%}
@@ -85,45 +85,45 @@ PAGE = """{% extends "frame" %}
 {% block body %}
 <h1>{{ name }}</h1>
 <p>{{ points(total) }} of {{ points(possible) }} points{% if to_read %}, and
-{{ to_read }} open {{ "exercise" if to_read == 1 else "exercises" }} to be read by the
-instructor{% endif %}.</p>
+{{ to_read }} open {{ "answer" if to_read == 1 else "answers" }} not read by the instructor
+yet{% endif %}.</p>
 <table>
 <tr><th>Chapter</th><th>File</th><th class="number">Points</th></tr>
-{% for mark in marks -%}
-<tr><td>{{ mark.chapter }}</td><td>{{ mark.file or mark.reason }}
-{%- if mark.days_late %}, {{ mark.days_late }} {{ "day" if mark.days_late == 1 else "days" }} late
-{%- endif %}</td>
-<td class="number">{{ points(mark.points) }} of {{ points(mark.possible) }}</td></tr>
+{% for grade in grades -%}
+<tr><td>{{ grade.chapter }}</td><td>{{ grade.file or grade.reason }}
+{%- if grade.days_late %}, {{ grade.days_late }}
+{{ "day" if grade.days_late == 1 else "days" }} late{% endif %}</td>
+<td class="number">{{ points(grade.points) }} of {{ points(grade.possible) }}</td></tr>
 {% endfor -%}
 </table>
 {% for remark in remarks -%}
 <p class="remark">{{ remark }}</p>
 {% endfor -%}
-{% for mark in marks if mark.file -%}
-<h2>Chapter {{ mark.chapter }} <span class="points">{{ points(mark.points) }} of
-{{ points(mark.possible) }}</span></h2>
-{% if mark.reason %}<p class="remark">{{ mark.reason }}</p>{% endif %}
-{% for exercise in mark.exercises -%}
+{% for grade in grades if grade.file -%}
+<h2>Chapter {{ grade.chapter }} <span class="points">{{ points(grade.points) }} of
+{{ points(grade.possible) }}</span></h2>
+{% if grade.reason %}<p class="remark">{{ grade.reason }}</p>{% endif %}
+{% for exercise in grade.exercises -%}
 <h3 id="e{{ exercise.id }}">{{ exercise.id }} {{ exercise.title }}
 {%- if exercise.possible or exercise.points %} <span class="points">{{ points(exercise.points) }} of
 {{ points(exercise.possible) }}</span>{% endif %}</h3>
-{% if exercise.state == "open" -%}
+{% if exercise.result.state == "open" -%}
 <p class="verdict"><strong>{{ "read by the instructor" if exercise.by_hand
-else "to be read by the instructor" if exercise.written else "nothing written" }}</strong></p>
+else "not read by the instructor yet" if exercise.written else "no answer" }}</strong></p>
 {% else -%}
-<p class="verdict"><strong>{{ exercise.state }}</strong>{% if exercise.reason %}:
-{{ exercise.reason }}{% endif %}{% if exercise.by_hand %} The instructor gave the
+<p class="verdict"><strong>{{ exercise.result.state }}</strong>{% if exercise.result.reason %}:
+{{ exercise.result.reason }}{% endif %}{% if exercise.by_hand %} The instructor gave the
 points.{% endif %}</p>
 {% endif -%}
 {% if exercise.comment %}<p class="comment">{{ exercise.comment }}</p>{% endif %}
 {{ listed(exercise.cells) }}
 {%- if not exercise.cells -%}
-{% if mark.exercises and exercise.state != "not checked" %}<p>No cell with an answer.</p>{% endif %}
+{% if exercise.result.state != "not checked" %}<p>No cell with an answer.</p>{% endif %}
 {% endif -%}
 {% endfor -%}
-{% if mark.outside -%}
+{% if grade.outside -%}
 <h3>Outside of the exercises</h3>
-{{ listed(mark.outside) }}
+{{ listed(grade.outside) }}
 {%- endif -%}
 {% endfor -%}
 {% endblock %}
@@ -132,49 +132,49 @@ points.{% endif %}</p>
 
 @dataclass(frozen=True)
 class Result:
-    """All that is known of one student.
+    """All results of one student.
 
     Args:
-        student: what was handed in.
-        page: the name of the page of feedback, without ending.
-        marks: of all chapters that count.
+        student: the submissions.
+        page: the name of the page of feedback without suffix.
+        grades: of all chapters that count.
         weeks: the name of the week in which each chapter counts.
     """
 
     student: Student
     page: str
-    marks: list[Mark]
+    grades: list[ChapterGrade]
     weeks: dict[str, str] = field(default_factory=dict)
 
     @property
     def points(self) -> float:
-        return sum(mark.points for mark in self.marks)
+        return sum(grade.points for grade in self.grades)
 
     @property
     def possible(self) -> float:
-        return sum(mark.possible for mark in self.marks)
+        return sum(grade.possible for grade in self.grades)
 
     @property
     def to_read(self) -> int:
-        return to_read(self.marks)
+        return to_read(self.grades)
 
-    def is_late(self, mark: Mark) -> bool:
-        sent = self.student.chapters.get(mark.chapter)
-        return mark.days_late > 0 or (sent is not None and sent.late)
+    def is_late(self, grade: ChapterGrade) -> bool:
+        submission = self.student.chapters.get(grade.chapter)
+        return grade.days_late > 0 or (submission is not None and submission.late)
 
     def of_week(self, week: str) -> Result:
-        """Returns the part of it that belongs to one week."""
+        """Return the part of the results that belongs to a week."""
         return self.of_chapters([c for c, name in self.weeks.items() if name == week])
 
     def of_chapters(self, chapters: Iterable[str]) -> Result:
-        """Returns the part of it that belongs to some chapters."""
+        """Return the part of the results that belongs to some chapters."""
         wanted = set(chapters)
-        return replace(self, marks=[mark for mark in self.marks if mark.chapter in wanted])
+        return replace(self, grades=[grade for grade in self.grades if grade.chapter in wanted])
 
 
-def to_read(marks: Iterable[Mark]) -> int:
-    """Counts the open exercises in which something stands that was not read yet."""
-    exercises = [e for mark in marks for e in mark.exercises if e.state == "open" and e.written]
+def to_read(grades: Iterable[ChapterGrade]) -> int:
+    """Return the number of answered open exercises that the instructor has not read."""
+    exercises = [e for grade in grades for e in grade.exercises if e.is_open and e.written]
     return sum(not e.by_hand or bool(e.note) for e in exercises)
 
 
@@ -182,12 +182,12 @@ def points(number: float) -> str:
     return f"{number:g}"
 
 
-def share(got: float, possible: float) -> str:
+def fraction(got: float, possible: float) -> str:
     return f"{got / possible:.3f}" if possible else "0.000"
 
 
 def safe(text: Any) -> str:
-    """Makes one line that a spreadsheet shows and does not compute."""
+    """Return a text as one line that no spreadsheet computes."""
     line = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in str(text))
     line = " ".join(line.split())
     if NUMBER.fullmatch(line):
@@ -196,17 +196,17 @@ def safe(text: Any) -> str:
 
 
 def cells(values: Iterable[Any]) -> list[str]:
-    """Makes the cells of a line, safe whichever of , and ; the reader takes for their end.
+    """Return the cells of a row, safe for readers that separate cells by "," or by ";".
 
-    All are written in quotes. For who reads with ; the first cell, the name, ends with its quote;
-    behind it quotes are letters, so there the text itself must be harmless.
+    All cells are quoted. For a reader with ";" only the first cell, the name, is quoted correctly,
+    so the text of the others must be safe by itself.
     """
     first, *rest = (safe(value) for value in values)
     return [first, *(CELL_AND_FORMULA.sub(r"\1'", text) for text in rest)]
 
 
 def page_name(name: str, taken: set[str]) -> str:
-    """Makes a file name of a student's name that no other student has, on any system."""
+    """Return a file name for a student that is unique on any system."""
     kept = "".join(c if c.isalnum() or c in " -_." else "_" for c in name).strip(" .") or "student"
     while len(kept.encode()) > 120:
         kept = kept[:-1]
@@ -219,42 +219,44 @@ def page_name(name: str, taken: set[str]) -> str:
 
 
 def write_table(path: Path, columns: Iterable[str], lines: Iterable[Iterable[Any]]) -> None:
-    """Writes a csv file that every spreadsheet reads as UTF-8."""
+    """Write a csv file that every spreadsheet reads as UTF-8."""
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         table = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
         table.writerow(columns)
         table.writerows(cells(line) for line in lines)
 
 
-def grades_line(result: Result, mark: Mark) -> list[Any]:
-    """Returns a line of grades.csv, in the order of COLUMNS."""
+def grades_row(result: Result, grade: ChapterGrade) -> list[Any]:
+    """Return a row of grades.csv, in the order of COLUMNS."""
     exercises = "; ".join(
         f"{e.id} {points(e.points)}/{points(e.possible)}{' by hand' if e.by_hand else ''}"
-        for e in mark.exercises
+        for e in grade.exercises
         if e.possible or e.points
     )
-    reason = "; ".join(filter(None, [*result.student.remarks, mark.reason, mark.remarks]))
-    sent = result.student.chapters.get(mark.chapter)
+    reason = "; ".join(filter(None, [*result.student.remarks, grade.reason, grade.remarks]))
+    submission = result.student.chapters.get(grade.chapter)
     return [
         result.student.name,
         result.student.id,
-        result.weeks.get(mark.chapter, ""),
-        mark.chapter,
-        mark.file,
-        "late" if result.is_late(mark) else "",
-        mark.days_late or "",
-        f"{sent.when:%Y-%m-%d %H:%M} ({sent.clock})" if sent and sent.when else "",
-        points(mark.points),
-        points(mark.possible),
-        share(mark.points, mark.possible),
+        result.weeks.get(grade.chapter, ""),
+        grade.chapter,
+        grade.file,
+        "late" if result.is_late(grade) else "",
+        grade.days_late or "",
+        f"{submission.when:%Y-%m-%d %H:%M} ({submission.clock})"
+        if submission and submission.when
+        else "",
+        points(grade.points),
+        points(grade.possible),
+        fraction(grade.points, grade.possible),
         exercises,
-        to_read([mark]),
-        reason if len(reason) <= REASON else reason[:REASON] + " ...",
+        to_read([grade]),
+        reason if len(reason) <= MAX_REASON else reason[:MAX_REASON] + " ...",
     ]
 
 
 def weekly(results: list[Result]) -> list[str]:
-    """Returns the names of the weeks, in the order of their first chapters; [] if one is all."""
+    """Return the names of the weeks, in the order of their first chapters; [] for a single week."""
     order: dict[str, str] = {}
     for chapter, week in (pair for result in results for pair in result.weeks.items()):
         order[week] = min(chapter, order.get(week, chapter))
@@ -262,26 +264,26 @@ def weekly(results: list[Result]) -> list[str]:
     return found if len(found) > 1 else []
 
 
-def totals_line(result: Result, weeks: list[str]) -> list[Any]:
-    """Returns a line of totals.csv, in the order of TOTALS, with two cells for each week."""
+def totals_row(result: Result, weeks: list[str]) -> list[Any]:
+    """Return a row of totals.csv, in the order of TOTALS, with two cells for each week."""
     parts = [result.of_week(week) for week in weeks]
     return [
         result.student.name,
         result.student.id,
         points(result.points),
         points(result.possible),
-        share(result.points, result.possible),
-        sum(bool(mark.file) for mark in result.marks),
-        sum(result.is_late(mark) for mark in result.marks),
+        fraction(result.points, result.possible),
+        sum(bool(grade.file) for grade in result.grades),
+        sum(result.is_late(grade) for grade in result.grades),
         result.to_read,
-        "; ".join([*result.student.remarks, *map(str, result.student.others)])[:REASON],
+        "; ".join([*result.student.remarks, *map(str, result.student.ignored)])[:MAX_REASON],
         f"feedback/{result.page}.html",
         *(points(number) for part in parts for number in (part.points, part.possible)),
     ]
 
 
 def write(folder: Path, results: list[Result], typed: Typed) -> None:
-    """Writes the tables and the pages of all students.
+    """Write the tables and the pages of all students.
 
     Args:
         folder: a new folder.
@@ -290,15 +292,15 @@ def write(folder: Path, results: list[Result], typed: Typed) -> None:
     """
     columns = typed.columns("grades.csv")
     lines = [
-        [*grades_line(r, mark), *typed.values("grades.csv", (r.student.name, mark.chapter))]
+        [*grades_row(r, grade), *typed.values("grades.csv", (r.student.name, grade.chapter))]
         for r in results
-        for mark in r.marks
+        for grade in r.grades
     ]
     write_table(folder / "grades.csv", [*COLUMNS, *columns], lines)
     columns = typed.columns("totals.csv")
     weeks = weekly(results)
     lines = [
-        [*totals_line(r, weeks), *typed.values("totals.csv", (r.student.name,))] for r in results
+        [*totals_row(r, weeks), *typed.values("totals.csv", (r.student.name,))] for r in results
     ]
     of_weeks = [week + end for week in weeks for end in WEEKLY]
     write_table(folder / "totals.csv", [*TOTALS, *of_weeks, *columns], lines)
@@ -309,12 +311,12 @@ def write(folder: Path, results: list[Result], typed: Typed) -> None:
 
 
 def feedback(result: Result) -> str:
-    """Returns the page of a student: HTML that loads nothing and runs nothing."""
+    """Return the page of a student: HTML that loads nothing and runs nothing."""
     return rendered(
         PAGE,
         name=result.student.name,
-        marks=result.marks,
-        remarks=[str(other) for other in result.student.others if other.likely][:MOST_SHOWN],
+        grades=result.grades,
+        remarks=[str(file) for file in result.student.ignored if file.likely][:MAX_IGNORED],
         total=result.points,
         possible=result.possible,
         to_read=result.to_read,

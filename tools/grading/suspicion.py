@@ -1,9 +1,9 @@
-"""Looks at the text of a student's code for what a teacher may want to look at.
+"""Remarks about suspicious code, for the instructor.
 
-Nothing is run, and nothing here costs a point: behind the wall a student's code reaches neither the
-checks nor anybody else, whatever it tries. Told is what has hardly an honest use in an exercise:
-commands of the shell, other processes and the network, looking for the grader, the solutions or the
-caller, and libraries that are changed for good.
+Nothing is run, and a remark costs no points: in the sandbox students' code reaches neither the
+checks nor other people. Remarks are about code that is rarely honest in an exercise: shell
+commands, other processes and the network, access to the grader, the solutions or the caller, and
+permanent changes of libraries.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 from tools.course.notebook import Notebook, source
 
-# Attributes through which code looks at its caller, or at what nobody handed to it.
+# Attributes that give code access to its caller or to foreign objects.
 INNER = {"_getframe", "_current_frames", "f_back", "f_locals", "f_globals", "gi_frame", "tb_frame"}
 INNER |= {"gc.get_objects", "gc.get_referrers", "inspect.stack", "inspect.currentframe"}
 INNER |= {"sys.settrace", "sys.setprofile", "os.kill", "os.killpg", "os.fork", "os.system"}
 MODULES = {"ctypes", "multiprocessing", "requests", "shutil", "signal", "socket", "subprocess"}
 MODULES |= {"urllib"}
-# Libraries whose functions are everybody's; settings of theirs are no harm.
+# Libraries whose functions all code shares; changing their settings is harmless.
 LIBRARIES = {"torch", "einops", "numpy", "utils", "checks", "builtins", "sys", "math"}
 SETTINGS = re.compile(r"backends|allow_tf32|rcParams|_dynamo|_inductor|\.stdout$|\.stderr$")
 LOOKS_FOR = re.compile(r"NBGRADER|solutions/|/proc/|gradebook")
@@ -34,10 +34,10 @@ HARMLESS_MAGICS = ("%matplotlib", "%time", "%%time", "%timeit", "%%timeit", "%co
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Something in the code of a student.
+    """A suspicious place in a student's code.
 
     Args:
-        what: what was seen, in words that follow "cell 5 ".
+        what: a text that follows "cell 5 ".
         cell: number of the cell, from 1.
     """
 
@@ -48,14 +48,14 @@ class Suspicion:
         return f"cell {self.cell} {self.what}"
 
 
-def suspicions(handed_in: Notebook, given: set[str]) -> list[Suspicion]:
-    """Finds what a teacher may want to look at in the code of a notebook.
+def suspicions(submitted: Notebook, given: set[str]) -> list[Suspicion]:
+    """Return the suspicious places in the code of a notebook.
 
     Args:
-        handed_in: as `tidy` gives it.
-        given: the sources of cells that were handed out so; they are the course's.
+        submitted: as `tidy` returns it.
+        given: the sources of released cells.
     """
-    cells = [(n, c) for n, c in enumerate(handed_in["cells"], 1) if c["cell_type"] == "code"]
+    cells = [(n, c) for n, c in enumerate(submitted["cells"], 1) if c["cell_type"] == "code"]
     cells = [(n, source(c)) for n, c in cells if source(c).strip() not in given]
     trees = {number: _tree(text) for number, text in cells}
     known = _names([tree for text in given if (tree := _tree(text))], [*trees.values()])
@@ -71,13 +71,13 @@ def suspicions(handed_in: Notebook, given: set[str]) -> list[Suspicion]:
 
 
 def _tree(text: str) -> ast.Module | None:
-    """Parses a cell as IPython does; None for one that is not Python."""
+    """Parse a cell as IPython does; return None if it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 return ast.parse(text)
-            except SyntaxError:  # there may be magics in it; to import IPython takes a while
+            except SyntaxError:  # the cell may have magics; IPython is slow to import
                 from IPython.core.inputtransformer2 import TransformerManager
 
                 return ast.parse(TransformerManager().transform_cell(text))
@@ -86,7 +86,7 @@ def _tree(text: str) -> ast.Module | None:
 
 
 def _names(given: list[ast.Module], own: list[ast.Module | None]) -> dict[str, str]:
-    """Returns what names stand for that were imported, and that the student never bound anew."""
+    """Return the meaning of imported names that the student never binds again."""
     own = [tree for tree in own if tree]
     known: dict[str, str] = {}
     for node in (node for tree in [*given, *own] for node in ast.walk(tree)):
@@ -110,7 +110,7 @@ def _names(given: list[ast.Module], own: list[ast.Module | None]) -> dict[str, s
 
 
 def _path(node: ast.AST | None, known: dict[str, str]) -> str:
-    """Writes out a dotted name: F.softmax is torch.nn.functional.softmax; "" if unknown."""
+    """Return a dotted name in full: F.softmax is torch.nn.functional.softmax; "" if unknown."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -138,7 +138,7 @@ def _look(tree: ast.Module, known: dict[str, str]) -> Iterator[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from _imported(node)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from (f"speaks of {seen} in a text" for seen in LOOKS_FOR.findall(node.value))
+            yield from (f"contains {text!r} in a string" for text in LOOKS_FOR.findall(node.value))
 
 
 def _call(node: ast.Call, known: dict[str, str]) -> Iterator[str]:

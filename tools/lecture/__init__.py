@@ -1,2 +1,3 @@
-"""Slides from the chapters: what stands on which slide (deck), in which words (prose), what the
-instructor reads beside it (reasons), and how it becomes a page (page, printing)."""
+"""Slides from chapters: the content of each slide (deck, prose), speaker notes (speaker_notes,
+wrong_answers), HTML pages (reveal_page) and PDFs (printing).
+"""

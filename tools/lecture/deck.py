@@ -1,9 +1,9 @@
-"""Which slides a chapter makes, in which order, and what is shown step by step.
+"""The slides of a chapter: their order, content and steps.
 
-The rule: text makes slides that say why. The last line before a cell of code leads into it. A cell
-of code shows its code, and in the next step what it prints or draws, so that the class predicts
-first; where it asks for a guess, the question stands there, and the answer is a step. What only
-draws goes without its code. Cells that fit together share a slide. Imports are left out.
+Text makes slides of kind "why"; its last line before a code cell leads into that cell. A code cell
+shows its code and, in the next step, its output, so that the class predicts first. A guess shows
+its question, then the answer in a step. Code that only draws is hidden. Cells that fit together
+share a slide. Imports are left out.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tools.course.cells import ASKING, Kind, asks, called, is_literal, kind, onl
 from tools.course.notebook import Cell, source
 from tools.course.registry import Chapter
 from tools.lecture import drawings, prose
-from tools.lecture.slide import FULL, ROOM, Deck, Part, Slide
+from tools.lecture.slide import FULL, ROOM, Deck, Element, Slide
 from tools.lecture.slide_outputs import Output, outputs
-from tools.lecture.speaker_notes import tell
+from tools.lecture.speaker_notes import write_notes
 from tools.lecture.wrong_answers import exercises
 
-CODE_LINE, CODE_FRAME = 27, 44  # heights: of a line of code, 20 px; of the box around it
+CODE_LINE, CODE_FRAME = 27, 44  # height of a line of code, and of the box around it
 LONG_CODE = 19  # lines that fit
-LEAD = 150  # a line that leads into code stands above it when it is not higher
+LEAD = 150  # maximal height of a text above the code that it leads into
 
 
 def deck(chapter: Chapter) -> Deck:
-    """Makes the slides of a chapter from its notebook."""
+    """Return the slides of a chapter from its notebook."""
     cells = json.loads(chapter.notebook.read_text(encoding="utf-8"))["cells"]
     maker = _Maker(chapter.title)
     for place, cell in enumerate(cells):
@@ -36,7 +36,7 @@ def deck(chapter: Chapter) -> Deck:
         else:
             maker.text(place, source(cell), leads=_is_code(cells[place + 1 : place + 2]))
     made = Deck(chapter, maker.sections)
-    tell(made, cells, exercises(chapter))
+    write_notes(made, cells, exercises(chapter))
     return made
 
 
@@ -45,18 +45,18 @@ def _is_code(cells: list[Cell]) -> bool:
 
 
 class _Maker:
-    """Goes through the cells and lays them on slides."""
+    """Go through the cells and place them on slides."""
 
     def __init__(self, title: str):
         self.heading = title
         self.sections: list[list[Slide]] = []
         self.lead: list[
-            tuple[int, Part, str]
-        ] = []  # place, what leads into the next code, all of it
+            tuple[int, Element, str]
+        ] = []  # place, text before the next code, its full text
         self.last = -2  # place of the last cell of code
 
     def slide(self, kind: str) -> Slide:
-        """Begins a slide in the section that is open."""
+        """Begin a slide in the current section."""
         made = Slide(kind, self.heading)
         self.sections[-1].append(made)
         return made
@@ -65,17 +65,17 @@ class _Maker:
     def now(self) -> Slide | None:
         return self.sections[-1][-1] if self.sections and self.sections[-1] else None
 
-    def room(self, kind: str, *parts: Part) -> Slide:
-        """Returns the open slide when it is of this kind, under this heading, and has room."""
+    def room(self, kind: str, *parts: Element) -> Slide:
+        """Return the current slide if it has this kind, this heading and space; else a new one."""
         now = self.now
         if now and now.kind == kind and now.heading == self.heading and now.fits(*parts):
             return now
         return self.slide(kind)
 
-    def beside(self, place: int, part: Part) -> Slide | None:
-        """Returns the slide of the code just above a text, where the text explains what it shows.
+    def last_code(self, place: int, part: Element) -> Slide | None:
+        """Return the slide of the code just before a text that explains its output.
 
-        There it is the last step; None where it has no room, or another heading begins.
+        The text becomes its last step. Return None without space, or if a new heading begins.
         """
         now = self.now
         if not now or self.last != place - 1 or now.heading != self.heading or not now.fits(part):
@@ -96,10 +96,10 @@ class _Maker:
                 kind = Kind.TITLE if block.level == 1 else Kind.WHY
                 continue
             if kind is Kind.TITLE and number == 3:
-                self.slide(kind)  # what a reader can do stands alone with the title
+                self.slide(kind)  # the goals are the only text below the title
             if leads and block is found[-1] and block.kind == "paragraph":
                 short = prose.shortened(block.text)
-                part = Part("paragraph", short, prose.height(prose.Block("paragraph", short)))
+                part = Element("paragraph", short, prose.height(prose.Block("paragraph", short)))
                 if part.height <= LEAD:
                     self.lead = [(place, part, block.text)]
                     continue
@@ -108,34 +108,36 @@ class _Maker:
     def open(self, block: prose.Block) -> None:
         self.flush()
         first = block.level <= 2
-        # A part that begins at once has the name of its section before its own.
+        # A subsection at the start of a section gets the name of the section as a prefix.
         whole = first or self.sections[-1]
         self.heading = block.text if whole else f"{self.heading}: {block.text}"
         if first:
             self.sections.append([])
 
     def put(self, kind: str, place: int, block: prose.Block) -> None:
-        """Lays a block on the open slide, or on a new one where it does not fit."""
+        """Place a block on the current slide, or on a new one if it does not fit."""
         if block.kind == "folded":
             self.fold(kind, place, block)
             return
         if block.kind == "picture":
-            for piece in drawings.pieces(prose.PICTURE.fullmatch(block.text)):
-                self.slide(Kind.PICTURE).add(place, Part("drawing", piece, ROOM))
+            for half in drawings.halves(prose.PICTURE.fullmatch(block.text)):
+                self.slide(Kind.PICTURE).add(place, Element("drawing", half, ROOM))
             return
-        for piece in _pieces(block):
+        for piece in _split(block):
             content = prose.shortened(piece.text) if piece.kind == "paragraph" else piece.text
-            part = Part(piece.kind, content, prose.height(prose.Block(piece.kind, content)))
-            slide = self.beside(place, part) or self.room(kind, part)
+            part = Element(piece.kind, content, prose.height(prose.Block(piece.kind, content)))
+            slide = self.last_code(place, part) or self.room(kind, part)
             slide.add(place, part)
             if content != piece.text:
                 slide.notes.append(piece.text)
 
     def fold(self, kind: str, place: int, block: prose.Block) -> None:
-        """What is folded comes as a step behind its title."""
-        title = Part("paragraph", f"**{block.title}**", 54)
+        """Place folded text as a step after its title."""
+        title = Element("paragraph", f"**{block.title}**", 54)
         inner = [
-            Part(b.kind, prose.shortened(b.text) if b.kind == "paragraph" else b.text, 0, step=True)
+            Element(
+                b.kind, prose.shortened(b.text) if b.kind == "paragraph" else b.text, 0, step=True
+            )
             for b in prose.blocks(block.text)
         ]
         for part in inner:
@@ -148,7 +150,7 @@ class _Maker:
             slide.add(place, part)
 
     def flush(self) -> None:
-        """Lays what would have led into code on a slide of its own."""
+        """Place the lines that would have led into code on a separate slide."""
         for place, part, whole in self.lead:
             slide = self.room(Kind.WHY, part)
             slide.add(place, part)
@@ -193,7 +195,7 @@ class _Maker:
         if not (first or rest):
             self.sections[-1].remove(slide)
         if only_draws(cell) and not first:
-            slide.notes.append("The code draws what was computed before; it is not on the slide.")
+            slide.notes.append("The code only draws computed values; it is not on the slide.")
         self.last = place
 
     def _with_lead(self, what: Kind) -> Slide:
@@ -208,8 +210,8 @@ class _Maker:
                 slide.notes.append(whole)
         self.lead = []
 
-    def _joins(self, place: int, what: Kind, parts: list[Part]) -> bool:
-        """Says whether code goes on below what stands on the open slide: text, or other code."""
+    def _joins(self, place: int, what: Kind, parts: list[Element]) -> bool:
+        """Return whether code continues the current slide after text or other code."""
         now = self.now
         if not now or now.heading != self.heading or not now.fits(*parts):
             return False
@@ -222,33 +224,33 @@ class _Maker:
         alone = (Kind.PREDICT, Kind.EXPLORER, Kind.TITLE)
         return follows and not drawn and now.kind not in alone and what not in alone[:2]
 
-    def _code_parts(self, what: Kind, cell: Cell) -> list[Part]:
+    def _code_parts(self, what: Kind, cell: Cell) -> list[Element]:
         if what in (Kind.PICTURE, Kind.EXPLORER) and only_draws(cell):
             return []
         lines = _to_show(cell).split("\n")
-        return [Part("code", text, _box(text)) for text in _cut(lines) if text.strip()]
+        return [Element("code", text, _box(text)) for text in _cut(lines) if text.strip()]
 
 
-def _height(parts: list[Part]) -> int:
+def _height(parts: list[Element]) -> int:
     return sum(part.height for part in parts)
 
 
-def _parts(output: Output) -> list[Part]:
-    """Returns an output in pieces that fit; what is not text is made smaller where it must."""
+def _parts(output: Output) -> list[Element]:
+    """Return an output in elements that fit; what is not text is scaled down if necessary."""
     if output.kind not in ("text", "answer") or "\n" not in output.content:
         high = output.height or CODE_LINE + CODE_FRAME
         kind = "output" if output.kind == "text" else output.kind
-        return [Part(kind, output.content, min(high, ROOM))]
+        return [Element(kind, output.content, min(high, ROOM))]
     kind = "output" if output.kind == "text" else "answer"
-    return [Part(kind, text, _box(text)) for text in _cut(output.content.split("\n"))]
+    return [Element(kind, text, _box(text)) for text in _cut(output.content.split("\n"))]
 
 
 def _box(text: str) -> int:
     return CODE_LINE * (text.count("\n") + 1) + CODE_FRAME
 
 
-def _pieces(block: prose.Block) -> list[prose.Block]:
-    """Cuts a list or a table that is too high into pieces that fit."""
+def _split(block: prose.Block) -> list[prose.Block]:
+    """Split a list or a table that is too high into blocks that fit."""
     if block.kind not in ("list", "table") or prose.height(block) <= ROOM:
         return [block]
     if block.kind == "table":
@@ -261,11 +263,11 @@ def _pieces(block: prose.Block) -> list[prose.Block]:
         if found[-1] and prose.height(longer) > ROOM:
             found.append([])
         found[-1].append(line.rstrip())
-    return [prose.Block(block.kind, "\n".join([*head, *piece])) for piece in found]
+    return [prose.Block(block.kind, "\n".join([*head, *lines])) for lines in found]
 
 
 def _to_show(cell: Cell) -> str:
-    """Returns the code of a cell without the guess and without an answer that stands there."""
+    """Return the code of a cell without the guess and without a literal answer."""
     lines = source(cell).split("\n")
     hidden: set[int] = set()
     statements = parsed(cell)
@@ -282,30 +284,30 @@ def _named(node: ast.expr) -> bool:
 
 
 def _only_compares(statement: ast.stmt) -> bool:
-    """Says whether a statement compares a guess with something that stands above it."""
+    """Return whether a statement compares a guess with a value from above."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     return called(statement) in ASKING and all(
         isinstance(argument, ast.Name | ast.Attribute) for argument in call.args
     )
 
 
-def _questions(cell: Cell) -> list[Part]:
-    """Returns what a guess is asked for: the comment behind the dots."""
+def _questions(cell: Cell) -> list[Element]:
+    """Return the questions of guesses: the comments after the dots."""
     found = []
     for statement in parsed(cell):
         line = source(cell).split("\n")[statement.end_lineno - 1]
         if asks(statement) and "#" in line:
             text = line.partition("#")[2].strip()
-            found.append(Part("question", text, 38 * prose.rows(text, 76) + 46))
+            found.append(Element("question", text, 38 * prose.rows(text, 76) + 46))
     return found
 
 
 def _cut(lines: list[str]) -> list[str]:
-    """Cuts long code where a line is empty, or a statement begins, nearest to equal pieces."""
+    """Split long code at empty lines or statements, into parts of nearly equal length."""
     if len(lines) <= LONG_CODE:
         return ["\n".join(lines)]
-    pieces = -(-len(lines) // LONG_CODE)
-    goal = len(lines) / pieces
+    count = -(-len(lines) // LONG_CODE)
+    goal = len(lines) / count
 
     def cost(n: int) -> float:
         indent = len(lines[n]) - len(lines[n].lstrip())
@@ -313,7 +315,7 @@ def _cut(lines: list[str]) -> list[str]:
         inside = sum(map(before.count, "([{")) > sum(map(before.count, ")]}"))
         return abs(n - goal) + indent - 6 * (not lines[n - 1].strip()) + 50 * inside
 
-    low = max(2, len(lines) - LONG_CODE * (pieces - 1))
+    low = max(2, len(lines) - LONG_CODE * (count - 1))
     place = min(range(low, LONG_CODE + 1), key=cost)
     rest = lines[place:] if lines[place].strip() else lines[place + 1 :]
     return ["\n".join(lines[:place]).rstrip(), *_cut(rest)]

@@ -1,8 +1,8 @@
 """Make slides of the chapters: pages for reveal.js that need no network, and PDFs of them.
 
-What is on a slide is read from the notebook (tools/lecture/deck.py), and the notes beside it from
-the checks of the exercises. The folder may be copied to a stick as it is. The PDF has a page for
-each step; it is printed by Chromium, and where there is none, the pages are made all the same.
+The slides come from the notebook (deck.py), the speaker notes from the checks of the exercises
+(wrong_answers.py). The folder can be copied to a stick. The PDF has a page for each step and is
+printed by Chromium; without Chromium, only the pages are made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.lecture.reveal_page import ASSETS, copy_assets, index, page
 
 
 def find(names: list[str]) -> list[Chapter]:
-    """Turns beginnings of file names into chapters, in order; all of them where none is named."""
+    """Return the chapters whose file names begin so, in order; by default all of them."""
     for name in names:
         if not any(chapter.file.startswith(name) for chapter in course().chapters):
             raise Refusal(f"NB must be beginnings of names of chapters, got {name!r}. Write 03.")
@@ -27,7 +27,7 @@ def find(names: list[str]) -> list[Chapter]:
 
 
 def write(chapters: list[Chapter], folder: Path) -> list[Path]:
-    """Writes the pages of chapters, and what they need, into a folder."""
+    """Write the pages of chapters with their assets into a folder."""
     copy_assets(folder / ASSETS)
     made = []
     for chapter in chapters:

@@ -1,4 +1,4 @@
-"""Pages of slides as PDF: printed by Chromium, a page for each step."""
+"""PDFs of slides: printed by Chromium, a page for each step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONG = 300_000  # milliseconds
 
 
 def printed(pages: list[Path]) -> Iterator[tuple[Path, int]]:
-    """Prints pages beside themselves; gives each PDF with the number of its pages.
+    """Print pages next to their files; yield each PDF with the number of its pages.
 
     Raises:
         ValueError: there is no browser.

@@ -1,7 +1,7 @@
-"""Text of a chapter in pieces for slides: blocks, sentences, and how much room they take.
+"""The text of a chapter for slides: blocks, sentences, and their height.
 
-A paragraph that is long for a wall is cut to its first sentences and to those with words in bold,
-which a chapter keeps for what must not be missed; the instructor has all of it in the notes.
+A long paragraph is shortened to its first sentences and those with bold words, which mark what must
+not be missed; the speaker notes have the full text.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-SHORT = 260  # letters of a paragraph that stands whole on a slide
-COLUMNS = 84  # letters in a line of text, 28 px high, on a slide 1280 px wide
+SHORT = 260  # characters of a paragraph that a slide shows in full
+COLUMNS = 84  # characters in a line of text, 28 px high, on a slide 1280 px wide
 
 COMMENT = re.compile(r"(?m)^[ \t]*<!--[^>]*-->[ \t]*\n|[ \t]*<!--[^>]*-->")
 APART = re.compile(
@@ -23,20 +23,20 @@ APART = re.compile(
 HEADING = re.compile(r"(#+) (.+)")
 PICTURE = re.compile(r"!\[(.*)\]\(([^)\s]+)\)", re.DOTALL)
 ITEM = re.compile(r"(?:[-*]|\d+\.) ")
-# Nothing inside these ends a sentence: code, formulas, links, words in parentheses.
+# No sentence ends inside of these: code, formulas, links, parentheses.
 WHOLE = re.compile(r"`[^`]*`|\$[^$]*\$|\[[^\]]*\](?:\([^)]*\))?|\([^()]*(?:\([^()]*\)[^()]*)*\)")
 END = re.compile(r"[.?!:][\"*)]*\s+(?=[\"*(]*[A-Z0-9\x00])")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of text that stays in one place.
+    """A block of text.
 
     Args:
         kind: "heading", "paragraph", "list", "table", "picture", "formula", "fence" or "folded".
-        text: as the notebook has it.
+        text: from the notebook.
         level: of a heading, 1 to 6.
-        title: what is seen of folded text.
+        title: the visible part of folded text.
     """
 
     kind: str
@@ -46,7 +46,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """Cuts markdown into blocks; lines of a paragraph that end a sentence are blocks, too."""
+    """Split markdown into blocks; lines of a paragraph that end a sentence are separate blocks."""
     found: list[Block] = []
     place = 0
     text = COMMENT.sub("", text)
@@ -67,7 +67,7 @@ def _plain(text: str) -> Iterator[Block]:
             yield Block("heading", found.group(2), level=len(found.group(1)))
             part = "\n".join(rest)
         part = part.strip()
-        if part.startswith(">"):  # a box of the notebook: on a slide its text alone
+        if part.startswith(">"):  # a box of the notebook: a slide shows only its text
             yield from _plain(re.sub(r"(?m)^> ?", "", part))
         elif part.startswith("$$"):
             yield Block("formula", part)
@@ -80,7 +80,7 @@ def _plain(text: str) -> Iterator[Block]:
 
 
 def _lines(part: str) -> Iterator[Block]:
-    """Gives lists as they are, and lines of prose that end with a sentence one by one."""
+    """Yield lists unchanged, and lines of prose that end with a sentence one by one."""
     if (first := re.search(rf"(?m)^{ITEM.pattern}", part)) is not None:
         if first.start():
             yield from _lines(part[: first.start()].strip())
@@ -91,7 +91,7 @@ def _lines(part: str) -> Iterator[Block]:
 
 
 def sentences(text: str) -> list[str]:
-    """Cuts a paragraph at the ends of its sentences, and of clauses that end with a colon."""
+    """Split a paragraph at the ends of sentences, and of clauses that end with a colon."""
     kept: list[str] = []
 
     def hide(match: re.Match[str]) -> str:
@@ -105,7 +105,7 @@ def sentences(text: str) -> list[str]:
 
 
 def shortened(text: str, most: int = SHORT) -> str:
-    """Returns a paragraph for a slide; "…" stands where a sentence is left to the notes."""
+    """Return a paragraph for a slide; "…" replaces sentences that only the notes have."""
     if len(bare(text)) <= most:
         return text
     said, room, left_out = [], most, False
@@ -121,23 +121,23 @@ def shortened(text: str, most: int = SHORT) -> str:
 
 
 def bare(text: str) -> str:
-    """Returns the letters that a reader sees, roughly: no marks, no addresses, short formulas."""
+    """Return roughly the visible characters: no markup, no addresses, short formulas."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"\\(?:left|right|text|,)|[{}]", "", text)
     text = re.sub(r"\\[a-zA-Z]+", "x", text)
     return re.sub(r"[`*$]", "", text)
 
 
-# ------------------------------------------------------------------------------------- how high
+# -------------------------------------------------------------------------------------- height
 
 
 def rows(text: str, columns: float = COLUMNS) -> int:
-    """Returns in how many lines a text is written."""
+    """Return the number of lines of a text."""
     return max(1, math.ceil(len(bare(text)) / columns))
 
 
 def height(block: Block) -> int:
-    """Returns the height of a block on a slide in points of the screen, generously."""
+    """Return an upper estimate of a block's height on a slide, in CSS pixels."""
     if block.kind == "table":
         lines = [line.split("|")[1:-1] for line in block.text.split("\n")]
         del lines[1]

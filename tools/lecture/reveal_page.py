@@ -1,4 +1,4 @@
-"""A deck as one HTML page for reveal.js that needs no network, with the files beside it."""
+"""A deck as one HTML page for reveal.js that needs no network, with its assets."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pygments.lexers import PythonLexer
 
 from tools.course.registry import Course
 from tools.lecture import drawings
-from tools.lecture.deck import Deck, Part, Slide
+from tools.lecture.deck import Deck, Element, Slide
 
 HERE = Path(__file__).resolve().parent
 ASSETS = "assets"
-# Of the wheel sphinx-revealjs, which carries reveal.js whole.
+# Files of reveal.js in the wheel of sphinx-revealjs.
 REVEAL = (
     "LICENSE",
     "dist/reset.css",
@@ -37,16 +37,16 @@ REVEAL = (
     "dist/theme/fonts/source-sans-pro/source-sans-pro-semibold.woff",
     "dist/theme/fonts/source-sans-pro/source-sans-pro-semibolditalic.woff",
 )
-# Of matplotlib: the letters of code, the same on every machine.
+# Fonts of matplotlib for code, equal on every machine.
 MONO = ("LICENSE_DEJAVU", "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf")
 CODE = HtmlFormatter(nowrap=True)
 
-# Formulas as outlines: they need no font and no script. Without <use>, whose ids would meet.
+# Formulas as outlines need no font and no script. <use> would need unique ids on the page.
 ziamath.config.svg2 = False
 
 
 class _Words(IPythonRenderer):
-    """Markdown as on a slide: formulas drawn, drawings inside the page, no link into the folder."""
+    """Render markdown for a slide: formulas and drawings inside of the page, no local links."""
 
     def __init__(self, size: int):
         super().__init__(escape=False, exclude_anchor_links=True)
@@ -59,7 +59,7 @@ class _Words(IPythonRenderer):
         return f'<p class="formula">{formula(body, self.size + 4, inline=False)}</p>'
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        """A page of the net keeps its address; what lies in the course's folder is named only."""
+        """Keep the address of a web page; show only the text of a link into the course."""
         if re.match(r"https?:", url):
             return f'<a href="{html.escape(url)}">{text}</a>'
         return f"<em>{text}</em>"
@@ -70,7 +70,7 @@ class _Words(IPythonRenderer):
 
 
 def formula(tex: str, size: int, *, inline: bool) -> str:
-    """Returns a formula as SVG that stands on the line of the text and has its colour."""
+    """Return a formula as SVG, aligned with the text and in its color."""
     drawn = ziamath.Latex(tex, size=size, inline=inline)
     svg = drawn.svg().replace('fill="black"', 'fill="currentColor"')
     words = html.escape(f"formula: {tex.strip()}", quote=True)
@@ -79,18 +79,18 @@ def formula(tex: str, size: int, *, inline: bool) -> str:
 
 
 def markdown(text: str, size: int = 28) -> str:
-    """Returns a text of a chapter as HTML."""
+    """Return a text of a chapter as HTML."""
     return MarkdownWithMath(renderer=_Words(size)).render(text)
 
 
 def line(text: str, size: int = 28) -> str:
-    """Returns a line of text, such as a heading, without the paragraph around it."""
-    text = re.sub(r"^(\d+)\.", r"\1\\.", text)  # "3. Weights" is no list
+    """Return a line of text, such as a heading, without a paragraph around it."""
+    text = re.sub(r"^(\d+)\.", r"\1\\.", text)  # "3. Weights" is not a list
     return re.sub(r"</?p>", "", markdown(text, size)).strip()
 
 
-def part(one: Part) -> str:
-    """Returns what stands inside the box of a part."""
+def element(one: Element) -> str:
+    """Return the HTML of an element."""
     if one.kind in ("picture", "html", "explorer"):
         return one.content
     if one.kind == "code":
@@ -105,7 +105,7 @@ def part(one: Part) -> str:
 
 
 def plain(text: str) -> str:
-    """Returns a heading without marks, for titles of pages."""
+    """Return a heading without markup, for titles of pages."""
     return re.sub(r"[*`$]|\\(?=[a-z])|[{}]", "", text)
 
 
@@ -117,28 +117,28 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters.update(markdown=markdown, part=part, line=line, plain=plain, notes=notes)
+    made.filters.update(markdown=markdown, part=element, line=line, plain=plain, notes=notes)
     return made
 
 
 def notes(slide: Slide) -> str:
-    """Returns what the instructor reads beside a slide."""
+    """Return the speaker notes of a slide as HTML."""
     return "\n".join(markdown(note, 18) for note in slide.notes)
 
 
 def page(deck: Deck) -> str:
-    """Returns the page of a deck."""
+    """Return the page of a deck."""
     return _environment().get_template("deck.html").render(deck=deck, assets=ASSETS)
 
 
 def index(here: Course, made: list[str]) -> str:
-    """Returns the page that lists the decks of a folder."""
+    """Return the page that lists the decks of a folder."""
     chapters = [chapter for chapter in here.chapters if chapter.file in made]
     return _environment().get_template("index.html").render(chapters=chapters, assets=ASSETS)
 
 
 def copy_assets(folder: Path) -> None:
-    """Puts the scripts, styles and fonts of the pages into a folder, with their licences."""
+    """Copy the scripts, styles and fonts of the pages into a folder, with their licences."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with as_file(files("sphinx_revealjs") / "_static" / "revealjs") as reveal:

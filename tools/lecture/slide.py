@@ -1,4 +1,4 @@
-"""What a slide is, and how much stands on it."""
+"""A slide and its elements."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 
 from tools.course.registry import Chapter
 
-ROOM = 557  # the height of a slide below its heading, in points of a screen of 1280 x 720
-LARGER, WIDEST = 1.18, 76  # where all fits so, letters are larger: how much; columns of code
-FULL = 620  # what fits in letters smaller by a tenth, where code and its output stay together so
+ROOM = 557  # height of a slide below its heading, on a screen of 1280 x 720
+LARGER, WIDEST = 1.18, 76  # larger text if everything fits: factor, and columns of code
+FULL = 620  # height with text smaller by a tenth, to keep code and its output together
 
 
 @dataclass
-class Part:
-    """What stands on a slide, from top to bottom.
+class Element:
+    """One element of a slide.
 
     Args:
         kind: of `prose.Block`, or "code", "question", "answer", "output", "picture", "explorer".
         content: markdown, code, text or HTML.
-        height: in points of the screen, generously.
-        step: it is seen after the next key only.
+        height: an upper estimate, in CSS pixels.
+        step: whether it appears only after the next key.
     """
 
     kind: str
@@ -33,16 +33,16 @@ class Slide:
     """One slide.
 
     Args:
-        kind: what it is for, as `course.cells` calls it.
+        kind: its purpose, see `course.cells`.
         heading: of its section, or of a part of it.
-        parts: from top to bottom.
-        cells: the places in the notebook of what it shows.
-        notes: what the instructor reads, as markdown.
+        parts: the elements from top to bottom.
+        cells: places of its cells in the notebook.
+        notes: speaker notes, as markdown.
     """
 
     kind: str
     heading: str
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Element] = field(default_factory=list)
     cells: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class Slide:
 
     @property
     def size(self) -> str:
-        """How large its letters are: "roomy", "tight" or "" for the usual ones."""
+        """The size of its text: "roomy", "tight" or "" for the default."""
         if self.height > ROOM:
             return "tight"
         return "roomy" if self._roomy else ""
@@ -64,11 +64,11 @@ class Slide:
         ]
         return self.height * LARGER <= ROOM and max(map(len, lines), default=0) <= WIDEST
 
-    def fits(self, *parts: Part, room: int = ROOM) -> bool:
+    def fits(self, *parts: Element, room: int = ROOM) -> bool:
         return self.height + sum(part.height for part in parts) <= room
 
-    def add(self, place: int, *parts: Part) -> None:
-        """Lays parts of a cell below; behind a step, everything is a step."""
+    def add(self, place: int, *parts: Element) -> None:
+        """Add elements of a cell; after a step, every element is a step."""
         for part in parts:
             part.step = part.step or any(other.step for other in self.parts)
             self.parts.append(part)

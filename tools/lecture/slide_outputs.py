@@ -1,4 +1,4 @@
-"""What a stored cell shows, as a slide shows it: text, a picture, a table, something to click."""
+"""Stored outputs of a cell as a slide shows them: text, pictures, tables, explorers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from tools.course.notebook import Cell
 
 FOLDED = re.compile(r"<details><summary>.*?</summary>(.*)</details>", re.DOTALL)
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-WIDE, ENLARGED = 1150, 1.15  # points: the widest picture; how much it is enlarged at least
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
+WIDE, ENLARGED = 1150, 1.15  # maximal width of a picture; maximal enlargement
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Output:
     Args:
         kind: "text", "answer" (to a guess), "picture", "html" or "explorer".
         content: plain text, or HTML.
-        height: in points of a screen 1280 wide; 0 where it is as high as its lines.
+        height: on a screen 1280 wide; 0 if it follows from the lines.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Output:
 
 
 def outputs(cell: Cell) -> list[Output]:
-    """Returns what a cell shows, in order."""
+    """Return the outputs of a cell, in order."""
     found = (_output(output) for output in cell["outputs"])
     return [output for output in found if output.content.strip()]
 
@@ -42,7 +42,7 @@ def _output(output: dict[str, Any]) -> Output:
     if kind == "stream":
         return Output("text", "".join(output["text"]).rstrip("\n"))
     if kind == "error":
-        return Output("text", COLOURS.sub("", "\n".join(output["traceback"])))
+        return Output("text", COLORS.sub("", "\n".join(output["traceback"])))
     data = {mime: "".join(value) for mime, value in output["data"].items() if mime[:5] != "appli"}
     page = data.get("text/html", "")
     if folded := FOLDED.fullmatch(page.strip()):

@@ -1,7 +1,7 @@
-// Starts the slides, or lays them out as pages where the address ends with ?print: one for each step.
+// Starts the slides, or prints them as pages, one for each step, if the address ends with ?print.
 "use strict";
 
-// What does not fit is made smaller, never cut. Slides are made so that hardly any needs it.
+// Scales down content that does not fit, which is rare.
 function fit(frame) {
   const body = frame.querySelector(".body");
   for (const explorer of frame.querySelectorAll(".explorer")) {
@@ -31,7 +31,7 @@ function fitAll(frames) {
   }
 }
 
-// A copy with what scripts have painted, which the browser leaves out.
+// A copy with the content of canvases, which the browser does not copy.
 function copied(frame) {
   const made = frame.cloneNode(true), painted = frame.querySelectorAll("canvas");
   made.querySelectorAll("canvas").forEach((canvas, place) => {
@@ -77,7 +77,7 @@ document.fonts.ready.then(async () => {
     width: 1280, height: 720, margin: 0, center: false, hash: true, slideNumber: "c/t",
     controlsTutorial: false, transition: "none", backgroundTransition: "none",
     navigationMode: "default",
-    // In an explorer the keys belong to the explorer.
+    // An explorer handles its own keys.
     keyboardCondition: (event) => !event.target.closest(".sbs-explorer"),
     plugins: [RevealNotes, RevealZoom],
   });

@@ -1,4 +1,4 @@
-"""The notes: what the instructor reads beside a slide and the class does not see."""
+"""Speaker notes: what the instructor reads and the class does not see."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 
 from tools.course.cells import Kind
 from tools.course.notebook import Cell, source
-from tools.lecture.slide import Deck, Part, Slide
+from tools.lecture.slide import Deck, Element, Slide
 from tools.lecture.wrong_answers import Exercise, nearest
 
 
-def tell(made: Deck, cells: list[Cell], known: list[Exercise]) -> None:
-    """Writes the notes: answers to what is guessed, wrong answers by section, where it stands."""
+def write_notes(made: Deck, cells: list[Cell], known: list[Exercise]) -> None:
+    """Write the notes: answers to guesses, wrong answers by section, numbers of cells."""
     for slide in made.slides:
         answers = [part.content for part in slide.parts if part.kind == "answer"]
         if answers:
             shown = "; ".join(a for a in answers if "\n" not in a)
-            said = f" It is: {shown.rstrip('.')}." if shown else ""
-            slide.notes.insert(0, f"**Let everybody write an answer first.**{said}")
+            said = f" Correct: {shown.rstrip('.')}." if shown else ""
+            slide.notes.insert(0, f"**Let all students write an answer first.**{said}")
     numbered = _numbered(made, cells)
     for exercise in known:
         text = exercise.title * 3 + exercise.card + " ".join(exercise.reasons)
@@ -32,7 +32,7 @@ def tell(made: Deck, cells: list[Cell], known: list[Exercise]) -> None:
 
 
 def _numbered(made: Deck, cells: list[Cell]) -> list[tuple[Slide, str]]:
-    """Returns the first slide and the whole text of each section that has a number."""
+    """Return the first slide and the whole text of each numbered section."""
     parts = re.split(r"(?m)^## ", "\n".join(source(cell) for cell in cells))[1:]
     texts = {part.partition("\n")[0]: part for part in parts}
     first = [section[0] for section in made.sections if section]
@@ -48,11 +48,11 @@ def _numbered(made: Deck, cells: list[Cell]) -> list[tuple[Slide, str]]:
 def _wrong(exercise: Exercise, most: int | None = None) -> str:
     said = [f"- {reason}" for reason in exercise.reasons[:most]]
     number, _, title = exercise.title.partition(". ")
-    return f"**Answered wrongly in exercise {number}, {title}:**\n\n" + "\n".join(said)
+    return f"**Wrong answers to exercise {number}, {title}:**\n\n" + "\n".join(said)
 
 
 def _exercise_slides(made: Deck, known: list[Exercise]) -> None:
-    """Lists the exercises behind the section that names them, with all reasons in the notes."""
+    """Add a table of the exercises, with all reasons in its notes."""
     places = [s for s in made.sections if s and s[0].heading == "Exercises"]
     if not places or not known:
         return
@@ -61,6 +61,6 @@ def _exercise_slides(made: Deck, known: list[Exercise]) -> None:
         for e in known
     ]
     table = "\n".join(["| exercise | difficulty | minutes |", "|---|---|---|", *rows])
-    slide = Slide(Kind.WHY, "Exercises", [Part("table", table, 46 * (len(rows) + 1) + 16)])
+    slide = Slide(Kind.WHY, "Exercises", [Element("table", table, 46 * (len(rows) + 1) + 16)])
     slide.notes = [_wrong(exercise) for exercise in known if exercise.reasons]
     places[0].insert(1, slide)

@@ -1,7 +1,7 @@
-"""What a class answers wrongly: the reasons that the checks of the exercises give.
+"""Wrong answers of a class: the reasons that the checks of the exercises give.
 
-A check knows the mistakes that it can name. They are read from its source: the ids of messages
-that an exercise reaches, in checks/chapter_NN.py, and their sentences in checks/language.
+A check knows the mistakes that it can name. They are read from its source: the ids of messages that
+an exercise reaches in checks/chapter_NN.py, with their sentences in checks/language.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tools.course.cards import CARD_LINE, sections
 from tools.course.notebook import source
 from tools.course.registry import Chapter
 
-# Ids of what is said about a right answer.
+# Ids of messages about a right answer.
 SAYS_RIGHT = re.compile(r"(gives|and)-|agree|-right$")
 WORD = re.compile(r"[a-z]{3,}")
-# Words of every chapter, which say nothing about a subject.
+# Words of all chapters.
 USUAL = {"and", "are", "but", "for", "from", "has", "have", "its", "not", "one"}
 USUAL |= {"that", "the", "then", "this", "what", "with"}
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """An exercise as its card tells it, with the reasons for wrong answers to it.
+    """An exercise from its card, with reasons for wrong answers.
 
     Args:
         title: with its number, "2. The softmax by hand".
-        card: the words of the card.
+        card: its text.
         difficulty: 1 to 5.
-        minutes: what it takes.
-        reasons: sentences, without a full stop; empty for an open exercise.
+        minutes: for a student.
+        reasons: sentences without a period; empty for an open exercise.
     """
 
     title: str
@@ -49,7 +49,7 @@ class Exercise:
 
 
 def exercises(chapter: Chapter) -> list[Exercise]:
-    """Returns the exercises of a chapter in their order."""
+    """Return the exercises of a chapter in order."""
     known = reasons_of(chapter)
     found = []
     for section in sections(json.loads(chapter.exercises.read_text(encoding="utf-8"))):
@@ -63,9 +63,9 @@ def exercises(chapter: Chapter) -> list[Exercise]:
 
 
 def reasons_of(chapter: Chapter) -> dict[str, tuple[str, ...]]:
-    """Returns the reasons for wrong answers by the number of the exercise, "03.2".
+    """Return the reasons for wrong answers by exercise, such as "03.2".
 
-    Only those that stand by themselves: a sentence that needs the student's numbers is left out.
+    Sentences that need the student's numbers are left out.
     """
     tree = ast.parse((chapter.root / "checks" / f"chapter_{chapter.number}.py").read_text())
     defined = {name: node for node in tree.body for name in _names(node)}
@@ -84,7 +84,7 @@ def reasons_of(chapter: Chapter) -> dict[str, tuple[str, ...]]:
 
 
 def _checks(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Gives the number and the function of each exercise that has a check."""
+    """Yield the number and the function of each exercise with a check."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             for call in node.decorator_list:
@@ -100,7 +100,7 @@ def _names(node: ast.stmt) -> list[str]:
 
 
 def _texts(node: ast.AST, defined: dict[str, ast.stmt]) -> Iterator[str]:
-    """Gives every text in a function and in what it reaches within its file."""
+    """Yield the strings in a function and in everything that it uses within its file."""
     seen: set[int] = set()
     waiting = [node]
     while waiting:
@@ -115,25 +115,24 @@ def _texts(node: ast.AST, defined: dict[str, ast.stmt]) -> Iterator[str]:
                 waiting.append(defined[part.id])
 
 
-# ----------------------------------------------------------------------------- where they belong
+# ---------------------------------------------------------------------------------- their place
 
 
 @cache
 def words(text: str) -> Counter[str]:
-    """Counts the words of a text, with their endings cut: "scores" and "scored" are one."""
+    """Count the words of a text without endings: "scores" and "scored" are one."""
     found = (re.sub(r"(ies|es|s|ed|ing)$", "", word) for word in WORD.findall(text.lower()))
     return Counter(word for word in found if word not in USUAL)
 
 
 def nearest(text: str, places: list[str]) -> int | None:
-    """Returns the number of the place whose words are nearest to those of a text.
+    """Return the number of the text with the most similar words; None if it shares none.
 
-    It compares the angle between counts of words, each weighted by how few places hold it. None
-    when no word is shared.
+    Texts are compared by the angle between their word counts, weighted by how rare a word is.
 
     Args:
-        text: what looks for its place.
-        places: the texts of the places.
+        text: the one to compare.
+        places: the candidates.
     """
     counts = [words(place) for place in places]
     held = Counter(word for count in counts for word in count)

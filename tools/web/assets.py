@@ -1,4 +1,4 @@
-"""What pages need of others and hold themselves, so that nothing comes from a foreign server."""
+"""Assets of pages, so that nothing comes from another server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tools.commands import CALL
 
 
 def package(name: str) -> Path:
-    """Returns the folder of an installed package, without importing it.
+    """Return the folder of an installed package, without importing it.
 
     Args:
-        name: of the package, as it lies in site-packages.
+        name: of the package in site-packages.
     Raises:
         ValueError: it is not installed.
     """
@@ -23,5 +23,5 @@ def package(name: str) -> Path:
 
 
 def mathjax() -> Path:
-    """Returns the folder of MathJax; tex-svg.js in it draws formulas and needs no fonts."""
+    """Return the folder of MathJax; its tex-svg.js draws formulas without fonts."""
     return package("sphinx-mathjax-offline") / "static" / "mathjax"

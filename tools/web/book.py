@@ -1,4 +1,4 @@
-"""The pages of the site on paper: each printed by itself, then put together with their links."""
+"""The book: all pages of the site printed and joined with their links."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
     from pypdf import PdfWriter
 
-LONG = 600_000  # milliseconds: no verdict depends on the speed of a machine
+LONG = 600_000  # milliseconds: no result depends on the speed of a machine
 TITLE = "Attention, shape by shape"
 TOP = 842.0  # of an A4 page, in PDF's points
 ARTICLE = re.compile(r'<article class="bd-article">(.*?)</article>', re.DOTALL)
-# The number of the page stands on every page, and goes on where the part before it ended.
+# Every page shows its number, which continues from part to part.
 PAPER = """@page { size: A4; margin: 16mm 17mm 18mm;
   @bottom-center { content: counter(page); font: 9px sans-serif; color: #444; } }
 html { counter-reset: page %d; }"""
 PRINTED = {"width": 665, "height": 994}  # points between the margins
-# Opens what is folded, brings what else belongs to the part, and names the places that other parts
-# lead to: Chromium writes into the PDF only those places to which the page itself has a link.
+# Opens folded text, adds further pages of the part, and links to all targets of other parts:
+# Chromium writes only those targets into the PDF to which the page itself has a link.
 PREPARE = """([more, places]) => {
   const article = document.querySelector(".bd-article");
   for (const text of more) article.insertAdjacentHTML("beforeend", text);
   for (const fold of document.querySelectorAll(".bd-article details")) fold.open = true;
-  // A section may begin at the end of a page, and its heading overleaf: the heading is the place.
+  // A section may begin at the end of a page, and its heading overleaf: link to the heading.
   for (const section of document.querySelectorAll(".bd-article section[id]")) {
     const heading = section.querySelector(":scope > :is(h1, h2, h3, h4)"), id = section.id;
     if (!heading) continue;
@@ -53,7 +53,7 @@ PREPARE = """([more, places]) => {
   }
   article.append(links);
 }"""
-# Puts drawings in the place of pixels, at the same width.
+# Replaces pixels by drawings with the same width.
 SHARPEN = """async (sharp) => {
   for (const image of document.querySelectorAll("img.sbs-figure")) {
     const drawing = sharp[image.src.split("/").pop()];
@@ -66,14 +66,14 @@ SHARPEN = """async (sharp) => {
 
 @dataclass(frozen=True)
 class Part:
-    """What is printed in one go and stands in the contents.
+    """One print job with an entry in the contents.
 
     Args:
         name: of the page of the site.
         title: in the contents.
         deep: whether it belongs to the part before it.
-        opened: whether its numbered sections stand in the contents, too.
-        more: names of pages that follow in it; each is the place called like its file.
+        opened: whether the contents also list its numbered sections.
+        more: names of further pages in it; each is a place with the name of its file.
     """
 
     name: str
@@ -85,11 +85,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Printed:
-    """A part on paper.
+    """A printed part.
 
     Args:
         first: the number of its first page, from 0.
-        places: page, from 0, and height of each place that something leads to.
+        places: page, from 0, and height of each link target.
     """
 
     first: int
@@ -97,7 +97,7 @@ class Printed:
 
 
 def parts(here: Course) -> list[Part]:
-    """Returns the parts of the book in order."""
+    """Return the parts of the book in order."""
     found = []
     for chapter in here.chapters:
         title = f"{chapter.number} · {chapter.title}"
@@ -119,16 +119,16 @@ def write(
     out: Path,
     drawn: Mapping[str, Path] | None = None,
 ) -> int:
-    """Writes the book, reads it again, and returns how many pages it has.
+    """Write the book, check it, and return the number of its pages.
 
     Args:
         browser: prints.
         site: the finished pages.
-        listed: what goes into the book, in order.
+        listed: the parts of the book, in order.
         out: the file.
-        drawn: what stands in place of a figure, by the name of its file.
+        drawn: replacements of figures, by the names of their files.
     Raises:
-        ValueError: something is cut, a page is empty, or the contents name another page.
+        ValueError: text is cut off, a page is empty, or the contents name a wrong page.
     """
     from pypdf import PdfReader, PdfWriter
 
@@ -177,12 +177,12 @@ def write(
     if without_font:
         print(proofread.ADVICE.format(letters="".join(sorted(without_font))), file=sys.stderr)
     if found := [*cut, *proofread.problems(out, entries, before)]:
-        raise ValueError(f"{out} is written, and is not right:\n  " + "\n  ".join(found))
+        raise ValueError(f"{out} is written and has errors:\n  " + "\n  ".join(found))
     return len(book.pages)
 
 
 def _entries(site: Path, listed: Sequence[Part], printed: Mapping[str, Printed]) -> Iterator[Entry]:
-    """Gives the lines of the contents."""
+    """Yield the lines of the contents."""
     for part in listed:
         text, where = (site / part.name).read_text("utf-8"), printed[part.name]
         _, _, heading = front_matter.headings(text, 1)[0]
@@ -193,7 +193,7 @@ def _entries(site: Path, listed: Sequence[Part], printed: Mapping[str, Printed])
 
 
 def _home(listed: Sequence[Part]) -> dict[str, tuple[str, str]]:
-    """Returns, for each page of the site that is in the book, its part and its place there."""
+    """Return, for each page of the site in the book, its part and its place there."""
     found = {part.name: (part.name, "") for part in listed}
     for part in listed:
         found |= {name: (part.name, Path(name).stem) for name in part.more}
@@ -201,7 +201,7 @@ def _home(listed: Sequence[Part]) -> dict[str, tuple[str, str]]:
 
 
 def _targets(site: Path, name: str) -> Iterator[tuple[str, str]]:
-    """Gives the page of the site, and the place in it, of each link of a page."""
+    """Yield the page of the site, and the place in it, of each link of a page."""
     for target in Page((site / name).read_text("utf-8")).links:
         address = urlsplit(target)
         if not address.scheme and not address.netloc:
@@ -210,7 +210,7 @@ def _targets(site: Path, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _wanted(site: Path, listed: Sequence[Part]) -> dict[str, set[str]]:
-    """Returns the places to which links lead, by the part that has them."""
+    """Return the link targets, by their parts."""
     home = _home(listed)
     found: dict[str, set[str]] = {part.name: set() for part in listed}
     for part in listed:
@@ -226,15 +226,15 @@ def _wanted(site: Path, listed: Sequence[Part]) -> dict[str, set[str]]:
 
 
 def _article(page: Path) -> str:
-    """Returns what stands on a page, its headings one level deeper."""
+    """Return the content of a page, its headings one level deeper."""
     found = ARTICLE.search(page.read_text("utf-8"))
     if not found:
-        raise ValueError(f"{page.name}: a page has an article, got none. Look at the theme")
+        raise ValueError(f"{page.name}: a page must have an article, got none. Check the theme")
     return re.sub(r"<(/?)h([1-5])\b", lambda h: f"<{h[1]}h{int(h[2]) + 1}", found[1])
 
 
 def _open(tab: Tab, site: Path, part: Part, places: set[str], sharp: dict[str, str]) -> None:
-    """Opens a part and makes it ready to be printed."""
+    """Open a part and prepare it for printing."""
     tab.goto((site / part.name).as_uri(), wait_until="load", timeout=LONG)
     more = [_article(site / name) for name in part.more]
     tab.evaluate(PREPARE, [more, sorted(places)])
@@ -250,15 +250,15 @@ def _link(
     entries: Sequence[Entry],
     before: int,
 ) -> None:
-    """Lets every link lead to its page in the book, or, where the book has none, nowhere.
+    """Redirect every link to its page in the book; remove links without one.
 
     Args:
         book: with all its pages.
-        site: where the pages were printed from.
+        site: the printed pages.
         listed: the parts.
-        printed: where they stand.
+        printed: their places.
         entries: of the contents.
-        before: how many pages stand before the first part.
+        before: the number of pages before the first part.
     """
     from pypdf.generic import ArrayObject, FloatObject, NameObject, NullObject
 

@@ -17,7 +17,7 @@ from attention_clinic import BUGS, VARIANTS, Bug, Report
 from attention_clinic.catalogue.forms import Form, Step
 from attention_clinic.report import explain
 
-# A line of a test, by the beginning of a bug's id; the first is that of attention.
+# A line of a test, by the prefix of a bug's id; the first is for attention.
 BLOCK = "assert diagnose_block(MyBlock(64), num_heads=8)"
 EMBEDDING = "assert diagnose_embedding(MyEmbedding(), image_size=96, patch_size=16)"
 TESTS = {
@@ -37,13 +37,13 @@ LONGEST = 40  # lines of an example
 
 
 @dataclass(frozen=True)
-class Part:
+class CatalogueFile:
     """One file of the catalogue.
 
     Args:
         name: of the file.
         title: its first line.
-        ids: of its bugs, in their order.
+        ids: of its bugs, in order.
     """
 
     name: str
@@ -56,8 +56,8 @@ def test_of(id: str) -> str:
     return TESTS[max((start for start in TESTS if id.startswith(start)), key=len)]
 
 
-def parts() -> list[Part]:
-    """Returns the files of the catalogue that enter bugs, in the order of the steps."""
+def catalogue_files() -> list[CatalogueFile]:
+    """Return the files of the catalogue with bugs, in the order of the steps."""
     place = {id: number for number, id in enumerate(BUGS)}
     found = []
     for path in Path(attention_clinic.catalogue.__file__).parent.glob("*.py"):
@@ -65,7 +65,7 @@ def parts() -> list[Part]:
         ids = tuple(id for id in ENTERED.findall(text) if id in BUGS)
         if ids:
             title = (ast.get_docstring(ast.parse(text)) or path.stem).split("\n")[0].split(". ")[0]
-            found.append(Part(path.stem, title.rstrip("."), ids))
+            found.append(CatalogueFile(path.stem, title.rstrip("."), ids))
     return sorted(found, key=lambda part: min(place[id] for id in part.ids))
 
 
@@ -82,7 +82,7 @@ def all_steps() -> Iterator[Step]:
 
 
 def _code(form: Form) -> str | None:
-    """Returns the code of a form, without its decorator; None of one that others make."""
+    """Return the code of a form, without its decorator; None for a generated function."""
     if not inspect.isfunction(form.run) or form.run.__closure__ or form.run.__defaults__:
         return None
     source = textwrap.dedent(inspect.getsource(form.run))
@@ -97,7 +97,7 @@ def _code(form: Form) -> str | None:
 
 
 def steps() -> dict[str, tuple[str, str]]:
-    """Returns the code of the step as it is right and as it is wrong, by the bug's id."""
+    """Return the correct and the buggy code of the step, by the bug's id."""
     found: dict[str, tuple[str, str]] = {}
     for step in all_steps():
         right = _code(step.reference) if step.forms else None
@@ -109,7 +109,7 @@ def steps() -> dict[str, tuple[str, str]]:
 
 
 def examples(root: Path) -> dict[str, tuple[str, str]]:
-    """Returns the shortest module with each bug, and its file, from the clinic's tests.
+    """Return the shortest module with each bug, and its file, from the clinic's tests.
 
     Args:
         root: the folder of the course.
@@ -133,17 +133,17 @@ def examples(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def plain(words: str) -> str:
-    """Returns words in which markdown sees no sign of its own."""
+    """Return text with markdown's special characters escaped."""
     return SIGNS.sub(r"\\\g<0>", words)
 
 
 def sentence(words: str) -> str:
-    """Returns words with a capital in front, unless they begin with code: nn.GELU, down(x)."""
+    """Return text with a capital first letter, unless it begins with code: nn.GELU, down(x)."""
     return words if re.match(r"\w+[.(_=]", words) else words[0].upper() + words[1:]
 
 
 def thread(place: str) -> str:
-    """Returns owner/repository#number as a link, anything else as it is."""
+    """Return owner/repository#number as a link, and any other text unchanged."""
     found = THREAD.fullmatch(place)
     if not found:
         return plain(place)
@@ -151,65 +151,65 @@ def thread(place: str) -> str:
 
 
 def report(bug: Bug) -> str:
-    """Returns what `diagnose` prints of a module that has the bug and nothing else."""
+    """Return the report of `diagnose` about a module with only this bug."""
     made = Report("YourModule", healthy=False, explanations=(explain([bug]),))
     return str(made)
 
 
 def _trained(id: str, root: Path) -> str:
-    """Returns what the study of chapter 08 measured, "" where it did not train this bug."""
+    """Return the measured effect from the study of chapter 08, "" if it does not cover this bug."""
     study = json.loads((root / "resources" / "clinic_study.json").read_text("utf-8"))["accuracy"]
     if id not in study:
         return ""
-    sick, right = (
-        ", ".join(f"{100 * share:.1f}" for share in study[name]) for name in (id, "right")
+    buggy, correct = (
+        ", ".join(f"{100 * value:.1f}" for value in study[name]) for name in (id, "right")
     )
     return (
-        f"The model of chapter 07, trained with it three times on handwritten digits, reads {sick} "
-        f"% of unseen ones right; without it {right} %.\n"
+        f"The model of chapter 07, trained three times on handwritten digits with this bug, reads "
+        f"{buggy} % of unseen digits correctly; without it {correct} %.\n"
     )
 
 
-def bug_page(bug: Bug, part: Part, chapter: str, root: Path, shown: Shown) -> str:
-    """Returns the page of a bug, as markdown.
+def bug_page(bug: Bug, part: CatalogueFile, chapter: str, root: Path, shown: Shown) -> str:
+    """Return the page of a bug, as markdown.
 
     Args:
         bug: of the catalogue.
-        part: where it is entered.
+        part: its file.
         chapter: a link to the chapter that explains it.
         root: the folder of the course.
-        shown: the code that there is to show.
+        shown: the code for the pages.
     """
     words = plain(sentence(bug.words))
     lines = [f"(bug-{bug.id})=", f"# {bug.id}", "", f"**{words}.**", ""]
-    lines += [f"Part: {part.title}. Explained in chapter {chapter}.", "", "## How it shows", ""]
+    lines += [f"Part: {part.title}. Explained in chapter {chapter}.", "", "## Symptoms", ""]
     if bug.seen:
-        lines.append(f"`diagnose` does not find it by the output, but by this: {plain(bug.seen)}.")
+        lines.append(f"`diagnose` finds it not by the output, but by this: {plain(bug.seen)}.")
     else:
         once = f", once {plain(bug.once)}" if bug.once else ""
         lines.append(
-            "A module with it runs, and its numbers are not those of a right one. `diagnose` puts "
-            f"this mistake into a right one and gets the numbers of yours{once}."
+            "A module with this bug runs, and its output is wrong. `diagnose` puts the bug into a "
+            f"correct module and gets the output of yours{once}."
         )
     lines += ["", _trained(bug.id, root), "The report says:", "", fenced(report(bug), "text")]
     lines += ["## The code", ""]
     if bug.id in shown.steps:
         right, wrong = shown.steps[bug.id]
         if right:
-            lines += ["The step as it is right, in the clinic's words:", "", fenced(right), ""]
-        lines += ["The step with the mistake:", "", fenced(wrong), ""]
+            lines += ["The correct step, in the clinic's names:", "", fenced(right), ""]
+        lines += ["The step with the bug:", "", fenced(wrong), ""]
     if bug.id in shown.examples:
         code, file = shown.examples[bug.id]
-        said = f"A module that has it, from the clinic's own tests (`{file}`)"
+        said = f"A module with the bug, from the clinic's tests (`{file}`)"
         if bases := re.match(r"class \w+\((?!nn\.Module)(\w+)\):", code):
-            said += f"; `{bases[1]}` there is right in all that is not written here"
+            said += f"; `{bases[1]}` there is correct in everything else"
         lines += [f"{said}:", "", fenced(code), ""]
     if bug.id not in shown.steps and bug.id not in shown.examples:
-        lines += [f"The clinic's catalogue computes it: `catalogue/{part.name}.py`.", ""]
+        lines += [f"The code is in the clinic's catalogue: `catalogue/{part.name}.py`.", ""]
     names = re.findall(r"\b(?:assert_healthy|diagnose\w*)\b", test_of(bug.id))
     test = f"from attention_clinic import {names[0]}\n\n\ndef test_mine():\n    {test_of(bug.id)}"
-    lines += ["## The test", "", "It fails for a module with this bug, and says so:", ""]
-    lines += [fenced(test), "", "## The repair", ""]
+    lines += ["## The test", "", "It fails for a module with this bug:", ""]
+    lines += [fenced(test), "", "## The fix", ""]
     lines += [plain(sentence(bug.fix)), ""]
     lines += ["## Where it happened", "", *(f"- {thread(place)}" for place in bug.threads), ""]
     return "\n".join(lines)
@@ -217,11 +217,11 @@ def bug_page(bug: Bug, part: Part, chapter: str, root: Path, shown: Shown) -> st
 
 @dataclass(frozen=True)
 class Shown:
-    """The code that the pages show.
+    """The code on the pages.
 
     Args:
-        steps: the right and the wrong step, by id.
-        examples: a module and the file of the tests in which it stands, by id.
+        steps: the correct and the buggy step, by id.
+        examples: a module and its file of tests, by id.
     """
 
     steps: dict[str, tuple[str, str]]
@@ -237,11 +237,11 @@ def fenced(code: str, language: str = "python") -> str:
 
 
 def variants_page(chapters: dict[str, str]) -> str:
-    """Returns the page of the variants, as markdown; chapters are links by number."""
-    lines = ["# Variants: other, and right", ""]
+    """Return the page of the variants, as markdown; chapters are links by number."""
+    lines = ["# Variants: different, and correct", ""]
     lines += [
-        "What is another thing on purpose is no mistake. A healthy report names it where the "
-        "module's own parameters, or what it does, prove it.",
+        "A deliberate variant is not a mistake. A healthy report names it if the module's "
+        "parameters or its behavior prove it.",
         "",
     ]
     for one in VARIANTS.values():
@@ -252,21 +252,21 @@ def variants_page(chapters: dict[str, str]) -> str:
 
 
 def catalogue_page(chapters: dict[str, str]) -> str:
-    """Returns the list of all bugs, as markdown; chapters are links by number."""
+    """Return the list of all bugs, as markdown; chapters are links by number."""
     lines = [
         "# The catalogue of bugs",
         "",
-        f"{len(BUGS)} mistakes that people made in Transformers that run, in the order of the "
-        "parts. Type the id that `diagnose` printed into the search, or look below. What is "
-        "another thing on purpose is a [variant](variants.md).",
+        f"{len(BUGS)} mistakes in Transformers that run, in the order of the parts. Search for the "
+        "id that `diagnose` printed, or look below. A deliberate difference is a "
+        "[variant](variants.md).",
         "",
     ]
-    for part in parts():
+    for part in catalogue_files():
         lines += [f"## {part.title}", "", "| id | what the code does | chapter |", "|---|---|---|"]
         for id in part.ids:
             bug = BUGS[id]
             lines.append(f"| [{id}]({id}.md) | {plain(bug.words)} | {chapters[bug.chapter]} |")
         lines.append("")
-    names = "\n".join(["variants", *(id for part in parts() for id in part.ids)])
+    names = "\n".join(["variants", *(id for part in catalogue_files() for id in part.ids)])
     lines += ["```{toctree}", ":hidden:", "", names, "```", ""]
     return "\n".join(lines)

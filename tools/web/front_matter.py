@@ -1,4 +1,4 @@
-"""The front of the book: its title, and the contents with the page on which each thing begins."""
+"""The front of the book: its title, and the contents with page numbers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
-# A section with its heading; between both stand the places that older links know.
+# A section with its heading, and anchors for older links between them.
 HEADING = (
     r'<section[^>]* id="([^"]+)">\s*(?:<span id="[^"]*"></span>\s*)*<h%d>(.*?)<a class="headerlink"'
 )
-ROOT_OF = re.compile(r"\\\(\\sqrt\{(\w+)\}\\\)")  # the one formula that stands in headings
+ROOT_OF = re.compile(r"\\\(\\sqrt\{(\w+)\}\\\)")  # the only formula in headings
 TAG = re.compile(r"<[^>]+>")
 STYLE = """@page { size: A4; margin: 20mm 22mm; }
 body { font: 11pt/1.4 sans-serif; }
@@ -34,11 +34,11 @@ class Entry:
     """A line of the contents.
 
     Args:
-        title: what it says.
-        heading: what stands on the page to which it leads.
+        title: its text.
+        heading: the heading on its page.
         deep: whether it belongs to the line before it.
-        page: the number of that page, from 0.
-        height: where on that page.
+        page: the number of the page, from 0.
+        height: the place on the page.
     """
 
     title: str
@@ -49,7 +49,7 @@ class Entry:
 
 
 def headings(page: str, level: int) -> list[tuple[str, str, str]]:
-    """Returns the anchor, the title and the letters of each heading; a formula has no letters.
+    """Return the anchor, the title and the plain text of each heading; formulas have no plain text.
 
     Args:
         page: of the site, as HTML.
@@ -63,17 +63,17 @@ def headings(page: str, level: int) -> list[tuple[str, str, str]]:
 
 
 def sections(page: str) -> list[tuple[str, str, str]]:
-    """Returns the headings that have a number; what every chapter ends with has none."""
+    """Return the numbered headings; the final sections of chapters have no number."""
     return [found for found in headings(page, 2) if found[1][:1].isdigit()]
 
 
 def write(tab: Tab, title: str, entries: Sequence[Entry]) -> bytes:
-    """Prints the title and the contents; each line is a link to book:number.
+    """Print the title and the contents; each line is a link to book:number.
 
     Args:
         tab: of a browser.
         title: of the book.
-        entries: the lines; their place in this list is the number of their link.
+        entries: the lines; the links have their numbers.
     """
     lines = [
         f'<li class="{"deep" if entry.deep else ""}"><a href="book:{number}">'

@@ -1,4 +1,4 @@
-"""The index of terms and the index of shapes: made from the chapters, so that nothing is twice."""
+"""The index of terms and the index of shapes, made from the chapters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.course.registry import Chapter
 from tools.web.pages import FENCE, HEADING, anchor
 
 BOLD = re.compile(r"\*\*([^*\n]+)\*\*")
-# As utils.shapes.describe prints one: queries (b=6, h=8, n=37, d=96)
+# The format of utils.shapes.describe: queries (b=6, h=8, n=37, d=96)
 DESCRIBED = re.compile(r"^(\S.*?) \(((?:[\w']+=\d+)(?:, [\w']+=\d+)*)\)$", re.MULTILINE)
 LEDGER_ROW = re.compile(r"^\| \**([^|*]+?)\** \| \**([^|*]+?)\** \|", re.MULTILINE)
 TABLE_ROW = re.compile(r"^\|.*$", re.MULTILINE)
@@ -23,11 +23,11 @@ SHAPE = re.compile(r"\(\d+(?:, ?\d+)+\)|\(\d+,\)")
 
 @dataclass(frozen=True)
 class Section:
-    """What stands under one heading of a chapter.
+    """The content under one heading of a chapter.
 
     Args:
         chapter: its number.
-        place: which heading of the chapter it is; 0 is the top of the page.
+        place: the number of the heading; 0 is the top of the page.
         title: the heading, without formulas.
         text: the prose.
         printed: what its cells print.
@@ -41,14 +41,14 @@ class Section:
 
     @property
     def link(self) -> str:
-        """The place, as markdown."""
+        """The place, as a markdown link."""
         if not self.place:
             return f"[{self.chapter}](#ch{self.chapter})"
         return f"[{self.chapter}, {self.title}](#{anchor(self.chapter, self.place)})"
 
 
 def sections(chapter: Chapter) -> list[Section]:
-    """Returns the sections of a chapter, in order."""
+    """Return the sections of a chapter, in order."""
     notebook: Notebook = json.loads(chapter.notebook.read_text("utf-8"))
     found: list[list[str]] = [["", "", ""]]  # title, text, printed
     for cell in notebook["cells"]:
@@ -67,7 +67,7 @@ def sections(chapter: Chapter) -> list[Section]:
 
 
 def plain_title(heading: str) -> str:
-    """Returns the words of a heading: without marks of code, formulas as they are read aloud."""
+    """Return the text of a heading without markup, formulas as they are read aloud."""
     words = re.sub(r"\$\\sqrt\{(\w)\}\$", r"√\1", heading)
     return re.sub(r"[`$\[\]\\]", "", words).strip()
 
@@ -76,12 +76,12 @@ def plain_title(heading: str) -> str:
 
 
 def terms(listed: Path) -> dict[str, str]:
-    """Returns the terms of the index, and the words that are looked for in bold letters."""
+    """Return the terms of the index, and the bold text that explains each."""
     return tomllib.loads(listed.read_text("utf-8"))["terms"]
 
 
 def explained(bold: str, all_sections: list[Section]) -> Section | None:
-    """Returns the section in which a term stands in bold letters first."""
+    """Return the first section with a term in bold."""
     wanted = bold.lower()
     for section in all_sections:
         prose = TABLE_ROW.sub("", section.text)
@@ -91,20 +91,20 @@ def explained(bold: str, all_sections: list[Section]) -> Section | None:
 
 
 def _uses(term: str, all_sections: list[Section]) -> list[str]:
-    """Returns the chapters whose prose has a term, in one number or the other."""
+    """Return the chapters whose prose has a term, in singular or plural."""
     all_sections = [s for s in all_sections if term.lower() in f"{s.title}\n{s.text}".lower()]
     pattern = re.compile(rf"(?<![\w-]){re.escape(term)}(?:e?s)?(?![\w-])", re.IGNORECASE)
     return sorted({s.chapter for s in all_sections if pattern.search(f"{s.title}\n{s.text}")})
 
 
 def terms_page(listed: Path, all_sections: list[Section]) -> str:
-    """Returns the index of terms, as markdown.
+    """Return the index of terms, as markdown.
 
     Args:
         listed: the file of the terms.
         all_sections: of all chapters, in order.
     Raises:
-        ValueError: a term that no chapter explains in bold letters.
+        ValueError: no chapter has a term in bold.
     """
     lines = [
         "# Index of terms",
@@ -117,8 +117,8 @@ def terms_page(listed: Path, all_sections: list[Section]) -> str:
         section = explained(bold, all_sections)
         if section is None:
             raise ValueError(
-                f"{listed.name}: a term stands in bold letters where it is explained, got {bold!r} "
-                "in no chapter. Write the words as the chapter has them"
+                f"{listed.name}: a term must be in bold where it is explained, got {bold!r} "
+                "in no chapter. Write it as the chapter does"
             )
         if term[0].upper() != letter:
             letter = term[0].upper()
@@ -135,12 +135,12 @@ def terms_page(listed: Path, all_sections: list[Section]) -> str:
 
 
 def shapes(all_sections: list[Section]) -> Iterator[tuple[tuple[int, ...], str, str, Section]]:
-    """Gives every shape that a chapter prints or enters into a ledger.
+    """Yield every shape that a chapter prints or enters into a ledger.
 
     Args:
         all_sections: of all chapters.
     Returns:
-        the sizes, the letters of their axes ("" where none are said), what it is, and where.
+        The sizes, the letters of the axes ("" if unknown), the name, and the section.
     """
     for section in all_sections:
         for name, axes in DESCRIBED.findall(section.printed):
@@ -148,18 +148,18 @@ def shapes(all_sections: list[Section]) -> Iterator[tuple[tuple[int, ...], str, 
             letters = " ".join(letter for letter, _ in pairs)
             yield tuple(int(size) for _, size in pairs), letters, name, section
         if section.place == 0:
-            for step, told in LEDGER_ROW.findall(section.text):
-                for shape in SHAPE.findall(told):
+            for step, cell in LEDGER_ROW.findall(section.text):
+                for shape in SHAPE.findall(cell):
                     sizes = tuple(int(size) for size in re.findall(r"\d+", shape))
                     yield sizes, "", step, section
 
 
 def shapes_page(all_sections: list[Section], ledgers: str) -> str:
-    """Returns the index of shapes, as markdown.
+    """Return the index of shapes, as markdown.
 
     Args:
         all_sections: of all chapters, in order.
-        ledgers: the two ledgers, as README has them.
+        ledgers: the two ledgers, from README.
     """
     found: dict[tuple[int, ...], list[tuple[str, str, Section]]] = {}
     for sizes, letters, name, section in shapes(all_sections):

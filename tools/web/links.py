@@ -1,4 +1,4 @@
-"""Checks the finished pages: every link and anchor leads somewhere, nothing comes from outside."""
+"""Check the finished pages: every link leads somewhere, nothing comes from another server."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# What a page loads by itself; everything else is followed only by a click.
+# Attributes that a page loads by itself; other links need a click.
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 OUTSIDE = re.compile(r"^(?:https?:)?//", re.IGNORECASE)
 IN_STYLE = re.compile(r"(?:url\(\s*|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)")
-FOLLOWED_BY_NOBODY = ("canonical", "search", "index", "next", "prev")
+METADATA_LINKS = ("canonical", "search", "index", "next", "prev")
 
 
 class Page(HTMLParser):
-    """What a page holds.
+    """The ids and links of a page.
 
     Args:
         text: its HTML.
@@ -38,12 +38,12 @@ class Page(HTMLParser):
             self.links.append(found["href"])
         elif tag in LOADED and LOADED[tag] in found:
             rel = found.get("rel", "").split()
-            asked = self.links if set(rel) & set(FOLLOWED_BY_NOBODY) else self.loads
+            asked = self.links if set(rel) & set(METADATA_LINKS) else self.loads
             asked.append(found[LOADED[tag]])
 
 
 def problems(site: Path) -> Iterator[str]:
-    """Says what is wrong with the links of a site.
+    """Yield what is wrong with the links of a site.
 
     Args:
         site: its folder, as a browser gets it.
@@ -52,7 +52,7 @@ def problems(site: Path) -> Iterator[str]:
     for path, page in pages.items():
         name = path.relative_to(site)
         for id in sorted(page.twice):
-            yield f"{name}: id {id!r} stands twice"
+            yield f"{name}: id {id!r} occurs twice"
         for target in page.loads:
             if OUTSIDE.match(target):
                 yield f"{name}: loads {target} from a foreign server"
@@ -67,7 +67,7 @@ def problems(site: Path) -> Iterator[str]:
 
 
 def broken(path: Path, target: str, pages: dict[Path, Page]) -> str:
-    """Returns what is wrong with a link, "" when nothing is."""
+    """Return what is wrong with a link, "" if nothing."""
     parts = urlsplit(target)
     if parts.scheme:
         return "" if parts.scheme in ("https", "http", "mailto") else f"{target} leads nowhere"

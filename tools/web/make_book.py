@@ -1,8 +1,8 @@
 """Make the whole course as one PDF, with contents, page numbers and links.
 
-It is the website on paper: chapters with their exercises, the clinic, both indexes. What is folded
-on a screen is open. For figures that stay sharp at every size each chapter runs once more, the
-first time; what measures times keeps its pixels. It needs Chromium, and reads its pages again.
+The book is the printed website: chapters with their exercises, the clinic, both indexes. Folded
+text is open. The first time, each chapter runs once to draw its figures as lines; figures of
+measured times keep their pixels. It needs Chromium, and checks its own pages.
 """
 
 from __future__ import annotations

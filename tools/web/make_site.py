@@ -1,8 +1,8 @@
 """Make the website: every chapter as it is stored, exercises, the clinic's catalogue, indexes.
 
-Open its index.html, or put the folder on any web server. No notebook runs. Nothing in the pages
-comes from another server, so they work without a network, from a stick, and in any folder of a web
-server. A warning of Sphinx, a link that leads nowhere and a solution in a page are errors.
+Open its index.html, or put the folder on any web server. No notebook runs. The pages load nothing
+from other servers, so they work without a network, from a stick, and in any folder of a web server.
+Warnings of Sphinx, broken links and solutions in pages are errors.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from tools.web import links, sources
 from tools.web.assets import mathjax
 
 MATHJAX = "tex-svg.js"
-# Of what Sphinx makes, what no reader needs: the theme's templates, sources and languages.
+# Files of Sphinx that no reader needs: the theme's templates, sources and languages.
 NOT_READ = (".buildinfo", "objects.inv", "*.map", "*macros.html", "locales")
 
 
 def build(here: Course, out: Path, work: Path, builder: str = "html") -> None:
-    """Makes the pages.
+    """Make the pages.
 
     Args:
         here: the course.
-        out: the folder of the pages; what it held goes when the new ones are right.
-        work: a folder for what Sphinx reads and remembers, so that the next time takes seconds.
-        builder: of Sphinx; "singlehtml" makes one page of all.
+        out: the folder of the pages; old content is replaced if the new pages are correct.
+        work: a folder for Sphinx's sources and cache, which makes later runs fast.
+        builder: of Sphinx; "singlehtml" makes one page.
     Raises:
         ValueError: a warning, a broken link or a solution.
     """
     source, result = work / "source", work / builder
     made = sources.pages(here)
     if found := list(leaks(made, solutions(here.root))):
-        raise ValueError("no solution stands on a page, got\n  " + "\n  ".join(found))
+        raise ValueError("no page must hold a solution, got\n  " + "\n  ".join(found))
     formulas = mathjax()
     for name in (MATHJAX, "../../LICENSE"):
         if (formulas / name).is_file():
@@ -55,20 +55,20 @@ def build(here: Course, out: Path, work: Path, builder: str = "html") -> None:
         str(result),
     ]
     if subprocess.call(call, cwd=here.root):
-        raise ValueError("Sphinx had something to say, see above. Mend it, then call again")
+        raise ValueError("Sphinx reported warnings (above). Fix them and run it again")
     sources.empty(out)
     shutil.copytree(result, out, ignore=shutil.ignore_patterns(*NOT_READ))
-    (out / ".nojekyll").touch()  # GitHub's pages leave out _static otherwise
+    (out / ".nojekyll").touch()  # otherwise GitHub Pages ignores _static
     if builder == "html" and (found := list(links.problems(out))):
-        raise ValueError("every link leads somewhere, got\n  " + "\n  ".join(found))
+        raise ValueError("every link must lead to a page, got\n  " + "\n  ".join(found))
 
 
 def remove_stale(result: Path, made: sources.Pages) -> None:
-    """Removes pages and pictures of an earlier time that are not made any more.
+    """Remove pages and pictures of earlier runs that are not made any more.
 
     Args:
-        result: where Sphinx puts its pages.
-        made: what it reads now.
+        result: Sphinx's output.
+        made: Sphinx's sources.
     """
     known = {"search.html", *(f"{name.rpartition('.')[0]}.html" for name in made)}
     for path in result.rglob("*.html"):

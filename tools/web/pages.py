@@ -1,4 +1,4 @@
-"""A notebook as a page: the same cells, with pictures, explorers and links that a site needs."""
+"""A notebook as a page: the same cells, with pictures, explorers and links for the site."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NUMBERED = re.compile(r"(\d+)\. ")
 SOLUTION = re.compile(r"\n*\[Solution\]\(\.\./solutions/[^)]*\)\n*")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
-WITHOUT_SCRIPTS = "To click, it needs JavaScript; the still picture beside it says the same."
-# What a guess says before it is made. Here nothing runs, so the answer is one click away.
+WITHOUT_SCRIPTS = "The explorer needs JavaScript; the still picture next to it shows the same."
+# The summary of a guess that was not made. On the site no code runs: one click shows the answer.
 ASKED = re.compile(r"<summary>no (?:guess|diagnosis) yet[^<]*</summary>")
 TO_OPEN = "<summary>Predict first, then open the answer</summary>"
 STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
@@ -29,10 +29,10 @@ STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 
 @dataclass
 class Figures:
-    """The pictures of all pages, by the name of their file.
+    """The pictures of all pages, by the names of their files.
 
     Args:
-        prefix: where a page at the top of the site finds them.
+        prefix: their folder, seen from a page at the top of the site.
     """
 
     prefix: str = "_static/figures/"
@@ -44,17 +44,17 @@ class Figures:
 
 
 def anchor(chapter: str, place: int) -> str:
-    """Returns the name of a section's anchor; place counts the headings of a chapter from 1."""
+    """Return the anchor of a section; place counts the headings of a chapter from 1."""
     return f"ch{chapter}-{place}"
 
 
 def chapter_page(chapter: Chapter, figures: Figures, link: Callable[[str], str | None]) -> Notebook:
-    """Makes the page of a chapter.
+    """Return the page of a chapter.
 
     Args:
         chapter: of the course.
-        figures: gets the pictures.
-        link: says where a target inside of the course stands on the site, None where it does not.
+        figures: collects the pictures.
+        link: returns the address of a path of the course on the site, None if it has none.
     """
     notebook = json.loads(chapter.notebook.read_text("utf-8"))
     cells, count = [], 0
@@ -72,11 +72,11 @@ def chapter_page(chapter: Chapter, figures: Figures, link: Callable[[str], str |
 
 
 def exercises_page(chapter: Chapter, link: Callable[[str], str | None]) -> Notebook:
-    """Makes the page of a chapter's exercises: cards, stubs, checks and hints, never a solution.
+    """Return the page of a chapter's exercises: cards, stubs, checks and hints, no solutions.
 
     Args:
         chapter: of the course.
-        link: as for a chapter.
+        link: see `chapter_page`.
     """
     notebook = json.loads(chapter.exercises.read_text("utf-8"))
     cells = []
@@ -95,7 +95,7 @@ def exercises_page(chapter: Chapter, link: Callable[[str], str | None]) -> Noteb
 
 
 def _anchored(text: str, chapter: str, count: int) -> tuple[str, int]:
-    """Returns a text with an anchor before each heading, and how many headings there are now."""
+    """Return a text with an anchor before each heading, and the number of headings so far."""
 
     def mark(match: re.Match[str]) -> str:
         nonlocal count
@@ -107,14 +107,14 @@ def _anchored(text: str, chapter: str, count: int) -> tuple[str, int]:
 
 
 def linked(text: str, folder: str, link: Callable[[str], str | None]) -> str:
-    """Returns a text whose links into the course lead to pages of the site.
+    """Return a text whose links into the course lead to pages of the site.
 
-    A target that the site does not have leaves its words behind.
+    A link to a file that the site does not have is replaced by its text.
 
     Args:
         text: markdown.
-        folder: of the file that it stands in, below the folder of the course.
-        link: says where a path stands on the site, as seen from the page; None where it does not.
+        folder: of the text's file, relative to the course.
+        link: returns the address of a path on the site, seen from the page; None if it has none.
     Raises:
         ValueError: a drawing that the site does not have.
     """
@@ -126,7 +126,7 @@ def linked(text: str, folder: str, link: Callable[[str], str | None]) -> str:
         path, _, _ = unquote(target).partition("#")
         there = link(_normal(f"{folder}/{path}".lstrip("/")))
         if there is None and bang:
-            raise ValueError(f"{folder}: every drawing lies in img/, got {target}")
+            raise ValueError(f"{folder}: every drawing must be in img/, got {target}. Move it.")
         return words if there is None else f"{bang}[{words}]({there})"
 
     parts = FENCE.split(text)
@@ -134,7 +134,7 @@ def linked(text: str, folder: str, link: Callable[[str], str | None]) -> str:
 
 
 def _normal(path: str) -> str:
-    """Returns a path without its "..": "notebooks/../img/a.svg" is "img/a.svg"."""
+    """Return a path without "..": "notebooks/../img/a.svg" is "img/a.svg"."""
     found: list[str] = []
     for part in Path(path).parts:
         if part == "..":
@@ -145,12 +145,12 @@ def _normal(path: str) -> str:
 
 
 def _output(output: Cell, place: str, figures: Figures) -> Cell:
-    """Returns a stored output as the site shows it: its HTML alone where there is some."""
+    """Return a stored output for the site: only its HTML, if it has some."""
     data = output.get("data", {})
     if "text/html" not in data:
         return output
     text = "".join(data["text/html"])
-    list(outputs.explorers(text))  # one in a form that is not known stops here
+    list(outputs.explorers(text))  # raises an error for an unknown form
     text = outputs.EXPLORER.sub(lambda found: _explorer(outputs.explorer(found)), text)
     text = outputs.PICTURE.sub(lambda found: _picture(outputs.picture(found), place, figures), text)
     text = ASKED.sub(TO_OPEN, STYLE.sub("", text))
@@ -160,7 +160,7 @@ def _output(output: Cell, place: str, figures: Figures) -> Cell:
 
 
 def _explorer(one: outputs.Explorer) -> str:
-    # The data of all explorers wait for the one script that the page loads at its end.
+    # One script at the end of the page starts all explorers with these data.
     body = one.body.replace(UNSEEN, WITHOUT_SCRIPTS)
     return (
         f"{body}\n"

@@ -1,4 +1,4 @@
-"""Reads the printed book again: nothing is cut, no page is empty, the contents are right."""
+"""Check the printed book: no text is cut off, no page is empty, the contents are correct."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from tools.web.front_matter import Entry
 
-LEAST = 400  # bytes of drawing on a page without words; a page that is empty has less
+MIN_DRAWING = 400  # bytes of drawing commands; an empty page has less
 ADVICE = (
-    "book: boxes stand in place of {letters}: this computer has no font for them. Install some and "
+    "book: boxes are in place of {letters}: this computer has no font for them. Install one and "
     "print again (Debian, Ubuntu: sudo apt install fonts-noto-cjk fonts-noto-color-emoji)"
 )
-# In a tab as wide as paper: what sticks out at the right, hides something, is higher than a page.
+# In a tab as wide as paper: elements that exceed the right margin, hide content, or exceed a page.
 CUT = """() => {
   const article = document.querySelector(".bd-article"), found = [];
   const edge = article.getBoundingClientRect().right + 1, seen = document.createElement("style");
-  // What MathJax writes for screen readers is as wide as their fonts say, and nobody sees it.
+  // MathJax's text for screen readers is invisible and of any width.
   seen.textContent = "mjx-assistive-mml { display: none !important; }";
   document.body.append(seen);
   for (const node of article.querySelectorAll("*:not(svg *, mjx-container *, script, style)")) {
@@ -34,7 +34,7 @@ CUT = """() => {
   return found;
 }"""
 
-# Letters for which no font is there: they look like one that no font ever has.
+# Characters without a font: they look like a character that no font has.
 WITHOUT_FONT = """() => {
   const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const look = (letter) => {
@@ -49,24 +49,24 @@ WITHOUT_FONT = """() => {
 
 
 def problems(pdf: Path, entries: Sequence[Entry], before: int) -> Iterator[str]:
-    """Says what is wrong with a book.
+    """Yield what is wrong with a book.
 
     Args:
         pdf: its file.
-        entries: the lines that its contents should have.
-        before: how many pages stand before those that are numbered from 1.
+        entries: the expected lines of the contents.
+        before: the number of pages before page 1.
     """
     from pypdf import PdfReader
 
     reader = PdfReader(pdf)
     texts = [page.extract_text() for page in reader.pages]
     front = "\n".join(texts[:before])
-    told = [(_plain(title), int(n)) for title, n in re.findall(r"(?m)^(.+?) *(\d+)$", front)]
-    if len(told) != len(entries):
-        yield f"the contents have {len(told)} lines, got {len(entries)} things"
-    for entry, (title, number) in zip(entries, told, strict=False):
+    listed = [(_plain(title), int(n)) for title, n in re.findall(r"(?m)^(.+?) *(\d+)$", front)]
+    if len(listed) != len(entries):
+        yield f"the contents must have {len(entries)} lines, got {len(listed)}"
+    for entry, (title, number) in zip(entries, listed, strict=False):
         if title != _plain(entry.title):
-            yield f"the contents say {title!r} where {entry.title!r} stands"
+            yield f"the contents must say {entry.title!r}, got {title!r}"
         elif _plain(entry.heading) not in _plain("".join(texts[before + number - 1 :][:1])):
             yield f"the contents say that {entry.title!r} is on page {number}; it is not"
     for number, text in enumerate(texts[before:], start=1):
@@ -82,10 +82,10 @@ def _number(text: str, number: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Returns words as they are compared: without spaces, and letters that print as one apart."""
+    """Return text for comparison: without spaces, ligatures resolved."""
     return "".join(unicodedata.normalize("NFKC", text).split())
 
 
 def _is_empty(page: object) -> bool:
     contents = page.get_contents()
-    return not len(page.images) and (contents is None or len(contents.get_data()) < LEAST)
+    return not len(page.images) and (contents is None or len(contents.get_data()) < MIN_DRAWING)

@@ -1,4 +1,4 @@
-"""All pages of the site as Sphinx reads them: notebooks, markdown, pictures, scripts."""
+"""The sources of the site for Sphinx: notebooks, markdown, pictures, scripts."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tools.web.pages import Figures, chapter_page, exercises_page, linked
 # Sections of README.md, by the page that shows them.
 START = ("Start", "The exercises", "What takes how long", "Other ways to install")
 LEDGERS, NAMING, LICENCE = "The ledger", "Name the bug", "Licence and citation"
-# Scripts that chapters lead to, beside the files of utils.
+# Scripts that chapters link to, other than files of utils.
 SCRIPT = re.compile(r"\]\(\.\./((?:resources|tools)/\w+\.py)\)")
-HALF = 9  # the number of the chapter with which the second half begins
+HALF = 9  # the first chapter of the second half
 
 Pages = dict[str, bytes]
 
 
 def write(made: Pages, folder: Path) -> None:
-    """Writes the pages into a folder; what is there and not made any more goes.
+    """Write the pages into a folder, and remove other files.
 
     Args:
         made: content by name.
-        folder: for Sphinx; an unchanged page is left alone, so that Sphinx need not read it again.
+        folder: for Sphinx; unchanged pages are not written, so Sphinx does not read them again.
     """
     for path in [*folder.rglob("*")] if folder.exists() else []:
         if path.is_file() and path.relative_to(folder).as_posix() not in made:
@@ -46,10 +46,10 @@ def write(made: Pages, folder: Path) -> None:
 
 
 def pages(course: Course) -> Pages:
-    """Returns the content of all files by name.
+    """Return the content of all files by name.
 
     Raises:
-        ValueError: an output or a term that the site does not know how to show.
+        ValueError: an output or a term that the site cannot show.
     """
     root, figures = course.root, Figures()
     text = readme((root / "README.md").read_text("utf-8"))
@@ -82,16 +82,18 @@ def pages(course: Course) -> Pages:
 
 
 def part(text: str, name: str) -> str:
-    """Returns what stands under a heading `## name` of a markdown text."""
+    """Return the text under a heading `## name` of a markdown text."""
     found = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if not found:
-        raise ValueError(f"README.md: it has a section {name!r}, got none. Write it, or mend START")
+        raise ValueError(
+            f"README.md must have a section {name!r}, got none. Write it, or change START."
+        )
     return found[1]
 
 
 @cache
 def _scripts(course: Course) -> list[str]:
-    """Returns the code that the site shows: what chapters build, and scripts that they name."""
+    """Return the code on the site: files that chapters build, and scripts that they link to."""
     texts = "\n".join(c.notebook.read_text("utf-8") for c in course.chapters)
     names = [f"utils/{name}.py" for group in course.utils for name in group if name != "draw"]
     return names + sorted(set(SCRIPT.findall(texts)))
@@ -102,11 +104,11 @@ def _page_of(script: str) -> str:
 
 
 def _links(course: Course, up: str) -> Callable[[str], str | None]:
-    """Returns the function that says where a path of the course stands on the site.
+    """Return a function from paths of the course to addresses on the site.
 
     Args:
         course: whose files are meant.
-        up: how a page gets to the top of the site.
+        up: the path from a page to the top of the site.
     """
     there = {f"notebooks/{c.file}.ipynb": f"{c.file}.ipynb" for c in course.chapters}
     there |= {
@@ -130,7 +132,7 @@ def _clinic(course: Course, text: str) -> Iterator[tuple[str, str]]:
     yield "variants", catalogue.variants_page(chapters)
     tool = (root / "clinic" / "README.md").read_text("utf-8")
     yield "tool", linked(tool, "clinic", _links(course, "../"))
-    for one in catalogue.parts():
+    for one in catalogue.catalogue_files():
         for id in one.ids:
             bug = BUGS[id]
             yield id, catalogue.bug_page(bug, one, chapters[bug.chapter], root, shown)
@@ -149,7 +151,7 @@ def _code(course: Course) -> Iterator[tuple[str, str]]:
 
 
 def _index(course: Course, text: str) -> str:
-    """Returns the first page: README's beginning, the chapters, and where the rest is."""
+    """Return the first page: the beginning of README, the chapters, and links to other pages."""
     beginning = linked(text[: text.index("\n## ")], "", _links(course, ""))
     lines = [beginning, "", "## The chapters", "", ":::{container} sbs-chapters", ""]
     lines += ["| | chapter | minutes | what you can do at the end |", "|---|---|---|---|"]
@@ -187,7 +189,7 @@ def _tree(caption: str, entries: list[str]) -> list[str]:
 
 
 def _how(text: str) -> str:
-    """Returns what README says under its table: how each chapter works."""
+    """Return README's text below its table: how each chapter works."""
     return (
         part(text, "The chapters")
         .rpartition("-->")[2]
@@ -197,6 +199,6 @@ def _how(text: str) -> str:
 
 
 def empty(folder: Path) -> None:
-    """Removes a folder that was made here; it need not be there."""
+    """Remove a generated folder; it may be missing."""
     if folder.is_dir() and not os.path.islink(folder):
         shutil.rmtree(folder)

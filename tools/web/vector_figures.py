@@ -1,8 +1,8 @@
-"""The figures of the book: in lines and letters where the notebooks store pixels.
+"""The figures of the book as lines and text instead of pixels.
 
-A chapter runs once more and draws each figure twice. The drawing counts where the pixels beside it
-are those that the notebook stores, byte for byte: the book shows what the course shows, and a
-drawing that was made once serves as long as its figure stays.
+Each chapter runs once and draws each figure twice. A drawing is used if the pixels of its run equal
+the stored ones, byte for byte: the book shows what the course shows, and a drawing is valid as long
+as its figure does not change.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from tools.course.execute import NotebookError, execute, settle_environment
 from tools.course.registry import Chapter, Course
 from tools.web import vector_hook
 
-SECONDS = 1800.0  # for one cell; only a dead kernel comes this far
+SECONDS = 1800.0  # for one cell; only a dead kernel takes so long
 
 
 def figures(site: Path) -> dict[str, bytes]:
-    """Returns the pixels of all figures of the site by the names of their files."""
+    """Return the pixels of all figures of the site by the names of their files."""
     found = sorted((site / "_static" / "figures").glob("*.png"))
     return {path.name: path.read_bytes() for path in found}
 
 
 def drawings(stored: dict[str, bytes], kept: Path) -> dict[str, Path]:
-    """Returns the drawings that are there, by the names of the figures.
+    """Return the existing drawings, by the names of the figures.
 
     Args:
         stored: the pixels of each figure.
@@ -38,13 +38,13 @@ def drawings(stored: dict[str, bytes], kept: Path) -> dict[str, Path]:
 
 
 def draw(here: Course, stored: dict[str, bytes], kept: Path, at_once: int = 2) -> None:
-    """Runs the chapters that have figures without a drawing; what is there stays.
+    """Run the chapters with figures that have no drawing yet.
 
     Args:
         here: the course.
         stored: the pixels of each figure.
         kept: the folder of the drawings.
-        at_once: how many chapters run side by side.
+        at_once: chapters at a time.
     """
     kept.mkdir(parents=True, exist_ok=True)
     there, open_ones = drawings(stored, kept), []
@@ -54,12 +54,12 @@ def draw(here: Course, stored: dict[str, bytes], kept: Path, at_once: int = 2) -
             open_ones.append(chapter)
     if open_ones:
         numbers = ", ".join(chapter.number for chapter in open_ones)
-        print(f"book: runs {numbers} for sharp figures (minutes; kept for the next)", flush=True)
+        print(f"book: running {numbers} for sharp figures (minutes; stored for later)", flush=True)
         asyncio.run(_run(open_ones, kept, at_once))
 
 
 def before(kept: Path) -> str:
-    """Returns the line of code that lets a kernel keep its drawings in a folder."""
+    """Return the line of code that makes a kernel store its drawings in a folder."""
     return (
         f"__import__('runpy').run_path({vector_hook.__file__!r})['keep']({str(kept.resolve())!r})"
     )
@@ -74,7 +74,7 @@ async def _run(chapters: Sequence[Chapter], kept: Path, at_once: int) -> None:
             try:
                 await execute(chapter.notebook, SECONDS, before(kept))
             except NotebookError as error:
-                print(f"book: its figures stay as they are: {error}", file=sys.stderr, flush=True)
+                print(f"book: figures keep their pixels: {error}", file=sys.stderr, flush=True)
             else:
                 _tried(chapter, kept).touch()
 
@@ -82,5 +82,5 @@ async def _run(chapters: Sequence[Chapter], kept: Path, at_once: int) -> None:
 
 
 def _tried(chapter: Chapter, kept: Path) -> Path:
-    """Returns the file which says that this notebook ran: what it measures never comes twice."""
+    """Return the file that marks this notebook as run: measured figures never repeat."""
     return kept / f"{hashlib.sha256(chapter.notebook.read_bytes()).hexdigest()}.ran"

@@ -1,4 +1,4 @@
-"""Runs inside a chapter's kernel: keeps each figure a second time, in lines instead of pixels."""
+"""Code for a chapter's kernel: store each figure also as lines instead of pixels."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-# Points to an inch of what has pixels in lines, too: photographs and heat maps.
+# Dots per inch of parts that stay pixels: photographs and heat maps.
 FINE = 220
 
 
 def keep(folder: str) -> None:
-    """Lets show_figure draw into a folder as well, under the hash of the pixels that it stores.
+    """Make show_figure also draw into a folder, named by the hash of the stored pixels.
 
     Args:
         folder: for the drawings.
@@ -35,5 +35,5 @@ def keep(folder: str) -> None:
 
 
 def name(png: bytes) -> str:
-    """Returns the name under which the drawing of a picture is kept."""
+    """Return the name of the drawing of a picture."""
     return hashlib.sha256(png).hexdigest()

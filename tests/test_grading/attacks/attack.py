@@ -1,8 +1,8 @@
-"""What an attack is: the code, and the sign by which one sees that it has worked.
+"""An attack: its code, and the sign that it has worked.
 
-Each is tried twice. On `naive`, a grader without any guard, it must work: that shows that it is an
-attack. On the real one it must not. `@base@` and the like in its code stand for places of the one
-that is attacked; see `Place`.
+Each attack runs twice. On `naive`, a grader without any guard, it must work, which shows that it is
+an attack. On the real grader it must fail. `@base@` and the like in its code stand for values of
+the attacked grader; see `Place`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-SECRET = "b7e15a0c93d2"  # of the grader; stands in no attack
+SECRET = "b7e15a0c93d2"  # of the grader; no attack contains it
 SCORE = "select score from grade"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one grader works, and what lies beside it.
+    """The surroundings of a grader.
 
     Args:
-        base: a folder with `class/` (what was handed in), `class-grades/`, `decoy/` and `traces/`.
-        victim: a process that has nothing to do with students.
-        port: on which somebody listens.
+        base: a folder with `class/` (submissions), `class-grades/`, `decoy/` and `traces/`.
+        victim: a process that does not belong to students.
+        port: with a listener.
         library: an expression for the folder of what students' code imports.
-        root: of the course, with its masters.
+        root: of the course, with its solutions.
     """
 
     base: Path
@@ -36,7 +36,7 @@ class Place:
     root: Path
 
     def filled(self, code: str, name: str) -> str:
-        """Writes the places into the code of an attack."""
+        """Insert the values into the code of an attack."""
         values = {
             "base": self.base,
             "victim": self.victim,
@@ -52,14 +52,14 @@ class Place:
 
 @dataclass(frozen=True)
 class After:
-    """What is there after a grading.
+    """The state after a run.
 
     Args:
-        place: of it.
-        said: all that pages, logs and the console say.
-        heard: what came in at the port.
-        points: that the attack brought.
-        is_alive: whether the victim and the grader still are.
+        place: of the grader.
+        said: all text of pages, logs and the console.
+        heard: what the listener received.
+        points: of the attack.
+        is_alive: whether the victim and the grader are.
     """
 
     place: Place
@@ -81,7 +81,7 @@ def leaves_a_trace(after: After, name: str) -> bool:
 
 
 def tells(after: After, name: str) -> bool:
-    """Its output says so; the code itself does not, since it puts the words together."""
+    """Return whether its output has the words, which its code only assembles."""
     return f"GOT {name.replace(' ', '-')}" in after.said
 
 
@@ -134,11 +134,11 @@ class Attack:
     Args:
         name: what it does.
         code: of a cell.
-        works: how one sees that it has worked.
-        exercise: whose points it wants; "" for an attack that wants none.
-        alone: whether it ends the process in which it runs, so that nothing can follow.
-        rights: whether it needs rights that some systems give to nobody.
-        together: whether its softmax may be tried after that of others, where theirs find nothing.
+        works: returns whether it has worked.
+        exercise: whose points it wants; "" for none.
+        alone: whether it ends its process, so that nothing can follow.
+        together: whether its softmax may be tried after those of other attacks.
+        rights: whether it needs permissions that some systems deny.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Attack:
 
 
 def prepare(base: Path, attacks: list[Attack]) -> None:
-    """Lays out what is attacked."""
+    """Create the attacked files."""
     for name in ("class", "decoy", "traces", "home", "library/resources"):
         (base / name).mkdir(parents=True, exist_ok=True)
     for attack in attacks:

@@ -153,7 +153,7 @@ ATTACKS = [
         alone=True,
     ),
     Attack(
-        "a process that stays behind",
+        "a process that survives",
         "import subprocess\nsubprocess.Popen(['tail', '-F', '@base@/@name@'], "
         "start_new_session=True)",
         leaves_a_process,

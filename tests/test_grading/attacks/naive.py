@@ -1,9 +1,9 @@
-"""A grader without any guard, as many are: it shows that an attack is one.
+"""A naive grader without any guard, which shows that an attack works.
 
-    python naive.py FOLDER ROOT          tries all attacks, prints what each did as JSON
+    python naive.py FOLDER ROOT          runs all attacks, prints their success as JSON
 
-A student's cells, then the checks, run in one process, which says itself how many points it got.
-What is printed is believed, results come back as pickles, and nothing is cleaned up.
+A student's cells and the checks run in one process, which reports its own points. Printed text is
+trusted, results are pickles, and nothing is cleaned up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def near(got: Any, want: Any) -> bool:
 
 
 def check(exercise: str, *answers: Any) -> None:
-    """Asserts what a teacher would assert in a cell of the notebook."""
+    """Assert what a teacher would assert in a cell of the notebook."""
     if exercise == "03.1":
         assert answers[0] == (2, 3, 5, 7) and answers[1] == (2, 3, 5, 6)
     elif exercise == "03.2":
@@ -66,7 +66,7 @@ def check(exercise: str, *answers: Any) -> None:
 
 
 class Kernel:
-    """Runs the check cells, as a kernel does."""
+    """Run the check cells, as a kernel does."""
 
     def __init__(self, names: dict[str, Any]):
         self.names = names
@@ -81,7 +81,7 @@ class Kernel:
 
 
 def student(attack: Attack, place: Place) -> None:
-    """Runs cells and checks, and writes the points."""
+    """Run cells and checks, and write the points."""
     work = place.base / "work"
     os.chdir(work)
     said = os.open(place.base / "said.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -110,7 +110,7 @@ def student(attack: Attack, place: Place) -> None:
 
 
 def grader(attack: Attack, place: Place) -> None:
-    """Starts the student's process, believes it, and writes the table."""
+    """Start the student's process, trust it, and write the table."""
     (place.base / "work").mkdir()
     table = place.base / "class-grades"
     table.mkdir()
@@ -141,7 +141,7 @@ def grader(attack: Attack, place: Place) -> None:
 
 
 def tried(attack: Attack, base: Path, root: Path) -> bool:
-    """Says whether an attack works on this grader."""
+    """Return whether an attack works on this grader."""
     library = repr(str(base / "library"))
     with outside(base, [attack], library, root) as (place, ears, victim):
         (base / "class" / "other").mkdir()

@@ -1,4 +1,4 @@
-"""What lies outside of a student's process and is attacked: a process, sockets, shared memory."""
+"""Attacked resources outside of a student's process: a process, sockets, shared memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from attacks.attack import SECRET, Attack, Place, prepare
 CREATE, REMOVE = 0o1600, 0  # IPC_CREAT with rw for the owner; IPC_RMID
 
 
-class Ears:
-    """Listens at a port, at a socket in the file system and at an abstract one."""
+class Listener:
+    """Listen at a port, at a socket in the file system and at an abstract one."""
 
     def __init__(self, folder: Path):
         self.heard = ""
@@ -65,18 +65,18 @@ class Ears:
 @contextlib.contextmanager
 def outside(
     base: Path, attacks: list[Attack], library: str, root: Path
-) -> Iterator[tuple[Place, Ears, subprocess.Popen]]:
-    """Lays out what is attacked, and takes it away again.
+) -> Iterator[tuple[Place, Listener, subprocess.Popen]]:
+    """Create what is attacked, and remove it afterwards.
 
     Args:
-        base: a new folder, its name short enough for that of a socket.
-        attacks: those that come.
+        base: a new folder, its name short enough for the path of a socket.
+        attacks: that will run.
         library: see `Place`.
         root: of the course.
     """
     prepare(base, attacks)
     (base / "decoy" / "secret.txt").write_text(SECRET)
-    libc, ears = ctypes.CDLL(None), Ears(base)
+    libc, ears = ctypes.CDLL(None), Listener(base)
     memory = libc.shmget(ears.port, 4096, CREATE)
     queue = libc.msgget(ears.port, CREATE)
     with (base / "decoy" / "secret.txt").open() as opened:

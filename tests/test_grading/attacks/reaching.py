@@ -1,4 +1,4 @@
-"""Attacks that reach for what the grader knows: references, masters, secrets, other processes."""
+"""Attacks on the grader's knowledge: references, solutions, secrets, other processes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ATTACKS = [
         together=True,
     ),
     Attack(
-        "the masters read from the disk",
+        "the solutions read from the disk",
         "import glob, json, os\nplaces = ['@root@', *('../' * n for n in range(1, 6))]\n"
         "for place in places:\n"
         "    for path in glob.glob(place + '/notebooks/solutions/03_*.ipynb'):\n"
@@ -81,7 +81,7 @@ ATTACKS = [
         together=True,
     ),
     Attack(
-        "the masters looked for everywhere that processes look at",
+        "the solutions searched in the folders of all processes",
         "import glob, json, os\nfor process in glob.glob('/proc/[0-9]*'):\n"
         "    for way in ('/cwd', '/root@root@', '/root'):\n"
         "        for path in glob.glob(process + way + '/notebooks/solutions/03_*.ipynb'):\n"
@@ -100,7 +100,7 @@ ATTACKS = [
         tells_the_secret,
     ),
     Attack(
-        "the secret beside the handed-in work",
+        "the secret next to the submissions",
         "print(open('@base@/decoy/secret.txt').read())",
         tells_the_secret,
     ),

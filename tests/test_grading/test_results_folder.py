@@ -1,4 +1,4 @@
-"""The folder of results: nothing that was there is lost, nothing is half."""
+"""The folder of results: no file is lost, no file is incomplete."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tools.grading import results
+from tools.grading import results_folder
 
 OURS = {"grades.csv": ("student", "chapter", "points"), "totals.csv": ("student", "points")}
 
 
 def run(out: Path, points: int, pages: tuple[str, ...] = ("Ada",)) -> Path | None:
-    """Grades, as far as the folder of results sees it."""
-    typed = results.Typed(out, OURS)
-    with results.unfinished(out) as made:
+    """Write results as a run does."""
+    typed = results_folder.Typed(out, OURS)
+    with results_folder.unfinished(out) as made:
         for page in pages:
             (made / "feedback").mkdir(exist_ok=True)
             (made / "feedback" / f"{page}.html").write_text(f"{page} {points}")
@@ -25,15 +25,17 @@ def run(out: Path, points: int, pages: tuple[str, ...] = ("Ada",)) -> Path | Non
                 lines = csv.writer(file)
                 lines.writerow([*OURS[table], *typed.columns(table)])
                 lines.writerow([*keys, points, *typed.values(table, keys)])
-        return results.put_in_place(made, out)
+        return results_folder.put_in_place(made, out)
 
 
 def tree(out: Path) -> dict[str, str]:
-    found = (path for path in out.rglob("*") if path.is_file() and path.name != results.MADE_BY)
+    found = (
+        path for path in out.rglob("*") if path.is_file() and path.name != results_folder.MADE_BY
+    )
     return {path.relative_to(out).as_posix(): path.read_text("utf-8-sig") for path in found}
 
 
-def test_what_an_earlier_run_wrote_is_kept_and_the_teachers_files_stay(tmp_path):
+def test_results_of_an_earlier_run_and_other_files_are_kept(tmp_path):
     out = tmp_path / "out"
     assert run(out, 1, ("Ada", "Bo")) is None
     first = tree(out)
@@ -49,7 +51,7 @@ def test_what_an_earlier_run_wrote_is_kept_and_the_teachers_files_stay(tmp_path)
     assert tree(kept) == first
 
 
-def test_a_file_of_the_teacher_in_the_place_of_a_new_one_is_kept(tmp_path):
+def test_a_file_in_the_place_of_a_new_one_is_kept(tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     (out / "feedback" / "Bo.html").write_text("mine")
@@ -58,16 +60,18 @@ def test_a_file_of_the_teacher_in_the_place_of_a_new_one_is_kept(tmp_path):
     assert (out / "feedback" / "Bo.html").read_text() == "Bo 2"
 
 
-def test_a_folder_of_the_first_version_is_kept_too(tmp_path):
+def test_a_folder_of_the_first_version_is_kept(tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     before = tree(out)
-    (out / results.MADE_BY).write_text("tools/grade.py replaces this folder when it is run again.")
+    (out / results_folder.MADE_BY).write_text(
+        "tools/grade.py replaces this folder when it is run again."
+    )
     assert tree(run(out, 2, ("Bo",))) == before
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    return results.read_table(path)
+    return results_folder.read_table(path)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +83,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         ("\t", "utf-8", "03"),
     ],
 )
-def test_columns_that_the_teacher_typed_come_into_the_new_table(
-    delimiter, encoding, number, tmp_path
-):
+def test_added_columns_are_copied_to_the_new_table(delimiter, encoding, number, tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     with (out / "grades.csv").open("w", encoding=encoding, newline="") as file:
@@ -95,23 +97,23 @@ def test_columns_that_the_teacher_typed_come_into_the_new_table(
         assert (row["bonus"], row["Bemerkung für mich"]) == ("0,5", "süß;\nzwei Zeilen")
 
 
-def test_a_column_that_was_typed_last_week_comes_back_after_another_chapter(tmp_path):
+def test_an_added_column_survives_a_run_without_its_chapter(tmp_path):
     out = tmp_path / "out"
     run(out, 1)
     (out / "grades.csv").write_text("student,chapter,points,bonus\nBo,02,1,7\n")
     run(out, 2)
-    assert results.Typed(out, OURS).values("grades.csv", ("Bo", "02")) == ["7"]
+    assert results_folder.Typed(out, OURS).values("grades.csv", ("Bo", "02")) == ["7"]
 
 
-def test_what_is_unfinished_is_never_seen(tmp_path):
+def test_unfinished_results_are_never_visible(tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(RuntimeError), results.unfinished(out) as made:
+    with pytest.raises(RuntimeError), results_folder.unfinished(out) as made:
         (made / "grades.csv").write_text("half")
         raise RuntimeError
     assert not out.exists()
     out.mkdir()
     (out / "mine.txt").write_text("mine")
-    with pytest.raises(RuntimeError), results.unfinished(out) as made:
+    with pytest.raises(RuntimeError), results_folder.unfinished(out) as made:
         (made / "grades.csv").write_text("half")
         assert [path.name for path in out.iterdir() if not path.name.startswith(".")] == [
             "mine.txt"
@@ -121,7 +123,7 @@ def test_what_is_unfinished_is_never_seen(tmp_path):
 
 
 def test_tables_come_last_and_every_file_in_one_step(tmp_path, monkeypatch):
-    """Whenever it is killed, a table that is there is whole and its pages are there."""
+    """After a kill at any time, every table is complete and has its pages."""
     out = tmp_path / "out"
     run(out, 1)
     moved, replace = [], os.replace
@@ -130,8 +132,8 @@ def test_tables_come_last_and_every_file_in_one_step(tmp_path, monkeypatch):
         moved.append(Path(target).relative_to(out).as_posix())
         replace(source, target)
 
-    monkeypatch.setattr(results.os, "replace", noted)
+    monkeypatch.setattr(results_folder.os, "replace", noted)
     run(out, 2)
     new = [name for name in moved if not name.startswith("earlier")]
-    assert new == ["feedback/Ada.html", "grades.csv", "totals.csv", results.MADE_BY]
+    assert new == ["feedback/Ada.html", "grades.csv", "totals.csv", results_folder.MADE_BY]
     assert moved.index(new[0]) == len(moved) - len(new)

@@ -1,8 +1,8 @@
-"""The folder of results: what is new comes in whole, and nothing that was there is lost.
+"""The folder of results: new results replace old ones as a whole, and nothing is lost.
 
-Of an earlier run, tables and pages go to `earlier/` below the folder, named after the day on which
-they were made; so does whatever else stands where something new must go. All other files stay.
-Columns that the instructor added to a table come into the new one.
+Tables and pages of an earlier run move to `earlier/` in the folder, named after the day on which
+they were made; so does any other file in the place of a new one. All other files stay. Columns that
+the instructor added to a table are copied to the new one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from tools.grading.resume import PROGRESS
+from tools.grading.resume import FOLDER
 from tools.grading.sandbox import NO_ISOLATION
 
-MADE_BY = ".made-by-grade"  # marks the folder of an earlier run, and lists what that wrote
+MADE_BY = ".made-by-grade"  # marks a folder of results, and lists the files of the run
 EARLIER = "earlier"
-BOOK = ".gradebook"  # what the next run must know; see gradebook.py
+BOOK = ".gradebook"  # the data for the next run; see gradebook.py
 TABLES = (
     "grades.csv",
     "totals.csv",
@@ -33,22 +33,22 @@ TABLES = (
     "same.csv",
     "who.csv",
 )
-HEADED = ("grades.csv", "totals.csv", "class.csv")  # whose heads warn where there was no wall
-WEEKLY = (": points", ": of")  # how the columns of totals.csv end that each week has
-# What tells the lines of a table apart.
+HEADED = ("grades.csv", "totals.csv", "class.csv")  # their heads warn if there was no sandbox
+WEEKLY = (": points", ": of")  # suffixes of the columns that totals.csv has for each week
+# The columns that identify the rows of a table.
 KEYS = {"grades.csv": ("student", "chapter"), "totals.csv": ("student",)}
 
 
 def is_of_earlier_run(folder: Path) -> bool:
-    return (folder / MADE_BY).is_file() or (folder / PROGRESS).is_dir()
+    return (folder / MADE_BY).is_file() or (folder / FOLDER).is_dir()
 
 
 @contextmanager
 def unfinished(out: Path) -> Iterator[Path]:
-    """Gives a hidden folder inside of OUT for what is being made; later nothing is left of it.
+    """Yield a hidden folder in the folder of results for new files; remove it afterwards.
 
     Args:
-        out: the folder of results; made if it is not there, and removed if it stays empty.
+        out: the folder of results; made if it does not exist, and removed if it stays empty.
     """
     was_there = out.exists()
     out.mkdir(parents=True, exist_ok=True)
@@ -63,24 +63,22 @@ def unfinished(out: Path) -> Iterator[Path]:
 
 
 def put_in_place(made: Path, out: Path) -> Path | None:
-    """Moves what was made into OUT, and what an earlier run made there to a folder of its own.
+    """Move new files into the folder of results, and those of an earlier run out of it.
 
-    Every file is whole at every moment; the tables come last.
+    Every file is complete at every moment; the tables come last.
 
     Args:
-        made: the folder with what is new.
+        made: the folder with the new files.
         out: the folder of results.
     Returns:
-        The folder that now holds what the earlier run made; None if there was none.
+        The folder that now holds the files of the earlier run; None if there were none.
     """
     new = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
     new.sort(key=lambda name: str(name) in TABLES)
     old = [name for name in {*_listed(out), *new} if (out / name).exists()]
     kept = _free_name(out) if old else None
-    listed = made / MADE_BY  # a full disk is noticed here, before anything has moved
-    listed.write_text(
-        json.dumps({"made by": "tools/grade.py", "files": [name.as_posix() for name in new]})
-    )
+    listed = made / MADE_BY  # a full disk fails here, before any file has moved
+    listed.write_text(json.dumps({"made by": "grade", "files": [name.as_posix() for name in new]}))
     for name in sorted(old):
         (kept / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(out / name, kept / name)
@@ -92,19 +90,19 @@ def put_in_place(made: Path, out: Path) -> Path | None:
 
 
 def _listed(out: Path) -> list[Path]:
-    """Lists what an earlier run wrote, as far as it is known."""
+    """Return the known files of an earlier run."""
     try:
         names = json.loads((out / MADE_BY).read_text(encoding="utf-8"))["files"]
     except FileNotFoundError:
         return []
-    except (ValueError, KeyError, TypeError):  # of the course's first version, which kept no list
+    except (ValueError, KeyError, TypeError):  # of version 1.0.0, which kept no list
         found = [*out.glob("feedback/*.html"), *out.glob("logs/*.txt")]
         return [Path(name) for name in TABLES] + [path.relative_to(out) for path in found]
     return [Path(name) for name in names if ".." not in Path(name).parts]
 
 
 def _free_name(out: Path) -> Path:
-    """Names a new folder in `earlier/` after the day on which the earlier table was made."""
+    """Return a new folder in `earlier/`, named after the day of the earlier table."""
     table = out / "grades.csv"
     made = datetime.fromtimestamp((table if table.exists() else out).stat().st_mtime)
     name, number = f"{made:%Y-%m-%d %H.%M}", 1
@@ -115,7 +113,7 @@ def _free_name(out: Path) -> Path:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Reads a table that an instructor may have saved with a spreadsheet of any language."""
+    """Read a table that the instructor may have saved with a spreadsheet of any language."""
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
@@ -129,10 +127,10 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def warn_in_heads(made: Path) -> None:
-    """Writes into the heads of all tables that nothing kept students' code apart.
+    """Write into the heads of all tables that students' code was not isolated.
 
     Args:
-        made: the folder with what is new.
+        made: the folder with the new files.
     """
     for path in (made / name for name in HEADED if (made / name).exists()):
         head, end, rest = path.read_text(encoding="utf-8-sig").partition("\n")
@@ -144,17 +142,17 @@ def warn_in_heads(made: Path) -> None:
 
 
 class Typed:
-    """The columns that an instructor added to the tables in a folder of results.
+    """The columns that an instructor added to the tables.
 
     Args:
         out: the folder of results, with its earlier ones.
-        ours: the columns that grading writes, by name of the table.
+        ours: the columns that the grader writes, by name of the table.
     """
 
     def __init__(self, out: Path, ours: dict[str, tuple[str, ...]]):
         self._values: dict[str, dict[tuple[str, ...], dict[str, str]]] = {}
         self._columns: dict[str, list[str]] = {}
-        folders = [*sorted((out / EARLIER).glob("*/")), out]  # the newest table is right
+        folders = [*sorted((out / EARLIER).glob("*/")), out]  # the newest table wins
         for table, keys in KEYS.items():
             values = self._values[table] = {}
             for path in (folder / table for folder in folders):
@@ -169,21 +167,21 @@ class Typed:
             self._columns[table] = list(dict.fromkeys(every))
 
     def columns(self, table: str) -> list[str]:
-        """Returns the names of the added columns."""
+        """Return the names of the added columns of a table."""
         return self._columns[table]
 
     def values(self, table: str, key: tuple[str, ...]) -> list[str]:
-        """Returns what stands in the added columns of a line.
+        """Return the added cells of a row.
 
         Args:
             table: its name.
-            key: of the line, see KEYS.
+            key: of the row, see KEYS.
         """
         row = self._values[table].get(tuple(map(_bare, key)), {})
         return [row.get(name, "") for name in self._columns[table]]
 
 
 def _bare(text: str) -> str:
-    """Returns a key as a spreadsheet may have changed it: 03 becomes 3."""
+    """Return a key without what a spreadsheet may change: 03 becomes 3."""
     text = text.strip().removeprefix("'")
     return text.lstrip("0") if text.isdigit() else text
