@@ -123,7 +123,7 @@ class MultiHeadAttention(nn.Module):
         check_mask("MultiHeadAttention", attn_mask, (*q.shape[:3], k.shape[2]))
         if self.recorded is None:
             dropout = self.dropout if self.training else 0.0
-            output = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout)
+            output = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p=dropout)
         else:
             output, weights = scaled_dot_product_attention(q, k, v, attn_mask)
             self.recorded.add(q, k, weights)
@@ -169,10 +169,11 @@ class AttentionMaps(list[Tensor]):
 def record_attention(model: nn.Module, gradients: bool = False) -> Iterator[AttentionMaps]:
     """Collect the attention weights of every attention layer in `model`, in running order.
 
+    >>> model, x = MultiHeadAttention(8, 2), torch.zeros(1, 5, 8)
     >>> with record_attention(model) as maps:
-    ...     model(x)
-    >>> maps[0].shape  # the first attention layer: (b, h, i, j)
-    >>> maps.queries[0].shape, maps.keys[0].shape  # what its scores are made of
+    ...     output = model(x)
+    >>> maps[0].shape, maps.queries[0].shape  # of the first attention layer
+    (torch.Size([1, 2, 5, 5]), torch.Size([1, 2, 5, 4]))
 
     The weights are taken before dropout; queries and keys after rotary positions, if there are
     any, and before the division by the root of d.

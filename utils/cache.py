@@ -31,8 +31,8 @@ class KeyValueCache(Cache):
     Each layer keeps its own pair. Pass the same cache to every call of a model:
 
     >>> cache = KeyValueCache()
-    >>> logits = model(ids[:, :5], cache=cache)
-    >>> logits = model(ids[:, 5:6], cache=cache)  # only the new token is computed
+    >>> for new in ids[:, :5], ids[:, 5:6]:  # the second time one token is computed, not six
+    ...     logits = model(new, cache=cache)
     >>> cache.length
     6
 

@@ -27,8 +27,8 @@ def beam_search(
     until `max_length`. Width 1 is greedy decoding.
 
     >>> coin = lambda ids: torch.tensor([0.0, 0.4, 0.6]).log().expand(len(ids), 3)
-    >>> beam_search(coin, start_id=0, end_id=2, width=1, max_length=4)
-    [([0, 2], -0.5108256340026855)]
+    >>> [ids for ids, score in beam_search(coin, start_id=0, end_id=2, width=2, max_length=4)]
+    [[0, 2], [0, 1, 2]]
 
     Args:
         next_scores: gives for every beginning the log-probabilities of its next token.

@@ -24,7 +24,7 @@ def causal_mask(n: int, device: torch.device | str | None = None, start: int = 0
     Shape:
         result  (n - start, n), bool, True = query i (row) may attend to key j (column)
 
-    Raises: ValueError for n is not an integer of at least 1, or start is not one from 0 to n.
+    Raises: ValueError for an n below 1, or a start outside 0 to n.
     Source: Vaswani et al. 2017, section 3.2.3; chapter 05.
     """
     check_positive("causal_mask", n=n)

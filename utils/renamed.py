@@ -25,7 +25,6 @@ MODULES = {
 }
 # Functions, classes and constants: old -> new.
 NAMES = {
-    "utils.attention.Cache": "utils.cache.Cache",
     "utils.boxes.corners": "utils.boxes.box_cxcywh_to_xyxy",
     "utils.boxes.generalized_overlap": "utils.boxes.generalized_box_iou",
     "utils.boxes.overlap": "utils.boxes.box_iou",
@@ -33,7 +32,6 @@ NAMES = {
     "utils.detection.NOTHING": "utils.detection.NO_OBJECT_WEIGHT",
     "utils.detection.load_detection_model": "utils.data.load_shipped('detection')",
     "utils.detection.match": "utils.detection.hungarian_match",
-    "utils.generation.KeyValueCache": "utils.cache.KeyValueCache",
     "utils.generation.speculate": "utils.generation.speculative_generate",
     "utils.images.RESOURCES": "utils.data.files.RESOURCES",
     "utils.language_model.ANY_DIGIT": "utils.data.ANY_DIGIT",
@@ -42,7 +40,6 @@ NAMES = {
     "utils.language_model.drawing_ids": "utils.data.drawing_ids",
     "utils.language_model.load_drawing_model": "utils.data.load_shipped('drawing')",
     "utils.masking.check_mask": "utils.validation.check_mask",
-    "utils.modern_decoder.check_rotary": "utils.validation.check_rotary",
     "utils.modern_decoder.rotate": "utils.modern_decoder.apply_rotary",
     "utils.modes.evaluating": "utils.training.eval_mode",
     "utils.positions.ID_TYPES": "utils.embedding.ID_TYPES",

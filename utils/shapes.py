@@ -12,7 +12,7 @@ from torch import Tensor
 def describe(tensor: Tensor, axes: str, name: str = "tensor") -> None:
     """Print the size of every axis of `tensor` beside its letter.
 
-    >>> describe(queries, "b h n d", "queries")
+    >>> describe(torch.zeros(6, 8, 37, 96), "b h n d", "queries")
     queries (b=6, h=8, n=37, d=96)
 
     Args:
@@ -20,7 +20,7 @@ def describe(tensor: Tensor, axes: str, name: str = "tensor") -> None:
         axes: one letter or word for each axis, separated by spaces.
         name: what the line calls the tensor.
 
-    Raises: ValueError for the number of names is not the number of axes, or one name has two sizes.
+    Raises: ValueError for another number of names than axes, or two sizes of one name.
     """
     letters = axes.split()
     shape = tuple(tensor.shape)
@@ -97,8 +97,7 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
     wrong guess does not stop Run All. Write the guess in the cell that checks it: then an error
     in the guess stops the check, and no earlier guess is judged in its place.
 
-    >>> guess = (4, 3)
-    >>> check_guess(guess, torch.zeros(3, 4))
+    >>> check_guess((4, 3), torch.zeros(3, 4))
     not (4, 3): the shape is (3, 4), the same sizes in another order
 
     Args:

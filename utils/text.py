@@ -163,7 +163,7 @@ def train_bpe(
         SentencePiece's processor: `encode(text)` (also with `out_type=str`, `add_bos=True`,
         `add_eos=True`), `decode(ids)`, `id_to_piece(i)`, `get_piece_size()`.
 
-    Raises: ValueError for nothing to learn from, or more or fewer ids than the sentences have
+    Raises: ValueError for no sentences, or more or fewer ids than the sentences have
         pieces for.
     Source: Sennrich et al. 2016; Kudo and Richardson 2018 (SentencePiece); chapter 09.
     """

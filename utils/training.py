@@ -38,8 +38,10 @@ class History:
 def eval_mode(*models: nn.Module) -> Iterator[None]:
     """Put models into eval mode inside a `with`, then every part of them back into its own mode.
 
+    >>> model = nn.Dropout(0.5)
     >>> with eval_mode(model):
-    ...     logits = model(images)  # without dropout
+    ...     model(torch.ones(3))
+    tensor([1., 1., 1.])
 
     Args:
         models: in any mode, also with parts in another mode than the whole, such as frozen ones.
@@ -241,8 +243,11 @@ def fit_batches(
     The recipe is `fit`'s: AdamW, a one-cycle learning rate, gradients clipped to norm 1, and a CPU
     generator of its own, so a seed means the same on every device.
 
-    >>> fit_batches(model, draw=lambda g: texts[torch.randint(len(texts), (64,), generator=g)],
-    ...             loss=lambda model, ids: next_token_loss(model(ids), ids), steps=600)
+    >>> history = fit_batches(nn.Linear(2, 1), draw=lambda g: torch.rand(8, 2, generator=g),
+    ...                       loss=lambda model, x: model(x).square().mean(),
+    ...                       steps=5, progress=False)
+    >>> len(history.loss)
+    5
 
     Args:
         model: trained in place, on the device where it is.

@@ -647,7 +647,7 @@ CHAPTER_04 = {
     "always-layer-one": "the heads of layer 1 are silent, whatever layer is asked for",
     "share-instead-of-number": "it is a share of the digits, and their number is asked for",
     "silent-in-the-next-call": "still_read: heads that were silent in one call are silent in the "
-    "next one, too: load the model anew in every call, load_digits_model()",
+    "next one, too: load the model anew in every call, load_shipped('digits')",
     "four-numbers-are-asked": "lost_alone is a list of four numbers, one for each head, got {got}",
     "not-the-lost-digits": "{got} are not the digits lost without each head of layer 0",
     "still-read-not-lost": "so many are still read, and the lost ones are asked for",

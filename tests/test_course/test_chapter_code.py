@@ -18,8 +18,7 @@ from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 
 from course.registry import course
-from utils.boxes import Found
-from utils.scenes import Targets
+from utils.boxes import Found, Targets
 
 CHAPTERS = course().notebooks()
 Inputs = Callable[[], tuple[Any, ...]]
