@@ -1,7 +1,7 @@
 """Train the digits model that ships with the course: `digits_model.safetensors`.
 
-Run it with `make weights`. It trains `VisionTransformer(**SHIPPED["digits"])` on the training digits
-with `utils.training.fit`, for about half a minute on one core. It runs on one thread, as all of
+Run it with `make weights`. It trains `VisionTransformer(**SHIPPED["digits"])` on the training
+digits with `utils.training.fit`, for about half a minute on one core. It runs on one thread, as all of
 `utils` does, from a fixed seed, so a second run on the same machine with the same torch writes the
 same bytes; on another processor the last digits differ, and they grow: such a model makes a few
 other mistakes.

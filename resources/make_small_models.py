@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,9 +104,7 @@ def rules() -> Trained:
     def loss(model: nn.Module, ids: Tensor) -> Tensor:
         return F.cross_entropy(model(ids[:, :-1])[:, ::2].mT, ids[:, 1::2])
 
-    fit_batches(
-        model, lambda generator: rule_sequences(BATCH, generator), loss, steps=800, learning_rate=5e-3,
-    )  # fmt: skip
+    fit_batches(model, partial(rule_sequences, BATCH), loss, steps=800, learning_rate=5e-3)
     ids = rule_sequences(1000, torch.Generator().manual_seed(1))
     with torch.no_grad():
         right = model(ids[:, :-1])[:, ::2].argmax(dim=-1) == ids[:, 1::2]

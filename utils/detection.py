@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from utils.boxes import Found, Targets, generalized_box_iou
 from utils.decoder import Decoder
-from utils.embedding import Size, as_pair
 from utils.encoder import Encoder
 from utils.positions import sinusoidal_positions
-from utils.validation import check_positive, check_shape
+from utils.validation import Size, as_pair, check_positive, check_shape
 
 STRIDE = 4  # the stem turns 4 x 4 pixels into one token
 

@@ -7,34 +7,9 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from utils.positions import sinusoidal_positions
-from utils.validation import check_positive, check_shape
+from utils.validation import Size, as_pair, check_positive, check_shape, patch_grid
 
-Size = int | tuple[int, int]
 ID_TYPES = (torch.int64, torch.int32)
-
-
-def as_pair(where: str, name: str, size: Size) -> tuple[int, int]:
-    """Return a size, one integer of at least 1 or two, as (height, width)."""
-    height, width = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
-    check_positive(where, **{name: height})
-    check_positive(where, **{name: width})
-    return height, width
-
-
-def patch_grid(
-    where: str, image_size: tuple[int, int], patch_size: tuple[int, int]
-) -> tuple[int, int]:
-    """Return the number of patches down and across, if they tile the image."""
-    if image_size[0] % patch_size[0] or image_size[1] % patch_size[1]:
-        height, width = (
-            [size for size in range(1, side + 1) if side % size == 0] for side in image_size
-        )
-        raise ValueError(
-            f"{where}: patches must tile the image, got patch_size={patch_size} for an image of "
-            f"{image_size[0]} x {image_size[1]} pixels. "
-            f"Pick the patch height from {height} and the width from {width}, or crop the image."
-        )
-    return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
 
 
 def patchify(images: Tensor, patch_size: Size) -> Tensor:

@@ -8,6 +8,8 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+Size = int | tuple[int, int]
+
 
 def check_shape(
     where: str, name: str, tensor: Tensor, axes: str, fix: str, **sizes: int | None
@@ -126,3 +128,27 @@ def check_rotary(where: str, name: str, width: int, rope_theta: float) -> None:
             f"{where}: rope_theta must be greater than 0, got rope_theta={rope_theta}. "
             "Llama's is rope_theta=10_000.0."
         )
+
+
+def as_pair(where: str, name: str, size: Size) -> tuple[int, int]:
+    """Return a size, one integer of at least 1 or two, as (height, width)."""
+    height, width = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
+    check_positive(where, **{name: height})
+    check_positive(where, **{name: width})
+    return height, width
+
+
+def patch_grid(
+    where: str, image_size: tuple[int, int], patch_size: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the number of patches down and across, if they tile the image."""
+    if image_size[0] % patch_size[0] or image_size[1] % patch_size[1]:
+        height, width = (
+            [size for size in range(1, side + 1) if side % size == 0] for side in image_size
+        )
+        raise ValueError(
+            f"{where}: patches must tile the image, got patch_size={patch_size} for an image of "
+            f"{image_size[0]} x {image_size[1]} pixels. "
+            f"Pick the patch height from {height} and the width from {width}, or crop the image."
+        )
+    return image_size[0] // patch_size[0], image_size[1] // patch_size[1]

@@ -2,9 +2,9 @@
 
 from torch import Tensor, nn
 
-from utils.embedding import PatchEmbedding, Size
+from utils.embedding import PatchEmbedding
 from utils.encoder import Encoder
-from utils.validation import check_positive
+from utils.validation import Size, check_positive
 
 
 class VisionTransformer(nn.Module):

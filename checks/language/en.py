@@ -160,7 +160,7 @@ CAUSES = {
     "clinic-found": "it {words} ({ids:plus} in the clinic). {fix}",
 }
 
-# ------------------------------------------------------------------ shapes, numbers and choices
+# ----------------------------------------------------------------------------- shapes and numbers
 
 GUESSES = {
     "no-shape": "a shape is a tuple of whole numbers such as (2, 3), got {got}",
@@ -183,9 +183,6 @@ GUESSES = {
     "too-few-samples": "it is right on average, but scatters by chance (three runs give "
     "{runs:numbers}): draw more numbers, or repeat and take the mean",
     "too-small": "it is too small",
-    "no-choice": "the answer must be one of {choices:quoted}, got {got}",
-    "not-this-choice": "{got:repr} is not it",
-    "right-choice": "{got:repr}, because {because}",
     "measure-is-no-number": "{call} is {got}, a number is asked for",
     "measure-differs": "{call} is {got:.3g}, {name} is {want:.3g} within {within:.0%}",
     "nothing-measured": "{call} is the right number, but nothing was measured with torch: draw "
