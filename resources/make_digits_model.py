@@ -1,10 +1,10 @@
 """Train the digits model that ships with the course: `digits_model.safetensors`.
 
 Run it with `make weights`. It trains `VisionTransformer(**SHIPPED["digits"])` on the training
-digits with `utils.training.fit`, for about half a minute on one core. It runs on one thread, as all of
-`utils` does, from a fixed seed, so a second run on the same machine with the same torch writes the
-same bytes; on another processor the last digits differ, and they grow: such a model makes a few
-other mistakes.
+digits with `utils.training.fit`, for about half a minute on one core. It runs on one thread, as all
+of `utils` does, from a fixed seed, so a second run on the same machine with the same torch writes
+the same bytes; on another CPU the last digits differ, and they grow: such a model makes a few
+different mistakes.
 
 The recipe is `fit`'s own with 100 epochs instead of 60, and the seed is 0, the first one tried.
 Also tried before this one was kept, as the plainest: errors among the 360 test digits, and

@@ -86,7 +86,11 @@ ATTRIBUTES = {
     "utils.cache.KeyValueCache": {"extend": "update", "keep": "reorder", "cut": "crop"},
     "utils.modern_decoder.GroupedQueryAttention": {"base": "rope_theta"},
 }
-
+# Methods that take a cache: of a class of one's own, too, whose `update` was called `extend`.
+TAKE_A_CACHE = (
+    "utils.attention.MultiHeadAttention.forward",
+    "utils.modern_decoder.GroupedQueryAttention.forward",
+)
 ON_THE_WAY = ("utils", "torch", "importlib")
 
 
@@ -101,7 +105,7 @@ class _Finder:
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name in MODULES:
             return ModuleSpec(name, self)
-        entries = [*NAMES, *ARGUMENTS, *ATTRIBUTES]
+        entries = [*NAMES, *ARGUMENTS, *ATTRIBUTES, *TAKE_A_CACHE]
         spec = None
         if any(entry.startswith(f"{name}.") for entry in entries) and name.count(".") == 1:
             spec = PathFinder.find_spec(name, path, target)
@@ -122,11 +126,14 @@ def _keep_old_names(module: ModuleType) -> None:
     """Give a module its old names, its functions their old arguments, its classes the rest."""
     start = f"{module.__name__}."
     module.__getattr__ = partial(_find, module.__name__)
-    for old, names in ARGUMENTS.items():
+    for old in (*ARGUMENTS, *TAKE_A_CACHE):
         if old.startswith(start):
             *owner, name = old.removeprefix(start).split(".")
             place = getattr(module, owner[0]) if owner else module
-            setattr(place, name, _with_old_arguments(old, getattr(place, name), names))
+            call = getattr(place, name)
+            names = ARGUMENTS.get(old)
+            new = _with_old_arguments(old, call, names) if names else _with_old_caches(call)
+            setattr(place, name, new)
     for kind, names in ATTRIBUTES.items():
         if kind.startswith(start):
             for old, new in names.items():
@@ -166,6 +173,19 @@ def _with_old_arguments(where: str, call: Callable, names: dict[str, str]) -> Ca
                 _warn(f"{old}= of {where}", f"{new}=")
                 kwargs[new] = kwargs.pop(old)
         return call(*args, **kwargs)
+
+    return renamed
+
+
+def _with_old_caches(forward: Callable) -> Callable:
+    @wraps(forward)
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        cache = kwargs.get("cache", args[-1])
+        if not hasattr(cache, "update") and hasattr(cache, "extend"):
+            kind = type(cache)
+            _warn(f"{kind.__name__}.extend", f"{kind.__name__}.update")
+            kind.update = kind.extend
+        return forward(*args, **kwargs)
 
     return renamed
 

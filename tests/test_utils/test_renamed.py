@@ -124,6 +124,17 @@ def test_a_cell_with_old_names_runs_and_is_told():
     assert "load_digits_model is now utils.data.load_shipped('digits')." in result.stderr
 
 
-def test_nothing_else_is_changed():
-    layer = MultiHeadAttention(8, 2)
-    assert not hasattr(type(layer).forward, "__wrapped__")
+@pytest.mark.parametrize("positional", [False, True])
+def test_a_cache_of_ones_own(positional):
+    class Own:
+        length = 0
+
+        def extend(self, layer, k, v):
+            return k, v
+
+    layer, x, cache = GroupedQueryAttention(8, 2, 1), torch.zeros(1, 3, 8), Own()
+    given = (x, None, torch.arange(3), cache)
+    with pytest.warns(DeprecationWarning, match="Own.extend is now Own.update") as seen:
+        layer(*given) if positional else layer(*given[:3], cache=cache)
+        MultiHeadAttention(8, 2)(x, cache=cache)
+    assert len(seen) == 1 and seen[0].filename == __file__
