@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attention_clinic import Report
 from checks.engine import explain
 from checks.engine.answer import Wrong, written
+from checks.engine.call_tracer import CallTracer
 from checks.engine.calls import Crashed, DoubleConstants, attempt, naming, parameters_of, run
 from checks.engine.cases import Case
 from checks.engine.compare import aloud, copied, difference, kind
@@ -20,7 +21,6 @@ from checks.engine.functions import unchanged
 from checks.engine.gradients import same_gradients
 from checks.engine.message import Message, message
 from checks.engine.shortcuts import Inputs, Shortcuts, allowed
-from checks.engine.watch import Watch
 
 
 def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -83,14 +83,14 @@ def same_module(
         case = Case(trial)
         built = arguments(case)
         right = randomise(reference(**built).double().eval(), seed=trial)
-        with Watch() as building:
+        with CallTracer() as building:
             module = _built(answer, built)
         _same_parameters(module, right)
         args = inputs(case)
         names = parameters_of(right)[: len(args)]
         causes = partial(_causes, explain.versions(mistakes), clinic, built, right, args)
-        module, watch = _same_results(module, partial(_built, answer, built), right, args, causes)
-        allowed(watch, forbidden, answer.forward, getattr(reference, "forward", None))
+        module, tracer = _same_results(module, partial(_built, answer, built), right, args, causes)
+        allowed(tracer, forbidden, answer.forward, getattr(reference, "forward", None))
         allowed(building, {n: w for n, w in forbidden.items() if "__init__" in n})
         _same_learning(module, right, args, names)
     return message("modules-agree", trials=trials)
@@ -102,12 +102,12 @@ def _same_results(
     right: nn.Module,
     args: tuple,
     causes: Callable,
-) -> tuple[nn.Module, Watch]:
+) -> tuple[nn.Module, CallTracer]:
     """Compare the results with the same weights; return the module, and what it called."""
     names = parameters_of(right)[: len(args)]
     module.load_state_dict(right.state_dict(), strict=False)  # buffers of its own may stay
     given = copied(args)
-    with Watch() as watch:
+    with CallTracer() as tracer:
         got = run(module, given, names)
     want = copied(right(*copied(args)))
     wrong = difference(got, want)
@@ -120,7 +120,7 @@ def _same_results(
     if wrong:
         raise Wrong(wrong, partial(causes, module, got), aloud(names, args))
     unchanged(args, given, names)
-    return module, watch
+    return module, tracer
 
 
 def _causes(

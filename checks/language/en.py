@@ -160,7 +160,7 @@ CAUSES = {
     "clinic-found": "it {words} ({ids:plus} in the clinic). {fix}",
 }
 
-# ------------------------------------------------------------------ shapes, numbers and choices
+# ----------------------------------------------------------------------------- shapes and numbers
 
 GUESSES = {
     "no-shape": "a shape is a tuple of whole numbers such as (2, 3), got {got}",
@@ -183,9 +183,6 @@ GUESSES = {
     "too-few-samples": "it is right on average, but scatters by chance (three runs give "
     "{runs:numbers}): draw more numbers, or repeat and take the mean",
     "too-small": "it is too small",
-    "no-choice": "the answer must be one of {choices:quoted}, got {got}",
-    "not-this-choice": "{got:repr} is not it",
-    "right-choice": "{got:repr}, because {because}",
     "measure-is-no-number": "{call} is {got}, a number is asked for",
     "measure-differs": "{call} is {got:.3g}, {name} is {want:.3g} within {within:.0%}",
     "nothing-measured": "{call} is the right number, but nothing was measured with torch: draw "
@@ -647,7 +644,7 @@ CHAPTER_04 = {
     "always-layer-one": "the heads of layer 1 are silent, whatever layer is asked for",
     "share-instead-of-number": "it is a share of the digits, and their number is asked for",
     "silent-in-the-next-call": "still_read: heads that were silent in one call are silent in the "
-    "next one, too: load the model anew in every call, load_digits_model()",
+    "next one, too: load the model anew in every call, load_shipped('digits')",
     "four-numbers-are-asked": "lost_alone is a list of four numbers, one for each head, got {got}",
     "not-the-lost-digits": "{got} are not the digits lost without each head of layer 0",
     "still-read-not-lost": "so many are still read, and the lost ones are asked for",

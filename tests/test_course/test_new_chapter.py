@@ -81,14 +81,18 @@ def test_the_rules_are_applied_to_it_and_its_bank_is_tried(root: Path) -> None:
 
 
 def test_an_exercise_more_in_a_finished_chapter(root: Path) -> None:
-    chapter = next(c for c in Course.read(root).chapters if c.number != NEW and count(c.source_notebook) < 8)
+    chapter = next(
+        c for c in Course.read(root).chapters if c.number != NEW and count(c.source_notebook) < 8
+    )
     before = chapter.source_notebook.read_text(encoding="utf-8"), count(chapter.source_notebook)
     call(root, "tools.run", "new-exercise", chapter.number)
     said = call(root, "tools.run", "exercises", chapter.number)
     assert "FAILED" not in said and count(chapter.source_notebook) == before[1] + 1
     listed = Course.read(root)[chapter.number]
     assert listed.exercise_minutes == chapter.exercise_minutes + 10
-    assert f"About {listed.exercise_minutes} minutes" in chapter.source_notebook.read_text(encoding="utf-8")
+    assert f"About {listed.exercise_minutes} minutes" in chapter.source_notebook.read_text(
+        encoding="utf-8"
+    )
     assert f"about {listed.exercise_minutes} minutes" in chapter.notebook.read_text(
         encoding="utf-8"
     )

@@ -73,7 +73,7 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
         _generate(chapter, root)
         made.notebooks[number] = exercises(chapter)
     names = sorted({name for notebook in made.notebooks.values() for name in imported(notebook)})
-    digits = DIGITS_IMPORTS if "utils.images.load_digits" in names else ()
+    digits = DIGITS_IMPORTS if "utils.data.load_digits" in names else ()
     (library / "imports.txt").write_text("\n".join([*names, *digits]))
     # A sandbox is read-only: without compiled files, every process would compile all modules.
     mode = PycInvalidationMode.UNCHECKED_HASH

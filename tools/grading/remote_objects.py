@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from checks.engine import calls, measures, results  # noqa: F401  # their modes travel with calls
 from checks.engine.answer import source
-from checks.engine.watch import ACTIVE, KINDS, TooLong
+from checks.engine.call_tracer import ACTIVE, KINDS, TooLong
 from tools.grading.serialization import (
     ProtocolError,
     Reader,

@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 # Modules whose classes both sides have: their objects are written with their attributes.
-SHARED = re.compile(r"utils\.\w+|torch\.nn\.modules\.\w+")
+SHARED = re.compile(r"utils(\.\w+)+|torch\.nn\.modules\.\w+")
 # Functions that both sides have.
 KNOWN = {
     **{f"F.{name}": getattr(F, name) for name in ("gelu", "silu", "relu", "leaky_relu", "elu")},
