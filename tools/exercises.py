@@ -4,8 +4,8 @@
     make exercises NB=03               the masters whose name starts with 03
     make exercises ARGS=--check        write nothing, complain about what does not fit
 
-A master is written as the README says. nbgrader's own preprocessors lock the cells and take the
-solutions out. A notebook that a student changed stays byte for byte as it is; when the new one
+CONTRIBUTING.md says how a master is written. nbgrader's own preprocessors lock the cells and take
+the solutions out. A notebook that a student changed stays byte for byte as it is; when the new one
 differs from what the student began with, it is put beside it as NN_exercises.new.ipynb.
 """
 

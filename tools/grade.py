@@ -9,7 +9,7 @@
 In the folder lies one folder, one zip file, or one notebook with a name for each student; see
 grading/handed_in.py. Nothing in it is changed. The notebooks of each student run in a world of
 their own, with limits (grading/wall.py); what they do costs that student's grade and nobody else's.
-A grading that was stopped goes on when the same is typed again. See INSTRUCTORS.md.
+A grading that was stopped goes on when the same is typed again. See docs/instructors.md.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ file = "99_made_up"
 title = "Made up"
 minutes = 30
 exercise_minutes = 30
-able = "say that the list is enough"
+summary = "say that the list is enough"
 """
 CHAPTER = [
     prose(

@@ -25,6 +25,7 @@ ALONE = (
     ".devcontainer/devcontainer.json",
     ".dockerignore",
     ".gitignore",
+    "CHANGELOG.md",
     "CITATION.cff",
     "Dockerfile",
     "LICENSE",
@@ -40,6 +41,7 @@ ALONE = (
     "requirements.txt",
 )
 FOLDERS = {
+    "docs": (".md",),
     "img": (".md", ".py", ".svg"),
     "resources": (".json", ".md", ".npy", ".py", ".safetensors", ".tsv"),
     "checks": (".py",),
@@ -51,7 +53,8 @@ FOLDERS = {
 # What an instructor keeps. Everything in notebooks/ that is neither a chapter nor made from a
 # master stays at home, too.
 KEPT_BACK = (
-    "INSTRUCTORS.md",
+    "CONTRIBUTING.md",
+    "docs/instructors.md",
     "instructor.mk",
     "requirements-grading.txt",
     "requirements-site.txt",
@@ -83,7 +86,7 @@ KEPT_BACK = (
     "website",
 )
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
-# Of README.md, what only an instructor or a contributor reads, and what only a student does.
+# Of a page, what only an instructor or a contributor reads, and what only a student does.
 OTHERS = re.compile(r"<!-- not for students -->.*?<!-- for all -->\n?", re.DOTALL)
 INCLUDED = re.compile(rb"(?m)^-r (requirements[\w-]*\.txt).*\n")
 STUDENTS = re.compile(r"<!-- for students: (.*?) -->", re.DOTALL)
@@ -170,10 +173,8 @@ def _chapter(root: Path, name: str, known: set[str]) -> bytes:
 
 def _file(root: Path, name: str, known: set[str]) -> bytes:
     content = (root / name).read_bytes()
-    if name == "README.md":
-        content = readme(content.decode()).encode()
     if name.endswith(".md"):
-        return unlink(content.decode(), name, known, root).encode()
+        return unlink(for_students(content.decode()), name, known, root).encode()
     if name.startswith("requirements"):
         return INCLUDED.sub(
             lambda found: b"" if is_kept_back(found[1].decode()) else found[0], content
@@ -181,8 +182,8 @@ def _file(root: Path, name: str, known: set[str]) -> bytes:
     return content
 
 
-def readme(text: str) -> str:
-    """Makes the README of the students from the one of the project."""
+def for_students(text: str) -> str:
+    """Makes the students' version of a page."""
     return STUDENTS.sub(r"\1", OTHERS.sub("", text))
 
 

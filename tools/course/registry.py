@@ -25,7 +25,7 @@ class Chapter:
         title: as its first heading has it.
         minutes: what a reader needs for it.
         exercise_minutes: what its exercises need.
-        able: what a reader can do at the end.
+        summary: what a reader builds, in at most ten words.
         builds: files of utils ("masking") or names in them ("encoder.Encoder") that it builds.
         ahead: names that it takes from utils although a later chapter builds them.
     """
@@ -36,7 +36,7 @@ class Chapter:
     title: str
     minutes: int
     exercise_minutes: int
-    able: str
+    summary: str
     builds: tuple[str, ...] = ()
     ahead: tuple[str, ...] = ()
 
