@@ -42,7 +42,7 @@ ALONE = (
 )
 FOLDERS = {
     "docs": (".md",),
-    "img": (".md", ".py", ".svg"),
+    "img": (".md", ".png", ".py", ".svg"),
     "resources": (".json", ".md", ".npy", ".py", ".safetensors", ".tsv"),
     "checks": (".py",),
     "clinic": (".csv", ".md", ".py", ".toml", ".typed"),
