@@ -7,18 +7,15 @@ It exports the stored chapter, clicks, and needs Chromium and playwright, as `ma
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import nbformat
 from nbconvert import HTMLExporter
 
+from tools.course.chromium import launched
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tools.course.chromium import launched  # noqa: E402
-
-# Digit 3, layer 0, head 3, the patch in row 1 and column 1 of 4 x 4: this head avoids the ink.
+# Digit 3, layer 0, head 3, the patch in row 1 and column 1 of 4 x 4.
 HEAD, ROW, COLUMN, GRID = 3, 1, 1, 4
 
 
