@@ -1468,7 +1468,7 @@ def draw_shared_heads(d: Drawing, x: float, y: float, key_heads: int, heads: int
 # --- everything ----------------------------------------------------------------------------------
 
 USED_IN = {
-    "ledger": "README, 00 shapes_and_einops",
+    "ledger": "README, docs/ledger, 00 shapes_and_einops",
     "encoder": "07 encoder",
     "patchify": "01 patch_embedding",
     "heads": "02 qkv_projection, 04 multi_head_attention",
@@ -1477,8 +1477,8 @@ USED_IN = {
     "norm_order": "06 feed_forward_and_residual",
     "transformer": "10 decoder",
     "modern_decoder": "13 modern_decoder",
-    "ledger_text": "README, 10 decoder",
-    "house": "README, for contributors",
+    "ledger_text": "docs/ledger, 10 decoder",
+    "house": "CONTRIBUTING",
 }
 
 

@@ -2,8 +2,8 @@
 
     make test ARGS="--times resources/times.json"
 
-writes them down when everything passed; `make readme` makes the table of README.md of them. Do it
-on a machine that has nothing else to do.
+writes them down when everything passed; `make readme` makes docs/timings.md of them. Do it on
+a machine that has nothing else to do.
 
 Processes that share the tests begin with the file that took longest then, so that none of them
 idles while the last one still has a long file to do.

@@ -1,8 +1,8 @@
 """The shape ledgers, computed: what the code of `utils` gives for the running examples.
 
 Six photographs go through the first half of the course, three sentences and their translations
-through the second; at the end a detector asks what stands in the photographs. README and chapters
-print the rows as tables; the tests compare them with these.
+through the second; at the end a detector asks what stands in the photographs. docs/ledger.md and
+chapters print the rows as tables; the tests compare them with these.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Folder:
     def list_chapters(self, *numbers: str) -> None:
         entries = [
             f'[[chapters]]\nnumber = "{number}"\nfile = "{number}_tiny"\ntitle = "tiny"\n'
-            f'minutes = 30\nexercise_minutes = 18\nable = "say it"\n'
+            f'minutes = 30\nexercise_minutes = 18\nsummary = "say it"\n'
             for number in numbers
         ]
         (self.root / "course.toml").write_text("utils = []\nfree = []\n" + "".join(entries))

@@ -139,8 +139,8 @@ def test_a_copy_for_colab_has_one_cell_more_and_its_pictures_inside() -> None:
     assert "unzip -q attention-shape-by-shape-*.zip" in source(by_hand["cells"][1])
 
 
-def test_the_first_cell_of_colab_stands_in_the_readme() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_on_installation_has_the_first_cell_of_colab() -> None:
+    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     assert colab.first_cell("<address of this repository>") in text
 
 

@@ -41,6 +41,7 @@ from ledger import (
     ledgers,
     text_ledger,
 )
+from tools.commands import Refusal
 from tools.course import tables
 from tools.course.registry import Chapter as Listed
 from tools.course.registry import course
@@ -56,8 +57,10 @@ DOCUMENTED = [
 ]
 CHAPTERS = course().notebooks()
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
 # Whether this is the project, and not a student's copy of it.
-WHOLE = (ROOT / "INSTRUCTORS.md").exists()
+INSTRUCTORS = DOCS / "instructors.md"
+WHOLE = INSTRUCTORS.exists()
 
 SPEAK = ("shapes",)
 
@@ -298,18 +301,16 @@ def chapters_in(words: str) -> list[str]:
     return found
 
 
-FOR_INSTRUCTORS = pytest.mark.skipif(
-    not WHOLE, reason="a student's README says nothing to instructors"
-)
+FOR_INSTRUCTORS = pytest.mark.skipif(not WHOLE, reason="students have no page for instructors")
 
 
 @FOR_INSTRUCTORS
 def test_the_minutes_for_instructors_add_up() -> None:
-    text = README.read_text(encoding="utf-8")
+    text = INSTRUCTORS.read_text(encoding="utf-8")
     (table,) = [table for table in rows(text) if "students' minutes" in table[0]]
     listed = {chapter.number: chapter.minutes for chapter in course().chapters}
     told = {number for row in table[1:] for number in chapters_in(row[0])}
-    assert listed.keys() <= told, "Add the chapter to the table under For instructors"
+    assert listed.keys() <= told, "Add the chapter to the table under Plans"
     for row in table[1:]:
         numbers = chapters_in(row[0])
         if listed.keys() >= set(numbers):
@@ -329,7 +330,7 @@ def plans(text: str) -> Iterator[tuple[str, str, list[list[str]]]]:
 
 @FOR_INSTRUCTORS
 def test_the_plans_for_instructors_fit_into_their_hours() -> None:
-    text = README.read_text(encoding="utf-8")
+    text = INSTRUCTORS.read_text(encoding="utf-8")
     listed = {chapter.number: chapter.minutes for chapter in course().chapters}
     found = {name: (length, parts) for name, length, parts in plans(text)}
     days = [name for name in found if name.endswith("day")]
@@ -373,12 +374,30 @@ def test_seconds_are_added_up_where_they_belong() -> None:
     assert found["files"]["notebooks/07_encoder.ipynb"] == 3.0
 
 
-def test_the_table_of_the_readme_is_made_from_the_list() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert tables.with_table(text, course()) == text, "Run: make readme"
-    assert tables.with_times(text, course()) == text, "Run: make readme"
-    with pytest.raises(ValueError, match="stands between two marks, got none"):
+def test_the_tables_are_made_from_the_list_and_the_measurement(tmp_path: Path) -> None:
+    tables.main(["--check"])
+    with pytest.raises(ValueError, match="must hold a table between two marks, got none"):
         tables.with_table("# Course", course())
+    for name in ("README.md", "docs/timings.md", "course.toml", "resources/times.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        text = (ROOT / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(text.replace("| 110 s |", "| 111 s |"), encoding="utf-8")
+    with pytest.raises(Refusal, match=r"got old ones in README.md and docs/timings.md"):
+        tables.main(["--check"], tmp_path)
+    assert all(len(chapter.summary.split()) <= 10 for chapter in course().chapters)
+
+
+def test_the_front_door_is_short() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120 and len(text.split()) <= 1300
+
+
+def test_readme_shows_what_diagnose_says(capsys: pytest.CaptureFixture[str]) -> None:
+    text = README.read_text(encoding="utf-8")
+    code, said = re.search(r"```python\n(.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()
+    exec(code, {"__name__": "readme"})
+    assert capsys.readouterr().out == said
+    assert len(f"{code}{said}".splitlines()) <= 20
 
 
 @pytest.mark.parametrize("chapter", course().chapters, ids=lambda chapter: chapter.file)
@@ -393,10 +412,8 @@ def test_chapters_say_what_the_list_says(chapter: Listed) -> None:
     assert f"about {chapter.exercise_minutes} minutes" in text
 
 
-PAGES = [README, ROOT / "resources" / "README.md", ROOT / "img" / "README.md"]
-PAGES += [
-    page for page in (ROOT / "INSTRUCTORS.md", ROOT / "clinic" / "README.md") if page.exists()
-]
+PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md")]
+PAGES += [ROOT / folder / "README.md" for folder in ("clinic", "img", "resources")]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -404,18 +421,23 @@ def test_links_of_pages_exist(path: Path) -> None:
     assert not broken_links(path.read_text(encoding="utf-8"), path)
 
 
-def test_readme_states_the_ledgers_of_the_code() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert not wrong_ledger_rows(text)
-    steps = {step_of(row[0]) for row in ledger_rows(text)}
-    assert text_ledger().keys() <= steps, "the second ledger is in the README as a whole"
+@pytest.mark.parametrize("path", [README, DOCS / "ledger.md"], ids=lambda path: path.name)
+def test_pages_state_the_shapes_of_the_code(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
     computed = {shape for shapes, _ in ledgers().values() for shape in shapes}
     prose = (part["raw"] for part in parts(text) if part["type"] in ("text", *FORMULAS))
     stated = shapes_of("\n".join(prose))
-    assert stated, "the README shows no shape"
+    assert stated, f"{path.name} shows no shape"
     assert stated <= computed, f"not in the ledger: {sorted(stated - computed)}"
+
+
+def test_the_page_of_the_ledgers_is_the_computed_one() -> None:
+    text = (DOCS / "ledger.md").read_text(encoding="utf-8")
+    assert not wrong_ledger_rows(text)
+    steps = {step_of(row[0]) for row in ledger_rows(text)}
+    assert text_ledger().keys() <= steps, "the second ledger is there as a whole"
     for name, rows_of, inside in DRAWN:
-        (alt,) = [label for _, label, target in targets(text) if target == f"img/{name}.svg"]
+        (alt,) = [label for _, label, target in targets(text) if target == f"../img/{name}.svg"]
         assert counted(alt) <= counts_of(rows_of(), inside()), "numbers of parameters in its words"
 
 

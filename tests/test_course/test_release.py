@@ -156,8 +156,9 @@ def test_what_is_handed_out_needs_nothing_that_is_kept_back(unpacked: Path) -> N
             assert (unpacked / name).exists(), f"{path.name} wants {name}"
 
 
-def test_the_readme_of_the_students_speaks_to_students(unpacked: Path) -> None:
-    text = (unpacked / "README.md").read_text()
+def test_the_pages_of_the_students_speak_to_students(unpacked: Path) -> None:
+    pages = [unpacked / "README.md", unpacked / "CHANGELOG.md", *(unpacked / "docs").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     said = subprocess.run(
         [sys.executable, "-m", "tools"],
         cwd=unpacked,
@@ -170,12 +171,14 @@ def test_the_readme_of_the_students_speaks_to_students(unpacked: Path) -> None:
     named = set(re.findall(r"`make (\w+)|^make (\w+)", text, re.MULTILINE))
     assert {one or other for one, other in named} <= set(known)
     assert "grade" not in known and "lab" in known
-    for word in ("Cheating", "instructor.mk", "For instructors", "class of thirty", "<!-- not"):
+    for word in ("Cheating", "instructor.mk", "For instructors", "at a glance", "<!-- not"):
         assert word not in text
-    assert "your instructor has" in text and "your instructor has" in student_copy.SOLUTION_LINE
-    whole = (ROOT / "README.md").read_text()
+    assert "instructor has the solution" in text
+    assert "instructor has" in student_copy.SOLUTION_LINE
+    sources = [ROOT / page.relative_to(unpacked) for page in pages]
+    whole = "\n".join(page.read_text(encoding="utf-8") for page in sources)
     assert whole.count("<!-- not for students -->") == whole.count("<!-- for all -->") >= 3
-    assert "your instructor has" not in re.sub(r"<!--.*?-->", "", whole)
+    assert "instructor has" not in re.sub(r"<!--.*?-->", "", whole)
 
 
 def test_links_to_what_is_kept_back_become_words(folder: Folder) -> None:

@@ -1,4 +1,4 @@
-"""INSTRUCTORS.md says what the code does."""
+"""docs/instructors.md says what the code does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytest.importorskip("nbgrader", reason="grading has requirements of its own")
 from tools.grading import collect, results_folder, student_report
 from tools.grading.run_notebook import Limits
 
-TEXT = (ROOT / "INSTRUCTORS.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "instructors.md").read_text(encoding="utf-8")
 
 
 def section(heading: str) -> str:
@@ -43,7 +43,7 @@ def test_its_files_are_those_that_are_written():
 
 
 def test_its_reasons_are_those_of_the_code():
-    text = section("Why somebody has 0")
+    text = section("Why a student has 0")
     assert "an archive of kind .rar is not opened" in text and ".rar" in collect.ARCHIVES
     code = (ROOT / "tools" / "grading" / "collect.py").read_text(encoding="utf-8")
     assert "whose name does not end with .ipynb" in text and "does not end with .ipynb" in code

@@ -1,7 +1,7 @@
 """Make the exercise notebooks from the source notebooks, which contain the solutions.
 
-They are written as CONTRIBUTING.md says. nbgrader's own preprocessors lock the cells and take the
-solutions out. A notebook that a student changed stays byte for byte as it is; when the new one
+CONTRIBUTING.md says how they are written. nbgrader's own preprocessors lock the cells and take
+the solutions out. A notebook that a student changed stays byte for byte as it is; when the new one
 differs from what the student began with, it is put beside it as NN_exercises.new.ipynb.
 """
 

@@ -37,7 +37,7 @@ file = "{n}_{name}"
 title = "{title}"
 minutes = 30
 exercise_minutes = {minutes}
-able = "TODO: what a reader can do at the end"
+summary = "TODO: what a reader builds, in at most ten words"
 """
 CHAPTER = (
     text_cell(
@@ -163,7 +163,8 @@ def new_exercise(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
     chapter = here[number]
     if not chapter.source_notebook.is_file():
         raise Refusal(
-            f"a chapter must have a source notebook, got no {name_of(chapter.source_notebook, root)}. "
+            "a chapter must have a source notebook, got no "
+            f"{name_of(chapter.source_notebook, root)}. "
             "A copy that was handed out has none.",
             status=1,
         )

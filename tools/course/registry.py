@@ -25,7 +25,7 @@ class Chapter:
         title: as in its first heading.
         minutes: for a reader.
         exercise_minutes: for its exercises.
-        able: what a reader can do at the end.
+        summary: what a reader builds, in at most ten words.
         builds: files of utils ("masking") or names in them ("encoder.Encoder") that it builds.
         ahead: names of utils that it uses although a later chapter builds them.
     """
@@ -36,7 +36,7 @@ class Chapter:
     title: str
     minutes: int
     exercise_minutes: int
-    able: str
+    summary: str
     builds: tuple[str, ...] = ()
     ahead: tuple[str, ...] = ()
 

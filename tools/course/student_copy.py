@@ -25,6 +25,7 @@ SINGLE = (
     ".devcontainer/devcontainer.json",
     ".dockerignore",
     ".gitignore",
+    "CHANGELOG.md",
     "CITATION.cff",
     "Dockerfile",
     "LICENSE",
@@ -38,7 +39,8 @@ SINGLE = (
     "requirements.txt",
 )
 FOLDERS = {
-    "img": (".md", ".py", ".svg"),
+    "docs": (".md",),
+    "img": (".md", ".png", ".py", ".svg"),
     "resources": (".json", ".md", ".npy", ".py", ".safetensors", ".tsv"),
     "checks": (".py",),
     "clinic": (".csv", ".md", ".py", ".toml", ".typed"),
@@ -48,7 +50,8 @@ FOLDERS = {
 }
 # Files for instructors only. Of notebooks/, only chapters and exercises are released.
 KEPT_BACK = (
-    "INSTRUCTORS.md",
+    "CONTRIBUTING.md",
+    "docs/instructors.md",
     "instructor.mk",
     "tests/browser/try_site.py",
     "tests/test_checks/answers",
@@ -75,7 +78,7 @@ KEPT_BACK = (
     "website",
 )
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
-# Parts of README.md for instructors and contributors only, and for students only.
+# Parts of a page for instructors and contributors only, and for students only.
 OTHERS = re.compile(r"<!-- not for students -->.*?<!-- for all -->\n?", re.DOTALL)
 STUDENTS = re.compile(r"<!-- for students: (.*?) -->", re.DOTALL)
 
@@ -161,15 +164,13 @@ def _chapter(root: Path, name: str, known: set[str]) -> bytes:
 
 def _file(root: Path, name: str, known: set[str]) -> bytes:
     content = (root / name).read_bytes()
-    if name == "README.md":
-        content = readme(content.decode()).encode()
     if name.endswith(".md"):
-        return unlink(content.decode(), name, known, root).encode()
+        return unlink(for_students(content.decode()), name, known, root).encode()
     return content
 
 
-def readme(text: str) -> str:
-    """Return the students' version of the project's README."""
+def for_students(text: str) -> str:
+    """Return the students' version of a page."""
     return STUDENTS.sub(r"\1", OTHERS.sub("", text))
 
 

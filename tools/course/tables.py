@@ -1,4 +1,4 @@
-"""Write the tables in README.md: of the chapters from course.toml, of times from a measurement."""
+"""Write the table of chapters in README.md and the table of times in docs/timings.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.course.registry import ROOT, Chapter, Course
 BEGIN = "<!-- The table of the chapters: make readme writes it from course.toml. -->\n"
 END = "<!-- The end of the table. -->\n"
 BEGIN_TIMES = "<!-- The table of times: make readme writes it from resources/times.json. -->\n"
-HEAD = "| | chapter | minutes | exercises | what you can do at the end |\n|---|---|---|---|---|\n"
+HEAD = "| | chapter | minutes | exercises | what you build |\n|---|---|---|---|---|\n"
 
 
 HEAD_OF_TIMES = (
@@ -37,7 +37,7 @@ def row(chapter: Chapter) -> str:
     practice = f"[{n}]({exercises})" if (n := count(chapter)) else "none yet"
     return (
         f"| {chapter.number} | [{chapter.title}]({notebook}) | {chapter.minutes} | {practice} | "
-        f"{chapter.able} |\n"
+        f"{chapter.summary} |\n"
     )
 
 
@@ -55,7 +55,8 @@ def _between(text: str, begin: str, table: str) -> str:
     _, last, after = rest.partition(END)
     if not (first and last):
         raise ValueError(
-            f"README.md: its table stands between two marks, got none. Add {begin}{END}"
+            f"README.md and docs/timings.md must hold a table between two marks, got none. "
+            f"Add {begin}{END}"
         )
     return before + first + table + last + after
 
@@ -70,7 +71,7 @@ def in_words(seconds: float | None) -> str:
 
 
 def with_times(text: str, here: Course) -> str:
-    """Returns a README with the table of times between its two marks.
+    """Returns a page with the table of times between its two marks.
 
     Raises:
         ValueError: the marks are not there.
@@ -92,15 +93,17 @@ def with_times(text: str, here: Course) -> str:
 
 def main(arguments: Sequence[str] = (), root: Path = ROOT) -> None:
     check = parse_arguments("readme", arguments).check
-    path = root / "README.md"
-    text = path.read_text(encoding="utf-8")
-    here = Course.read(root)
-    new = with_times(with_table(text, here), here)
-    if check and new != text:
+    here, old = Course.read(root), []
+    for name, with_its_table in (("README.md", with_table), ("docs/timings.md", with_times)):
+        text = (root / name).read_text(encoding="utf-8")
+        new = with_its_table(text, here)
+        if check:
+            old += [name] if new != text else []
+        else:
+            print("written" if write(root / name, new.encode()) else "unchanged", name)
+    if old:
         raise Refusal(
-            "the tables must be those of course.toml and resources/times.json, got an old one. "
-            f"Type: {as_typed('readme')}",
+            "tables must be those of course.toml and resources/times.json, got old ones "
+            f"in {' and '.join(old)}. Type: {as_typed('readme')}",
             status=1,
         )
-    if not check:
-        print("written" if write(path, new.encode()) else "unchanged", "README.md")

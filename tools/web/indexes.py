@@ -159,7 +159,7 @@ def shapes_page(all_sections: list[Section], ledgers: str) -> str:
 
     Args:
         all_sections: of all chapters, in order.
-        ledgers: the two ledgers, from README.
+        ledgers: docs/ledger.md, one level deeper.
     """
     found: dict[tuple[int, ...], list[tuple[str, str, Section]]] = {}
     for sizes, letters, name, section in shapes(all_sections):

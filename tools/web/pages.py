@@ -88,7 +88,7 @@ def exercises_page(chapter: Chapter, link: Callable[[str], str | None]) -> Noteb
     work = (
         ":::{note}\nThis page is for reading. To work, open "
         f"`notebooks/exercises/{chapter.exercises.name}` in your copy of the course: there the "
-        "checks answer. [How to get it](../start.md).\n:::"
+        "checks answer. [How to get it](../docs/install.md).\n:::"
     )
     note = {"cell_type": "markdown", "id": "how-to-work", "metadata": {}, "source": work}
     return {**notebook, "cells": [cells[0], note, *cells[1:]]}

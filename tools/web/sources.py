@@ -14,13 +14,13 @@ from pathlib import Path
 from attention_clinic import BUGS
 from tools.course import outputs
 from tools.course.registry import Chapter, Course
-from tools.course.student_copy import readme
+from tools.course.student_copy import for_students
 from tools.web import catalogue, indexes
 from tools.web.pages import Figures, chapter_page, exercises_page, linked
 
-# Sections of README.md, by the page that shows them.
-START = ("Start", "The exercises", "What takes how long", "Other ways to install")
-LEDGERS, NAMING, LICENCE = "The ledger", "Name the bug", "Licence and citation"
+# Pages of docs/ that the site shows, and sections of README.md on its first page.
+DOCS = ("install", "exercises", "timings")
+HOW, LICENCE = "How a chapter works", "Licence and citation"
 # Scripts that chapters link to, other than files of utils.
 SCRIPT = re.compile(r"\]\(\.\./((?:resources|tools)/\w+\.py)\)")
 HALF = 9  # the first chapter of the second half
@@ -52,7 +52,7 @@ def pages(course: Course) -> Pages:
         ValueError: an output or a term that the site cannot show.
     """
     root, figures = course.root, Figures()
-    text = readme((root / "README.md").read_text("utf-8"))
+    text = for_students((root / "README.md").read_text("utf-8"))
     made: dict[str, str] = {}
     for chapter in course.chapters:
         page = chapter_page(chapter, figures, _links(course, ""))
@@ -60,15 +60,13 @@ def pages(course: Course) -> Pages:
         made[f"{chapter.file}.ipynb"] = json.dumps(page, ensure_ascii=False)
         page = exercises_page(chapter, _links(course, "../"))
         made[f"exercises/{chapter.exercises.name}"] = json.dumps(page, ensure_ascii=False)
-    made |= {f"clinic/{name}.md": page for name, page in _clinic(course, text)}
+    made |= {f"clinic/{name}.md": page for name, page in _clinic(course)}
     made |= {f"code/{name}.md": page for name, page in _code(course)}
     sections = [section for c in course.chapters for section in indexes.sections(c)]
     made["terms.md"] = indexes.terms_page(root / "website" / "terms.toml", sections)
-    ledgers = linked(f"## The ledgers\n{part(text, LEDGERS)}", "", _links(course, ""))
+    ledgers = re.sub(r"^#", "##", _page(course, "ledger", ""), flags=re.MULTILINE)
     made["shapes.md"] = indexes.shapes_page(sections, ledgers)
-    made["start.md"] = "# Get the course and run it\n\n" + linked(
-        "\n".join(f"## {name}\n{part(text, name)}" for name in START), "", _links(course, "")
-    )
+    made |= {f"docs/{name}.md": _page(course, name, "../") for name in DOCS}
     made["index.md"] = _index(course, text)
     made["static/explorers.js"] = outputs.library(root)
     made["static/explorers.css"] = outputs.styles(root)
@@ -81,13 +79,16 @@ def pages(course: Course) -> Pages:
     return files
 
 
+def _page(course: Course, name: str, up: str) -> str:
+    text = (course.root / "docs" / f"{name}.md").read_text("utf-8")
+    return linked(for_students(text), "docs", _links(course, up))
+
+
 def part(text: str, name: str) -> str:
     """Return the text under a heading `## name` of a markdown text."""
     found = re.search(rf"^## {re.escape(name)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if not found:
-        raise ValueError(
-            f"README.md must have a section {name!r}, got none. Write it, or change START."
-        )
+        raise ValueError(f"README.md must have a section {name!r}, got none. Write it")
     return found[1]
 
 
@@ -124,6 +125,8 @@ def _links(course: Course, up: str) -> Callable[[str], str | None]:
     there |= {f"img/{path.name}": f"img/{path.name}" for path in course.root.glob("img/*.svg")}
     there |= {script: f"code/{_page_of(script)}.md" for script in _scripts(course)}
     there |= {"utils": "code/index.md", "clinic/README.md": "clinic/tool.md"}
+    there |= {f"docs/{name}.md": f"docs/{name}.md" for name in DOCS}
+    there["docs/ledger.md"] = "shapes.md"
 
     def link(path: str) -> str | None:
         return f"{up}{there[path]}" if path in there else None
@@ -131,7 +134,7 @@ def _links(course: Course, up: str) -> Callable[[str], str | None]:
     return link
 
 
-def _clinic(course: Course, text: str) -> Iterator[tuple[str, str]]:
+def _clinic(course: Course) -> Iterator[tuple[str, str]]:
     root, shown = course.root, catalogue.Shown.of(course.root)
     chapters = {c.number: f"[{c.number}, {c.title}](../{c.file}.ipynb)" for c in course.chapters}
     yield "index", catalogue.catalogue_page(chapters)
@@ -160,17 +163,18 @@ def _index(course: Course, text: str) -> str:
     """Return the first page: the beginning of README, the chapters, and links to other pages."""
     beginning = linked(text[: text.index("\n## ")], "", _links(course, ""))
     lines = [beginning, "", "## The chapters", "", ":::{container} sbs-chapters", ""]
-    lines += ["| | chapter | minutes | what you can do at the end |", "|---|---|---|---|"]
+    lines += ["| | chapter | minutes | what you build |", "|---|---|---|---|"]
     for c in course.chapters:
-        lines.append(f"| {c.number} | [{c.title}]({c.file}.ipynb) | {c.minutes} | {c.able} |")
-    lines += ["", ":::", "", _how(text), "", "## To look something up", ""]
+        lines.append(f"| {c.number} | [{c.title}]({c.file}.ipynb) | {c.minutes} | {c.summary} |")
+    how = linked(part(text, HOW), "", _links(course, ""))
+    lines += ["", ":::", "", f"## {HOW}", how, "## To look something up", ""]
     lines += [
         f"- **[The catalogue of bugs](clinic/index.md)**: {len(BUGS)} mistakes, each with a page. "
         "What `diagnose` prints, the search finds.",
         "- **[Index of terms](terms.md)** and **[index of shapes](shapes.md)**.",
         "- **[The finished code](code/index.md)** that the chapters build.",
-        "- **[Get the course and run it](start.md)**: the notebooks, the exercises that answer, "
-        "the tool that names bugs.",
+        "- **[Installation](docs/install.md)**, **[exercises](docs/exercises.md)** and "
+        "**[timings](docs/timings.md)**: the course on your own machine.",
         "",
         f"## {LICENCE}",
         linked(part(text, LICENCE), "", _links(course, "")),
@@ -182,7 +186,7 @@ def _index(course: Course, text: str) -> str:
     for caption, chapters in halves:
         lines += _tree(caption, [_entry(c) for c in chapters])
     lines += _tree("To look up", ["clinic/index", "clinic/tool", "terms", "shapes"])
-    lines += _tree("To run", ["start", "code/index"])
+    lines += _tree("To run", [*(f"docs/{name}" for name in DOCS), "code/index"])
     return "\n".join(lines)
 
 
@@ -192,16 +196,6 @@ def _entry(chapter: Chapter) -> str:
 
 def _tree(caption: str, entries: list[str]) -> list[str]:
     return ["```{toctree}", ":hidden:", f":caption: {caption}", "", *entries, "```", ""]
-
-
-def _how(text: str) -> str:
-    """Return README's text below its table: how each chapter works."""
-    return (
-        part(text, "The chapters")
-        .rpartition("-->")[2]
-        .strip()
-        .replace("](utils)", "](code/index.md)")
-    )
 
 
 def empty(folder: Path) -> None:
