@@ -20,6 +20,7 @@ from exercise_bank import (
     bank,
     budget,
     code_cells,
+    is_told,
     judged,
     run,
     tasks,
@@ -75,10 +76,10 @@ class TestMaster:
             if isinstance(value, type) and value.__module__ == checks.__name__
         }
         for task, answer in found:
-            assert answer.says, f"{task.id}: {answer} does not say what the check must say"
+            assert answer.cause, f"{task.id}: {answer} does not name what the check must give"
             verdict = judged(task, answer)
-            if verdict.state != "not right" or answer.says not in verdict.reason:
-                failed.append(f"{task.id} {answer}\n  must say {answer.says!r}, says {verdict}")
+            if verdict.state != "not right" or not is_told(verdict, answer.cause):
+                failed.append(f"{task.id} {answer}\n  must give {answer.cause}, gives {verdict.topic}: {verdict}")
             if not verdict.named:
                 unnamed.append(f"{task.id} {answer}\n  {verdict}")
             said = set(re.findall(r"\w+", " ".join(map(str, verdict.inputs))))
