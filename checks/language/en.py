@@ -66,7 +66,9 @@ RESULTS = {
     "input-module": "{kind:an} as {name}",
     "input-function": "the function {name}",
     "input-value": "{name}={value}",
-    "is-no-tuple": "{name} is {got}, {want} results in a tuple are asked for",
+    "is-no-sequence": "{name} is {got}, expected {kind:an} of {want:result|results}",
+    "right-in-container": "{name} is {got} that holds the correct result. Return the result "
+    "itself: a comma after it makes a tuple",
     "has-parts": "{name} has {got:part|parts}, {want} are asked for",
     "is-another-kind": "{name} is {got}, {want} is asked for",
     "is-no-tensor": "{name} is {got}, a tensor of shape {shape:shape} is asked for",
@@ -90,8 +92,9 @@ ANSWERS = {
     "returns-none": "{name} returns None: end it with return and the result",
     "function-is-asked": "the answer is {got}, a function is asked for",
     "class-is-asked": "the answer is {got}, a class that extends nn.Module is asked for",
-    "list-was-changed": "the values are right, but {name} is shorter or longer afterwards: pop, "
-    "append and the like change the list of whoever calls",
+    "list-was-changed": "the values are right, but {name} was changed: pop, append, sort and "
+    "assignments to its items change the caller's list. Work on a copy",
+    "changes-its-input": "it changes {name} in place. Make a new one and leave {name} as it is",
     "changed-in-place": "the values are right, but {name} was changed in place: make a new tensor "
     "instead of writing into {name}",
     "not-at-size-one": "it is right, but not where axes have size 1 ({found}): some step drops "

@@ -79,7 +79,8 @@ class TestMaster:
             assert answer.cause, f"{task.id}: {answer} does not name what the check must give"
             verdict = judged(task, answer)
             if verdict.state != "not right" or not is_told(verdict, answer.cause):
-                failed.append(f"{task.id} {answer}\n  must give {answer.cause}, gives {verdict.topic}: {verdict}")
+                must = f"must give {answer.cause}, gives {verdict.topic}"
+                failed.append(f"{task.id} {answer}\n  {must}: {verdict}")
             if not verdict.named:
                 unnamed.append(f"{task.id} {answer}\n  {verdict}")
             said = set(re.findall(r"\w+", " ".join(map(str, verdict.inputs))))

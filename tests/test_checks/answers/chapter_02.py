@@ -99,14 +99,6 @@ BANK = {
             ),
             code(
                 """
-                def join_heads(heads):
-                    b, h, n, d = heads.shape
-                    return heads.transpose(1, 2).reshape(b, n, h * d).float()
-                """,
-                cause="dtype-differs",
-            ),
-            code(
-                """
                 from einops.layers.torch import Rearrange
 
 
@@ -117,6 +109,13 @@ BANK = {
             ),
         ],
         right=[
+            code(
+                """
+                def join_heads(heads):
+                    b, h, n, d = heads.shape
+                    return heads.transpose(1, 2).reshape(b, n, h * d).float()
+                """,
+            ),
             code(
                 """
                 def split_heads(x, num_heads):
@@ -358,7 +357,7 @@ BANK = {
             swap("return q, k, v", "return k, q, v", cause="wide-queries-keys-exchanged"),
             swap("return q, k, v", "return v, k, q", cause="wide-reversed"),
             swap("return q, k, v", "return q, k, k", cause="wide-keys-as-values"),
-            swap("return q, k, v", "return torch.stack([q, k, v])", cause="is-no-tuple"),
+            swap("return q, k, v", "return torch.stack([q, k, v])", cause="is-no-sequence"),
             swap("return q, k, v", "return q, k", cause="has-parts"),
             swap("3 * embed_dim", "embed_dim", cause="shape-differs"),
             swap("self.qkv_proj", "self.proj", cause="parameter-missing"),

@@ -122,14 +122,6 @@ BANK = {
             code(
                 """
                 def softmax(scores):
-                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp().float()
-                    return powers / powers.sum(dim=-1, keepdim=True)
-                """,
-                cause="dtype-differs",
-            ),
-            code(
-                """
-                def softmax(scores):
                     powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
                     return powers / powers.sum()
                 """,
@@ -165,6 +157,13 @@ BANK = {
             code(
                 """
                 def softmax(scores):
+                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp().float()
+                    return powers / powers.sum(dim=-1, keepdim=True)
+                """,
+            ),
+            code(
+                """
+                def softmax(scores):
                     powers = torch.exp(scores - scores.max(dim=-1, keepdim=True).values)
                     return powers / powers.sum(-1)[..., None]
                 """
@@ -197,7 +196,6 @@ BANK = {
             NOT_SCALED,
             swap("** 0.5", "", cause="scores-divided-by-d"),
             swap("q.shape[-1] ** 0.5", "q.shape[-2] ** 0.5", cause="scores-divided-by-queries"),
-            swap(", dtype=q.dtype", "", cause="dtype-differs"),
             swap("-> b h i j", "-> b h j i", cause="scores-transposed"),
             swap(
                 "/ q.shape[-1] ** 0.5\n    ### END",
@@ -260,6 +258,7 @@ BANK = {
             ),
         ],
         right=[
+            swap(", dtype=q.dtype", ""),
             code(
                 """
                 def scores_loop(q, k):
@@ -298,6 +297,9 @@ BANK = {
             ),
         ],
         equivalent={
+            "scores = torch.zeros(len(q), len(k), dtype=q.dtype) => "
+            "scores = torch.zeros(len(q), len(k))": "the check judges it in double "
+            "precision, the notebook in single",
             "scores = torch.zeros(len(q), len(k), dtype=q.dtype) => "
             "scores = torch.ones(len(q), len(k), dtype=q.dtype)": "every number is overwritten",
             "scores[i, j] = (q[i] * k[j]).sum() / q.shape[-1] ** 0.5 => "
@@ -338,7 +340,7 @@ BANK = {
             swap(
                 'einsum(weights, v, "... i j, ... j dv -> ... i dv"), weights',
                 'einsum(weights, v, "... i j, ... j dv -> ... i dv")',
-                cause="is-no-tuple",
+                cause="is-no-sequence",
             ),
             code(
                 """

@@ -270,7 +270,7 @@ BANK = {
             ),
             swap("[*ids, END]", "[*ids, END, PADDING]", cause="shape-differs"),
             swap("return read, said", "return said, read", cause="read-and-said-exchanged"),
-            swap("return read, said", "return read", cause="is-no-tuple"),
+            swap("return read, said", "return read", cause="is-no-sequence"),
             code(
                 """
                 def read_and_said(targets):
@@ -321,7 +321,7 @@ BANK = {
                     read = pad(targets)
                     return read, pad([[*ids[1:], END] for ids in targets])
                 """,
-                cause="one-target-differs",
+                cause="list-was-changed",
             ),
         ],
         right=[

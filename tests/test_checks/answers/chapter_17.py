@@ -296,7 +296,7 @@ BANK = {
                 cause="first-place-that-fits",
             ),
             swap(">= threshold", ">= 0.5", cause="threshold-is-half"),
-            swap("return right", "return right[right]", cause="same-for-every-input"),
+            swap("return right", "return right[right]", cause="shape-differs"),
             code(
                 """
                 def hits(boxes, places, threshold):
