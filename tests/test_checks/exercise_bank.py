@@ -115,8 +115,8 @@ class Banks(dict[str, Bank]):
     def __missing__(self, id: str) -> Bank:
         raise ValueError(
             f"tests/test_checks/answers/chapter_{id[:2]}.py: BANK has every checked exercise, got "
-            f"none for {id}. Give it five wrong answers, each with the id of its cause, and two right "
-            "ones."
+            f"none for {id}. Give it five wrong answers, each with the id of its cause, and two "
+            "right ones."
         )
 
 
