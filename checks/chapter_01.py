@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose_embedding
 from checks.engine.answer import Wrong, noticed, written
+from checks.engine.call_tracer import CallTracer
 from checks.engine.calls import run
 from checks.engine.cases import Case
 from checks.engine.functions import Trials, same_function
@@ -20,7 +21,6 @@ from checks.engine.message import Message, message
 from checks.engine.modules import same_module
 from checks.engine.shortcuts import Loops
 from checks.engine.verdict import exercise, open_exercise
-from checks.engine.watch import Watch
 from utils import embedding as finished
 
 FINISHED = {"patchify": "make-patches-yourself"}
@@ -187,9 +187,9 @@ def weights_of_others(tokens_by_conv, converted) -> Message | str:
         mistakes=CONV_MISTAKES,
         forbidden=dict.fromkeys(CUTTING, "conv-cuts-and-projects"),
     )
-    with Watch() as watch:
+    with CallTracer() as tracer:
         run(tokens_by_conv, with_weights(Case(0)))
-    if not watch.called["conv2d"]:
+    if not tracer.called["conv2d"]:
         noticed(Wrong("convolution-missing"))
     same_function(
         converted,

@@ -24,8 +24,8 @@ from checks.engine.modules import randomise, same_module
 from checks.engine.shortcuts import ATTENTION
 from checks.engine.verdict import exercise, open_exercise
 from utils import attention as finished
-from utils.images import load_digits
-from utils.vision_transformer import VisionTransformer, load_digits_model
+from utils.data import load_digits, load_shipped
+from utils.vision_transformer import VisionTransformer
 
 
 @exercise("04.1", "Which shape?")
@@ -563,7 +563,7 @@ SILENCINGS = {
 def digits() -> tuple[VisionTransformer, Tensor, Tensor]:
     """Return the trained model and the digits that it was not trained on."""
     _, (images, labels) = load_digits()
-    return load_digits_model(), images, labels
+    return load_shipped("digits"), images, labels
 
 
 def counted(layer: int, heads: list[int], images: Tensor, labels: Tensor) -> int:

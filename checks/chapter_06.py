@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attention_clinic import Report, diagnose_block
 from checks.engine.answer import Wrong, noticed, written
+from checks.engine.call_tracer import CallTracer
 from checks.engine.calls import naming, run
 from checks.engine.cases import Case
 from checks.engine.compare import aloud, difference, kind
@@ -22,7 +23,6 @@ from checks.engine.message import Message, message
 from checks.engine.modules import same_module
 from checks.engine.results import Results
 from checks.engine.verdict import exercise, open_exercise
-from checks.engine.watch import Watch
 from utils import encoder
 
 
@@ -683,9 +683,9 @@ def how_a_stream_grows(measure, growth) -> Message:
             "one-layer-too-few": lambda depth, gain: theory(depth - 1, gain),
         },
     )
-    with Watch() as watch:
+    with CallTracer() as tracer:
         run(growth, (4, 1.5), ["depth", "gain"])
-    if any(watch.called[name] for name in RANDOM):
+    if any(tracer.called[name] for name in RANDOM):
         noticed(Wrong("growth-draws"))
     same_function(
         growth,

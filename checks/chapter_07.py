@@ -25,10 +25,10 @@ from checks.engine.results import Results
 from checks.engine.verdict import exercise, open_exercise
 from utils import training
 from utils.attention import record_attention
+from utils.data import load_digits, load_shipped
 from utils.embedding import PatchEmbedding
 from utils.encoder import Encoder, EncoderBlock, FeedForward
-from utils.images import load_digits
-from utils.vision_transformer import VisionTransformer, load_digits_model
+from utils.vision_transformer import VisionTransformer
 
 
 @exercise("07.1", "From picture to answer")
@@ -863,7 +863,7 @@ def share(hit: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., float]:
 def digits_moved(columns: int, axis: int = -1) -> float:
     """The accuracy of the digits model on moved test digits."""
     images, labels = load_digits()[1]
-    model = load_digits_model().double()
+    model = load_shipped("digits").double()
     return training.accuracy(model, (moved(images.double(), columns, axis), labels))
 
 

@@ -14,7 +14,8 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
 from checks.engine.verdict import exercise, open_exercise
-from utils.positions import TokenEmbedding, sinusoidal_positions
+from utils.embedding import TokenEmbedding
+from utils.positions import sinusoidal_positions
 from utils.text import BEGIN, END, UNKNOWN, pad, padding_mask_of_ids
 
 

@@ -19,8 +19,10 @@ from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
 from checks.engine.modules import randomise
 from checks.engine.verdict import exercise, open_exercise
-from utils.generation import KeyValueCache, generate
-from utils.language_model import ANY_DIGIT, INK_LEVELS, LanguageModel
+from utils.cache import KeyValueCache
+from utils.data import ANY_DIGIT, INK_LEVELS
+from utils.generation import generate
+from utils.language_model import LanguageModel
 from utils.masking import causal_mask
 from utils.text import PADDING
 
@@ -36,7 +38,7 @@ def scores_keys_texts(scores_shape, keys_shape, text_shape) -> Message:
         scores = model(ids, cache=cache)
         model(ids[:, :2], cache=cache)
         layer = model.encoder.layers[0].attn
-        keys, _ = cache.extend(layer, *2 * [torch.zeros(5, 4, 0, 6)])
+        keys, _ = cache.update(layer, *2 * [torch.zeros(5, 4, 0, 6)])
     text = generate(model, ids, 8, seed=0)
     same_shape(scores_shape, scores.shape, "b n v")
     same_shape(keys_shape, keys.shape, "b h j d")

@@ -18,7 +18,7 @@ from checks.engine.message import Message, message
 from checks.engine.modules import randomise
 from checks.engine.verdict import exercise, open_exercise
 from utils.attention import MultiHeadAttention, record_attention
-from utils.seeing import attention_rollout, class_shares
+from utils.seeing import attention_rollout, class_token_attention
 from utils.vision_transformer import VisionTransformer
 
 
@@ -33,7 +33,7 @@ def weights_queries_shares(weights_shape, queries_shape, shares_shape) -> Messag
         model(torch.zeros(5, 1, 32, 32))
     same_shape(weights_shape, maps[0].shape, "b h i j")
     same_shape(queries_shape, maps.queries[0].shape, "b h i d")
-    same_shape(shares_shape, class_shares(attention_rollout(maps)).shape, "b n")
+    same_shape(shares_shape, class_token_attention(attention_rollout(maps)).shape, "b n")
     return message("gives-all-three-shapes")
 
 

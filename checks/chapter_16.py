@@ -16,7 +16,7 @@ from checks.engine.guesses import same_number, same_shape
 from checks.engine.message import Message, message
 from checks.engine.results import Tables
 from checks.engine.verdict import exercise, open_exercise
-from utils.generation import KeyValueCache
+from utils.cache import KeyValueCache
 from utils.modern_decoder import GroupedQueryAttention
 
 
@@ -29,7 +29,7 @@ def which_shape(new_keys_shape, all_keys_shape, scores_shape, cache_bytes) -> Me
         layer(tokens, positions=places, cache=cache)
     new = rearrange(layer.k_proj(tokens), "b n (g d) -> b g n d", g=4)
     queries = rearrange(layer.q_proj(tokens), "b n (h d) -> b h n d", h=12)
-    keys, _ = cache.extend(layer, new[:, :, :0], new[:, :, :0])
+    keys, _ = cache.update(layer, new[:, :, :0], new[:, :, :0])
     scores = einsum(queries, keys.repeat_interleave(3, dim=1), "b h i d, b h j d -> b h i j")
     same_shape(new_keys_shape, new.shape, "b g n d")
     same_shape(all_keys_shape, keys.shape, "b g n d")

@@ -15,7 +15,7 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_number, same_shape
 from checks.engine.message import Message, message
 from checks.engine.verdict import exercise, open_exercise
-from utils.boxes import overlap
+from utils.boxes import box_iou
 
 
 @exercise("17.1", "Which shapes, and how much of nothing?")
@@ -78,7 +78,7 @@ def as_sizes(first: Tensor, second: Tensor) -> Tensor:
 
 def as_middles(first: Tensor, second: Tensor) -> Tensor:
     """As if the numbers were a middle and a size."""
-    return overlap(first[:, None], second)
+    return box_iou(first[:, None], second)
 
 
 def smaller_area(first: Tensor, second: Tensor) -> Tensor:
@@ -303,7 +303,7 @@ def taking(
     choose: Callable = torch.argmax,
 ) -> Tensor:
     """Say which boxes find a place of their own, with pieces that can be made wrong."""
-    free = overlap(boxes[:, None], places)
+    free = box_iou(boxes[:, None], places)
     right = torch.zeros(len(boxes), dtype=torch.bool)
     used: set[int] = set()
     for n, row in enumerate(free):
@@ -375,7 +375,7 @@ def keeping(
             "last": kept[-1:],
             "before": order[max(0, n - 1) : n],
         }
-        shared = [overlap(boxes[i], boxes[j]).item() for j in others[against]]
+        shared = [box_iou(boxes[i], boxes[j]).item() for j in others[against]]
         if all((value <= threshold) != turned for value in shared):
             kept.append(i)
     return torch.tensor(kept)

@@ -24,14 +24,14 @@ from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from utils.attention import MultiHeadAttention
+from utils.data import SHIPPED, load_digits
 from utils.embedding import PatchEmbedding
 from utils.encoder import Encoder, EncoderBlock
-from utils.images import load_digits
 from utils.training import fit
-from utils.vision_transformer import DIGITS_MODEL, VisionTransformer
+from utils.vision_transformer import VisionTransformer
 
 TARGET = Path(__file__).with_name("clinic_study.json")
-MODEL = DIGITS_MODEL | {"patch_size": 4}
+MODEL = SHIPPED["digits"] | {"patch_size": 4}
 SEEDS = (0, 1, 2)
 EPOCHS = 30
 

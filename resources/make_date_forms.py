@@ -15,7 +15,7 @@ from pathlib import Path
 from babel import Locale
 from babel.dates import format_date, get_date_format, get_day_names, get_month_names
 
-from utils.small_models import fill_form
+from utils.data import fill_form
 
 TARGET = Path(__file__).with_name("date_forms.json")
 LANGUAGES = ("en", "ko", "de", "fr", "es", "ja")

@@ -1,6 +1,6 @@
 """Train the detector that ships with the course: `detection_model.safetensors`.
 
-Run it with `make weights`. It trains `DetectionTransformer(**DETECTION_MODEL)` of `utils.detection`
+Run it with `make weights`. It trains `DetectionTransformer(**SHIPPED["detection"])` of `utils`
 three times, from the seeds 0, 1 and 2, on scenes of the training digits that are drawn anew for
 every step, and measures each on 300 scenes of the test digits. It runs on one thread, from fixed
 seeds, so a second run on the same machine with the same torch writes the same bytes; on another
@@ -30,16 +30,9 @@ import torch
 from safetensors import torch as safetensors_torch
 from torch import Tensor
 
-from utils.boxes import average_precision, overlap
-from utils.detection import (
-    DETECTION_MODEL,
-    DetectionTransformer,
-    detection_loss,
-    detections,
-    match,
-)
-from utils.images import load_digits
-from utils.scenes import Targets, draw_scenes
+from utils.boxes import Targets, average_precision, box_iou
+from utils.data import SHIPPED, draw_scenes, load_digits
+from utils.detection import DetectionTransformer, detection_loss, detections, hungarian_match
 from utils.training import fit_batches
 
 WEIGHTS = Path(__file__).with_name("detection_model.safetensors")
@@ -71,8 +64,8 @@ def measure(model: DetectionTransformer, scenes: Scenes) -> dict[str, float]:
     images, targets = scenes
     scores, boxes = (part[-1] for part in model(images))
     placed, named = [], []
-    for n, (i, t) in enumerate(match(scores, boxes, targets)):
-        placed.append(overlap(boxes[n, i], targets[n].boxes[t]) >= 0.5)
+    for n, (i, t) in enumerate(hungarian_match(scores, boxes, targets)):
+        placed.append(box_iou(boxes[n, i], targets[n].boxes[t]) >= 0.5)
         named.append(scores[n, i, :-1].argmax(dim=-1) == targets[n].labels[t])
     return {
         "AP50": average_precision(detections(scores, boxes), targets),
@@ -84,7 +77,7 @@ def measure(model: DetectionTransformer, scenes: Scenes) -> dict[str, float]:
 def train(seed: int) -> tuple[DetectionTransformer, list[dict[str, float]]]:
     """Train one model; return it and what was measured on the way."""
     torch.manual_seed(seed)
-    model = DetectionTransformer(**DETECTION_MODEL)
+    model = DetectionTransformer(**SHIPPED["detection"])
     digits, _ = load_digits()
     scenes, curve = test_scenes(), []
 

@@ -1,6 +1,6 @@
 """Train the GPT that draws digits: `drawing_model.safetensors`, and what it is compared with.
 
-Run it with `make weights`. It trains `LanguageModel(**DRAWING_MODEL)` of `utils.language_model` on
+Run it with `make weights`. It trains `LanguageModel(**SHIPPED["drawing"])` of `utils` on
 the training digits, each written as 65 ids: a word for the digit, then 64 pixels of 17 levels. That
 takes a few minutes on one core. It runs on one thread, from a fixed seed, so a second run on the
 same machine with the same torch writes the same bytes; on another processor the last digits differ,
@@ -34,8 +34,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from utils.images import load_digits
-from utils.language_model import ANY_DIGIT, DRAWING_MODEL, INK_LEVELS, LanguageModel, drawing_ids
+from utils.data import ANY_DIGIT, INK_LEVELS, SHIPPED, drawing_ids, load_digits
+from utils.language_model import LanguageModel
 from utils.training import fit_batches
 
 WEIGHTS = Path(__file__).with_name("drawing_model.safetensors")
@@ -71,7 +71,7 @@ def build() -> LanguageModel:
         ValueError: the trained model needs too many bits for a pixel of the test digits.
     """
     torch.manual_seed(SEED)
-    model = LanguageModel(**DRAWING_MODEL, dropout=0.1)
+    model = LanguageModel(**SHIPPED["drawing"], dropout=0.1)
     (train_x, train_y), (test_x, test_y) = load_digits()
     train, test = drawing_ids(train_x, train_y), drawing_ids(test_x, test_y)
 

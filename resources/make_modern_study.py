@@ -30,9 +30,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from utils.attention import Cache
-from utils.grammar import load_grammar
-from utils.images import load_digits
+from utils.cache import Cache
+from utils.data import load_digits, load_grammar
 from utils.language_model import LanguageModel
 from utils.modern_decoder import GatedFeedForward, GroupedQueryAttention, ModernDecoder, RMSNorm
 from utils.text import PADDING
@@ -110,7 +109,7 @@ def build(task: Task, parts: set[str]) -> LanguageModel:
     """Build the model of a task with some parts exchanged, as large as the one without."""
 
     def model_with(mlp_dim: int, parts: set[str]) -> LanguageModel:
-        sizes = {**task.sizes, "mlp_dim": mlp_dim, "tied": "untied" not in parts}
+        sizes = {**task.sizes, "mlp_dim": mlp_dim, "tie_weights": "untied" not in parts}
         model = LanguageModel(**sizes)
         # as in chapter 09, tokens and positions begin with the spread 1, in all models alike
         model.embedding.factor = task.sizes["embed_dim"] ** 0.5
@@ -290,13 +289,13 @@ def share_right(
 ) -> float:
     """Return how many of the known letters are right, with the base rescaled by a factor."""
     texts, known = draw_repeats(torch.Generator().manual_seed(99), 100, length, *pieces)
-    trained = [layer.attn.base for layer in model.layers]
+    trained = [layer.attn.rope_theta for layer in model.layers]
     for layer, base in zip(model.layers, trained, strict=True):
         head_dim = layer.attn.q_proj.out_features // layer.attn.num_heads
-        layer.attn.base = base * factor ** (head_dim / (head_dim - 2))
+        layer.attn.rope_theta = base * factor ** (head_dim / (head_dim - 2))
     right = model(texts[:, :-1]).argmax(dim=-1) == texts[:, 1:]
     for layer, base in zip(model.layers, trained, strict=True):
-        layer.attn.base = base
+        layer.attn.rope_theta = base
     return right[known].double().mean().item()
 
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,22 +25,18 @@ import torch.nn.functional as F
 from safetensors import torch as safetensors_torch
 from torch import Tensor, nn
 
-from utils.decoder import Transformer
-from utils.grammar import load_grammar
-from utils.images import load_digits
-from utils.language_model import LanguageModel
-from utils.small_models import (
-    CANVAS_MODEL,
-    DATE_MODEL,
-    RULES_MODEL,
-    SENTENCE_MODEL,
+from utils.data import (
+    SHIPPED,
     date_forms,
     date_ids,
-    date_vocabularies,
+    load_digits,
+    load_grammar,
     on_canvas,
     random_corners,
-    rule_texts,
+    rule_sequences,
 )
+from utils.decoder import Transformer
+from utils.language_model import LanguageModel
 from utils.text import PADDING, pad, padding_mask_of_ids
 from utils.training import fit_batches
 from utils.vision_transformer import VisionTransformer
@@ -58,7 +55,7 @@ class Trained(NamedTuple):
 def canvas() -> Trained:
     """Read a digit anywhere on a canvas; share of the test digits that are right."""
     torch.manual_seed(0)
-    model = VisionTransformer(**CANVAS_MODEL)
+    model = VisionTransformer(**SHIPPED["canvas"])
     (train_x, train_y), (test_x, test_y) = load_digits()
 
     def draw(generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -86,7 +83,7 @@ def canvas() -> Trained:
 def sentence() -> Trained:
     """Say the sentences of the grammar; 1 minus the bits that a token costs too much."""
     torch.manual_seed(0)
-    model, grammar = LanguageModel(**SENTENCE_MODEL), load_grammar()
+    model, grammar = LanguageModel(**SHIPPED["sentence"]), load_grammar()
     fit_batches(
         model, lambda generator: grammar.sample(BATCH, generator), next_token_loss,
         steps=1500, learning_rate=8e-3,
@@ -102,15 +99,13 @@ def sentence() -> Trained:
 def rules() -> Trained:
     """Read a rule from its examples; share of the digits that are right where one was told."""
     torch.manual_seed(0)
-    model = LanguageModel(**RULES_MODEL)
+    model = LanguageModel(**SHIPPED["rules"])
 
     def loss(model: nn.Module, ids: Tensor) -> Tensor:
         return F.cross_entropy(model(ids[:, :-1])[:, ::2].mT, ids[:, 1::2])
 
-    fit_batches(
-        model, lambda generator: rule_texts(BATCH, generator), loss, steps=800, learning_rate=5e-3,
-    )  # fmt: skip
-    ids = rule_texts(1000, torch.Generator().manual_seed(1))
+    fit_batches(model, partial(rule_sequences, BATCH), loss, steps=800, learning_rate=5e-3)
+    ids = rule_sequences(1000, torch.Generator().manual_seed(1))
     with torch.no_grad():
         right = model(ids[:, :-1])[:, ::2].argmax(dim=-1) == ids[:, 1::2]
     letters = ids[:, ::2]
@@ -121,8 +116,7 @@ def rules() -> Trained:
 def dates() -> Trained:
     """Translate written dates, as in chapter 11; share of unseen days that are all right."""
     torch.manual_seed(0)
-    source_words, target_words = date_vocabularies()
-    model = Transformer(source_size=len(source_words), target_size=len(target_words), **DATE_MODEL)
+    model = Transformer(**SHIPPED["date"])
     days = [date(1950, 1, 1) + timedelta(days=number) for number in range(36_525)]
     order = torch.randperm(len(days), generator=torch.Generator().manual_seed(0)).tolist()
     ways = [(language, form) for language, table in date_forms().items() for form in table["forms"]]

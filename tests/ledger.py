@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from utils import attention as attention_file
 from utils.attention import MultiHeadAttention, record_attention
+from utils.data import load_photos, load_sentences
 from utils.decoder import DecoderBlock, Transformer
 from utils.embedding import PatchEmbedding, patchify
 from utils.encoder import Encoder, EncoderBlock, FeedForward
-from utils.images import load_photos
 from utils.masking import causal_mask
-from utils.text import BEGIN, load_sentences, pad, padding_mask_of_ids, train_pieces
+from utils.text import BEGIN, pad, padding_mask_of_ids, train_bpe
 
 EMBED_DIM, NUM_HEADS, MLP_DIM, NUM_LAYERS = 768, 8, 3072, 12
 
@@ -141,7 +141,7 @@ def _ids() -> tuple[Tensor, Tensor]:
     A target begins with BEGIN; what must be said after its last piece is END, which nobody reads.
     """
     pairs = load_sentences()
-    cut = train_pieces([sentence for pair in pairs for sentence in pair], vocab_size=PIECES)
+    cut = train_bpe([sentence for pair in pairs for sentence in pair], vocab_size=PIECES)
     sources = pad([cut.encode(korean) for _, korean in pairs[:PAIRS]])
     targets = pad([[BEGIN, *cut.encode(english)] for english, _ in pairs[:PAIRS]])
     return sources, targets

@@ -33,7 +33,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from utils.attention import MultiHeadAttention, record_attention
 from utils.generation import generate
-from utils.pretrained import load_gpt2, load_llama, load_vit
+from utils.hub import load_gpt2, load_llama, load_vit
 from utils.vision_transformer import VisionTransformer
 
 SIZES = {

@@ -43,12 +43,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from utils.images import load_digits
+from utils.data import SHIPPED, load_digits
 from utils.training import accuracy
-from utils.vision_transformer import DIGITS_MODEL, VisionTransformer
+from utils.vision_transformer import VisionTransformer
 
 # of chapter 07's models the one with large patches: it learns in the fewest steps
-MODEL = {**DIGITS_MODEL, "patch_size": 4}
+MODEL = {**SHIPPED["digits"], "patch_size": 4}
 WARM_UP = 0.15
 # AdamW's running means of the gradients and of their squares
 MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -1,6 +1,5 @@
 """Scaled dot-product attention and its several heads (chapters 02 to 05)."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,22 +8,25 @@ import torch.nn.functional as F
 from einops import einsum, rearrange
 from torch import Tensor, nn
 
-from utils.masking import check_mask
-from utils.shapes import check_positive, check_shape
+from utils.cache import Cache
+from utils.masking import Mask
+from utils.validation import check_fraction, check_mask, check_multiple, check_positive, check_shape
 
 
 def scaled_dot_product_attention(
-    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Mask = None
 ) -> tuple[Tensor, Tensor]:
-    """Mix the values of the keys that each query matches, and return the weights too.
+    """Return for each query the weighted sum of the values, and the attention weights.
 
-    This is the open form, every step visible; `F.scaled_dot_product_attention` gives the same
-    values without keeping the weights. A query that may attend to nothing gets 0.
+    Every step is visible; `F.scaled_dot_product_attention` gives the same values without keeping
+    the weights. A fully masked row gives 0.
+
+    >>> q, k, v = torch.zeros(1, 4), torch.ones(2, 4), torch.tensor([[1.0], [3.0]])
+    >>> scaled_dot_product_attention(q, k, v)
+    (tensor([[2.]]), tensor([[0.5000, 0.5000]]))
 
     Args:
-        q: queries.
-        k: keys.
-        v: values, one for each key.
+        q, k, v: queries, keys, and one value for each key.
         attn_mask: boolean, True = may attend, or None.
 
     Shape:
@@ -32,12 +34,10 @@ def scaled_dot_product_attention(
         k          (..., j, d)
         v          (..., j, dv)     dv is d unless you choose another width
         attn_mask  broadcastable to (..., i, j)
-        mixed      (..., i, dv)
+        output     (..., i, dv)
         weights    (..., i, j)      each row sums to 1, or is 0 where nothing may be attended to
 
-    Raises:
-        ValueError: widths or numbers of tokens that do not fit, or a bad mask.
-
+    Raises: ValueError for widths or numbers of tokens that do not fit, or a bad mask.
     Source: Vaswani et al. 2017, section 3.2.1; chapter 03, masks chapter 05.
     """
     if q.ndim < 2 or k.ndim < 2 or q.shape[-1] != k.shape[-1]:
@@ -59,66 +59,44 @@ def scaled_dot_product_attention(
         weights = scores.softmax(dim=-1)
     else:
         check_mask("scaled_dot_product_attention", attn_mask, tuple(scores.shape))
-        # softmax over nothing but -inf is NaN: such a row stays open and is set to 0 afterwards
-        empty = ~attn_mask.any(dim=-1, keepdim=True)
-        weights = scores.masked_fill(~(attn_mask | empty), -torch.inf).softmax(dim=-1)
-        weights = weights.masked_fill(empty, 0.0)
+        # softmax of a fully masked row is NaN: it stays unmasked and is set to 0 afterwards
+        masked = ~attn_mask.any(dim=-1, keepdim=True)
+        weights = scores.masked_fill(~(attn_mask | masked), -torch.inf).softmax(dim=-1)
+        weights = weights.masked_fill(masked, 0.0)
     return einsum(weights, v, "... i j, ... j dv -> ... i dv"), weights
 
 
-class Cache(ABC):
-    """Keep the keys and values of earlier tokens for each layer, as `KeyValueCache` does.
-
-    Shape:
-        length  the number c of tokens that it holds
-        extend  k, v (b, h, n, d) of new tokens -> (b, h, c + n, d) of all, the earlier ones first
-
-    Source: utils.generation; chapter 12.
-    """
-
-    length: int
-
-    @abstractmethod
-    def extend(self, layer: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the keys and values of new tokens to those of this layer; return all of them."""
-
-
 class MultiHeadAttention(nn.Module):
-    """Let every token gather from all tokens, in several heads with weights of their own.
+    """Let every token attend to all tokens, in several heads with weights of their own.
 
     It runs PyTorch's fused kernel, which never holds the (i, j) weights; inside
-    `record_attention` it runs the open form and keeps them.
+    `record_attention` it runs `scaled_dot_product_attention` and keeps them.
+
+    >>> MultiHeadAttention(embed_dim=8, num_heads=2)(torch.zeros(1, 5, 8)).shape
+    torch.Size([1, 5, 8])
 
     Args:
         embed_dim: width of a token, e.
         num_heads: number of heads, h; each is embed_dim / num_heads wide.
-        dropout: share of the weights that training sets to 0.
+        dropout: fraction of the weights that training sets to 0.
 
     Shape:
         x          (b, i, e)
         context    (b, j, e)        keys and values come from it; x itself when it is None
         attn_mask  bool, True = may attend, broadcastable to (b, h, i, j)
-        cache      None, or keys and values of earlier tokens: they come first, so j is longer
+        cache      None, or a `KeyValueCache`: its tokens come first, so j is longer
         result     (b, i, e)
 
-    Raises:
-        ValueError: heads that do not divide embed_dim, a dropout outside [0, 1), inputs of
-            another rank, width or batch, or a bad mask.
-
+    Raises: ValueError for heads that do not divide embed_dim, a dropout outside [0, 1), inputs of
+        another rank, width or batch, or a bad mask.
     Source: Vaswani et al. 2017, section 3.2.2; chapter 04, masks chapter 05, cache chapter 12.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0):
         super().__init__()
         check_positive("MultiHeadAttention", embed_dim=embed_dim, num_heads=num_heads)
-        if embed_dim % num_heads:
-            divisors = [h for h in range(1, embed_dim + 1) if embed_dim % h == 0]
-            raise ValueError(
-                "MultiHeadAttention: embed_dim must be a multiple of num_heads, "
-                f"got embed_dim={embed_dim} and num_heads={num_heads}. "
-                f"Pick num_heads from {divisors}, or change embed_dim."
-            )
-        check_dropout("MultiHeadAttention", dropout)
+        check_multiple("MultiHeadAttention", embed_dim=embed_dim, num_heads=num_heads)
+        check_fraction("MultiHeadAttention", dropout=dropout)
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.dropout = dropout
@@ -132,7 +110,7 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Tensor,
         context: Tensor | None = None,
-        attn_mask: Tensor | None = None,
+        attn_mask: Mask = None,
         cache: Cache | None = None,
     ) -> Tensor:
         context = x if context is None else context
@@ -141,18 +119,17 @@ class MultiHeadAttention(nn.Module):
         k = rearrange(self.k_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
         v = rearrange(self.v_proj(context), "b j (h d) -> b h j d", h=self.num_heads)
         if cache is not None:
-            k, v = cache.extend(self, k, v)
+            k, v = cache.update(self, k, v)
         check_mask("MultiHeadAttention", attn_mask, (*q.shape[:3], k.shape[2]))
         if self.recorded is None:
-            mixed = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=attn_mask, dropout_p=self.dropout if self.training else 0.0
-            )
+            dropout = self.dropout if self.training else 0.0
+            output = F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p=dropout)
         else:
-            mixed, weights = scaled_dot_product_attention(q, k, v, attn_mask)
+            output, weights = scaled_dot_product_attention(q, k, v, attn_mask)
             self.recorded.add(q, k, weights)
             if self.training and self.dropout:
-                mixed = F.dropout(weights, self.dropout) @ v
-        return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+                output = F.dropout(weights, self.dropout) @ v
+        return self.out_proj(rearrange(output, "b h i d -> b i (h d)"))
 
     def _check(self, x: Tensor, context: Tensor) -> None:
         """Raise a `ValueError` unless tokens and context fit the layer and each other."""
@@ -163,7 +140,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class AttentionMaps(list[Tensor]):
-    """List attention weights, and beside them the queries and keys that they were made of.
+    """List attention weights, with the queries and keys that they come from.
 
     Args:
         gradients: keep the tensors in the graph, for `torch.autograd.grad`.
@@ -192,13 +169,14 @@ class AttentionMaps(list[Tensor]):
 def record_attention(model: nn.Module, gradients: bool = False) -> Iterator[AttentionMaps]:
     """Collect the attention weights of every attention layer in `model`, in running order.
 
+    >>> model, x = MultiHeadAttention(8, 2), torch.zeros(1, 5, 8)
     >>> with record_attention(model) as maps:
-    ...     model(x)
-    >>> maps[0].shape  # the first attention layer: (b, h, i, j)
-    >>> maps.queries[0].shape, maps.keys[0].shape  # what its scores are made of
+    ...     output = model(x)
+    >>> maps[0].shape, maps.queries[0].shape  # of the first attention layer
+    (torch.Size([1, 2, 5, 5]), torch.Size([1, 2, 5, 4]))
 
-    The weights are taken before dropout; queries and keys as they meet (turned, where they are
-    turned), before the division by the root of d.
+    The weights are taken before dropout; queries and keys after rotary positions, if there are
+    any, and before the division by the root of d.
 
     Args:
         model: any module that holds `MultiHeadAttention` or `GroupedQueryAttention` layers.
@@ -207,9 +185,7 @@ def record_attention(model: nn.Module, gradients: bool = False) -> Iterator[Atte
     Shape:
         maps  one (b, h, i, j) for each call of an attention layer
 
-    Raises:
-        ValueError: no such layer in the model.
-
+    Raises: ValueError for no such layer in the model.
     Source: chapter 04; queries, keys and gradients chapter 14.
     """
     layers = [module for module in model.modules() if hasattr(module, "recorded")]
@@ -228,22 +204,3 @@ def record_attention(model: nn.Module, gradients: bool = False) -> Iterator[Atte
     finally:
         for layer, recorded in zip(layers, before, strict=True):
             layer.recorded = recorded
-
-
-def check_dropout(where: str, dropout: float) -> None:
-    """Raise a `ValueError` unless `dropout` is a share in [0, 1).
-
-    Args:
-        where: the public name that the error begins with.
-        dropout: the share to check.
-
-    Raises:
-        ValueError: a share below 0, or of 1 and more.
-
-    Source: chapter 04.
-    """
-    if not 0 <= dropout < 1:
-        raise ValueError(
-            f"{where}: dropout must be a share from 0 up to, not including, 1, "
-            f"got dropout={dropout}. Pass for example dropout=0.1."
-        )

@@ -1,7 +1,6 @@
-"""Boxes: how far two agree, and how good a set of answers is, as COCO counts it (chapter 17).
+"""Boxes: how far two overlap, and how good a set of predictions is, as in COCO (chapter 17).
 
-A box is four numbers from 0 to 1, shares of the picture's width and height: x and y of its middle,
-its width, its height.
+A box is (x and y of its center, width, height), as fractions of the picture's width and height.
 """
 
 from collections.abc import Sequence
@@ -12,89 +11,91 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from utils.scenes import Targets
 
-
-class Found(NamedTuple):
-    """What a detector says of one picture, in any order.
-
-    Args:
-        labels: the class of each answer.
-        boxes: middle and size.
-        sure: the probability of that class.
+class Targets(NamedTuple):
+    """The objects of one picture, in any order.
 
     Shape:
-        labels  (i,), integers
-        boxes   (i, 4)
-        sure    (i,)
-
-    Source: chapter 17.
+        labels  (t,), integers: which digit each object is
+        boxes   (t, 4)
     """
 
     labels: Tensor
     boxes: Tensor
-    sure: Tensor
 
 
-def corners(boxes: Tensor) -> Tensor:
-    """Turn boxes from middle and size into left, top, right and bottom.
+class Found(NamedTuple):
+    """The predictions of a detector for one picture, in any order.
 
     Shape:
-        boxes   (..., 4)    x and y of the middle, width, height
+        labels  (i,), integers: the predicted classes
+        boxes   (i, 4)
+        score   (i,), the probability of each class: the confidence
+    """
+
+    labels: Tensor
+    boxes: Tensor
+    score: Tensor
+
+
+def box_cxcywh_to_xyxy(boxes: Tensor) -> Tensor:
+    """Convert boxes from center and size to left, top, right and bottom.
+
+    >>> box_cxcywh_to_xyxy(torch.tensor([0.5, 0.5, 0.5, 1.0]))
+    tensor([0.2500, 0.0000, 0.7500, 1.0000])
+
+    Shape:
+        boxes   (..., 4)    x and y of the center, width, height
         result  (..., 4)    left, top, right, bottom
 
-    Raises:
-        ValueError: a last axis that is not 4.
-
-    Source: chapter 17.
+    Raises: ValueError for a last axis that is not 4.
     """
-    _check_boxes("corners", "boxes", boxes)
+    _check_boxes("box_cxcywh_to_xyxy", "boxes", boxes)
     middle, size = boxes[..., :2], boxes[..., 2:]
     return torch.cat([middle - size / 2, middle + size / 2], dim=-1)
 
 
-def overlap(first: Tensor, second: Tensor) -> Tensor:
-    """Return the area that two boxes share, as a share of the area that they cover: their IoU.
+def box_iou(first: Tensor, second: Tensor) -> Tensor:
+    """Return the IoU of two boxes: the area of their intersection over that of their union.
+
+    >>> box_iou(torch.tensor([0.5, 0.5, 1.0, 1.0]), torch.tensor([0.25, 0.5, 0.5, 1.0]))
+    tensor(0.5000)
 
     Shape:
-        first   (..., 4)    middle and size
+        first   (..., 4)    center and size
         second  (..., 4)    broadcastable to the first
         result  (...)       from 0 to 1; 0 for two boxes without area
 
-    Raises:
-        ValueError: a last axis that is not 4.
-
+    Raises: ValueError for a last axis that is not 4.
     Source: Jaccard 1912; chapter 17.
     """
-    shared, covered, _ = _areas("overlap", first, second)
+    shared, covered, _ = _areas("box_iou", first, second)
     return shared / covered.clamp(min=torch.finfo(covered.dtype).tiny)
 
 
-def generalized_overlap(first: Tensor, second: Tensor) -> Tensor:
-    """Return the overlap minus the share of the smallest frame around both that is empty.
+def generalized_box_iou(first: Tensor, second: Tensor) -> Tensor:
+    """Return the GIoU: the IoU minus the empty fraction of the smallest box around both.
 
-    Apart from each other, all boxes have the overlap 0; this one still says how far.
+    Boxes that do not overlap all have the IoU 0; their GIoU still depends on the distance.
 
     Shape:
-        first   (..., 4)    middle and size
+        first   (..., 4)    center and size
         second  (..., 4)    broadcastable to the first
         result  (...)       from -1 to 1
 
-    Raises:
-        ValueError: a last axis that is not 4.
-
+    Raises: ValueError for a last axis that is not 4.
     Source: Rezatofighi et al. 2019 (generalized IoU); chapter 17.
     """
-    shared, covered, frame = _areas("generalized_overlap", first, second)
+    shared, covered, frame = _areas("generalized_box_iou", first, second)
     tiny = torch.finfo(covered.dtype).tiny
     return shared / covered.clamp(min=tiny) - (frame - covered) / frame.clamp(min=tiny)
 
 
 def _areas(where: str, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the area that two boxes share, that they cover, and that a frame around them has."""
+    """Return the areas of the intersection, the union, and the smallest box around both."""
     _check_boxes(where, "first", first)
     _check_boxes(where, "second", second)
-    a, b = corners(first), corners(second)
+    a, b = box_cxcywh_to_xyxy(first), box_cxcywh_to_xyxy(second)
     inner = torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])
     outer = torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])
     shared = inner.clamp(min=0).prod(dim=-1)
@@ -110,17 +111,16 @@ def average_precision(
 ) -> float:
     """Return AP as COCO computes it: the mean, over classes, of the precision over the recall.
 
-    The answers of a class are sorted, the surest first. Each is right if it overlaps an object of
-    its class that no surer answer has taken. With threshold 0.5 this is called AP50.
+    The predictions of a class are sorted by score. Each is correct if its IoU with an object of its
+    class that no better one has taken reaches the threshold. At 0.5 this is called AP50.
 
     Args:
-        found: what was said of each picture; up to 100 answers, as in COCO.
-        targets: what stands there.
-        threshold: the overlap from which on a box is right.
+        found: the predictions for each picture; up to 100, as in COCO.
+        targets: the objects of each picture.
+        threshold: the least IoU of a correct box.
 
-    Raises:
-        ValueError: another number of pictures, no object at all, or a threshold outside 0 to 1.
-
+    Raises: ValueError for another number of pictures, no object at all, or a threshold outside 0 to
+        1.
     Source: Lin et al. 2014 (COCO) and its evaluation code; chapter 17.
     """
     if len(found) != len(targets) or not sum(len(target.labels) for target in targets):
@@ -142,14 +142,14 @@ def _precision(
     found: Sequence[Found], targets: Sequence[Targets], label: int, threshold: float
 ) -> float:
     """Return the mean precision of one class at the recalls 0, 0.01, ..., 1."""
-    right, sure, objects = [], [], 0
+    right, scores, objects = [], [], 0
     for said, true in zip(found, targets, strict=True):
-        own, places = said.labels == label, true.boxes[true.labels == label]
-        order = said.sure[own].argsort(descending=True, stable=True)
-        right.append(_hits(said.boxes[own][order], places, threshold))
-        sure.append(said.sure[own][order])
-        objects += len(places)
-    right = torch.cat(right)[torch.cat(sure).argsort(descending=True, stable=True).cpu()]
+        own, boxes = said.labels == label, true.boxes[true.labels == label]
+        order = said.score[own].argsort(descending=True, stable=True)
+        right.append(_hits(said.boxes[own][order], boxes, threshold))
+        scores.append(said.score[own][order])
+        objects += len(boxes)
+    right = torch.cat(right)[torch.cat(scores).argsort(descending=True, stable=True).cpu()]
     hits = right.cumsum(dim=0, dtype=torch.float64)
     precision = hits / torch.arange(1, len(right) + 1)
     # at a recall counts the best precision at this recall or a higher one; never reached is 0
@@ -161,7 +161,7 @@ def _precision(
 
 def _hits(boxes: Tensor, places: Tensor, threshold: float) -> Tensor:
     """Say of boxes, the surest first, whether each has an object that no box before it took."""
-    free = overlap(boxes[:, None].double(), places.double()).cpu()  # (boxes, places)
+    free = box_iou(boxes[:, None].double(), places.double()).cpu()  # (boxes, places)
     right = torch.zeros(len(boxes), dtype=torch.bool)
     for n in range(len(boxes) if len(places) else 0):
         best = free[n].argmax()
@@ -174,6 +174,6 @@ def _hits(boxes: Tensor, places: Tensor, threshold: float) -> Tensor:
 def _check_boxes(where: str, name: str, boxes: Tensor) -> None:
     if boxes.ndim == 0 or boxes.shape[-1] != 4:
         raise ValueError(
-            f"{where}: {name} must have 4 numbers in the last axis, x and y of the middle, width "
+            f"{where}: {name} must have 4 numbers in the last axis, x and y of the center, width "
             f"and height, got {name}.shape={tuple(boxes.shape)}. Stack them along the last axis."
         )

@@ -1,40 +1,32 @@
-"""Decoder block, decoder and the whole Transformer: one text in, another out (chapter 10)."""
+"""Decoder block, decoder and Transformer: from one sequence to another (chapter 10)."""
 
 from torch import Tensor, nn
 
 from utils.attention import MultiHeadAttention
+from utils.embedding import TokenEmbedding
 from utils.encoder import Encoder, FeedForward
-from utils.masking import causal_mask, check_mask
-from utils.positions import TokenEmbedding
-from utils.shapes import check_positive
+from utils.masking import Mask, causal_mask
+from utils.validation import check_mask, check_positive
 
 
 class DecoderBlock(nn.Module):
-    """Attention to itself, attention to another text, feed-forward, each added to the stream.
+    """Self-attention, cross-attention and feed-forward, each added to the residual stream.
 
     The causal mask is the caller's: `attn_mask=causal_mask(i)`.
 
     Args:
-        embed_dim: width of a token, e.
-        num_heads: number of heads, h.
-        mlp_dim: inner width of the feed-forward, m.
-        dropout: share of values that training sets to 0: in the attention weights, inside the
-            feed-forward, and of what each of the three adds.
-        norm_first: True normalises what each part reads (pre-norm), but never the context; False
-            normalises the sum (post-norm, the order of the 2017 paper).
-        activation: see `FeedForward`.
-        norm_eps: the number that keeps LayerNorm from dividing by 0.
+        embed_dim, num_heads, mlp_dim, dropout, activation, norm_eps: see `EncoderBlock`.
+        norm_first: True normalises the input of each part (pre-norm), but never the context; False
+            normalises the sum (post-norm, as in the original Transformer).
 
     Shape:
-        x             (b, i, e)    the stream: its tokens ask
-        context       (b, j, e)    what the encoder returned: its tokens are asked
+        x             (b, i, e)    the residual stream: gives the queries
+        context       (b, j, e)    the output of the encoder: gives keys and values
         attn_mask     bool, True = may attend, broadcastable to (b, h, i, i)
         context_mask  bool, True = may attend, broadcastable to (b, h, i, j)
         result        (b, i, e)
 
-    Raises:
-        ValueError: as `MultiHeadAttention` and `FeedForward`.
-
+    Raises: as `MultiHeadAttention` and `FeedForward`.
     Source: Vaswani et al. 2017, sections 3.1 and 3.2.3; chapter 10.
     """
 
@@ -60,11 +52,7 @@ class DecoderBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self,
-        x: Tensor,
-        context: Tensor,
-        attn_mask: Tensor | None = None,
-        context_mask: Tensor | None = None,
+        self, x: Tensor, context: Tensor, attn_mask: Mask = None, context_mask: Mask = None
     ) -> Tensor:
         if context is None:  # the attention would take x instead
             raise ValueError(
@@ -83,26 +71,16 @@ class DecoderBlock(nn.Module):
 class Decoder(nn.Module):
     """Run decoder blocks one after another, all with the same context, and norm as `Encoder` does.
 
+    >>> Decoder(2, 8, 2, 32)(torch.zeros(3, 5, 8), torch.zeros(3, 7, 8)).shape
+    torch.Size([3, 5, 8])
+
     Args:
         num_layers: number of blocks.
-        embed_dim: width of a token, e.
-        num_heads: number of heads, h.
-        mlp_dim: inner width of the feed-forward, m.
-        dropout: see `DecoderBlock`.
+        embed_dim, num_heads, mlp_dim, dropout, activation, norm_eps: see `EncoderBlock`.
         norm_first: see `DecoderBlock`; True adds one final LayerNorm.
-        activation: see `FeedForward`.
-        norm_eps: the number that keeps LayerNorm from dividing by 0.
 
-    Shape:
-        x             (b, i, e)
-        context       (b, j, e)    the same in all blocks
-        attn_mask     bool, True = may attend, broadcastable to (b, h, i, i); the same in all blocks
-        context_mask  bool, True = may attend, broadcastable to (b, h, i, j); the same in all blocks
-        result        (b, i, e)
-
-    Raises:
-        ValueError: as `DecoderBlock`.
-
+    Shape: as `DecoderBlock`; all blocks get the same context and the same masks.
+    Raises: as `DecoderBlock`.
     Source: Vaswani et al. 2017, section 3.1; chapter 10.
     """
 
@@ -126,11 +104,7 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(embed_dim, eps=norm_eps) if norm_first else nn.Identity()
 
     def forward(
-        self,
-        x: Tensor,
-        context: Tensor,
-        attn_mask: Tensor | None = None,
-        context_mask: Tensor | None = None,
+        self, x: Tensor, context: Tensor, attn_mask: Mask = None, context_mask: Mask = None
     ) -> Tensor:
         for layer in self.layers:
             x = layer(x, context, attn_mask, context_mask)
@@ -138,25 +112,19 @@ class Decoder(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encode one text, then give for each token of another a score for every possible next token.
+    """Encode a source sequence, and predict each next token of a target sequence from both.
 
-    No target token sees a later one: the causal mask is made here, a mask of the target is laid
-    on top of it.
+    It is causal by itself; a mask of the target comes on top.
 
     Args:
         source_size: number of different source tokens.
         target_size: number of different target tokens, v.
-        embed_dim: width of a token, e.
-        num_heads: number of heads, h.
-        mlp_dim: inner width of the feed-forward, m.
+        embed_dim, num_heads, mlp_dim, norm_first, activation: see `DecoderBlock`.
         num_encoder_layers: number of encoder blocks.
         num_decoder_layers: number of decoder blocks.
         max_length: largest number of tokens in a source or in a target.
-        dropout: see `DecoderBlock`; also the share of the embeddings that training sets to 0.
-        norm_first: see `DecoderBlock`; False is the order of the 2017 paper.
-        activation: see `FeedForward`.
-        positions: "sinusoidal", "learned" or None, see `TokenEmbedding`.
-        scale: whether embeddings are multiplied by the square root of embed_dim.
+        dropout: see `DecoderBlock`; also the fraction of the embeddings that training sets to 0.
+        positions, scale: see `TokenEmbedding`.
 
     Shape:
         source       (b, j)        ids
@@ -164,12 +132,10 @@ class Transformer(nn.Module):
         source_mask  bool, True = may be attended to, broadcastable to (b, h, 1, j)
         target_mask  bool, True = may be attended to, broadcastable to (b, h, i, i)
         memory       (b, j, e)     what `encode` returns
-        result       (b, i, v)     scores; row t speaks about token t + 1
+        result       (b, i, v)     logits; row t is for token t + 1
 
-    Raises:
-        ValueError: as `TokenEmbedding`, `Encoder` and `Decoder`; a source mask that differs
-            between queries.
-
+    Raises: as `TokenEmbedding`, `Encoder` and `Decoder`; a source mask that differs between
+        queries.
     Source: Vaswani et al. 2017; chapter 10.
     """
 
@@ -203,25 +169,17 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self,
-        source: Tensor,
-        target: Tensor,
-        source_mask: Tensor | None = None,
-        target_mask: Tensor | None = None,
+        self, source: Tensor, target: Tensor, source_mask: Mask = None, target_mask: Mask = None
     ) -> Tensor:
         return self.decode(target, self.encode(source, source_mask), source_mask, target_mask)
 
-    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
+    def encode(self, source: Tensor, source_mask: Mask = None) -> Tensor:
         x = self.dropout(self.source_embedding(source))  # (b, j, e)
         self._check_source_mask(source_mask, x)
         return self.encoder(x, source_mask)
 
     def decode(
-        self,
-        target: Tensor,
-        memory: Tensor,
-        source_mask: Tensor | None = None,
-        target_mask: Tensor | None = None,
+        self, target: Tensor, memory: Tensor, source_mask: Mask = None, target_mask: Mask = None
     ) -> Tensor:
         x = self.dropout(self.target_embedding(target))  # (b, i, e)
         self._check_source_mask(source_mask, memory)
@@ -232,7 +190,7 @@ class Transformer(nn.Module):
             mask = mask & target_mask
         return self.head(self.decoder(x, memory, mask, source_mask))
 
-    def _check_source_mask(self, source_mask: Tensor | None, memory: Tensor) -> None:
-        # Two attentions use it, whose queries are not the same tokens: it speaks of keys only.
+    def _check_source_mask(self, source_mask: Mask, memory: Tensor) -> None:
+        # Two attentions with different queries use it, so it may only depend on keys.
         b, j, _ = memory.shape
         check_mask("Transformer", source_mask, (b, self.num_heads, 1, j), "source_mask")

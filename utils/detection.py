@@ -1,47 +1,30 @@
-"""Find objects: learned queries that ask for them, a matching, and a loss on sets (chapter 17)."""
+"""Detect objects: learned queries, a matching, and a loss on sets (chapter 17)."""
 
 from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from safetensors.torch import load_file
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from utils.boxes import Found, generalized_overlap
+from utils.boxes import Found, Targets, generalized_box_iou
 from utils.decoder import Decoder
-from utils.embedding import Size, as_pair
 from utils.encoder import Encoder
-from utils.images import resource
 from utils.positions import sinusoidal_positions
-from utils.scenes import Targets
-from utils.shapes import check_positive, check_shape
+from utils.validation import Size, as_pair, check_positive, check_shape
 
 STRIDE = 4  # the stem turns 4 x 4 pixels into one token
 
-# what a class, the distance of two boxes, and their missing overlap count, in matching and in loss
+# what the class, the L1 distance and the GIoU of boxes count, in matching and in loss
 # (Zhu et al. 2021, Deformable DETR; the first paper has 1 for the class)
-WEIGHTS = {"class": 2.0, "distance": 5.0, "overlap": 2.0}
-# how much "nothing" counts among the classes: most queries find nothing, and would drown the rest
-NOTHING = 0.1
-
-# what load_detection_model() and resources/make_detection_model.py build
-DETECTION_MODEL = {
-    "image_size": 32,
-    "in_channels": 1,
-    "num_classes": 10,
-    "num_queries": 6,
-    "embed_dim": 64,
-    "num_heads": 4,
-    "mlp_dim": 128,
-    "num_encoder_layers": 2,
-    "num_decoder_layers": 2,
-}
+WEIGHTS = {"class": 2.0, "distance": 5.0, "giou": 2.0}
+# weight of "no object" among the classes: most queries find none, and would drown the rest
+NO_OBJECT_WEIGHT = 0.1
 
 
 def grid_positions(gh: int, gw: int, embed_dim: int, base: float = 100.0) -> Tensor:
-    """Return a code for each place of a grid: half of it says the row, half the column.
+    """Return a code for each cell of a grid: half of it for the row, half for the column.
 
     Args:
         gh: rows of the grid.
@@ -52,9 +35,7 @@ def grid_positions(gh: int, gw: int, embed_dim: int, base: float = 100.0) -> Ten
     Shape:
         result  (gh * gw, e), row by row
 
-    Raises:
-        ValueError: sizes below 1, or an odd width.
-
+    Raises: ValueError for sizes below 1, or an odd width.
     Source: Carion et al. 2020, section 3.2; Parmar et al. 2018; chapter 17.
     """
     check_positive("grid_positions", gh=gh, gw=gw, embed_dim=embed_dim)
@@ -69,30 +50,25 @@ def grid_positions(gh: int, gw: int, embed_dim: int, base: float = 100.0) -> Ten
 
 
 class DetectionTransformer(nn.Module):
-    """Give, for each of a few learned queries, a class (or "nothing") and a box.
+    """Predict, for each of a few learned queries, a class (or "no object") and a box.
 
     Args:
         image_size: side of the images in pixels, or (height, width): multiples of 4.
         in_channels: channels of the images, c.
-        num_classes: number of classes, k; the score after the last one is for "nothing".
+        num_classes: number of classes, k; the logit after the last one is for "no object".
         num_queries: number of object queries, i: no picture can have more objects found.
-        embed_dim: width of a token, e.
-        num_heads: number of heads, h.
-        mlp_dim: inner width of the feed-forward, m.
+        embed_dim, num_heads, mlp_dim, dropout: see `DecoderBlock`.
         num_encoder_layers: number of encoder blocks.
         num_decoder_layers: number of decoder blocks, l.
-        dropout: see `DecoderBlock`.
 
     Shape:
         images   (b, c, H, W)
         memory   (b, n, e), n = H / 4 * W / 4   what `encode` returns
         queries  (i, e)                         parameters: the decoder's input, for every picture
-        scores   (l, b, i, k + 1)               after each decoder block; the last one counts
+        logits   (l, b, i, k + 1)               after each decoder block; the last one counts
         boxes    (l, b, i, 4)                   middle and size, from 0 to 1
 
-    Raises:
-        ValueError: as `Encoder` and `Decoder`; images that are no multiple of 4, or do not fit.
-
+    Raises: as `Encoder` and `Decoder`; images that are no multiple of 4, or do not fit.
     Source: Carion et al. 2020 (DETR), sections 3.2 and A.4; chapter 17.
     """
 
@@ -111,13 +87,8 @@ class DetectionTransformer(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        check_positive(
-            "DetectionTransformer",
-            in_channels=in_channels,
-            num_classes=num_classes,
-            num_queries=num_queries,
-            embed_dim=embed_dim,
-        )
+        check_positive("DetectionTransformer", in_channels=in_channels, num_classes=num_classes)
+        check_positive("DetectionTransformer", num_queries=num_queries, embed_dim=embed_dim)
         self.image_size = as_pair("DetectionTransformer", "image_size", image_size)
         self.in_channels = in_channels
         if any(side % STRIDE for side in self.image_size):
@@ -159,212 +130,170 @@ class DetectionTransformer(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """Return the encoded tokens (b, n, e) of images (b, c, H, W)."""
-        check_shape(
-            "DetectionTransformer",
-            "images",
-            images,
-            "b c H W",
-            "One image alone is images[None].",
-            c=self.in_channels,
-            H=self.image_size[0],
-            W=self.image_size[1],
-        )
+        sizes = dict(zip("cHW", (self.in_channels, *self.image_size), strict=True))
+        fix = "One image alone is images[None]."
+        check_shape("DetectionTransformer", "images", images, "b c H W", fix, **sizes)
         tokens = rearrange(self.stem(images), "b e gh gw -> b (gh gw) e")
         return self.encoder(tokens + self.positions)
 
 
 def match_costs(
-    scores: Tensor, boxes: Tensor, target: Targets, weights: Mapping[str, float] = WEIGHTS
+    logits: Tensor, boxes: Tensor, target: Targets, weights: Mapping[str, float] = WEIGHTS
 ) -> Tensor:
     """Return what it costs to make each query responsible for each object.
 
     Args:
-        scores: class scores of the queries.
-        boxes: their boxes.
+        logits, boxes: of the queries.
         target: the objects.
-        weights: what "class", "distance" and "overlap" count.
+        weights: what "class", "distance" (L1) and "giou" count.
 
     Shape:
-        scores  (i, k + 1)
+        logits  (i, k + 1)
         boxes   (i, 4)
         result  (i, t)
 
-    Raises:
-        ValueError: shapes that do not fit, or labels that are no class.
-
+    Raises: ValueError for shapes that do not fit, or labels that are no class.
     Source: Carion et al. 2020, section 3.1; chapter 17.
     """
-    _check_said("match_costs", scores, boxes, "i")
-    _check_targets("match_costs", [target], scores.shape[-1] - 1)
-    right = scores.softmax(dim=-1)[:, target.labels]  # (i, t)
+    _check_said("match_costs", logits, boxes, "i")
+    _check_targets("match_costs", [target], logits.shape[-1] - 1)
+    right = logits.softmax(dim=-1)[:, target.labels]  # (i, t)
     distance = torch.cdist(boxes, target.boxes, p=1)
-    shared = generalized_overlap(boxes[:, None], target.boxes)
-    return weights["distance"] * distance - weights["class"] * right - weights["overlap"] * shared
+    shared = generalized_box_iou(boxes[:, None], target.boxes)
+    return weights["distance"] * distance - weights["class"] * right - weights["giou"] * shared
 
 
 @torch.no_grad()
-def match(
-    scores: Tensor,
+def hungarian_match(
+    logits: Tensor,
     boxes: Tensor,
     targets: Sequence[Targets],
     weights: Mapping[str, float] = WEIGHTS,
 ) -> list[tuple[Tensor, Tensor]]:
-    """Give each object of each picture a query of its own, so that the costs sum to the least.
+    """Assign a query of its own to each object of each picture, with the least sum of costs.
 
     With more objects than queries, the objects that would cost most stay without one.
 
     Args:
-        scores: class scores of the queries.
-        boxes: their boxes.
+        logits, boxes: of the queries.
         targets: the objects of each picture.
-        weights: what "class", "distance" and "overlap" count.
+        weights: see `match_costs`.
 
     Shape:
-        scores  (b, i, k + 1)
+        logits  (b, i, k + 1)
         boxes   (b, i, 4)
         result  for each picture the numbers of the matched queries, rising, and of their objects:
             two (min(i, t),)
 
-    Raises:
-        ValueError: shapes that do not fit, labels that are no class, or costs that are not finite.
-
+    Raises: ValueError for shapes that do not fit, labels that are no class, or costs that are not
+        finite.
     Source: Carion et al. 2020, section 3.1; Kuhn 1955 (the Hungarian method); chapter 17.
     """
-    _check_said("match", scores, boxes, "b i")
-    _check_targets("match", targets, scores.shape[-1] - 1, len(scores))
+    _check_said("hungarian_match", logits, boxes, "b i")
+    _check_targets("hungarian_match", targets, logits.shape[-1] - 1, len(logits))
     # the costs of all queries with all objects at once: one picture alone is too little work
-    costs = match_costs(scores.flatten(0, 1), boxes.flatten(0, 1), _together(targets), weights)
+    costs = match_costs(logits.flatten(0, 1), boxes.flatten(0, 1), _together(targets), weights)
     if not costs.isfinite().all():
         raise ValueError(
-            "match: all costs must be finite, got a NaN or an infinity in scores or boxes. "
-            "Lower the learning rate, or look for a division by 0."
+            "hungarian_match: all costs must be finite, got a NaN or an infinity in logits or "
+            "boxes. Lower the learning rate, or look for a division by 0."
         )
     counts = [len(target.labels) for target in targets]
     parts = rearrange(costs, "(b i) t -> b i t", b=len(targets)).cpu().split(counts, dim=2)
     pairs = [linear_sum_assignment(part[n].numpy()) for n, part in enumerate(parts)]
     return [
-        (torch.as_tensor(i).to(scores.device), torch.as_tensor(t).to(scores.device))
+        (torch.as_tensor(i).to(logits.device), torch.as_tensor(t).to(logits.device))
         for i, t in pairs
     ]
 
 
 def set_loss(
-    scores: Tensor,
+    logits: Tensor,
     boxes: Tensor,
     targets: Sequence[Targets],
     weights: Mapping[str, float] = WEIGHTS,
-    nothing: float = NOTHING,
+    no_object_weight: float = NO_OBJECT_WEIGHT,
 ) -> Tensor:
-    """Compare a set of answers with a set of objects: match them, then ask for class and box.
+    """Compare a set of predictions with a set of objects: match them, then compare class and box.
 
-    A matched query should say its object's class and box, every other one "nothing".
+    A matched query should predict its object's class and box, every other one "no object".
 
     Args:
-        scores: class scores of the queries.
-        boxes: their boxes.
-        targets: the objects of each picture.
-        weights: what "class", "distance" and "overlap" count.
-        nothing: how much a query that should say "nothing" counts in the cross-entropy.
+        logits, boxes, targets, weights: see `hungarian_match`.
+        no_object_weight: weight in the cross-entropy of a query that should predict "no object".
 
     Shape:
-        scores  (b, i, k + 1)
+        logits  (b, i, k + 1)
         boxes   (b, i, 4)
         result  ()
 
-    Raises:
-        ValueError: as `match`.
-
+    Raises: as `hungarian_match`.
     Source: Carion et al. 2020, sections 3.1 and A.2; chapter 17.
     """
-    pairs = match(scores, boxes, targets, weights)
+    pairs = hungarian_match(logits, boxes, targets, weights)
     matched = [Targets(t.labels[j], t.boxes[j]) for t, (_, j) in zip(targets, pairs, strict=True)]
     labels, true_boxes = _together(matched)
     picture = torch.cat([torch.full_like(i, n) for n, (i, _) in enumerate(pairs)])
     query = torch.cat([i for i, _ in pairs])
-    last = scores.shape[-1] - 1
-    wanted = torch.full(scores.shape[:2], last, device=scores.device)
+    last = logits.shape[-1] - 1
+    wanted = torch.full(logits.shape[:2], last, device=logits.device)
     wanted[picture, query] = labels
-    counted = scores.new_ones(last + 1)
-    counted[last] = nothing
+    counted = logits.new_ones(last + 1)
+    counted[last] = no_object_weight
     chosen, count = boxes[picture, query], max(1, sum(len(t.labels) for t in targets))
     return (
-        weights["class"] * F.cross_entropy(scores.flatten(0, 1), wanted.flatten(), counted)
+        weights["class"] * F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), counted)
         + weights["distance"] * (chosen - true_boxes).abs().sum() / count
-        + weights["overlap"] * (1 - generalized_overlap(chosen, true_boxes)).sum() / count
+        + weights["giou"] * (1 - generalized_box_iou(chosen, true_boxes)).sum() / count
     )
 
 
 def detection_loss(
-    scores: Tensor,
+    logits: Tensor,
     boxes: Tensor,
     targets: Sequence[Targets],
     weights: Mapping[str, float] = WEIGHTS,
-    nothing: float = NOTHING,
+    no_object_weight: float = NO_OBJECT_WEIGHT,
 ) -> Tensor:
     """Add up the set loss of every decoder block, each with a matching of its own.
 
     Args:
-        scores: class scores after each decoder block.
-        boxes: boxes after each decoder block.
-        targets: the objects of each picture.
-        weights: what "class", "distance" and "overlap" count.
-        nothing: see `set_loss`.
+        logits, boxes: of the queries, after each decoder block.
+        targets, weights, no_object_weight: see `set_loss`.
 
     Shape:
-        scores  (l, b, i, k + 1)
+        logits  (l, b, i, k + 1)
         boxes   (l, b, i, 4)
         result  ()
 
-    Raises:
-        ValueError: as `match`.
-
+    Raises: as `hungarian_match`.
     Source: Carion et al. 2020, section 3.2 (auxiliary decoding losses); chapter 17.
     """
-    _check_said("detection_loss", scores, boxes, "l b i")
+    _check_said("detection_loss", logits, boxes, "l b i")
     losses = [
-        set_loss(*pair, targets, weights, nothing) for pair in zip(scores, boxes, strict=True)
+        set_loss(*pair, targets, weights, no_object_weight)
+        for pair in zip(logits, boxes, strict=True)
     ]
     return torch.stack(losses).sum()
 
 
-def detections(scores: Tensor, boxes: Tensor) -> list[Found]:
-    """Read what each query says: its likeliest class, "nothing" left aside, and how sure it is.
+def detections(logits: Tensor, boxes: Tensor) -> list[Found]:
+    """Read off what each query predicts: its most probable class but "no object", box and score.
 
     Args:
-        scores: class scores of the queries, those after the last decoder block.
-        boxes: their boxes.
+        logits, boxes: of the queries, after the last decoder block.
 
     Shape:
-        scores  (b, i, k + 1)
+        logits  (b, i, k + 1)
         boxes   (b, i, 4)
         result  for each picture a `Found` with all i queries
 
-    Raises:
-        ValueError: shapes that do not fit.
-
+    Raises: ValueError for shapes that do not fit.
     Source: Carion et al. 2020, section A.4; chapter 17.
     """
-    _check_said("detections", scores, boxes, "b i")
-    sure, labels = scores.softmax(dim=-1)[..., :-1].max(dim=-1)
-    return [Found(*one) for one in zip(labels, boxes, sure, strict=True)]
-
-
-def load_detection_model() -> DetectionTransformer:
-    """Load the trained detector that ships with the course, in eval mode.
-
-    Shape:
-        images  (b, 1, 32, 32)
-        scores  (2, b, 6, 11)
-        boxes   (2, b, 6, 4)
-
-    Raises:
-        ValueError: the file of weights is missing.
-
-    Source: resources/make_detection_model.py; chapter 17.
-    """
-    model = DetectionTransformer(**DETECTION_MODEL)
-    model.load_state_dict(load_file(resource("detection_model.safetensors")))
-    return model.eval()
+    _check_said("detections", logits, boxes, "b i")
+    score, labels = logits.softmax(dim=-1)[..., :-1].max(dim=-1)
+    return [Found(*one) for one in zip(labels, boxes, score, strict=True)]
 
 
 def _together(targets: Sequence[Targets]) -> Targets:
@@ -372,10 +301,10 @@ def _together(targets: Sequence[Targets]) -> Targets:
     return Targets(torch.cat([t.labels for t in targets]), torch.cat([t.boxes for t in targets]))
 
 
-def _check_said(where: str, scores: Tensor, boxes: Tensor, axes: str) -> None:
-    """Raise a `ValueError` unless scores (axes, k + 1) and boxes (axes, 4) belong together."""
-    sizes = dict(zip(axes.split(), scores.shape, strict=False))
-    check_shape(where, "scores", scores, f"{axes} k", "The last layer alone is scores[-1].")
+def _check_said(where: str, logits: Tensor, boxes: Tensor, axes: str) -> None:
+    """Raise a `ValueError` unless logits (axes, k + 1) and boxes (axes, 4) belong together."""
+    sizes = dict(zip(axes.split(), logits.shape, strict=False))
+    check_shape(where, "logits", logits, f"{axes} k", "The last layer alone is logits[-1].")
     check_shape(where, "boxes", boxes, f"{axes} four", "One box for each query.", four=4, **sizes)
 
 

@@ -1,85 +1,36 @@
-"""From images to tokens: patches, their projection, class token and positions (chapter 01)."""
+"""From images (chapter 01) and ids (chapter 09) to tokens."""
+
+from typing import Literal
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from utils.shapes import check_positive, check_shape
+from utils.positions import sinusoidal_positions
+from utils.validation import Size, as_pair, check_positive, check_shape, patch_grid
 
-Size = int | tuple[int, int]
-
-
-def as_pair(where: str, name: str, size: Size) -> tuple[int, int]:
-    """Return a size as (height, width).
-
-    Args:
-        where: the public name that an error begins with.
-        name: the name of the argument.
-        size: one number for both, or (height, width).
-
-    Raises:
-        ValueError: a number that is not an integer of at least 1.
-
-    Source: chapter 01.
-    """
-    height, width = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
-    check_positive(where, **{name: height})
-    check_positive(where, **{name: width})
-    return height, width
-
-
-def patch_grid(
-    where: str, image_size: tuple[int, int], patch_size: tuple[int, int]
-) -> tuple[int, int]:
-    """Return the number of patches down and across.
-
-    Args:
-        where: the public name that an error begins with.
-        image_size: (height, width) of an image in pixels.
-        patch_size: (height, width) of a patch in pixels.
-
-    Raises:
-        ValueError: patches that do not tile the image.
-
-    Source: chapter 01.
-    """
-    if image_size[0] % patch_size[0] or image_size[1] % patch_size[1]:
-        height, width = (
-            [size for size in range(1, side + 1) if side % size == 0] for side in image_size
-        )
-        raise ValueError(
-            f"{where}: patches must tile the image, got patch_size={patch_size} for an image of "
-            f"{image_size[0]} x {image_size[1]} pixels. "
-            f"Pick the patch height from {height} and the width from {width}, or crop the image."
-        )
-    return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
+ID_TYPES = (torch.int64, torch.int32)
 
 
 def patchify(images: Tensor, patch_size: Size) -> Tensor:
-    """Cut images into patches, row by row, and lay each patch out as one vector.
+    """Cut images into patches, row by row, and flatten each patch to one vector.
+
+    >>> patchify(torch.zeros(6, 3, 96, 96), 16).shape
+    torch.Size([6, 36, 768])
 
     The order inside a patch (channel, row, column) is that of a strided `nn.Conv2d`'s weight.
 
     Args:
-        images: the images.
         patch_size: side of a patch in pixels, or (height, width).
 
     Shape:
         images  (b, c, gh * ph, gw * pw)
         result  (b, gh * gw, c * ph * pw)
 
-    Raises:
-        ValueError: wrong rank, or patches that do not tile the image.
-
+    Raises: ValueError for wrong rank, or patches that do not tile the image.
     Source: Dosovitskiy et al. 2021, section 3.1; chapter 01.
     """
-    check_shape(
-        "patchify",
-        "images",
-        images,
-        "b c H W",
-        "One image alone is images[None].",
-    )
+    check_shape("patchify", "images", images, "b c H W", "One image alone is images[None].")
     ph, pw = as_pair("patchify", "patch_size", patch_size)
     gh, gw = patch_grid("patchify", tuple(images.shape[2:]), (ph, pw))
     return rearrange(
@@ -99,22 +50,14 @@ def unpatchify(patches: Tensor, patch_size: Size, image_size: Size) -> Tensor:
         patches  (b, gh * gw, c * ph * pw)
         result   (b, c, gh * ph, gw * pw)
 
-    Raises:
-        ValueError: wrong rank, patches that do not tile the image, or numbers that do not fit.
-
-    Source: chapter 01.
+    Raises: ValueError for wrong rank, patches that do not tile the image, or numbers that do not
+        fit.
     """
     ph, pw = as_pair("unpatchify", "patch_size", patch_size)
     gh, gw = patch_grid("unpatchify", as_pair("unpatchify", "image_size", image_size), (ph, pw))
-    check_shape(
-        "unpatchify",
-        "patches",
-        patches,
-        "b n p",
-        f"An image of {gh * ph} x {gw * pw} pixels has {gh} x {gw} patches: "
-        "pass all of them, without the class token.",
-        n=gh * gw,
-    )
+    grid = f"An image of {gh * ph} x {gw * pw} pixels has {gh} x {gw} patches"
+    fix = f"{grid}: pass all of them, without the class token."
+    check_shape("unpatchify", "patches", patches, "b n p", fix, n=gh * gw)
     if patches.shape[2] % (ph * pw):
         raise ValueError(
             f"unpatchify: a patch must hold c * {ph} * {pw} numbers, "
@@ -126,7 +69,7 @@ def unpatchify(patches: Tensor, patch_size: Size, image_size: Size) -> Tensor:
 
 
 class PatchEmbedding(nn.Module):
-    """Turn images into tokens: project each patch, put the class token in front, add positions.
+    """Project each patch, put the class token first, add positions.
 
     Args:
         image_size: side of the images in pixels, or (height, width).
@@ -140,10 +83,8 @@ class PatchEmbedding(nn.Module):
         class_token  (1, 1, e)
         positions    (1, n + 1, e)
 
-    Raises:
-        ValueError: patches that do not tile the image, or images of another size, of other
-            channels or of whole numbers.
-
+    Raises: ValueError for patches that do not tile the image, or images of another size, with other
+        channels or of integers.
     Source: Dosovitskiy et al. 2021, section 3.1; chapter 01.
     """
 
@@ -156,21 +97,14 @@ class PatchEmbedding(nn.Module):
         gh, gw = patch_grid("PatchEmbedding", self.image_size, self.patch_size)
         ph, pw = self.patch_size
         self.proj = nn.Linear(in_channels * ph * pw, embed_dim)
-        # 0.02 is the spread that ViT and BERT start with
+        # 0.02 is the standard deviation that ViT and BERT start with
         self.class_token = nn.Parameter(torch.randn(1, 1, embed_dim) * 0.02)
         self.positions = nn.Parameter(torch.randn(1, gh * gw + 1, embed_dim) * 0.02)
 
     def forward(self, images: Tensor) -> Tensor:
-        check_shape(
-            "PatchEmbedding",
-            "images",
-            images,
-            "b c H W",
-            "Resize or crop the images, or build the module for this size.",
-            c=self.in_channels,
-            H=self.image_size[0],
-            W=self.image_size[1],
-        )
+        sizes = dict(zip("cHW", (self.in_channels, *self.image_size), strict=True))
+        fix = "Resize or crop the images, or build the module for this size."
+        check_shape("PatchEmbedding", "images", images, "b c H W", fix, **sizes)
         if not images.is_floating_point():
             raise ValueError(
                 "PatchEmbedding: images must hold floating point numbers, "
@@ -180,3 +114,121 @@ class PatchEmbedding(nn.Module):
         patches = self.proj(patchify(images, self.patch_size))  # (b, n, e)
         class_token = self.class_token.expand(patches.shape[0], -1, -1)  # (b, 1, e)
         return torch.cat([class_token, patches], dim=1) + self.positions
+
+
+class TokenEmbedding(nn.Module):
+    """Look up the vector of each id, scale it, and add the code of its position.
+
+    >>> TokenEmbedding(vocab_size=100, embed_dim=8, max_length=16)(torch.tensor([[5, 7, 5]])).shape
+    torch.Size([1, 3, 8])
+
+    Args:
+        vocab_size: number of ids.
+        embed_dim: width of a token, e.
+        max_length: longest sequence, in tokens; without positions nothing is limited.
+        positions: "learned" (a table of parameters), "sinusoidal" (fixed), or None.
+        padding_id: the id whose vector is 0 and stays so; None if there is no padding.
+        scale: multiply the vectors by √e. They start with a standard deviation of 1/√e, so that
+            logits of a last layer with tied weights start with 1; as tokens they need √e to be as
+            large as positions are.
+
+    Shape:
+        ids             (b, n), integers
+        positions       (n,) or (b, n), integers; None: from `start` on
+        result          (b, n, e)
+        tokens.weight   (vocab_size, e)
+        self.positions  (max_length, e), or None
+
+    Raises: ValueError for sizes below 1, other positions, ids that are not integers or outside the
+        vocabulary, or a sequence longer than the positions.
+    Source: Vaswani et al. 2017, sections 3.4 and 3.5; chapter 09.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        max_length: int,
+        positions: Literal["learned", "sinusoidal"] | None = "learned",
+        padding_id: int | None = None,
+        scale: bool = True,
+    ):
+        super().__init__()
+        check_positive(
+            "TokenEmbedding", vocab_size=vocab_size, embed_dim=embed_dim, max_length=max_length
+        )
+        if positions not in ("learned", "sinusoidal", None):
+            raise ValueError(
+                'TokenEmbedding: positions must be "learned", "sinusoidal" or None, '
+                f"got positions={positions!r}. Pick one of the three."
+            )
+        if padding_id is not None and not 0 <= padding_id < vocab_size:
+            raise ValueError(
+                f"TokenEmbedding: padding_id must be one of the {vocab_size} ids, "
+                f"got padding_id={padding_id}. Pass 0 to {vocab_size - 1}, or None."
+            )
+        self.vocab_size, self.max_length = vocab_size, max_length
+        self.factor = embed_dim**0.5 if scale else 1.0
+        self.tokens = nn.Embedding(vocab_size, embed_dim, padding_idx=padding_id)
+        nn.init.normal_(self.tokens.weight, std=embed_dim**-0.5)
+        if padding_id is not None:
+            self.tokens.weight.data[padding_id] = 0
+        if positions == "learned":
+            # as large as the vectors that they are added to
+            std = self.factor * embed_dim**-0.5
+            self.positions = nn.Parameter(torch.randn(max_length, embed_dim) * std)
+        else:
+            fixed = sinusoidal_positions(max_length, embed_dim) if positions else None
+            self.register_buffer("positions", fixed, persistent=False)
+
+    def forward(self, ids: Tensor, start: int = 0, positions: Tensor | None = None) -> Tensor:
+        self._check(ids, start)
+        tokens = self.tokens(ids) * self.factor  # (b, n, e)
+        if self.positions is None:
+            return tokens
+        if positions is None:
+            return tokens + self._rows(start, ids.shape[1])
+        b, n = ids.shape
+        if tuple(positions.shape) not in [(n,), (b, n)] or positions.dtype not in ID_TYPES:
+            raise ValueError(
+                f"TokenEmbedding: positions must be integers of shape ({n},) or ({b}, {n}), got "
+                f"positions.shape={tuple(positions.shape)} of {positions.dtype}. Of tokens from "
+                f"the beginning they are torch.arange({n})."
+            )
+        self._check_range("positions", positions, "max_length", "Cut the sequence")
+        return tokens + self.positions[positions]
+
+    def _rows(self, start: int, n: int) -> Tensor:
+        """Return the codes of n positions from start on; refuse those that the table lacks."""
+        if start + n > self.max_length:
+            raise ValueError(
+                f"TokenEmbedding: there are positions for {self.max_length} tokens, "
+                f"got {start + n}. Cut the sequence, or build it with max_length={start + n}."
+            )
+        return self.positions[start : start + n]
+
+    def _check(self, ids: Tensor, start: int) -> None:
+        """Refuse ids that are no ids, and a start that is no position."""
+        check_shape("TokenEmbedding", "ids", ids, "b n", "One sequence alone is ids[None].")
+        if ids.dtype not in ID_TYPES:
+            raise ValueError(
+                f"TokenEmbedding: ids must be int64 or int32, got ids.dtype={ids.dtype}. "
+                "Whole numbers of another type become ids with ids.long()."
+            )
+        self._check_range("ids", ids, "vocab_size", "Encode with the vocabulary of this model")
+        if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+            raise ValueError(
+                "TokenEmbedding: start must be an integer of at least 0, "
+                f"got start={start!r}. It is the position of the first id."
+            )
+
+    def _check_range(self, name: str, values: Tensor, size: str, fix: str) -> None:
+        """Refuse numbers that are not below a size of this module."""
+        if not values.numel() or torch.compiler.is_compiling():  # then it cannot look at values
+            return
+        low, high, most = values.min().item(), values.max().item(), getattr(self, size)
+        if low < 0 or high >= most:
+            raise ValueError(
+                f"TokenEmbedding: {name} must lie between 0 and {most - 1}, got "
+                f"{low if low < 0 else high}. {fix}, or build it with {size}={max(high + 1, most)}."
+            )

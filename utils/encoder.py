@@ -4,20 +4,25 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from utils.attention import Cache, MultiHeadAttention, check_dropout
-from utils.shapes import check_positive, check_shape
+from utils.attention import MultiHeadAttention
+from utils.cache import Cache
+from utils.masking import Mask
+from utils.validation import check_fraction, check_positive, check_shape
 
 # GPT-2 has the approximate form of GELU; the two differ by less than 0.0005 (chapter 15)
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, "tanh"), "relu": nn.ReLU}
 
 
 class FeedForward(nn.Module):
-    """Work on every token by itself: widen, bend, narrow.
+    """Position-wise feed-forward: expand, activate, project back.
+
+    >>> FeedForward(8, 32)(torch.zeros(2, 5, 8)).shape
+    torch.Size([2, 5, 8])
 
     Args:
         embed_dim: width of a token, e.
         mlp_dim: inner width, m.
-        dropout: share of the inner values that training sets to 0.
+        dropout: fraction of the inner values that training sets to 0.
         activation: "gelu", "gelu_tanh" (its approximation, as in GPT-2) or "relu".
 
     Shape:
@@ -25,10 +30,8 @@ class FeedForward(nn.Module):
         inside  (b, n, m)
         result  (b, n, e)
 
-    Raises:
-        ValueError: a width below 1, a dropout outside [0, 1), an unknown activation, or an
-            input of another width.
-
+    Raises: ValueError for a width below 1, a dropout outside [0, 1), an unknown activation, or an
+        input of another width.
     Source: Vaswani et al. 2017, section 3.3; chapter 06.
     """
 
@@ -37,7 +40,7 @@ class FeedForward(nn.Module):
     ):
         super().__init__()
         check_positive("FeedForward", embed_dim=embed_dim, mlp_dim=mlp_dim)
-        check_dropout("FeedForward", dropout)
+        check_fraction("FeedForward", dropout=dropout)
         if activation not in ACTIVATIONS:
             raise ValueError(
                 f"FeedForward: activation must be one of {sorted(ACTIVATIONS)}, "
@@ -50,40 +53,35 @@ class FeedForward(nn.Module):
         self.fc2 = nn.Linear(mlp_dim, embed_dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        check_shape(
-            "FeedForward",
-            "x",
-            x,
-            "b n e",
-            f"Tokens have shape (b, n, {self.embed_dim}).",
-            e=self.embed_dim,
-        )
+        fix = f"Tokens have shape (b, n, {self.embed_dim})."
+        check_shape("FeedForward", "x", x, "b n e", fix, e=self.embed_dim)
         return self.fc2(self.dropout(self.act(self.fc1(x))))
 
 
 class EncoderBlock(nn.Module):
-    """Attention, then feed-forward, each added to the stream that it read.
+    """Attention, then feed-forward, each added to the residual stream that it read.
+
+    >>> EncoderBlock(8, 2, 32)(torch.zeros(2, 5, 8)).shape
+    torch.Size([2, 5, 8])
 
     Args:
         embed_dim: width of a token, e.
         num_heads: number of heads, h.
         mlp_dim: inner width of the feed-forward, m.
-        dropout: share of values that training sets to 0: in the attention weights, inside the
+        dropout: fraction of values that training sets to 0: of the attention weights, inside the
             feed-forward, and of what each of the two adds.
-        norm_first: True normalises what each part reads (pre-norm); False normalises the sum
-            (post-norm, the order of the 2017 paper).
+        norm_first: True normalises the input of each part (pre-norm); False normalises the sum
+            (post-norm, as in the original Transformer).
         activation: see `FeedForward`.
-        norm_eps: the number that keeps LayerNorm from dividing by 0.
+        norm_eps: the eps of LayerNorm.
 
     Shape:
         x          (b, n, e)
         attn_mask  bool, True = may attend, broadcastable to (b, h, n, n)
-        cache      None, or what the attention saw of earlier tokens (chapter 12)
+        cache      None, or a `KeyValueCache` with earlier tokens (chapter 12)
         result     (b, n, e)
 
-    Raises:
-        ValueError: as `MultiHeadAttention` and `FeedForward`.
-
+    Raises: as `MultiHeadAttention` and `FeedForward`.
     Source: Vaswani et al. 2017, section 3.1; Xiong et al. 2020 for pre-norm; chapter 07.
     """
 
@@ -106,10 +104,8 @@ class EncoderBlock(nn.Module):
         self.mlp = FeedForward(embed_dim, mlp_dim, dropout, activation)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(
-        self, x: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
-    ) -> Tensor:
-        # Whoever puts in an attention of their own need not know what a cache is.
+    def forward(self, x: Tensor, attn_mask: Mask = None, cache: Cache | None = None) -> Tensor:
+        # An attention that you put in its place need not know what a cache is.
         earlier = {} if cache is None else {"cache": cache}
         if self.norm_first:
             x = x + self.dropout(self.attn(self.norm1(x), attn_mask=attn_mask, **earlier))
@@ -119,27 +115,15 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Run blocks one after another and, with pre-norm, normalise the end of the stream.
+    """Run blocks one after another and, with pre-norm, normalise the result.
 
     Args:
         num_layers: number of blocks.
-        embed_dim: width of a token, e.
-        num_heads: number of heads, h.
-        mlp_dim: inner width of the feed-forward, m.
-        dropout: see `EncoderBlock`.
+        embed_dim, num_heads, mlp_dim, dropout, activation, norm_eps: see `EncoderBlock`.
         norm_first: see `EncoderBlock`; True adds one final LayerNorm.
-        activation: see `FeedForward`.
-        norm_eps: the number that keeps LayerNorm from dividing by 0.
 
-    Shape:
-        x          (b, n, e)
-        attn_mask  bool, True = may attend, broadcastable to (b, h, n, n); the same in all blocks
-        cache      None, or what the attention of each block saw of earlier tokens (chapter 12)
-        result     (b, n, e)
-
-    Raises:
-        ValueError: as `EncoderBlock`.
-
+    Shape: as `EncoderBlock`; all blocks get the same mask and the same cache.
+    Raises: as `EncoderBlock`.
     Source: Vaswani et al. 2017, section 3.1; chapter 07.
     """
 
@@ -162,9 +146,7 @@ class Encoder(nn.Module):
         )
         self.norm = nn.LayerNorm(embed_dim, eps=norm_eps) if norm_first else nn.Identity()
 
-    def forward(
-        self, x: Tensor, attn_mask: Tensor | None = None, cache: Cache | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, attn_mask: Mask = None, cache: Cache | None = None) -> Tensor:
         earlier = () if cache is None else (cache,)
         for layer in self.layers:
             x = layer(x, attn_mask, *earlier)

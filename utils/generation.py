@@ -1,4 +1,4 @@
-"""Write a sequence token by token: beam search, drawing, a cache, drafts (chapters 11, 12, 16)."""
+"""Generate a sequence token by token: beam search, sampling, drafts (chapters 11, 12, 16)."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from utils.attention import Cache
-from utils.modes import evaluating
-from utils.shapes import check_positive, check_shape
+from utils.cache import KeyValueCache
+from utils.training import eval_mode
+from utils.validation import check_number, check_positive, check_shape
 
 
 @torch.no_grad()
@@ -20,20 +20,24 @@ def beam_search(
     max_length: int,
     length_penalty: float = 0.0,
 ) -> list[tuple[list[int], float]]:
-    """Find likely sequences by carrying the best `width` beginnings from step to step.
+    """Find likely sequences by extending the best `width` beginnings step by step.
 
-    All beginnings are one batch: each step calls the model once. A sequence that ends is kept
-    aside, whatever comes later, and the others go on. The search stops when none of them can still
-    become one of the `width` best, or at `max_length`. Width 1 is greedy decoding.
+    All beginnings are one batch: each step calls the model once. A sequence that ends is set
+    aside, and the others go on until none of them can still become one of the `width` best, or
+    until `max_length`. Width 1 is greedy decoding.
+
+    >>> coin = lambda ids: torch.tensor([0.0, 0.4, 0.6]).log().expand(len(ids), 3)
+    >>> [ids for ids, score in beam_search(coin, start_id=0, end_id=2, width=2, max_length=4)]
+    [[0, 2], [0, 1, 2]]
 
     Args:
         next_scores: gives for every beginning the log-probabilities of its next token.
         start_id: the token that every sequence begins with; it costs nothing.
         end_id: the token that ends a sequence.
-        width: beginnings that are carried on.
-        max_length: most tokens after the start, the end among them.
+        width: beginnings that are kept at each step.
+        max_length: most tokens after the start, the end included.
         length_penalty: scores are divided by the number of tokens after the start, to this power;
-            0 leaves the log-probability, 1 makes it the mean of a token, so longer ones win.
+            0 leaves the log-probability, 1 takes the mean of the tokens.
 
     Shape:
         next_scores  (w, t) -> (w, vocabulary), w at most `width`
@@ -42,10 +46,8 @@ def beam_search(
         At most `width` pairs (ids, score), best first. `ids` begins with `start_id` and ends with
         `end_id`; only if no sequence ended within `max_length`, those that were cut off there.
 
-    Raises:
-        ValueError: a width or max_length below 1, a length_penalty below 0, an id outside the
-            vocabulary, or scores that are no (w, vocabulary) log-probabilities.
-
+    Raises: ValueError for a width or max_length below 1, a length_penalty below 0, an id outside
+        the vocabulary, or scores that are not (w, vocabulary) log-probabilities.
     Source: chapter 11; Wu et al. 2016, section 7 (another form of the length penalty).
     """
     check_positive("beam_search", width=width, max_length=max_length)
@@ -89,12 +91,9 @@ def _checked(step: Tensor, beams: Tensor, start_id: int, end_id: int) -> Tensor:
             "beam_search: next_scores must return (w, vocabulary) for ids (w, t), got "
             f"{tuple(step.shape)} for ids {tuple(beams.shape)}. Take the last position, [:, -1]."
         )
-    for name, number in (("start_id", start_id), ("end_id", end_id)):
-        if not 0 <= number < step.shape[1]:
-            raise ValueError(
-                f"beam_search: {name} must be from 0 to {step.shape[1] - 1}, "
-                f"got {name}={number}. Pass an id of the vocabulary."
-            )
+    for name, id in (("start_id", start_id), ("end_id", end_id)):
+        fix = "Pass an id of the vocabulary."
+        check_number("beam_search", name, id, 0, step.shape[1] - 1, fix)
     if not step.max() <= 1e-4:  # a NaN is not below either
         raise ValueError(
             "beam_search: next_scores must return log-probabilities, at most 0, "
@@ -103,132 +102,41 @@ def _checked(step: Tensor, beams: Tensor, start_id: int, end_id: int) -> Tensor:
     return step
 
 
-class KeyValueCache(Cache):
-    """Keep the keys and values of all tokens so far, so that only new tokens are computed.
-
-    Pass the same one to every call of a model: `model(ids[:, :5], cache=cache)`, then
-    `model(ids[:, 5:6], cache=cache)`. Each layer keeps its own pair.
-
-    Shape:
-        length  the number c of tokens that it holds
-        extend  k, v (b, h, n, d) of the new tokens -> (b, h, c + n, d) of all
-
-    Raises:
-        ValueError: keys of another batch, number of heads or width than those it holds.
-
-    Source: chapter 12; `nbytes`, `keep` and `cut` chapter 16.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-
-    @property
-    def length(self) -> int:
-        """How many tokens the first layer has given so far."""
-        return next((k.shape[2] for k, _ in self._held.values()), 0)
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes the keys and values of all layers take."""
-        return sum(
-            part.numel() * part.element_size() for pair in self._held.values() for part in pair
-        )
-
-    def extend(self, layer: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append the new keys and values to those of this layer, and return all of them."""
-        if layer in self._held:
-            earlier = self._held[layer]
-            sizes = [(*held.shape[:2], held.shape[3]) for held in (earlier[0], k)]
-            if sizes[0] != sizes[1]:
-                raise ValueError(
-                    "KeyValueCache: new keys must have the batch, heads and width of the earlier "
-                    f"ones, got (b, h, d)={sizes[1]} after {sizes[0]}. "
-                    "Begin every batch with a new KeyValueCache()."
-                )
-            k, v = (torch.cat(pair, dim=2) for pair in zip(earlier, (k, v), strict=True))
-        self._held[layer] = k, v
-        return k, v
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order: a beam that goes on takes its keys along.
-
-        Args:
-            rows: integers (w,), as an index of the batch; a row may stand there twice.
-
-        Raises:
-            ValueError: rows that are no integers, or outside the batch.
-        """
-        check_shape("KeyValueCache", "rows", rows, "w", "Give one number for each row.")
-        b = next((len(k) for k, _ in self._held.values()), 0)
-        if rows.dtype != torch.int64 or not all(0 <= row < b for row in rows.tolist()):
-            raise ValueError(
-                f"KeyValueCache: rows must be int64 from 0 to {b - 1}, got {rows.tolist()} of "
-                f"{rows.dtype}. They say which row of the batch each new row goes on from."
-            )
-        self._held = {layer: (k[rows], v[rows]) for layer, (k, v) in self._held.items()}
-
-    def cut(self, length: int) -> None:
-        """Forget all tokens from place `length` on, as if they had never been read.
-
-        Args:
-            length: how many tokens stay.
-
-        Raises:
-            ValueError: less than 0, or more than it holds.
-        """
-        if (
-            isinstance(length, bool)
-            or not isinstance(length, int)
-            or not 0 <= length <= self.length
-        ):
-            raise ValueError(
-                f"KeyValueCache: length must be an integer from 0 to {self.length}, "
-                f"got length={length!r}. What was never read cannot be kept."
-            )
-        held = self._held.items()
-        self._held = {layer: (k[:, :, :length], v[:, :, :length]) for layer, (k, v) in held}
-
-
 def next_probabilities(
-    scores: Tensor,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
+    logits: Tensor, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> Tensor:
-    """Turn the scores of one place into the probabilities that a token is drawn with.
+    """Turn the logits of one position into the probabilities that a token is sampled with.
 
-    The three cuts follow one another: temperature, then top-k, then top-p.
+    Temperature comes first, then top-k, then top-p.
 
     Args:
-        scores: what the model says about the next token.
-        temperature: divides the scores: below 1 sharper, above 1 flatter; 0 leaves the best alone.
-        top_k: keep the k most probable tokens only.
+        logits: what the model predicts for the next token.
+        temperature: divides the logits: below 1 sharper, above 1 flatter; 0 keeps only the best.
+        top_k: keep only the k most probable tokens.
         top_p: keep the fewest tokens, most probable first, whose probabilities reach p together.
 
     Shape:
-        scores  (..., vocabulary)
+        logits  (..., vocabulary)
         result  (..., vocabulary), each row sums to 1
 
-    Raises:
-        ValueError: a temperature below 0, a top_k below 1, or a top_p outside (0, 1].
-
+    Raises: ValueError for a temperature below 0, a top_k below 1, or a top_p outside (0, 1].
     Source: Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p); chapter 12.
     """
     _check_choice("next_probabilities", temperature, top_k, top_p)
     if temperature == 0:
-        return torch.zeros_like(scores).scatter(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
-    scores = scores / temperature
-    order = scores.argsort(dim=-1, descending=True, stable=True)
-    ranked = scores.gather(-1, order)
+        return torch.zeros_like(logits).scatter(-1, logits.argmax(dim=-1, keepdim=True), 1.0)
+    logits = logits / temperature
+    order = logits.argsort(dim=-1, descending=True, stable=True)
+    ranked = logits.gather(-1, order)
     if top_k is not None:
-        place = torch.arange(ranked.shape[-1], device=ranked.device)
-        ranked = ranked.masked_fill(place >= top_k, -torch.inf)
+        rank = torch.arange(ranked.shape[-1], device=ranked.device)
+        ranked = ranked.masked_fill(rank >= top_k, -torch.inf)
     ranked = ranked.softmax(dim=-1)
     if top_p is not None:
         before = ranked.cumsum(dim=-1) - ranked  # what more probable tokens have together
         ranked = ranked.masked_fill(before >= top_p, 0.0)
         ranked = ranked / ranked.sum(dim=-1, keepdim=True)
-    return torch.zeros_like(scores).scatter(-1, order, ranked)
+    return torch.zeros_like(logits).scatter(-1, order, ranked)
 
 
 @torch.no_grad()
@@ -245,56 +153,51 @@ def generate(
     seed: int | None = None,
     cache: bool = True,
 ) -> Tensor:
-    """Write on: draw a token from the model's own probabilities, append it, and begin again.
+    """Sample a token from the model's own probabilities, append it, and repeat.
 
-    The model runs in eval mode, and its mode is put back. Tokens are drawn on the CPU, so a seed
+    The model runs in eval mode, and its mode is put back. Tokens are sampled on the CPU, so a seed
     means the same on every device.
 
     Args:
-        model: a causal model, `model(ids, cache=...)` -> scores (b, n, vocabulary); with a
+        model: a causal model, `model(ids, cache=...)` -> logits (b, n, vocabulary); with a
             padding_id also `attn_mask` and `positions`, as `LanguageModel` takes them.
-        ids: the beginnings, all of one length.
-        steps: how many tokens to write.
-        temperature: see `next_probabilities`; 0 always takes the best token (greedy).
-        top_k: see `next_probabilities`.
-        top_p: see `next_probabilities`.
-        end_id: the id that ends a text: from there on its row is filled with it.
-        padding_id: the id that fills shorter beginnings, on their left: nobody looks at it, and
-            positions begin behind it. None: every id is part of its text.
-        seed: of the draws; None takes PyTorch's own generator.
-        cache: keep keys and values in a `KeyValueCache`; False computes everything anew for each
-            token, with the same result.
+        ids: the prompts, all of one length.
+        steps: how many tokens to generate.
+        temperature, top_k, top_p: see `next_probabilities`; temperature 0 is greedy.
+        end_id: the id that ends a sequence: from there on its row is filled with it.
+        padding_id: the id that fills shorter prompts on their left: no token attends to it, and
+            positions begin after it. None: every id is part of its prompt.
+        seed: of the samples; None takes PyTorch's own generator.
+        cache: keep keys and values in a `KeyValueCache`; False computes everything again for
+            each token, with the same result.
 
     Shape:
         ids     (b, n), integers
-        result  (b, n + steps), the beginning included
+        result  (b, n + steps), the prompt included
 
-    Raises:
-        ValueError: no beginning, one that ends with padding, steps below 1, a text longer than the
-            model's positions, a model that looks both ways, or as `next_probabilities`.
-
+    Raises: ValueError for no prompt, one that ends with padding, steps below 1, a sequence longer
+        than the model's positions, a bidirectional model, or as `next_probabilities`.
     Source: chapter 12; padding chapter 16.
     """
     _check_start("generate", model, ids, steps)
     _check_choice("generate", temperature, top_k, top_p)
-    real = None if padding_id is None else _text_behind(ids, padding_id)
+    real = None if padding_id is None else _real_tokens(ids, padding_id)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     held = KeyValueCache() if cache else None
-    with evaluating(model):
+    with eval_mode(model):
         ended = torch.zeros_like(ids[:, 0], dtype=torch.bool)  # (b,)
         for _ in range(steps):
             start = 0 if held is None else held.length
             options = {} if held is None else {"cache": held}
             if real is not None:
                 real = F.pad(real, (0, ids.shape[1] - real.shape[1]), value=True)
-                places = (real.cumsum(dim=1) - 1).clamp(min=0)
-                options |= {"attn_mask": real[:, None, None, :], "positions": places[:, start:]}
-            scores = model(ids[:, start:], **options)[:, -1]  # (b, vocabulary)
-            scores = scores.float().cpu()
+                positions = (real.cumsum(dim=1) - 1).clamp(min=0)
+                options |= {"attn_mask": real[:, None, None, :], "positions": positions[:, start:]}
+            logits = model(ids[:, start:], **options)[:, -1].float().cpu()  # (b, vocabulary)
             if temperature == 0:
-                drawn = scores.argmax(dim=-1, keepdim=True).to(ids)  # (b, 1)
+                drawn = logits.argmax(dim=-1, keepdim=True).to(ids)  # (b, 1)
             else:
-                choice = next_probabilities(scores, temperature, top_k, top_p)
+                choice = next_probabilities(logits, temperature, top_k, top_p)
                 drawn = torch.multinomial(choice, 1, generator=generator).to(ids)  # (b, 1)
             if end_id is not None:
                 drawn = drawn.masked_fill(ended[:, None], end_id)
@@ -304,7 +207,7 @@ def generate(
 
 
 @torch.no_grad()
-def speculate(
+def speculative_generate(
     model: nn.Module,
     draft: nn.Module,
     ids: Tensor,
@@ -316,48 +219,39 @@ def speculate(
     top_p: float | None = None,
     seed: int | None = None,
 ) -> Tensor:
-    """Write on as `generate` does, with fewer calls of the model: a smaller one drafts for it.
+    """Generate as `generate` does, with fewer calls of the model: a smaller one drafts for it.
 
-    The draft writes some tokens ahead, and one call of the model scores them all. A token is kept
+    The draft proposes some tokens, and one call of the model checks them all. A token is accepted
     with probability min(1, p / q), where p is the model's probability and q the draft's. The first
-    one that is refused is drawn anew from what p has more than q. So every text is exactly as
-    probable as if the model had written it alone. Rows of a batch go on together, up to the first
-    refusal in any of them.
+    rejected one is sampled again from max(p - q, 0). So every sequence is exactly as probable as
+    without a draft. Rows of a batch go on together, up to the first rejection in any of them.
 
     Args:
-        model: the causal model whose texts are wanted.
+        model: the causal model whose sequences are wanted.
         draft: another causal model with the same vocabulary; the more it agrees, the fewer calls.
-        ids: the beginnings, all of one length.
-        steps: how many tokens to write.
-        ahead: how many tokens the draft writes before they are scored.
-        temperature: see `next_probabilities`; of both models.
-        top_k: see `next_probabilities`.
-        top_p: see `next_probabilities`.
-        seed: of the draws; None takes PyTorch's own generator.
+        ids, steps: see `generate`.
+        ahead: how many tokens the draft proposes before they are checked.
+        temperature, top_k, top_p: see `next_probabilities`; of both models.
+        seed: of the samples; None takes PyTorch's own generator.
 
-    Shape:
-        ids     (b, n), integers
-        result  (b, n + steps), the beginning included
-
-    Raises:
-        ValueError: two vocabularies, `ahead` below 1, or as `generate`.
-
+    Shape: as `generate`.
+    Raises: ValueError for two vocabularies, `ahead` below 1, or as `generate`.
     Source: Leviathan et al. 2023, algorithm 1; Chen et al. 2023; chapter 16.
     """
     for each in (model, draft):
-        _check_start("speculate", each, ids, steps)
-    _check_choice("speculate", temperature, top_k, top_p)
-    check_positive("speculate", ahead=ahead)
+        _check_start("speculative_generate", each, ids, steps)
+    _check_choice("speculative_generate", temperature, top_k, top_p)
+    check_positive("speculative_generate", ahead=ahead)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     caches = {each: KeyValueCache() for each in (model, draft)}
 
     def read(each: nn.Module, text: Tensor, last: int) -> Tensor:
-        """Return the probabilities (b, last, vocabulary) behind each of the last tokens."""
-        scores = each(text[:, caches[each].length :], cache=caches[each])[:, -last:]
-        return next_probabilities(scores.float().cpu(), temperature, top_k, top_p)
+        """Return the probabilities (b, last, vocabulary) after each of the last tokens."""
+        logits = each(text[:, caches[each].length :], cache=caches[each])[:, -last:]
+        return next_probabilities(logits.float().cpu(), temperature, top_k, top_p)
 
     wanted = ids.shape[1] + steps
-    with evaluating(model, draft):
+    with eval_mode(model, draft):
         while (n := ids.shape[1]) < wanted:
             text, q = ids, []
             for _ in range(min(ahead, wanted - n - 1)):  # the model adds one of its own
@@ -367,12 +261,12 @@ def speculate(
             p = read(model, text, len(q) + 1)  # (b, ahead + 1, vocabulary)
             if q and q[0].shape[-1] != p.shape[-1]:
                 raise ValueError(
-                    "speculate: model and draft must have one vocabulary, "
+                    "speculative_generate: model and draft must have one vocabulary, "
                     f"got {p.shape[-1]} ids and {q[0].shape[-1]}. Train both with the same one."
                 )
             text = _accepted(text, n, p, q, generator)
             for held in caches.values():
-                held.cut(min(held.length, text.shape[1] - 1))  # what was refused is forgotten
+                held.crop(min(held.length, text.shape[1] - 1))  # rejected tokens are forgotten
             ids = text
     return ids
 
@@ -380,23 +274,23 @@ def speculate(
 def _accepted(
     text: Tensor, n: int, p: Tensor, q: list[Tensor], generator: torch.Generator | None
 ) -> Tensor:
-    """Return the text up to the first refusal, and the token that is drawn there instead."""
-    for place, guessed in enumerate(q):
-        token = text[:, n + place, None].cpu()  # (b, 1)
-        sure = p[:, place].gather(-1, token) / guessed.gather(-1, token)
-        kept = torch.rand(sure.shape, generator=generator) < sure  # (b, 1)
+    """Return the ids up to the first rejection, and the token that is sampled there instead."""
+    for at, guessed in enumerate(q):
+        token = text[:, n + at, None].cpu()  # (b, 1)
+        ratio = p[:, at].gather(-1, token) / guessed.gather(-1, token)
+        kept = torch.rand(ratio.shape, generator=generator) < ratio  # (b, 1)
         if kept.all():
             continue
-        more = (p[:, place] - guessed).clamp(min=0)  # (b, vocabulary)
+        more = (p[:, at] - guessed).clamp(min=0)  # (b, vocabulary)
         none = more.sum(dim=-1, keepdim=True) == 0  # p is q but for rounding
-        rest = torch.where(kept | none, p[:, place], more)
+        rest = torch.where(kept | none, p[:, at], more)
         other = torch.multinomial(rest, 1, generator=generator)
-        return torch.cat([text[:, : n + place], torch.where(kept, token, other).to(text)], dim=1)
+        return torch.cat([text[:, : n + at], torch.where(kept, token, other).to(text)], dim=1)
     return torch.cat([text, torch.multinomial(p[:, -1], 1, generator=generator).to(text)], dim=1)
 
 
-def _text_behind(ids: Tensor, padding_id: int) -> Tensor:
-    """Return which ids (b, n) are text, not padding on its left; refuse padding at the end."""
+def _real_tokens(ids: Tensor, padding_id: int) -> Tensor:
+    """Return which ids (b, n) are no padding on the left; refuse padding at the end."""
     ends = (ids[:, -1] == padding_id).nonzero()[:, 0].tolist()
     if ends:
         raise ValueError(

@@ -5,14 +5,18 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from utils.attention import AttentionMaps, Cache, scaled_dot_product_attention
-from utils.masking import causal_mask, check_mask
-from utils.positions import TokenEmbedding
-from utils.shapes import check_positive, check_shape
+from utils.attention import AttentionMaps, scaled_dot_product_attention
+from utils.cache import Cache
+from utils.embedding import TokenEmbedding
+from utils.masking import Mask, causal_mask
+from utils.validation import check_mask, check_multiple, check_positive, check_rotary, check_shape
 
 
 class RMSNorm(nn.Module):
     """Divide every token by its root mean square, and weight the result number by number.
+
+    >>> RMSNorm(2)(torch.tensor([3.0, 4.0]))  # the root mean square is 3.5355
+    tensor([0.8485, 1.1314], grad_fn=<MulBackward0>)
 
     LayerNorm without its two shifts: no mean is subtracted, no bias is added.
 
@@ -24,9 +28,7 @@ class RMSNorm(nn.Module):
         x       (..., width)
         result  (..., width)
 
-    Raises:
-        ValueError: a width below 1, or an input of another width.
-
+    Raises: ValueError for a width below 1, or an input of another width.
     Source: Zhang and Sennrich 2019, section 3; chapter 13.
     """
 
@@ -48,7 +50,7 @@ class RMSNorm(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """Work on every token by itself, with one projection that opens and shuts another (SwiGLU).
+    """Position-wise feed-forward in which one projection gates another (SwiGLU).
 
     Args:
         embed_dim: width of a token, e.
@@ -59,9 +61,7 @@ class GatedFeedForward(nn.Module):
         inside  (b, n, m)
         result  (b, n, e)
 
-    Raises:
-        ValueError: a width below 1, or an input of another width.
-
+    Raises: ValueError for a width below 1, or an input of another width.
     Source: Shazeer 2020, equation 6; chapter 13.
     """
 
@@ -80,39 +80,42 @@ class GatedFeedForward(nn.Module):
         return self.down_proj(self.act(self.gate_proj(x)) * self.up_proj(x))
 
 
-def rotate(x: Tensor, positions: Tensor, base: float = 10_000.0) -> Tensor:
-    """Turn each pair of numbers of a query or key by an angle that grows with its position.
+def apply_rotary(x: Tensor, positions: Tensor, rope_theta: float = 10_000.0) -> Tensor:
+    """Rotate each pair of numbers of a query or key by an angle that grows with its position.
 
-    Pair p is made of numbers p and p + d/2, the halves of Llama; at position t it turns by
-    t * base ** (-2p / d). A dot product of two turned vectors depends on their distance only.
+    Pair p consists of numbers p and p + d/2, the halves of Llama; at position t its angle is
+    t * rope_theta ** (-2p / d). A dot product of rotated vectors depends only on their distance.
+
+    >>> apply_rotary(torch.ones(1, 1, 2, 2), torch.arange(2))[0, 0]  # position 0 stays as it is
+    tensor([[ 1.0000,  1.0000],
+            [-0.3012,  1.3818]])
 
     Args:
         x: queries or keys, split into heads.
-        positions: the place of each token in its text, from 0.
-        base: the larger, the slower the last pairs turn.
+        positions: of the tokens in their sequence, from 0.
+        rope_theta: the base of the angles: the larger, the slower the last pairs rotate.
 
     Shape:
         x          (b, h, n, d)      d even
         positions  (n,) or (b, n)
         result     (b, h, n, d)
 
-    Raises:
-        ValueError: an odd d, a base of 0 or less, or positions that do not fit.
-
+    Raises: ValueError for an odd d, a rope_theta of 0 or less, or positions that do not fit.
     Source: Su et al. 2021 (RoFormer), section 3.2.2; chapter 13.
     """
-    check_shape("rotate", "x", x, "b h n d", "Split into heads first: 'b n (h d) -> b h n d'.")
-    check_rotary("rotate", "d", x.shape[-1], base)
+    fix = "Split into heads first: 'b n (h d) -> b h n d'."
+    check_shape("apply_rotary", "x", x, "b h n d", fix)
+    check_rotary("apply_rotary", "d", x.shape[-1], rope_theta)
     b, _, n, d = x.shape
     if tuple(positions.shape) not in [(n,), (b, n)]:
         raise ValueError(
-            f"rotate: positions must have shape ({n},) or ({b}, {n}), "
+            f"apply_rotary: positions must have shape ({n},) or ({b}, {n}), "
             f"got positions.shape={tuple(positions.shape)}. Of tokens from the beginning they "
             f"are torch.arange({n})."
         )
     exact = _at_least_float32(x)  # in half precision neighbours far from 0 share one position
     pairs = torch.arange(0, d, 2, device=x.device, dtype=exact)
-    angles = positions[..., None].to(exact) * base ** (-pairs / d)  # (n, d/2) or (b, n, d/2)
+    angles = positions[..., None].to(exact) * rope_theta ** (-pairs / d)  # (n, d/2) or (b, n, d/2)
     if angles.ndim == 3:
         angles = angles[:, None]  # (b, 1, n, d/2): the same for every head
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
@@ -121,9 +124,9 @@ def rotate(x: Tensor, positions: Tensor, base: float = 10_000.0) -> Tensor:
 
 
 class GroupedQueryAttention(nn.Module):
-    """Let every token gather from all tokens, where several heads of queries share keys and values.
+    """Multi-head attention in which several heads of queries share a head of keys and values.
 
-    Queries and keys are turned by their positions (rotary), so the layer knows the order. As many
+    Queries and keys are rotated by their positions, so the layer knows the order. As many
     heads of keys as of queries is multi-head attention, one is multi-query attention.
 
     Args:
@@ -131,23 +134,20 @@ class GroupedQueryAttention(nn.Module):
         num_heads: heads of queries, h.
         num_kv_heads: heads of keys and values, g; each serves h / g heads of queries.
         head_dim: width of one head, d, even; None: embed_dim / num_heads.
-        base: see `rotate`.
+        rope_theta: see `apply_rotary`.
         bias: add one to queries, keys and values, as Qwen2 does.
-        qk_norm: normalise each query and key over its d numbers before it is turned, as Qwen3
-            does.
+        qk_norm: normalise each query and key over its d numbers before the rotation, as Qwen3 does.
         norm_eps: see `RMSNorm`; of these norms.
 
     Shape:
         x          (b, i, e)
         attn_mask  bool, True = may attend, broadcastable to (b, h, i, j)
         positions  (i,) or (b, i); None, without a cache: from 0 on
-        cache      None, or keys and values of earlier tokens: they come first, so j is longer
+        cache      None, or a `KeyValueCache`: its tokens come first, so j is longer
         result     (b, i, e)
 
-    Raises:
-        ValueError: heads that do not divide, an odd head_dim, a base of 0 or less, inputs of
-            another rank or width, or a bad mask.
-
+    Raises: ValueError for heads that do not divide, an odd head_dim, a rope_theta of 0 or less,
+        inputs of another rank or width, or a bad mask.
     Source: Ainslie et al. 2023, section 2.2; Shazeer 2019 (multi-query); chapter 13.
     """
 
@@ -157,39 +157,24 @@ class GroupedQueryAttention(nn.Module):
         num_heads: int,
         num_kv_heads: int,
         head_dim: int | None = None,
-        base: float = 10_000.0,
+        rope_theta: float = 10_000.0,
         bias: bool = False,
         qk_norm: bool = False,
         norm_eps: float = 1e-6,
     ):
         super().__init__()
-        check_positive(
-            "GroupedQueryAttention",
-            embed_dim=embed_dim,
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-        )
-        if num_heads % num_kv_heads:
-            divisors = [g for g in range(1, num_heads + 1) if num_heads % g == 0]
-            raise ValueError(
-                "GroupedQueryAttention: num_heads must be a multiple of num_kv_heads, "
-                f"got num_heads={num_heads} and num_kv_heads={num_kv_heads}. "
-                f"Pick num_kv_heads from {divisors}, or change num_heads."
-            )
+        check_positive("GroupedQueryAttention", embed_dim=embed_dim, num_heads=num_heads)
+        check_positive("GroupedQueryAttention", num_kv_heads=num_kv_heads)
+        check_multiple("GroupedQueryAttention", num_heads=num_heads, num_kv_heads=num_kv_heads)
         if head_dim is None:
-            if embed_dim % num_heads:
-                raise ValueError(
-                    "GroupedQueryAttention: without a head_dim embed_dim must be a multiple of "
-                    f"num_heads, got embed_dim={embed_dim} and num_heads={num_heads}. "
-                    "Pass head_dim, or change one of the two."
-                )
+            check_multiple("GroupedQueryAttention", embed_dim=embed_dim, num_heads=num_heads)
             head_dim = embed_dim // num_heads
         check_positive("GroupedQueryAttention", head_dim=head_dim)
-        check_rotary("GroupedQueryAttention", "head_dim", head_dim, base)
+        check_rotary("GroupedQueryAttention", "head_dim", head_dim, rope_theta)
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
-        self.base = base
+        self.rope_theta = rope_theta
         self.q_proj = nn.Linear(embed_dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * head_dim, bias=bias)
@@ -201,7 +186,7 @@ class GroupedQueryAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        attn_mask: Tensor | None = None,
+        attn_mask: Mask = None,
         positions: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
@@ -219,46 +204,33 @@ class GroupedQueryAttention(nn.Module):
         k = rearrange(self.k_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
         v = rearrange(self.v_proj(x), "b j (g d) -> b g j d", g=self.num_kv_heads)
         both = torch.cat([self.q_norm(q), self.k_norm(k)], dim=1)  # the same angles for all heads
-        both = rotate(both, positions, self.base)
+        both = apply_rotary(both, positions, self.rope_theta)
         q, k = both.split([self.num_heads, self.num_kv_heads], dim=1)
         if cache is not None:
-            k, v = cache.extend(self, k, v)  # earlier keys come first, turned already
+            k, v = cache.update(self, k, v)  # earlier keys come first, rotated already
         shape = (x.shape[0], self.num_heads, x.shape[1], k.shape[2])
         check_mask("GroupedQueryAttention", attn_mask, shape)
         # query head number a meets key head number a // (h / g)
         if self.recorded is None:
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, enable_gqa=True)
+            output = F.scaled_dot_product_attention(q, k, v, attn_mask, enable_gqa=True)
         else:
             k, v = (x.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1) for x in (k, v))
-            mixed, weights = scaled_dot_product_attention(q, k, v, attn_mask)
+            output, weights = scaled_dot_product_attention(q, k, v, attn_mask)
             self.recorded.add(q, k, weights)
-        return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
+        return self.out_proj(rearrange(output, "b h i d -> b i (h d)"))
 
 
 class ModernBlock(nn.Module):
-    """Grouped queries, then a gated feed-forward, each normalised before and added to the stream.
+    """Grouped-query attention, then a gated feed-forward, both pre-norm with a residual connection.
 
     Args:
-        embed_dim: width of a token, e.
-        num_heads: heads of queries, h.
-        num_kv_heads: heads of keys and values, g.
+        embed_dim, num_heads, num_kv_heads, head_dim: see `GroupedQueryAttention`.
         mlp_dim: inner width of the feed-forward, m.
-        head_dim: width of one head, d, even; None: embed_dim / num_heads.
-        base: see `rotate`.
-        bias: see `GroupedQueryAttention`.
-        qk_norm: see `GroupedQueryAttention`.
+        rope_theta, bias, qk_norm: see `GroupedQueryAttention`.
         norm_eps: see `RMSNorm`; of all norms.
 
-    Shape:
-        x          (b, i, e)
-        attn_mask  bool, True = may attend, broadcastable to (b, h, i, j)
-        positions  (i,) or (b, i); None, without a cache: from 0 on
-        cache      None, or what the attention saw of earlier tokens
-        result     (b, i, e)
-
-    Raises:
-        ValueError: as `GroupedQueryAttention` and `GatedFeedForward`.
-
+    Shape: as `GroupedQueryAttention`.
+    Raises: as `GroupedQueryAttention` and `GatedFeedForward`.
     Source: Touvron et al. 2023 (Llama), section 2.2; chapter 13.
     """
 
@@ -269,7 +241,7 @@ class ModernBlock(nn.Module):
         num_kv_heads: int,
         mlp_dim: int,
         head_dim: int | None = None,
-        base: float = 10_000.0,
+        rope_theta: float = 10_000.0,
         bias: bool = False,
         qk_norm: bool = False,
         norm_eps: float = 1e-6,
@@ -278,7 +250,7 @@ class ModernBlock(nn.Module):
         check_positive("ModernBlock", embed_dim=embed_dim)
         self.norm1 = RMSNorm(embed_dim, norm_eps)
         self.attn = GroupedQueryAttention(
-            embed_dim, num_heads, num_kv_heads, head_dim, base, bias, qk_norm, norm_eps
+            embed_dim, num_heads, num_kv_heads, head_dim, rope_theta, bias, qk_norm, norm_eps
         )
         self.norm2 = RMSNorm(embed_dim, norm_eps)
         self.mlp = GatedFeedForward(embed_dim, mlp_dim)
@@ -286,7 +258,7 @@ class ModernBlock(nn.Module):
     def forward(
         self,
         x: Tensor,
-        attn_mask: Tensor | None = None,
+        attn_mask: Mask = None,
         positions: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
@@ -295,39 +267,30 @@ class ModernBlock(nn.Module):
 
 
 class ModernDecoder(nn.Module):
-    """Score every possible next token, with the parts of Llama, Qwen2 and Qwen3.
+    """Predict the next token at every position, with the parts of Llama, Qwen2 and Qwen3.
 
-    Causal by itself; it has no table of positions, so no longest length. Llama is the default,
-    Qwen2 has `bias=True`, Qwen3 `qk_norm=True`.
+    It is causal by itself and has no maximum length, since rotary needs no table. Llama is the
+    default, Qwen2 has `bias=True`, Qwen3 `qk_norm=True`.
 
     Args:
         vocab_size: number of different tokens.
-        embed_dim: width of a token, e.
-        num_heads: heads of queries, h.
-        num_kv_heads: heads of keys and values, g.
-        mlp_dim: inner width of the feed-forward, m.
         num_layers: number of blocks.
-        head_dim: width of one head, d, even; None: embed_dim / num_heads.
-        base: see `rotate`.
-        bias: see `GroupedQueryAttention`.
-        qk_norm: see `GroupedQueryAttention`.
-        tied: read the scores off with the table of embeddings instead of weights of their own.
+        embed_dim, num_heads, num_kv_heads, head_dim, mlp_dim: see `ModernBlock`.
+        rope_theta, bias, qk_norm: see `GroupedQueryAttention`.
+        tie_weights: use the embedding matrix as the weight of the last layer, too.
         norm_eps: see `RMSNorm`; of all norms.
-        window: how many tokens each one sees, itself included, as in the first Mistral; None: all
-            before it.
+        window: how many tokens each one may attend to, itself included, as in the first Mistral;
+            None: all earlier ones.
 
     Shape:
         ids        (b, n), integers
-        attn_mask  bool, True = may attend, broadcastable to (b, h, n, j); padding, for example.
-                   Later tokens are hidden anyway.
-        cache      None, or what each block saw of earlier tokens: then j is longer than n
-        positions  (n,) or (b, n), the place of each token in its text; None: from the end of the
-                   cache on
+        attn_mask  bool, True = may attend, broadcastable to (b, h, n, j), such as padding; causal
+                   comes on top
+        cache      None, or a `KeyValueCache` with earlier tokens: then j is longer than n
+        positions  (n,) or (b, n), of each token in its sequence; None: from the end of the cache on
         result     (b, n, vocab_size)
 
-    Raises:
-        ValueError: as `GroupedQueryAttention` and `TokenEmbedding`, no layers, or no tokens.
-
+    Raises: as `GroupedQueryAttention` and `TokenEmbedding`, no layers, or no tokens.
     Source: Touvron et al. 2023 (Llama), Yang et al. 2024 and 2025 (Qwen2, Qwen3); chapter 13.
     """
 
@@ -341,10 +304,10 @@ class ModernDecoder(nn.Module):
         mlp_dim: int,
         num_layers: int,
         head_dim: int | None = None,
-        base: float = 10_000.0,
+        rope_theta: float = 10_000.0,
         bias: bool = False,
         qk_norm: bool = False,
-        tied: bool = False,
+        tie_weights: bool = False,
         norm_eps: float = 1e-6,
         window: int | None = None,
     ):
@@ -355,33 +318,21 @@ class ModernDecoder(nn.Module):
         if window is not None:
             check_positive("ModernDecoder", window=window)
         self.window = window
-        # rotary says where a token stands, so the tokens have no positions and no longest length
-        self.embedding = TokenEmbedding(
-            vocab_size, embed_dim, max_length=1, positions=None, scale=False
-        )
+        self.embedding = TokenEmbedding(vocab_size, embed_dim, 1, positions=None, scale=False)
+        sizes = (embed_dim, num_heads, num_kv_heads, mlp_dim)
         self.layers = nn.ModuleList(
-            ModernBlock(
-                embed_dim,
-                num_heads,
-                num_kv_heads,
-                mlp_dim,
-                head_dim,
-                base,
-                bias,
-                qk_norm,
-                norm_eps,
-            )
+            ModernBlock(*sizes, head_dim, rope_theta, bias, qk_norm, norm_eps)
             for _ in range(num_layers)
         )
         self.norm = RMSNorm(embed_dim, norm_eps)
         self.head = nn.Linear(embed_dim, vocab_size, bias=False)
-        if tied:
+        if tie_weights:
             self.head.weight = self.embedding.tokens.weight
 
     def forward(
         self,
         ids: Tensor,
-        attn_mask: Tensor | None = None,
+        attn_mask: Mask = None,
         cache: Cache | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
@@ -394,11 +345,11 @@ class ModernDecoder(nn.Module):
             )
         start = 0 if cache is None else cache.length
         end = start + ids.shape[1]
-        mask = None  # one new token alone may see all that came before it
+        mask = None  # one new token may attend to all earlier ones
         if ids.shape[1] > 1 or self.window is not None:
             mask = causal_mask(end, ids.device, start)  # (n, j): row i is the token at start + i
         if self.window is not None:
-            mask = mask.triu(start + 1 - self.window)  # keys fewer than `window` places back
+            mask = mask.triu(start + 1 - self.window)  # keys fewer than `window` positions back
         if attn_mask is not None:
             shape = (ids.shape[0], self.layers[0].attn.num_heads, ids.shape[1], end)
             check_mask("ModernDecoder", attn_mask, shape)
@@ -409,31 +360,6 @@ class ModernDecoder(nn.Module):
         for layer in self.layers:
             x = layer(x, mask, positions, cache)
         return self.head(self.norm(x))
-
-
-def check_rotary(where: str, name: str, width: int, base: float) -> None:
-    """Raise a `ValueError` unless vectors of this width can be turned in pairs.
-
-    Args:
-        where: the public name that the error begins with.
-        name: what the caller calls the width.
-        width: the number of numbers to be paired.
-        base: of the angles.
-
-    Raises:
-        ValueError: an odd width, or a base of 0 or less.
-
-    Source: chapter 13.
-    """
-    if width % 2:
-        raise ValueError(
-            f"{where}: {name} must be even, since rotary positions turn pairs of numbers, "
-            f"got {name}={width}. Take {width + 1}."
-        )
-    if not base > 0:
-        raise ValueError(
-            f"{where}: base must be greater than 0, got base={base}. Llama's is base=10_000.0."
-        )
 
 
 def _at_least_float32(x: Tensor) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""Attention through a whole model: rollout, relevance, heads taken away (chapter 14)."""
+"""Attention through a whole model: rollout, relevance, ablation (chapters 07 and 14)."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -6,11 +6,11 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
-from utils.shapes import check_shape
+from utils.validation import check_shape
 
 
 def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
-    """Follow attention through all layers: row i says from which tokens token i has its numbers.
+    """Follow attention through all layers: row i holds what token i has from each token.
 
     It counts half of what a token holds as its own (the residual) and half as gathered, with the
     mean of the heads.
@@ -22,9 +22,7 @@ def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
         maps    each (b, h, n, n)
         result  (b, n, n), rows sum to 1 where the rows of the maps do
 
-    Raises:
-        ValueError: no maps, or maps that are not square and all alike.
-
+    Raises: ValueError for no maps, or maps that are not square and all alike.
     Source: Abnar and Zuidema 2020; chapters 07 and 14.
     """
     itself = _identity("attention_rollout", maps)
@@ -35,23 +33,20 @@ def attention_rollout(maps: Sequence[Tensor]) -> Tensor:
 
 
 def relevance(maps: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
-    """Follow, through all layers, only the attention that one score gains from.
+    """Follow, through all layers, only the attention that increases one score.
 
-    Each weight is multiplied with its gradient: about what the score would lose without it. What is
-    negative counts as 0, heads are averaged, and a token keeps what it holds.
+    Each weight is multiplied by its gradient: about what the score would lose without it. Negative
+    products count as 0, heads are averaged, and a token keeps what it holds.
 
     Args:
         maps: the weights of each layer, in running order.
-        gradients: of one score for each text or picture, with respect to each of the maps.
+        gradients: of one score for each sequence or picture, with respect to each of the maps.
 
     Shape:
-        maps       each (b, h, n, n)
-        gradients  each (b, h, n, n)
-        result     (b, n, n)
+        maps, gradients  each (b, h, n, n)
+        result           (b, n, n)
 
-    Raises:
-        ValueError: no maps, or maps and gradients that do not fit together.
-
+    Raises: ValueError for no maps, or maps and gradients that do not fit together.
     Source: Chefer et al. 2021, section 3.1; chapter 14.
     """
     path = _identity("relevance", maps)
@@ -66,8 +61,8 @@ def relevance(maps: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
     return path
 
 
-def class_shares(paths: Tensor) -> Tensor:
-    """Return what the class token has from each patch, as shares of all that it has from patches.
+def class_token_attention(paths: Tensor) -> Tensor:
+    """Return what the class token has from each patch, as fractions of what it has from all.
 
     Args:
         paths: as `attention_rollout` and `relevance` return them; the class token comes first.
@@ -76,44 +71,39 @@ def class_shares(paths: Tensor) -> Tensor:
         paths   (b, n, n)
         result  (b, n - 1), rows sum to 1, or are 0 where it has nothing from any patch
 
-    Raises:
-        ValueError: paths of another shape.
-
-    Source: chapters 07 and 14.
+    Raises: ValueError for paths of another shape.
     """
     fix = "Average or choose heads first: weights.mean(dim=1)."
-    check_shape("class_shares", "paths", paths, "b i j", fix)
+    check_shape("class_token_attention", "paths", paths, "b i j", fix)
     patches = paths[:, 0, 1:]
     total = patches.sum(dim=-1, keepdim=True)
     return patches / total.masked_fill(total == 0, 1.0)
 
 
 @contextmanager
-def without_heads(model: nn.Module, heads: Collection[tuple[int, int]]) -> Iterator[None]:
-    """Take heads away while the block runs: what they gathered counts as 0.
+def ablate_heads(model: nn.Module, heads: Collection[tuple[int, int]]) -> Iterator[None]:
+    """Replace the output of heads by 0 while the `with` runs.
 
-    >>> with without_heads(model, [(0, 2), (1, 3)]):  # layer 0, head 2 and layer 1, head 3
-    ...     scores = model(x)
+    >>> with ablate_heads(model, [(0, 2), (1, 3)]):  # layer 0, head 2 and layer 1, head 3
+    ...     logits = model(x)
 
     Args:
         model: any module with attention layers that `record_attention` reads.
         heads: pairs of layer and head, counted from 0, layers in the order of `model.modules()`.
 
-    Raises:
-        ValueError: a layer or a head that the model does not have.
-
+    Raises: ValueError for a layer or a head that the model does not have.
     Source: Michel et al. 2019, section 2.3; chapter 14.
     """
     layers = [module for module in model.modules() if hasattr(module, "recorded")]
-    known = [(place, head) for place, a in enumerate(layers) for head in range(a.num_heads)]
+    known = [(n, head) for n, a in enumerate(layers) for head in range(a.num_heads)]
     if unknown := [pair for pair in heads if tuple(pair) not in known]:
         raise ValueError(
-            f"without_heads: heads must be pairs of layer and head that the model has, got "
+            f"ablate_heads: heads must be pairs of layer and head that the model has, got "
             f"{unknown[0]} of {len(layers)} layers. Count both from 0."
         )
     with ExitStack() as stack:
-        for place, layer in enumerate(layers):
-            gone = [head for at, head in heads if at == place]
+        for n, layer in enumerate(layers):
+            gone = [head for at, head in heads if at == n]
             if gone:
                 handle = layer.out_proj.register_forward_pre_hook(_silence(gone, layer.num_heads))
                 stack.callback(handle.remove)

@@ -1,9 +1,8 @@
-"""Say the shape of a tensor aloud, compare it with a guess, check it at the door (chapter 00)."""
+"""Print shapes and check predictions of them (chapter 00)."""
 
 from collections.abc import Sequence
 from html import escape
 from math import prod
-from numbers import Integral
 from operator import index
 from types import EllipsisType
 
@@ -13,7 +12,7 @@ from torch import Tensor
 def describe(tensor: Tensor, axes: str, name: str = "tensor") -> None:
     """Print the size of every axis of `tensor` beside its letter.
 
-    >>> describe(queries, "b h n d", "queries")
+    >>> describe(torch.zeros(6, 8, 37, 96), "b h n d", "queries")
     queries (b=6, h=8, n=37, d=96)
 
     Args:
@@ -21,10 +20,7 @@ def describe(tensor: Tensor, axes: str, name: str = "tensor") -> None:
         axes: one letter or word for each axis, separated by spaces.
         name: what the line calls the tensor.
 
-    Raises:
-        ValueError: the number of names is not the number of axes, or one name has two sizes.
-
-    Source: chapter 00.
+    Raises: ValueError for another number of names than axes, or two sizes of one name.
     """
     letters = axes.split()
     shape = tuple(tensor.shape)
@@ -52,8 +48,6 @@ class Folded:
     Args:
         line: what is always seen.
         answer: what a click shows; several lines keep their breaks.
-
-    Source: chapter 00.
     """
 
     def __init__(self, line: str, answer: str):
@@ -71,7 +65,7 @@ class Folded:
 
 
 def compare_guess(guess: Sequence[int], shape: Sequence[int]) -> str:
-    """Say in one word how a guessed shape differs from the true one.
+    """Return in one word how a guessed shape differs from the true one.
 
     Args:
         guess: anything; a shape is a tuple of integers.
@@ -79,13 +73,11 @@ def compare_guess(guess: Sequence[int], shape: Sequence[int]) -> str:
 
     Returns:
         "right", "no shape" (not a tuple of integers), "rank" (another number of axes), "order"
-        (the same sizes in another order), "layout" (as many numbers, laid out otherwise) or
+        (the same sizes in another order), "layout" (as many numbers, arranged differently) or
         "sizes".
-
-    Source: chapter 00.
     """
     try:
-        guessed = tuple(index(size) for size in guess)  # index takes whole numbers only
+        guessed = tuple(index(size) for size in guess)  # index takes only integers
     except TypeError:
         return "no shape"
     shape = tuple(shape)
@@ -99,21 +91,18 @@ def compare_guess(guess: Sequence[int], shape: Sequence[int]) -> str:
 
 
 def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[int]) -> None:
-    """Say whether a guessed shape is right and, if not, what is wrong with it.
+    """Print whether a guessed shape is right and, if not, what is wrong with it.
 
-    Without a guess, the answer stays folded until it is clicked. It never raises, so an unanswered
-    or wrong guess does not stop Run All. Write the guess in the cell that checks it: then an error
+    Without a guess, the answer stays folded until it is clicked. It never raises, so a missing or
+    wrong guess does not stop Run All. Write the guess in the cell that checks it: then an error
     in the guess stops the check, and no earlier guess is judged in its place.
 
-    >>> guess = (4, 3)
-    >>> check_guess(guess, torch.zeros(3, 4))
+    >>> check_guess((4, 3), torch.zeros(3, 4))
     not (4, 3): the shape is (3, 4), the same sizes in another order
 
     Args:
         guess: a tuple of integers, or `...` for "no guess yet".
         answer: the tensor whose shape was to be guessed, or the shape itself.
-
-    Source: chapter 00.
     """
     from IPython.display import display  # here, so that models need no IPython
 
@@ -142,11 +131,7 @@ def check_guess(guess: Sequence[int] | EllipsisType, answer: Tensor | Sequence[i
 
 
 def reveal(diagnosis: object, report: object) -> None:
-    """Show a report beside your diagnosis; as long as there is none, it stays folded.
-
-    >>> diagnosis = ...
-    >>> reveal(diagnosis, "Sick: not equal to the reference")
-    no diagnosis yet: write yours in place of ... and run again
+    """Show a report beside your diagnosis; it stays folded until you write one.
 
     Args:
         diagnosis: your own words, or `...` for "no diagnosis yet".
@@ -161,56 +146,3 @@ def reveal(diagnosis: object, report: object) -> None:
         display(Folded(line, str(report)))
     else:
         print("You say:", diagnosis, "", report, sep="\n")
-
-
-def check_shape(
-    where: str, name: str, tensor: Tensor, axes: str, fix: str, **sizes: int | None
-) -> None:
-    """Raise a `ValueError` unless `tensor` has the named axes with the given sizes.
-
-    Args:
-        where: the public name that the error begins with.
-        name: the name of the argument.
-        tensor: the argument.
-        axes: letters of the axes, such as "b c H W".
-        fix: one sentence that says what to do.
-        sizes: the size that a letter must have; None or left out for any size.
-
-    Raises:
-        ValueError: wrong number of axes or a wrong size.
-
-    Source: chapter 00.
-    """
-    letters = axes.split()
-    wanted = [sizes.get(letter) for letter in letters]
-    if tensor.ndim != len(letters) or any(
-        want is not None and size != want for size, want in zip(tensor.shape, wanted, strict=True)
-    ):
-        pattern = ", ".join(
-            letter if want is None else f"{letter}={want}"
-            for letter, want in zip(letters, wanted, strict=True)
-        )
-        raise ValueError(
-            f"{where}: {name} must have shape ({pattern}), "
-            f"got {name}.shape={tuple(tensor.shape)}. {fix}"
-        )
-
-
-def check_positive(where: str, **values: int) -> None:
-    """Raise a `ValueError` unless every value is an integer of at least 1.
-
-    Args:
-        where: the public name that the error begins with.
-        values: the arguments by name.
-
-    Raises:
-        ValueError: a value is not an integer, or is below 1.
-
-    Source: chapter 00.
-    """
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ValueError(
-                f"{where}: {name} must be an integer of at least 1, got {name}={value!r}. "
-                f"Pass a whole number such as {name}=4."
-            )

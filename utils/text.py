@@ -1,4 +1,4 @@
-"""From text to ids: special ids, a vocabulary, padding, and pieces, sentences (chapter 09)."""
+"""From text to ids: special ids, a vocabulary, padding, and a subword tokenizer (chapter 09)."""
 
 import io
 import re
@@ -8,27 +8,23 @@ import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from torch import Tensor
 
-from utils.images import resource
-from utils.shapes import check_positive, check_shape
+from utils.validation import check_positive, check_shape
 
 PADDING, BEGIN, END, UNKNOWN = range(4)
 SPECIAL = ("<padding>", "<begin>", "<end>", "<unknown>")
 
 
 class Vocabulary:
-    """Give each symbol, a letter or a word, its id: 0 to 3 are special, the symbols follow.
+    """Give each symbol, a character or a word, its id: 0 to 3 are special, the symbols follow.
 
     >>> letters = Vocabulary("abc")
     >>> letters.encode("cab"), letters.decode([6, 4, 5]), len(letters)
     ([6, 4, 5], ['c', 'a', 'b'], 7)
 
     Args:
-        symbols: each symbol once; a string is its letters.
+        symbols: each symbol once; a string is its characters.
 
-    Raises:
-        ValueError: a symbol twice, one that is no text, an empty one, or none at all.
-
-    Source: chapter 09.
+    Raises: ValueError for a symbol twice, one that is no text, an empty one, or none at all.
     """
 
     def __init__(self, symbols: Iterable[str]):
@@ -48,15 +44,9 @@ class Vocabulary:
         return len(self.symbols)
 
     def encode(self, sequence: Iterable[str]) -> list[int]:
-        """Return the id of each symbol; one that the vocabulary lacks is `UNKNOWN`.
+        """Return the id of each symbol, of a string each character; `UNKNOWN` if there is none.
 
-        Args:
-            sequence: symbols; a string is its letters, `sentence.split()` its words.
-
-        Raises:
-            ValueError: an entry that is no text, as when ids are encoded again.
-
-        Source: chapter 09.
+        Raises: ValueError for an entry that is not a string, as when ids are encoded again.
         """
         ids = []
         for symbol in sequence:
@@ -69,18 +59,9 @@ class Vocabulary:
         return ids
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Return the symbol of each id; padding, begin and end leave nothing behind.
+        """Return the symbol of each id (n,); padding, begin and end are left out.
 
-        Args:
-            ids: ids, or a tensor of them.
-
-        Shape:
-            ids  (n,)
-
-        Raises:
-            ValueError: an id that the vocabulary does not have.
-
-        Source: chapter 09.
+        Raises: ValueError for an id that the vocabulary does not have.
         """
         listed = ids.tolist() if isinstance(ids, Tensor) else list(ids)
         for one in listed:
@@ -100,6 +81,10 @@ def pad(
 ) -> Tensor:
     """Fill sequences of ids up to one length, so that they become one tensor.
 
+    >>> pad([[5, 6, 7], [8]])
+    tensor([[5, 6, 7],
+            [8, 0, 0]])
+
     Args:
         sequences: lists of ids, of any lengths.
         padding_id: what fills them up.
@@ -110,11 +95,8 @@ def pad(
     Shape:
         result  (b, n), int64
 
-    Raises:
-        ValueError: no sequences, one without an id, one longer than `length`, or ids that are no
-            integers.
-
-    Source: chapter 09.
+    Raises: ValueError for no sequences, one without an id, one longer than `length`, or ids that
+        are no integers.
     """
     rows = [s.tolist() if isinstance(s, Tensor) else list(s) for s in sequences]
     if not rows or not all(rows):
@@ -144,79 +126,59 @@ def pad(
 
 
 def padding_mask_of_ids(ids: Tensor, padding_id: int = PADDING) -> Tensor:
-    """Let every token attend to those that are no padding: chapter 05's mask, read off the ids.
+    """Let every token attend to those that are not padding: chapter 05's mask, from ids.
 
     Args:
-        ids: what `pad` returned.
         padding_id: what fills the sequences up.
 
     Shape:
         ids     (b, n), integers
         result  (b, 1, 1, n), bool, True = may be attended to; the same for all heads and queries
 
-    Raises:
-        ValueError: ids of another rank.
-
-    Source: chapter 09.
+    Raises: ValueError for ids of another rank.
     """
     check_shape("padding_mask_of_ids", "ids", ids, "b n", "One sequence alone is ids[None].")
     return (ids != padding_id)[:, None, None, :]
 
 
-def load_sentences() -> list[tuple[str, str]]:
-    """Load the sentences of the course, each in English and in Korean.
-
-    Returns:
-        pairs (English, Korean), in the order of the file.
-
-    Raises:
-        ValueError: the file is missing.
-
-    Source: chapter 09; resources/README.md says who wrote them.
-    """
-    lines = resource("sentences.tsv").read_text(encoding="utf-8").splitlines()
-    return [(english, korean) for english, korean in (line.split("\t") for line in lines[1:])]
-
-
-def train_pieces(
+def train_bpe(
     sentences: Iterable[str], vocab_size: int, byte_fallback: bool = True
 ) -> SentencePieceProcessor:
-    """Learn pieces of words from sentences: byte-pair encoding by SentencePiece.
+    """Train a subword tokenizer on sentences: byte-pair encoding (BPE) by SentencePiece.
 
     The ids are those of this file: 0 to 3 are special. With `byte_fallback`, 256 ids stand for
-    single bytes, so that every text becomes ids and comes back from them letter by letter. The one
-    exception is the sign "▁", which stands for a space in pieces and comes back as one.
+    single bytes, so that every text survives encoding and decoding, except for the character "▁",
+    which marks a space in pieces and is decoded as one.
 
-    >>> pieces = train_pieces(["low lower lowest"], 275)
-    >>> pieces.encode("lowest low", out_type=str), pieces.decode(pieces.encode("lowest low"))
-    (['▁lowest', '▁low'], 'lowest low')
+    >>> tokenizer = train_bpe(["low lower lowest"], 275)
+    >>> tokenizer.encode("lowest low", out_type=str)
+    ['▁lowest', '▁low']
 
     Args:
         sentences: what to learn from.
-        vocab_size: number of ids, the special ones, bytes and letters included.
-        byte_fallback: cut a letter that the sentences lack into its bytes; else it is `UNKNOWN`.
+        vocab_size: number of ids, the special ones, bytes and characters included.
+        byte_fallback: encode a character that the sentences lack as bytes; else it is `UNKNOWN`.
 
     Returns:
         SentencePiece's processor: `encode(text)` (also with `out_type=str`, `add_bos=True`,
         `add_eos=True`), `decode(ids)`, `id_to_piece(i)`, `get_piece_size()`.
 
-    Raises:
-        ValueError: nothing to learn from, or more or fewer ids than the sentences have pieces for.
-
+    Raises: ValueError for no sentences, or more or fewer ids than the sentences have
+        pieces for.
     Source: Sennrich et al. 2016; Kudo and Richardson 2018 (SentencePiece); chapter 09.
     """
-    check_positive("train_pieces", vocab_size=vocab_size)
+    check_positive("train_bpe", vocab_size=vocab_size)
     lines = list(sentences)
     if isinstance(sentences, str) or not all(isinstance(line, str) for line in lines):
         raise ValueError(
-            f"train_pieces: sentences must be a list of texts, got {type(sentences).__name__}. "
+            f"train_bpe: sentences must be a list of texts, got {type(sentences).__name__}. "
             "One text alone is [text]."
         )
     letters = {"▁", *"".join(lines)} - {" "}
     least = len(SPECIAL) + 256 * byte_fallback + len(letters)
     if not any(lines) or vocab_size < least:
         raise ValueError(
-            "train_pieces: vocab_size must count the special ids, the bytes and every letter, "
+            "train_bpe: vocab_size must count the special ids, the bytes and every letter, "
             f"got vocab_size={vocab_size} for {len(letters) - 1} letters. "
             f"Pass sentences, and at least {least}."
         )
@@ -243,7 +205,7 @@ def train_pieces(
         if most is None:
             raise
         raise ValueError(
-            "train_pieces: vocab_size must not ask for more pieces than the sentences have, "
+            "train_bpe: vocab_size must not ask for more pieces than the sentences have, "
             f"got vocab_size={vocab_size}. Pass at most {most.group(1)}, or more sentences."
         ) from error
     return SentencePieceProcessor(model_proto=written.getvalue())

@@ -1,7 +1,8 @@
-"""Train a classifier and measure it (chapter 07), or any model on drawn batches (chapter 11)."""
+"""Train a classifier and measure it (chapter 07), or any model on any batches (chapter 11)."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite, pi
 from typing import TypeVar
@@ -9,9 +10,10 @@ from typing import TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from utils.modes import evaluating
-from utils.shapes import check_positive, check_shape
+from utils.validation import check_fraction, check_positive, check_shape
 
 Examples = tuple[Tensor, Tensor]
 Batch = TypeVar("Batch")
@@ -23,10 +25,8 @@ class History:
 
     Args:
         loss: training loss, in nats: the mean of each epoch, or of each step of `fit_batches`.
-        accuracy: share of the test examples that `fit`'s model classifies correctly, 0 to 1.
+        accuracy: of `fit`'s model on the test examples, 0 to 1.
         measured: what `measure` of `fit_batches` returned, each time that it was called.
-
-    Source: chapters 07 and 11.
     """
 
     loss: list[float] = field(default_factory=list)
@@ -34,11 +34,31 @@ class History:
     measured: list[float] = field(default_factory=list)
 
 
+@contextmanager
+def eval_mode(*models: nn.Module) -> Iterator[None]:
+    """Put models into eval mode inside a `with`, then every part of them back into its own mode.
+
+    >>> model = nn.Dropout(0.5)
+    >>> with eval_mode(model):
+    ...     model(torch.ones(3))
+    tensor([1., 1., 1.])
+
+    Args:
+        models: in any mode, also with parts in another mode than the whole, such as frozen ones.
+    """
+    modes = {module: module.training for model in models for module in model.modules()}
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
 @torch.no_grad()
 def predict(model: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
-    """Return the scores of the model for all images, in eval mode and batch by batch.
-
-    The model's mode is put back afterwards.
+    """Return the logits of the model for all images, in `eval_mode` and batch by batch.
 
     Args:
         model: maps (b, ...) to (b, k).
@@ -49,10 +69,7 @@ def predict(model: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
         images  (b, ...)
         result  (b, k)
 
-    Raises:
-        ValueError: no images, or a batch_size below 1.
-
-    Source: chapter 07.
+    Raises: ValueError for no images, or a batch_size below 1.
     """
     check_positive("predict", batch_size=batch_size)
     if not len(images):
@@ -61,26 +78,22 @@ def predict(model: nn.Module, images: Tensor, batch_size: int = 512) -> Tensor:
             "Check the selection that made them."
         )
     device = next((parameter.device for parameter in model.parameters()), images.device)
-    with evaluating(model):
+    with eval_mode(model):
         return torch.cat([model(part.to(device)) for part in images.split(batch_size)])
 
 
 def accuracy(model: nn.Module, examples: Examples, batch_size: int = 512) -> float:
-    """Return the share of examples, 0 to 1, whose largest score is at the right class.
+    """Return the fraction of examples, 0 to 1, whose largest logit is at the correct class.
 
     Args:
-        model: maps (b, ...) to (b, k).
+        model, batch_size: see `predict`.
         examples: (images, labels).
-        batch_size: how many at a time.
 
     Shape:
         images  (b, ...)
         labels  (b,), integers
 
-    Raises:
-        ValueError: no examples, or not one label for each image.
-
-    Source: chapter 07.
+    Raises: ValueError for no examples, or not one label for each image.
     """
     images, labels = _check_examples("accuracy", examples)
     guesses = predict(model, images, batch_size).argmax(dim=-1)
@@ -94,23 +107,19 @@ def augment(
     degrees: float = 12.0,
     zoom: float = 0.1,
 ) -> Tensor:
-    """Shift, turn and zoom each image a little, each by its own random amount.
+    """Shift, rotate and zoom each image a little, each by its own random amount.
 
     Args:
-        images: the images.
         generator: a CPU generator, so that a seed gives the same pictures on every device.
         shift: largest shift, in pixels.
-        degrees: largest turn, in degrees.
+        degrees: largest rotation, in degrees.
         zoom: largest relative change of size.
 
     Shape:
         images  (b, c, H, W)
         result  (b, c, H, W)
 
-    Raises:
-        ValueError: images of another rank.
-
-    Source: chapter 07.
+    Raises: ValueError for images of another rank.
     """
     check_shape("augment", "images", images, "b c H W", "One image alone is images[None].")
     b, _, height, width = images.shape
@@ -145,7 +154,7 @@ def fit(
     measure_every: int | None = None,
     progress: bool = True,
 ) -> History:
-    """Train a classifier with AdamW and a one-cycle learning rate, and count the epochs aloud.
+    """Train a classifier with AdamW and a one-cycle learning rate, and print the epochs.
 
     The order of the examples and the augmentation come from a CPU generator of their own, so a
     seed means the same on every device. Gradients are clipped to norm 1.
@@ -158,11 +167,11 @@ def fit(
         batch_size: examples in one step.
         learning_rate: the highest learning rate of the cycle.
         weight_decay: AdamW's.
-        label_smoothing: share of each target that is spread over all classes.
-        warm_up: share of the steps in which the learning rate rises, before it falls; 0, or no
+        label_smoothing: fraction of each target that is spread over all classes.
+        warm_up: fraction of the steps in which the learning rate rises, before it falls; 0, or no
             more than one step, keeps it constant.
-        schedule: the learning rate as a share of the highest, for the share of all steps that
-            are done, from 0 up to 1; None: the one cycle of `warm_up`, which it replaces.
+        schedule: learning rate as a fraction of the highest, by the fraction of steps that are
+            done, from 0 up to 1; None: the one cycle of `warm_up`, which it replaces.
         change: makes a changed copy of each batch, such as `augment`; None leaves it as it is.
         seed: of the order and of `change`; the weights' own start is the caller's.
         measure_every: measure `test` after every so many epochs; None: only after the last.
@@ -176,14 +185,12 @@ def fit(
     Returns:
         A `History`: the loss of every epoch, the accuracy of every measurement.
 
-    Raises:
-        ValueError: no examples, not one label for each image, an epoch or batch below 1, or a
-            warm_up outside [0, 1).
-
+    Raises: ValueError for no examples, not one label for each image, an epoch or batch below 1, or
+        a warm_up outside [0, 1).
     Source: chapter 07; Loshchilov and Hutter 2019 (AdamW), Smith and Topin 2018 (one cycle).
     """
     check_positive("fit", epochs=epochs, batch_size=batch_size)
-    _check_warm_up("fit", warm_up)
+    check_fraction("fit", warm_up=warm_up)
     images, labels = _check_examples("fit", train)
     _check_examples("fit", test)
     device = next(model.parameters()).device
@@ -194,9 +201,7 @@ def fit(
     if schedule is None:
         scheduler = _one_cycle(optimizer, steps, warm_up, cycle_momentum=True)
     else:
-        scheduler = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: schedule(step / steps)
-        )
+        scheduler = LambdaLR(optimizer, lambda step: schedule(step / steps))
     history = History()
     model.train()
     for epoch in range(1, epochs + 1):
@@ -213,7 +218,7 @@ def fit(
         if epoch == epochs or (measure_every and epoch % measure_every == 0):
             history.accuracy.append(accuracy(model, test))
         if progress:
-            _count_aloud("epochs", epoch, epochs)
+            _print_count("epochs", epoch, epochs)
     model.eval()
     return history
 
@@ -233,42 +238,39 @@ def fit_batches(
     measure_every: int | None = None,
     progress: bool = True,
 ) -> History:
-    """Train any model on batches that are drawn for each step, and count the steps aloud.
+    """Train any model on batches that `draw` makes for each step, and print the steps.
 
     The recipe is `fit`'s: AdamW, a one-cycle learning rate, gradients clipped to norm 1, and a CPU
     generator of its own, so a seed means the same on every device.
 
-    >>> fit_batches(model, draw=lambda g: texts[torch.randint(len(texts), (64,), generator=g)],
-    ...             loss=lambda model, ids: next_token_loss(model(ids), ids), steps=600)
+    >>> history = fit_batches(nn.Linear(2, 1), draw=lambda g: torch.rand(8, 2, generator=g),
+    ...                       loss=lambda model, x: model(x).square().mean(),
+    ...                       steps=5, progress=False)
+    >>> len(history.loss)
+    5
 
     Args:
         model: trained in place, on the device where it is.
         draw: makes a batch, whatever it is, from a CPU generator.
         loss: one number, in nats, for the model and a batch.
         steps: how many batches.
-        learning_rate: the highest learning rate of the cycle.
-        weight_decay: AdamW's.
-        betas: AdamW's, with the second one of the paper of 2017, where PyTorch's is 0.999.
-        warm_up: share of the steps in which the learning rate rises, before it falls; 0, or no
-            more than one step, keeps it constant.
+        learning_rate, weight_decay, warm_up: see `fit`.
+        betas: AdamW's; the second is that of the original Transformer, where PyTorch's is 0.999.
         seed: of the generator that `draw` gets; the weights' own start is the caller's.
         measure: a number to follow while the model learns; called in eval mode, without gradients.
         measure_every: call it after every so many steps; None: only after the last.
-        progress: write the number of about every tenth step; in Jupyter the line is stored with
-            the notebook, elsewhere it goes to stderr.
+        progress: see `fit`; of steps.
 
     Returns:
         A `History`: the loss of every step, and what `measure` returned, last of all after the
         last step.
 
-    Raises:
-        ValueError: a step count below 1, a warm_up outside [0, 1), or a loss that is not one
-            finite number.
-
+    Raises: ValueError for a step count below 1, a warm_up outside [0, 1), or a loss that is not one
+        finite number.
     Source: chapter 11; Vaswani et al. 2017, section 5.3.
     """
     check_positive("fit_batches", steps=steps)
-    _check_warm_up("fit_batches", warm_up)
+    check_fraction("fit_batches", warm_up=warm_up)
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, betas=betas, weight_decay=weight_decay
@@ -286,34 +288,26 @@ def fit_batches(
         _take_step(value, model, optimizer, scheduler)
         history.loss.append(value.item())
         if measure and (step == steps or (measure_every and step % measure_every == 0)):
-            with evaluating(model), torch.no_grad():
+            with eval_mode(model), torch.no_grad():
                 history.measured.append(float(measure(model)))
         if progress:
-            _count_aloud("steps", step, steps)
+            _print_count("steps", step, steps)
     model.eval()
     return history
 
 
 def _one_cycle(
-    optimizer: torch.optim.Optimizer, steps: int, warm_up: float, cycle_momentum: bool
-) -> torch.optim.lr_scheduler.LRScheduler | None:
+    optimizer: Optimizer, steps: int, warm_up: float, cycle_momentum: bool
+) -> LRScheduler | None:
     """Return the schedule that rises for `warm_up` of the steps and then falls; None: constant."""
     if warm_up * steps <= 1:
         return None
-    return torch.optim.lr_scheduler.OneCycleLR(
-        optimizer,
-        max_lr=optimizer.param_groups[0]["lr"],
-        total_steps=steps,
-        pct_start=warm_up,
-        cycle_momentum=cycle_momentum,
-    )
+    options = {"pct_start": warm_up, "cycle_momentum": cycle_momentum}
+    return OneCycleLR(optimizer, optimizer.param_groups[0]["lr"], steps, **options)
 
 
 def _take_step(
-    loss: Tensor,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+    loss: Tensor, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler | None
 ) -> None:
     """Move the weights one step against a loss, with gradients clipped to norm 1."""
     optimizer.zero_grad()
@@ -324,16 +318,8 @@ def _take_step(
         scheduler.step()
 
 
-def _check_warm_up(where: str, warm_up: float) -> None:
-    if not 0 <= warm_up < 1:
-        raise ValueError(
-            f"{where}: warm_up must be a share from 0 up to, not including, 1, "
-            f"got warm_up={warm_up}. Pass for example warm_up=0.15."
-        )
-
-
-def _count_aloud(what: str, count: int, total: int) -> None:
-    """Write "epochs 6 12 18 ..." on one line while they pass: no clock, so the same every time."""
+def _print_count(what: str, count: int, total: int) -> None:
+    """Print "epochs 6 12 18 ..." on one line: no clock, so the same every time."""
     # Jupyter paints stderr red, as an error; and a widget would be empty when opened again.
     stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
     if count == 1:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from checks.engine.answer import NotYet, Wrong, raised
+from checks.engine.call_tracer import Carried
 from checks.engine.compare import aloud, tensors
 from checks.engine.message import Message, message
-from checks.engine.watch import Carried
 
 
 class Crashed(Exception):

@@ -13,13 +13,13 @@ import torch
 from attention_clinic import Report
 from checks.engine import explain
 from checks.engine.answer import Wrong, noticed, written
+from checks.engine.call_tracer import CallTracer
 from checks.engine.calls import names_of, naming, run
 from checks.engine.cases import Case
 from checks.engine.compare import aloud, copied, difference, kind, same_plain, tensors
 from checks.engine.gradients import same_gradients
 from checks.engine.message import Message, message
 from checks.engine.shortcuts import Inputs, Loops, Shortcuts, allowed, check_loops
-from checks.engine.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def same_function(
     for trial in range(trials.number):
         args = inputs(Case(trial, torch.float32 if trial == trials.number - 1 else torch.float64))
         here = names[: len(args)]
-        want, watch = _same_results(answer, reference, args, here, causes)
-        allowed(watch, forbidden or {}, answer, reference)
+        want, tracer = _same_results(answer, reference, args, here, causes)
+        allowed(tracer, forbidden or {}, answer, reference)
         floats = floats or any(t.is_floating_point() for t in tensors((want,)))
         if trial == 0 and gradients and floats:
             same_gradients(answer, reference, args, here)
@@ -98,17 +98,17 @@ def same_function(
 
 def _same_results(
     answer: Callable, reference: Callable, args: tuple, names: Sequence[str], causes: Callable
-) -> tuple[Any, Watch]:
+) -> tuple[Any, CallTracer]:
     """Compare the results of one call; return the right one, and what the answer called."""
     given = copied(args)
-    with Watch() as watch:
+    with CallTracer() as tracer:
         got = run(answer, given, names)
     want = reference(*copied(args))
     if wrong := difference(got, want):
         raise Wrong(wrong, partial(causes, args, given), aloud(names, args))
     for change in changes(args, given, names):
         noticed(Wrong(change))
-    return want, watch
+    return want, tracer
 
 
 def _causes(

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from checks.engine.answer import Wrong
+from checks.engine.call_tracer import CallTracer
 from checks.engine.calls import Crashed, attempt
 from checks.engine.compare import copied, same_values, tensors
 from checks.engine.message import Message, message
-from checks.engine.watch import Watch
 
 
 def same_gradients(
@@ -87,7 +87,7 @@ CUTS = ("detach", "detach_", "item", "tolist")
 
 def _cut(answer: Callable, args: tuple[Any, ...]) -> Message | None:
     """Name what the answer calls on the way, and what no gradient passes through."""
-    with Watch() as watch:
+    with CallTracer() as tracer:
         attempt(answer, *copied(args, requires_grad=True))
-    called = [name for name in CUTS if watch.called[name]]
+    called = [name for name in CUTS if tracer.called[name]]
     return message("part-of-graph-cut", name=called[0]) if called else None

@@ -1,4 +1,4 @@
-"""Judge what a student states: a shape, a number, a choice among named answers."""
+"""Judge what a student states: a shape or a number."""
 
 from __future__ import annotations
 
@@ -90,29 +90,3 @@ def too_far(got: float, want: float) -> Message:
     if got != got:
         return message("not-a-number")
     return message("too-large" if got > want else "too-small")
-
-
-def same_choice(
-    value: Any, right: str, wrong: Mapping[str, Message | str], because: Message | str
-) -> Message:
-    """Compare a choice among named answers.
-
-    Args:
-        value: what the student wrote, a text.
-        right: the right one.
-        wrong: the others, and why each is wrong.
-        because: why the right one is right.
-
-    Raises:
-        NotYet: `...`.
-        Wrong: another choice, or none that exists.
-    """
-    written(value)
-    choices = sorted([right, *wrong])
-    chosen = value.strip().lower() if isinstance(value, str) else None
-    if chosen not in choices:
-        raise Wrong(message("no-choice", choices=choices, got=shown(value)))
-    if chosen != right:
-        why = as_message(wrong[chosen])
-        raise Wrong(message("not-this-choice", got=chosen), lambda: why)
-    return message("right-choice", got=right, because=as_message(because))

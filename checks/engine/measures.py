@@ -12,12 +12,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from checks.engine.answer import Wrong, noticed, written
+from checks.engine.call_tracer import CallTracer, Carried
 from checks.engine.calls import Crashed, attempt, name_of, names_of, naming, run
 from checks.engine.compare import kind, number
 from checks.engine.explain import Mistakes, first_cause, versions
 from checks.engine.guesses import too_far
 from checks.engine.message import Message, as_message, message
-from checks.engine.watch import Carried, Watch
 
 RUNS = 8  # repetitions that show how far one run is off by chance
 RANDOM = ("randn", "rand", "normal", "normal_", "randn_like", "rand_like", "randint", "uniform_")
@@ -55,7 +55,7 @@ def same_measure(
     mistakes = versions(mistakes)
     names = names_of(answer, want)
     for args in cases:
-        with Watch() as watch:
+        with CallTracer() as tracer:
             raw = run(answer, args, names)
         called = f"{name_of(answer)}({', '.join(map(repr, args))})"
         if number(raw) is None:
@@ -73,7 +73,7 @@ def same_measure(
         if not abs(got - right) <= within * abs(right):
             said = {"got": float(got), "want": float(right), "within": within}
             raise Wrong(message("measure-differs", call=called, name=what, **said), why)
-        drawn = any(watch.called[name] for name in RANDOM)
+        drawn = any(tracer.called[name] for name in RANDOM)
         formula = isclose(got, right, rel_tol=1e-12)  # chance never hits it
         if draws and formula:
             raise Wrong(message("nothing-measured", call=called))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attention_clinic import Report
 from checks.engine import explain
 from checks.engine.answer import Wrong, noticed, written
+from checks.engine.call_tracer import CallTracer
 from checks.engine.calls import Crashed, attempt, naming, parameters_of, run
 from checks.engine.cases import Case
 from checks.engine.compare import aloud, copied, difference, kind
@@ -20,7 +21,6 @@ from checks.engine.functions import changes
 from checks.engine.gradients import same_gradients
 from checks.engine.message import Message, message
 from checks.engine.shortcuts import Inputs, Shortcuts, allowed
-from checks.engine.watch import Watch
 
 
 def randomise(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -83,14 +83,14 @@ def same_module(
         case = Case(trial)
         built = arguments(case)
         right = randomise(reference(**built).double().eval(), seed=trial)
-        with Watch() as building:
+        with CallTracer() as building:
             module = _built(answer, built)
         _same_parameters(module, right)
         args = inputs(case)
         names = parameters_of(right)[: len(args)]
         causes = partial(_causes, explain.versions(mistakes), clinic, built, right, args)
-        watch = _same_results(module, right, args, causes)
-        allowed(watch, forbidden, answer.forward, getattr(reference, "forward", None))
+        tracer = _same_results(module, right, args, causes)
+        allowed(tracer, forbidden, answer.forward, getattr(reference, "forward", None))
         allowed(building, {n: w for n, w in forbidden.items() if "__init__" in n})
         _same_learning(module, right, args, names)
     return message("modules-agree", trials=trials)
@@ -101,18 +101,18 @@ def _same_results(
     right: nn.Module,
     args: tuple,
     causes: Callable,
-) -> Watch:
+) -> CallTracer:
     """Compare the results with the same weights; return what the module called."""
     names = parameters_of(right)[: len(args)]
     module.load_state_dict(right.state_dict(), strict=False)  # buffers of its own may stay
     given = copied(args)
-    with Watch() as watch:
+    with CallTracer() as tracer:
         got = run(module, given, names)
     if wrong := difference(got, copied(right(*copied(args)))):
         raise Wrong(wrong, partial(causes, module, got), aloud(names, args))
     for change in changes(args, given, names):
         noticed(Wrong(change))
-    return watch
+    return tracer
 
 
 def _causes(

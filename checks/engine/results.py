@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from checks.engine.call_tracer import Carried
 from checks.engine.compare import tensors
 from checks.engine.private import TorchDispatchMode
-from checks.engine.watch import Carried
 
 MOST_NOTED = 10_000  # results that are told to another process
 

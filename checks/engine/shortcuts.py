@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from checks.engine.answer import Wrong, noticed
+from checks.engine.call_tracer import CallTracer, TooLong
 from checks.engine.calls import run
 from checks.engine.cases import Case
 from checks.engine.compare import copied
 from checks.engine.message import Message, as_message, message
-from checks.engine.watch import TooLong, Watch
 
 Inputs = Callable[[Case], tuple[Any, ...]]
 Loops = Literal["free", "asked", "forbidden"]
@@ -52,7 +52,7 @@ PRODUCTS = dict.fromkeys(
 
 
 def allowed(
-    watch: Watch,
+    tracer: CallTracer,
     forbidden: Shortcuts,
     answer: Callable | None = None,
     reference: Callable | None = None,
@@ -60,7 +60,7 @@ def allowed(
     """See that an answer called nothing that does the exercise for it.
 
     Args:
-        watch: what it called.
+        tracer: what it called.
         forbidden: names of functions that it may not call.
         answer: the student's function.
         reference: the right one, which it may not call either.
@@ -69,12 +69,12 @@ def allowed(
         Wrong: it did.
     """
     for name, instead in forbidden.items():
-        if watch.called[name]:
+        if tracer.called[name]:
             called = name.partition(".")[0].strip("_")
             noticed(Wrong(message("calls-shortcut", name=called, instead=as_message(instead))))
     code = getattr(reference, "__code__", None)
     wrapped = answer is not reference and getattr(answer, "__code__", None) is code  # by one check
-    if code in watch.ran and not wrapped:
+    if code in tracer.ran and not wrapped:
         noticed(Wrong("calls-the-reference"))
 
 
@@ -91,12 +91,12 @@ def check_loops(answer: Callable, inputs: Inputs, loops: Loops) -> None:
     """
     if loops == "free":
         return
-    with Watch() as watch:
+    with CallTracer() as tracer:
         run(answer, copied(inputs(Case(0))))
-    small = watch.operations
-    with suppress(TooLong), Watch(most=small + 1000) as watch:
+    small = tracer.operations
+    with suppress(TooLong), CallTracer(most=small + 1000) as tracer:
         run(answer, copied(inputs(Case(0, large=True))))
-    found = watch.operations > small + 10
+    found = tracer.operations > small + 10
     if found and loops == "forbidden":
         noticed(Wrong("loops-and-may-not"))
     if not found and loops == "asked":

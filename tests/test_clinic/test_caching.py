@@ -11,7 +11,7 @@ from patients.caching import CASES, Words, WordsCut, WordsRestarted, WordsStored
 from torch import nn
 
 from attention_clinic import diagnose_cache
-from utils.generation import KeyValueCache
+from utils.cache import KeyValueCache
 from utils.language_model import LanguageModel
 
 SIZES = {

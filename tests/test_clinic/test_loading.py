@@ -12,7 +12,7 @@ from patients.loading import CASES, Llama, MyGpt, gpt, loaded, their_gpt
 from torch import nn
 
 from attention_clinic import diagnose_loading
-from utils import pretrained
+from utils import hub
 
 
 @pytest.mark.parametrize(("e", "h", "given"), [(24, 4, "made"), (16, 2, "as they are")])
@@ -44,7 +44,7 @@ def test_the_loaders_of_the_course_are_healthy(kind: str, tmp_path: Path) -> Non
 
     def load(theirs: nn.Module) -> nn.Module:
         theirs.save_pretrained(tmp_path)
-        return getattr(pretrained, f"load_{kind}")(tmp_path)
+        return getattr(hub, f"load_{kind}")(tmp_path)
 
     report = diagnose_loading(load, theirs.eval())
     assert report.healthy, report

@@ -18,8 +18,7 @@ from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 
 from course.registry import course
-from utils.boxes import Found
-from utils.scenes import Targets
+from utils.boxes import Found, Targets
 
 CHAPTERS = course().notebooks()
 Inputs = Callable[[], tuple[Any, ...]]
@@ -144,13 +143,13 @@ PAIRS = [
     Pair(7, "encoder", "EncoderBlock", lambda: (normal(2, 7, 30),), BLOCK),
     Pair(7, "encoder", "Encoder", lambda: (normal(2, 7, 30),), {**BLOCK, "num_layers": 3}),
     Pair(7, "vision_transformer", "VisionTransformer", lambda: (normal(2, 3, 12, 12),), VIT),
-    Pair(9, "text", "train_pieces", lambda: (["low lower lowest"], 275)),
+    Pair(9, "text", "train_bpe", lambda: (["low lower lowest"], 275)),
     Pair(9, "text", "pad", lambda: ([[5, 6, 7], [8], [4, 9]],)),
     Pair(9, "positions", "sinusoidal_positions", lambda: (11, 7)),
     *(
         Pair(
             9,
-            "positions",
+            "embedding",
             "TokenEmbedding",
             lambda: (torch.tensor([[3, 12, 0, 7], [5, 1, 1, 9]]), 2),
             {"vocab_size": 13, "embed_dim": 10, "max_length": 6, "positions": kind},
@@ -182,7 +181,7 @@ PAIRS = [
         lambda: (normal(2, 7, 30),),
         {"embed_dim": 30, "mlp_dim": 44},
     ),
-    Pair(13, "modern_decoder", "rotate", lambda: (normal(2, 3, 7, 8), torch.arange(7), 50.0)),
+    Pair(13, "modern_decoder", "apply_rotary", lambda: (normal(2, 3, 7, 8), torch.arange(7), 50.0)),
     Pair(13, "modern_decoder", "GroupedQueryAttention", turned_tokens, GROUPED),
     Pair(
         13,
@@ -200,7 +199,7 @@ PAIRS = [
         {**GROUPED, "mlp_dim": 44, "vocab_size": 17, "num_layers": 3, "qk_norm": True},
     ),
     Pair(14, "seeing", "relevance", lambda: (weighed(0), weighed(3))),
-    Pair(14, "seeing", "class_shares", lambda: (normal(2, 5, 5).softmax(dim=-1),)),
+    Pair(14, "seeing", "class_token_attention", lambda: (normal(2, 5, 5).softmax(dim=-1),)),
 ]
 PAIRS += [
     Pair(
@@ -215,9 +214,9 @@ PAIRS += [
     ),
 ]
 PAIRS += [
-    Pair(17, "boxes", "corners", lambda: (normal(2, 3, 4),)),
-    Pair(17, "boxes", "overlap", two_boxes),
-    Pair(17, "boxes", "generalized_overlap", two_boxes),
+    Pair(17, "boxes", "box_cxcywh_to_xyxy", lambda: (normal(2, 3, 4),)),
+    Pair(17, "boxes", "box_iou", two_boxes),
+    Pair(17, "boxes", "generalized_box_iou", two_boxes),
     Pair(
         17,
         "boxes",
@@ -239,7 +238,7 @@ PAIRS += [
         "match_costs",
         lambda: (said()[0][0], said()[1][0], stands()[0]),
     ),
-    Pair(17, "detection", "match", lambda: (*said(), stands())),
+    Pair(17, "detection", "hungarian_match", lambda: (*said(), stands())),
     Pair(17, "detection", "set_loss", lambda: (*said(), stands())),
     Pair(
         17,

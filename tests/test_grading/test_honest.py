@@ -172,7 +172,7 @@ HONEST: dict[str, Honest] = {
     "calls the copy of a layer copy, and a layer attention": Honest(
         answers={
             "5": REORDER.format(name="copy"),
-            "7": "model = load_digits_model()\nattention = model.encoder.layers[1].attn\n"
+            "7": "model = load_shipped('digits')\nattention = model.encoder.layers[1].attn\n"
             "attention.out_proj.weight.data = torch.zeros_like(attention.out_proj.weight)\n"
             "attention.extra = 1",
         },

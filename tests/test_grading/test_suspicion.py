@@ -14,7 +14,7 @@ from copy import deepcopy
 from torch import nn
 from checks import check
 from utils import attention, encoder
-from utils.vision_transformer import load_digits_model"""
+from utils.data import load_shipped"""
 
 
 def looked_at(*texts: str) -> list[str]:
@@ -58,7 +58,7 @@ def test_what_a_teacher_may_want_to_look_at_is_told(text, seen):
         "layer.weight.data = torch.ones(2)\nmodel.forward = print",
         "eval('1 + 1')\nprint(f.__closure__, f.__code__)\n%time 1 + 1",
         "copy = deepcopy(layer)\ncopy.out_proj.weight.data = w",
-        "model = load_digits_model()\nattention = model.encoder.layers[1].attn\n"
+        "model = load_shipped('digits')\nattention = model.encoder.layers[1].attn\n"
         "attention.out_proj.weight.data = w",
         "for encoder in models:\n    encoder.training = False",
         "def silence(attention, heads):\n    attention.out_proj.bias.data = b",

@@ -11,12 +11,12 @@ from helpers import CLOSE, attention_grads, error_of, random, randomise, torch_a
 from utils.attention import (
     AttentionMaps,
     MultiHeadAttention,
-    check_dropout,
     record_attention,
     scaled_dot_product_attention,
 )
 from utils.encoder import Encoder
 from utils.masking import causal_mask, padding_mask
+from utils.validation import check_fraction
 
 # sizes of b, h, i, j and d, all different, so that a mixed-up axis cannot hide
 B, H, NI, NJ, D = 2, 3, 5, 7, 4
@@ -374,12 +374,12 @@ def test_dropout_0_uses_no_random_numbers():
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1, 1.5, float("nan")])
-def test_dropout_is_a_share(dropout):
+def test_dropout_is_a_fraction(dropout):
     text = error_of(lambda: MultiHeadAttention(8, 2, dropout))
     assert f"got dropout={dropout}" in text and "dropout=0.1" in text
-    assert error_of(lambda: check_dropout("here", dropout)).startswith("here: ")
+    assert error_of(lambda: check_fraction("here", dropout=dropout)).startswith("here: ")
     MultiHeadAttention(8, 2, dropout=0.1)
-    check_dropout("here", 0)
+    check_fraction("here", dropout=0)
 
 
 # --- recording

@@ -11,8 +11,14 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from helpers import error_of
-from utils.boxes import Found, average_precision, corners, generalized_overlap, overlap
-from utils.scenes import Targets
+from utils.boxes import (
+    Found,
+    Targets,
+    average_precision,
+    box_cxcywh_to_xyxy,
+    box_iou,
+    generalized_box_iou,
+)
 
 sides = st.integers(1, 9)
 whole_boxes = st.tuples(st.integers(0, 9), st.integers(0, 9), sides, sides)
@@ -37,7 +43,7 @@ def frame(*pixels):
 
 def test_corners_and_back():
     boxes = torch.tensor([[0.5, 0.25, 0.2, 0.1], [0.1, 0.9, 0.2, 0.2]])
-    edges = corners(boxes)
+    edges = box_cxcywh_to_xyxy(boxes)
     torch.testing.assert_close(edges[0], torch.tensor([0.4, 0.2, 0.6, 0.3]))
     back = torch.cat([(edges[:, :2] + edges[:, 2:]) / 2, edges[:, 2:] - edges[:, :2]], dim=1)
     torch.testing.assert_close(back, boxes)
@@ -49,9 +55,9 @@ def test_overlap_counts_pixels(first, second):
     a, b = as_pixels(*first), as_pixels(*second)
     shared, covered, around = (a & b).sum().item(), (a | b).sum().item(), frame(a, b)
     boxes = as_box(*first), as_box(*second)
-    assert overlap(*boxes).item() == pytest.approx(shared / covered, abs=1e-5)
+    assert box_iou(*boxes).item() == pytest.approx(shared / covered, abs=1e-5)
     wanted = shared / covered - (around - covered) / around
-    assert generalized_overlap(*boxes).item() == pytest.approx(wanted, abs=1e-5)
+    assert generalized_box_iou(*boxes).item() == pytest.approx(wanted, abs=1e-5)
 
 
 @settings(max_examples=50, deadline=None)
@@ -59,7 +65,7 @@ def test_overlap_counts_pixels(first, second):
 def test_what_must_hold_for_all_boxes(seed):
     generator = torch.Generator().manual_seed(seed)
     a, b = torch.rand(2, 5, 4, generator=generator)
-    for measure in (overlap, generalized_overlap):
+    for measure in (box_iou, generalized_box_iou):
         value = measure(a[:, None], b)
         assert value.shape == (5, 5) and value.max() <= 1 + 1e-6 and value.min() >= -1
         torch.testing.assert_close(value, measure(b[:, None], a).T)
@@ -67,22 +73,22 @@ def test_what_must_hold_for_all_boxes(seed):
         away = torch.tensor([0.3, -0.2, 0, 0])
         torch.testing.assert_close(measure(a + away, b + away), measure(a, b), rtol=0, atol=1e-5)
         torch.testing.assert_close(measure(7 * a, 7 * b), measure(a, b), rtol=0, atol=1e-5)
-    assert (generalized_overlap(a, b) <= overlap(a, b) + 1e-6).all()
+    assert (generalized_box_iou(a, b) <= box_iou(a, b) + 1e-6).all()
 
 
 def test_apart_only_the_generalized_overlap_has_a_gradient():
     b = torch.tensor([0.8, 0.8, 0.1, 0.1])
-    for measure, moved in ((overlap, False), (generalized_overlap, True)):
+    for measure, moved in ((box_iou, False), (generalized_box_iou, True)):
         a = torch.tensor([0.2, 0.2, 0.1, 0.1], requires_grad=True)
         measure(a, b).backward()
         assert a.grad.isfinite().all() and a.grad.any().item() is moved
-    nearer = generalized_overlap(torch.tensor([0.6, 0.6, 0.1, 0.1]), b)
-    assert nearer > generalized_overlap(a, b)
+    nearer = generalized_box_iou(torch.tensor([0.6, 0.6, 0.1, 0.1]), b)
+    assert nearer > generalized_box_iou(a, b)
 
 
 def test_boxes_without_area():
     point = torch.tensor([0.5, 0.5, 0.0, 0.0], requires_grad=True)
-    for measure in (overlap, generalized_overlap):
+    for measure in (box_iou, generalized_box_iou):
         value = measure(point, point)
         value.backward()
         assert value.item() == 0 and point.grad.isfinite().all()
@@ -95,7 +101,7 @@ def of_coco(found, targets, threshold=0.5):
     """AP by COCO's own code, on a picture of 1000 x 1000 pixels."""
 
     def entry(n, label, box):
-        left, top, right, bottom = (1000 * corners(box.double())).tolist()
+        left, top, right, bottom = (1000 * box_cxcywh_to_xyxy(box.double())).tolist()
         rectangle = [left, top, right - left, bottom - top]
         return {"image_id": n, "category_id": int(label), "bbox": rectangle, "iscrowd": 0}
 
@@ -204,9 +210,12 @@ def test_an_answer_where_nothing_stands_is_wrong():
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda: corners(torch.zeros(3)), "corners: boxes must have 4 numbers"),
-        (lambda: overlap(torch.zeros(4), torch.zeros(2, 5)), "overlap: second must have 4"),
-        (lambda: generalized_overlap(torch.zeros(2), torch.zeros(4)), "first must have 4"),
+        (
+            lambda: box_cxcywh_to_xyxy(torch.zeros(3)),
+            "box_cxcywh_to_xyxy: boxes must have 4 numbers",
+        ),
+        (lambda: box_iou(torch.zeros(4), torch.zeros(2, 5)), "box_iou: second must have 4"),
+        (lambda: generalized_box_iou(torch.zeros(2), torch.zeros(4)), "first must have 4"),
         (lambda: average_precision([], []), "0 objects"),
         (lambda: average_precision([one(2, BOX)], [TRUE, TRUE]), "got 1 found, 2 targets"),
         (lambda: average_precision([one(2, BOX)], [EMPTY]), "0 objects"),

@@ -13,22 +13,20 @@ from transformers.loss.loss_for_object_detection import HungarianMatcher, ImageL
 
 from helpers import CLOSE, error_of, random, randomise, torch_decoder, torch_encoder
 from utils.attention import record_attention
-from utils.boxes import average_precision, generalized_overlap
+from utils.boxes import Targets, average_precision, generalized_box_iou
+from utils.data import draw_scenes, load_digits, load_shipped, resource
 from utils.detection import (
-    NOTHING,
+    NO_OBJECT_WEIGHT,
     WEIGHTS,
     DetectionTransformer,
     detection_loss,
     detections,
     grid_positions,
-    load_detection_model,
-    match,
+    hungarian_match,
     match_costs,
     set_loss,
 )
-from utils.images import load_digits, resource
 from utils.positions import sinusoidal_positions
-from utils.scenes import Targets, draw_scenes
 
 B, I, K = 3, 5, 4  # noqa: E741 - the letters of the course
 SIZES = {
@@ -128,12 +126,12 @@ def test_positions_say_row_and_column():
 # --- the matching
 
 
-def of_huggingface(scores, boxes, targets, nothing=NOTHING):
+def of_huggingface(scores, boxes, targets, no_object_weight=NO_OBJECT_WEIGHT):
     """What HuggingFace's DETR matches, and its loss."""
-    matcher = HungarianMatcher(*(WEIGHTS[name] for name in ("class", "distance", "overlap")))
+    matcher = HungarianMatcher(*(WEIGHTS[name] for name in ("class", "distance", "giou")))
     outputs = {"logits": scores, "pred_boxes": boxes}
     theirs = [{"class_labels": t.labels, "boxes": t.boxes} for t in targets]
-    losses = ImageLoss(matcher, K, nothing, ["labels", "boxes"])(outputs, theirs)
+    losses = ImageLoss(matcher, K, no_object_weight, ["labels", "boxes"])(outputs, theirs)
     total = 2 * losses["loss_ce"] + 5 * losses["loss_bbox"] + 2 * losses["loss_giou"]
     return matcher(outputs, theirs), total
 
@@ -144,7 +142,7 @@ def test_matching_and_loss_are_those_of_huggingface(counts, seed):
     scores, boxes = (part.requires_grad_() for part in said(seed=seed))
     targets = some_targets(*counts, seed=seed)
     theirs, loss = of_huggingface(scores, boxes, targets)
-    for pair, their_pair in zip(match(scores, boxes, targets), theirs, strict=True):
+    for pair, their_pair in zip(hungarian_match(scores, boxes, targets), theirs, strict=True):
         assert all(torch.equal(*both) for both in zip(pair, their_pair, strict=True))
     ours = set_loss(scores, boxes, targets)
     torch.testing.assert_close(ours, loss, **CLOSE)
@@ -159,7 +157,7 @@ def test_no_other_matching_costs_less(seed, t):
     scores, boxes = said(1, 4, seed=seed)
     (target,) = some_targets(t, seed=seed)
     costs = match_costs(scores[0], boxes[0], target)
-    ((queries, objects),) = match(scores, boxes, [target])
+    ((queries, objects),) = hungarian_match(scores, boxes, [target])
     assert sorted(objects.tolist()) == list(range(t)) and len(set(queries.tolist())) == t
     best = min(costs[list(order), range(t)].sum() for order in permutations(range(4), t))
     torch.testing.assert_close(costs[queries, objects].sum(), best, **CLOSE)
@@ -168,13 +166,13 @@ def test_no_other_matching_costs_less(seed, t):
 def test_costs_by_hand():
     scores, boxes = said(1, 2)
     (target,) = some_targets(3)
-    costs = match_costs(scores[0], boxes[0], target, {"class": 3, "distance": 7, "overlap": 11})
+    costs = match_costs(scores[0], boxes[0], target, {"class": 3, "distance": 7, "giou": 11})
     assert costs.shape == (2, 3)
     for i in range(2):
         for t in range(3):
             right = scores[0, i].softmax(0)[target.labels[t]]
             distance = (boxes[0, i] - target.boxes[t]).abs().sum()
-            shared = generalized_overlap(boxes[0, i], target.boxes[t])
+            shared = generalized_box_iou(boxes[0, i], target.boxes[t])
             wanted = 7 * distance - 3 * right - 11 * shared
             torch.testing.assert_close(costs[i, t], wanted, **CLOSE)
 
@@ -215,7 +213,7 @@ def test_nothing_to_find():
     torch.testing.assert_close(loss, expected, **CLOSE)
     loss.backward()
     assert scores.grad.any() and not boxes.grad.any()
-    assert [len(i) for i, _ in match(scores, boxes, [EMPTY, EMPTY])] == [0, 0]
+    assert [len(i) for i, _ in hungarian_match(scores, boxes, [EMPTY, EMPTY])] == [0, 0]
 
 
 def test_nothing_counts_less():
@@ -223,10 +221,10 @@ def test_nothing_counts_less():
     scores, boxes = said(1)
     (target,) = some_targets(1)
     shares = []
-    for nothing in (0.1, 1.0):
+    for no_object_weight in (0.1, 1.0):
         scores = scores.detach().requires_grad_()
-        set_loss(scores, boxes, [target], nothing=nothing).backward()
-        ((query, _),) = match(scores, boxes, [target])
+        set_loss(scores, boxes, [target], no_object_weight=no_object_weight).backward()
+        ((query, _),) = hungarian_match(scores, boxes, [target])
         others = torch.ones(I, dtype=torch.bool)
         others[query] = False
         shares.append((scores.grad[0, others].norm() / scores.grad[0, query].norm()).item())
@@ -239,7 +237,9 @@ def test_all_blocks_add_up_each_with_its_own_matching():
     both = detection_loss(torch.stack([one, two]), torch.stack([boxes, others]), targets)
     expected = set_loss(one, boxes, targets) + set_loss(two, others, targets)
     torch.testing.assert_close(both, expected, **CLOSE)
-    differ = zip(match(one, boxes, targets), match(two, others, targets), strict=True)
+    differ = zip(
+        hungarian_match(one, boxes, targets), hungarian_match(two, others, targets), strict=True
+    )
     assert any(not torch.equal(a[0], b[0]) for a, b in differ)
 
 
@@ -249,9 +249,9 @@ def test_detections_leave_nothing_aside():
     for n, found in enumerate(detections(scores, boxes)):
         shares = scores[n].softmax(dim=-1)
         assert found.labels.max() < K and torch.equal(found.boxes, boxes[n])
-        torch.testing.assert_close(found.sure, shares[torch.arange(I), found.labels])
-        torch.testing.assert_close(found.sure, shares[:, :K].amax(dim=-1))
-    assert detections(scores, boxes)[0].sure[0] < 1e-6
+        torch.testing.assert_close(found.score, shares[torch.arange(I), found.labels])
+        torch.testing.assert_close(found.score, shares[:, :K].amax(dim=-1))
+    assert detections(scores, boxes)[0].score[0] < 1e-6
 
 
 # --- bad input
@@ -271,25 +271,31 @@ TARGETS = some_targets(2, 3, 1)
         (lambda: small()(torch.zeros(2, 12, 20)), "images[None]"),
         (lambda: grid_positions(3, 5, 7), "embed_dim must be even"),
         (lambda: grid_positions(0, 5, 8), "gh must be"),
-        (lambda: match(SCORES, BOXES[:2], TARGETS), "boxes must have shape (b=3, i=5, four=4)"),
-        (lambda: match(SCORES[0], BOXES[0], TARGETS), "scores must have shape (b, i, k)"),
-        (lambda: match(SCORES, BOXES, TARGETS[:2]), "got 2 targets and 3 pictures"),
-        (lambda: match(SCORES * torch.nan, BOXES, TARGETS), "match: all costs must be finite"),
+        (
+            lambda: hungarian_match(SCORES, BOXES[:2], TARGETS),
+            "boxes must have shape (b=3, i=5, four=4)",
+        ),
+        (lambda: hungarian_match(SCORES[0], BOXES[0], TARGETS), "logits must have shape (b, i, k)"),
+        (lambda: hungarian_match(SCORES, BOXES, TARGETS[:2]), "got 2 targets and 3 pictures"),
+        (
+            lambda: hungarian_match(SCORES * torch.nan, BOXES, TARGETS),
+            "match: all costs must be finite",
+        ),
         (lambda: set_loss(SCORES, BOXES, [TARGETS[0], TARGETS[1], (TARGETS[2])] * 2), "6 targets"),
         (
-            lambda: match(
+            lambda: hungarian_match(
                 SCORES, BOXES, [TARGETS[0], TARGETS[1], Targets(torch.tensor([K]), BOXES[0, :1])]
             ),
             "labels must be classes from 0 to 3, got labels=[4]",
         ),
         (
-            lambda: match(
+            lambda: hungarian_match(
                 SCORES, BOXES, [TARGETS[0], TARGETS[1], Targets(torch.tensor([1]), BOXES[0])]
             ),
             "boxes.shape=(5, 4)",
         ),
-        (lambda: detection_loss(SCORES, BOXES, TARGETS), "scores must have shape (l, b, i, k)"),
-        (lambda: detections(SCORES[None], BOXES[None]), "scores[-1]"),
+        (lambda: detection_loss(SCORES, BOXES, TARGETS), "logits must have shape (l, b, i, k)"),
+        (lambda: detections(SCORES[None], BOXES[None]), "logits[-1]"),
     ],
 )
 def test_bad_input(call, said):
@@ -301,7 +307,7 @@ def test_bad_input(call, said):
 
 def test_the_model_that_ships_finds_digits():
     """On scenes of test digits, by COCO's measure; and less well what stands elsewhere."""
-    model, (_, digits) = load_detection_model(), load_digits()
+    model, (_, digits) = load_shipped("detection"), load_digits()
     assert not model.training
     assert resource("detection_model.safetensors").stat().st_size < 2_000_000
     images, targets = draw_scenes(digits, [1, 2, 3] * 20, torch.Generator().manual_seed(5))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import CLOSE, error_of, random, randomise
-from utils.generation import KeyValueCache, beam_search, generate, next_probabilities, speculate
+from utils.cache import KeyValueCache
+from utils.generation import beam_search, generate, next_probabilities, speculative_generate
 from utils.language_model import LanguageModel
 from utils.modern_decoder import ModernDecoder
 from utils.text import pad
@@ -37,7 +38,7 @@ class Table(nn.Module):
 
     def forward(self, ids, cache=None):
         if cache is not None:  # one key and one value for each token, as a layer would give
-            cache.extend(self, *2 * [torch.zeros(len(ids), 1, ids.shape[1], 1)])
+            cache.update(self, *2 * [torch.zeros(len(ids), 1, ids.shape[1], 1)])
         return self.scores[ids]
 
 
@@ -204,16 +205,16 @@ def test_a_cache_joins_in_order_and_keeps_layers_apart():
     assert cache.length == 0
     first, second = nn.Identity(), nn.Identity()
     k, v = random(2, 3, 4, 5), random(2, 3, 4, 5, seed=1)
-    assert cache.extend(first, k[:, :, :3], v[:, :, :3])[0].shape == (2, 3, 3, 5)
-    all_k, all_v = cache.extend(first, k[:, :, 3:], v[:, :, 3:])
+    assert cache.update(first, k[:, :, :3], v[:, :, :3])[0].shape == (2, 3, 3, 5)
+    all_k, all_v = cache.update(first, k[:, :, 3:], v[:, :, 3:])
     assert torch.equal(all_k, k) and torch.equal(all_v, v) and cache.length == 4
-    assert cache.extend(second, k, v)[0].shape == k.shape
+    assert cache.update(second, k, v)[0].shape == k.shape
 
 
 def test_a_cache_of_another_batch_is_refused():
     cache, layer = KeyValueCache(), nn.Identity()
-    cache.extend(layer, *2 * [torch.zeros(2, 3, 4, 5)])
-    text = error_of(lambda: cache.extend(layer, *2 * [torch.zeros(1, 3, 1, 5)]))
+    cache.update(layer, *2 * [torch.zeros(2, 3, 4, 5)])
+    text = error_of(lambda: cache.update(layer, *2 * [torch.zeros(1, 3, 1, 5)]))
     assert "(1, 3, 5) after (2, 3, 5)" in text
     assert cache.length == 4
 
@@ -300,7 +301,9 @@ def watched(model):
 def test_greedy_drafts_give_the_greedy_text(make, ahead):
     model, draft, ids = make(), randomise(make(num_layers=1), seed=5), some_ids()
     expected = generate(model, ids, 8, temperature=0)
-    assert torch.equal(speculate(model, draft, ids, 8, ahead=ahead, temperature=0), expected)
+    assert torch.equal(
+        speculative_generate(model, draft, ids, 8, ahead=ahead, temperature=0), expected
+    )
 
 
 def exact(model, ids, steps):
@@ -321,7 +324,7 @@ def test_drafted_texts_are_as_probable_as_the_model_says(ahead):
     expected = exact(model, start, 3)
     assert (expected - exact(draft, start, 3)).abs().sum() > 0.3, "the draft alone is far off"
     drawn = [
-        speculate(model, draft, start.expand(8, 2), 3, ahead=ahead, seed=seed)[:, 2:]
+        speculative_generate(model, draft, start.expand(8, 2), 3, ahead=ahead, seed=seed)[:, 2:]
         for seed in range(500)
     ]
     numbers = torch.cat(drawn) @ torch.tensor([16, 4, 1])
@@ -334,42 +337,59 @@ def test_a_draft_that_agrees_saves_calls_and_one_that_does_not_costs_none():
     model = small()
     same, other = small(), randomise(small(), seed=9)
     ids, calls = some_ids(1), watched(model)
-    speculate(model, same, ids, 8, ahead=3, seed=0)
+    speculative_generate(model, same, ids, 8, ahead=3, seed=0)
     assert calls == [4 + 3, 4], "4 tokens a call, and only what was not read yet"
     calls.clear()
-    speculate(model, other, ids, 8, ahead=3, seed=0)
+    speculative_generate(model, other, ids, 8, ahead=3, seed=0)
     assert 2 < len(calls) <= 8
 
 
 def test_a_draft_is_cut_as_generate_cuts():
     model, draft, ids = small(), randomise(small(), seed=5), some_ids(200, 2)
-    drawn = speculate(model, draft, ids, 1, seed=0, top_k=1)
+    drawn = speculative_generate(model, draft, ids, 1, seed=0, top_k=1)
     assert torch.equal(drawn, generate(model, ids, 1, temperature=0))
-    first = speculate(model, draft, ids, 6, seed=4, temperature=0.7, top_p=0.8)
+    first = speculative_generate(model, draft, ids, 6, seed=4, temperature=0.7, top_p=0.8)
     torch.manual_seed(1)
-    assert torch.equal(first, speculate(model, draft, ids, 6, seed=4, temperature=0.7, top_p=0.8))
+    assert torch.equal(
+        first, speculative_generate(model, draft, ids, 6, seed=4, temperature=0.7, top_p=0.8)
+    )
     assert first.shape == (200, 8) and torch.equal(first[:, :2], ids)
 
 
 def test_modes_of_both_models_are_put_back():
     model, draft = small(dropout=0.5).train(), small(dropout=0.5).eval()
-    speculate(model, draft, some_ids(), 3, seed=0)
+    speculative_generate(model, draft, some_ids(), 3, seed=0)
     assert model.training and not draft.training
 
 
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda: speculate(small(), small(), some_ids(), 0), "speculate: steps must be"),
-        (lambda: speculate(small(), small(), some_ids(), 2, ahead=0), "speculate: ahead must be"),
-        (lambda: speculate(small(), small(), some_ids(), 20), "speculate: the model has positions"),
         (
-            lambda: speculate(small(), small(max_length=8), some_ids(), 9),
+            lambda: speculative_generate(small(), small(), some_ids(), 0),
+            "speculative_generate: steps must be",
+        ),
+        (
+            lambda: speculative_generate(small(), small(), some_ids(), 2, ahead=0),
+            "speculative_generate: ahead must be",
+        ),
+        (
+            lambda: speculative_generate(small(), small(), some_ids(), 20),
+            "speculative_generate: the model has positions",
+        ),
+        (
+            lambda: speculative_generate(small(), small(max_length=8), some_ids(), 9),
             "positions for 8 tokens",
         ),
-        (lambda: speculate(small(), small(causal=False), some_ids(), 2), "fills blanks"),
-        (lambda: speculate(small(), small(), some_ids(), 2, top_p=0.0), "speculate: top_p"),
-        (lambda: speculate(small(), small(vocab_size=20), some_ids(), 2), "one vocabulary"),
+        (lambda: speculative_generate(small(), small(causal=False), some_ids(), 2), "fills blanks"),
+        (
+            lambda: speculative_generate(small(), small(), some_ids(), 2, top_p=0.0),
+            "speculative_generate: top_p",
+        ),
+        (
+            lambda: speculative_generate(small(), small(vocab_size=20), some_ids(), 2),
+            "one vocabulary",
+        ),
     ],
 )
 def test_bad_drafts(call, said):
@@ -384,11 +404,11 @@ def test_what_was_cut_was_never_read(make):
     model, ids = make().eval(), some_ids(2, 8)
     cache = KeyValueCache()
     model(ids[:, :6], cache=cache)
-    cache.cut(3)
+    cache.crop(3)
     assert cache.length == 3
     late = model(ids[:, 3:], cache=cache)
     torch.testing.assert_close(late, model(ids)[:, 3:], **CLOSE)
-    cache.cut(0)
+    cache.crop(0)
     torch.testing.assert_close(model(ids, cache=cache), model(ids), **CLOSE)
 
 
@@ -397,7 +417,7 @@ def test_rows_take_their_keys_along(make):
     model, ids, rows = make().eval(), some_ids(3, 6), torch.tensor([2, 0, 0, 1])
     cache = KeyValueCache()
     model(ids[:, :4], cache=cache)
-    cache.keep(rows)
+    cache.reorder(rows)
     late = model(ids[rows][:, 4:], cache=cache)
     torch.testing.assert_close(late, model(ids[rows])[:, 4:], **CLOSE)
 
@@ -415,13 +435,13 @@ def test_bytes_are_those_of_keys_and_values():
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda cache: cache.cut(5), "from 0 to 4, got length=5"),
-        (lambda cache: cache.cut(-1), "from 0 to 4, got length=-1"),
-        (lambda cache: cache.cut(2.0), "got length=2.0"),
-        (lambda cache: cache.keep(torch.tensor([3])), "from 0 to 2, got [3]"),
-        (lambda cache: cache.keep(torch.tensor([-1])), "from 0 to 2, got [-1]"),
-        (lambda cache: cache.keep(torch.tensor([True, False, True])), "of torch.bool"),
-        (lambda cache: cache.keep(torch.tensor(1)), "rows must have shape (w)"),
+        (lambda cache: cache.crop(5), "from 0 to 4, got length=5"),
+        (lambda cache: cache.crop(-1), "from 0 to 4, got length=-1"),
+        (lambda cache: cache.crop(2.0), "got length=2.0"),
+        (lambda cache: cache.reorder(torch.tensor([3])), "from 0 to 2, got [3]"),
+        (lambda cache: cache.reorder(torch.tensor([-1])), "from 0 to 2, got [-1]"),
+        (lambda cache: cache.reorder(torch.tensor([True, False, True])), "of torch.bool"),
+        (lambda cache: cache.reorder(torch.tensor(1)), "rows must have shape (w)"),
     ],
 )
 def test_what_a_cache_refuses(call, said):
@@ -642,8 +662,8 @@ def test_no_gradient_is_kept():
         ({"max_length": 0}, "max_length must be an integer of at least 1, got max_length=0"),
         ({"length_penalty": -1.0}, "got length_penalty=-1.0"),
         ({"length_penalty": math.nan}, "got length_penalty=nan"),
-        ({"start_id": 4}, "start_id must be from 0 to 3, got start_id=4"),
-        ({"end_id": -1}, "end_id must be from 0 to 3, got end_id=-1"),
+        ({"start_id": 4}, "start_id must be an integer from 0 to 3, got start_id=4"),
+        ({"end_id": -1}, "end_id must be an integer from 0 to 3, got end_id=-1"),
         ({"next_scores": lambda ids: torch.zeros(len(ids), 2, 4)}, "Take the last position"),
         ({"next_scores": lambda ids: torch.zeros(9, 4)}, "got (9, 4) for ids (1, 1)"),
         ({"next_scores": lambda ids: torch.ones(len(ids), 4)}, "Apply log_softmax(dim=-1)"),

@@ -4,17 +4,9 @@ import pytest
 import torch
 
 from helpers import error_of
+from utils.data import Grammar, load_grammar
+from utils.data.grammar import AT_THE_END, BEFORE_OBJECT, BEFORE_SUBJECT, OBJECTS, SUBJECTS, VERBS
 from utils.generation import beam_search
-from utils.grammar import (
-    AT_THE_END,
-    BEFORE_OBJECT,
-    BEFORE_SUBJECT,
-    OBJECTS,
-    SUBJECTS,
-    VERBS,
-    Grammar,
-    load_grammar,
-)
 from utils.text import BEGIN, END, PADDING, UNKNOWN
 
 

@@ -6,8 +6,7 @@ import torch
 from sklearn import datasets
 
 from helpers import error_of
-from utils import images
-from utils.images import PHOTO_NAMES, load_digits, load_photos, resource
+from utils.data import PHOTO_NAMES, load_digits, load_photos, resource
 
 
 def test_photos_are_the_stored_pixels_channels_first():
@@ -34,7 +33,7 @@ def test_each_load_is_a_fresh_tensor():
 
 def test_no_pickle_is_ever_opened(tmp_path, monkeypatch):
     np.save(tmp_path / "test_images.npy", np.array([{"any": "object"}]), allow_pickle=True)
-    monkeypatch.setattr(images, "RESOURCES", tmp_path)
+    monkeypatch.setattr("utils.data.files.RESOURCES", tmp_path)
     with pytest.raises(ValueError, match="allow_pickle=False"):
         load_photos()
 

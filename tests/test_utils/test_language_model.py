@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 
 from helpers import CLOSE, error_of, random, randomise, torch_encoder
 from utils.attention import record_attention
-from utils.generation import KeyValueCache
-from utils.images import load_digits, resource
-from utils.language_model import (
+from utils.cache import KeyValueCache
+from utils.data import (
     ANY_DIGIT,
-    DRAWING_MODEL,
     INK_LEVELS,
-    LanguageModel,
+    SHIPPED,
     drawing_ids,
-    load_drawing_model,
+    load_digits,
+    load_shipped,
+    resource,
 )
+from utils.language_model import LanguageModel
 from utils.masking import causal_mask, padding_mask
 
 B, N, V = 3, 6, 11
@@ -50,7 +51,7 @@ def scores_of_pytorch(model, encoder, ids, real):
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("padded", [True, False])
 def test_equals_pytorch(causal, tied, padded):
-    model = small(causal=causal, tied=tied).train()
+    model = small(causal=causal, tie_weights=tied).train()
     theirs = copy.deepcopy(model)
     encoder = torch_encoder(theirs.encoder)
     ids, lengths = some_ids(), torch.tensor([4, N, 2])
@@ -144,7 +145,7 @@ def test_a_cache_with_a_mask():
 
 
 def test_tied_is_one_table_with_the_gradient_of_both_ends():
-    tied, untied = small(), small(tied=False)
+    tied, untied = small(), small(tie_weights=False)
     assert tied.head.weight is tied.embedding.tokens.weight
     untied.load_state_dict(tied.state_dict())
     ids = some_ids()
@@ -161,7 +162,7 @@ def test_tied_is_one_table_with_the_gradient_of_both_ends():
 def test_scores_at_the_start(tied, own):
     """The spread is near 1; with one table, the token that was read already stands out."""
     torch.manual_seed(0)
-    model = LanguageModel(**{**SIZES, "embed_dim": 64}, max_length=9, tied=tied)
+    model = LanguageModel(**{**SIZES, "embed_dim": 64}, max_length=9, tie_weights=tied)
     ids = some_ids(16, 9)
     is_own = F.one_hot(ids, V).bool()
     scores = model(ids).detach()
@@ -229,11 +230,11 @@ def test_what_is_no_drawing(call, said):
 
 def test_the_drawing_model_knows_digits():
     """Below the bits of a logistic regression, which the chapter compares it with."""
-    model, (_, (images, labels)) = load_drawing_model(), load_digits()
+    model, (_, (images, labels)) = load_shipped("drawing"), load_digits()
     assert not model.training and resource("drawing_model.safetensors").stat().st_size < 2_000_000
     assert model.head.weight is model.embedding.tokens.weight
     ids = drawing_ids(images, labels)[::3]
     with torch.no_grad():
         loss = F.cross_entropy(model(ids[:, :-1]).mT, ids[:, 1:]).item()
     assert loss / 0.6931 < 1.8
-    assert DRAWING_MODEL["max_length"] == 64, "the word and all pixels but the last are read"
+    assert SHIPPED["drawing"]["max_length"] == 64, "the word and all pixels but the last are read"

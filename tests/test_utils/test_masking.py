@@ -6,7 +6,8 @@ import torch
 
 from helpers import error_of, random, randomise
 from utils.attention import MultiHeadAttention, scaled_dot_product_attention
-from utils.masking import causal_mask, check_mask, padding_mask
+from utils.masking import causal_mask, padding_mask
+from utils.validation import check_mask
 
 
 def test_causal_mask_reads_row_query_column_key():

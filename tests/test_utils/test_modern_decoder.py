@@ -12,7 +12,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from checks.chapter_13 import long_speeds
 from helpers import CLOSE, error_of, random, randomise
 from utils.attention import MultiHeadAttention
-from utils.generation import KeyValueCache, generate
+from utils.cache import KeyValueCache
+from utils.generation import generate
 from utils.masking import causal_mask, padding_mask
 from utils.modern_decoder import (
     GatedFeedForward,
@@ -20,7 +21,7 @@ from utils.modern_decoder import (
     ModernBlock,
     ModernDecoder,
     RMSNorm,
-    rotate,
+    apply_rotary,
 )
 
 tried = settings(max_examples=40, deadline=None, derandomize=True, database=None)
@@ -56,7 +57,7 @@ def decoder(kind="llama", seed=0, **changed):
         "mlp_dim": M,
         "num_layers": 2,
         "head_dim": D,
-        "base": 500.0,
+        "rope_theta": 500.0,
         **KINDS[kind],
         **changed,
     }
@@ -78,7 +79,7 @@ def theirs_of(ours, kind):
             intermediate_size=ours.layers[0].mlp.gate_proj.out_features,
             num_hidden_layers=len(ours.layers),
             rms_norm_eps=ours.norm.eps,
-            rope_parameters={"rope_type": "default", "rope_theta": first.base},
+            rope_parameters={"rope_type": "default", "rope_theta": first.rope_theta},
             tie_word_embeddings=tied,
             max_position_embeddings=512,
         )
@@ -107,7 +108,7 @@ def ids_of(b=B, n=N, vocabulary=V, seed=0):
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 def test_equals_transformers_in_values_and_gradients(kind, padding, tied):
-    ours = decoder(kind, tied=tied)
+    ours = decoder(kind, tie_weights=tied)
     theirs = theirs_of(ours, kind)
     ids = ids_of()
     real = torch.ones(B, N, dtype=torch.bool)
@@ -146,7 +147,7 @@ def test_a_cache_changes_nothing_and_equals_theirs(kind, steps):
             torch.testing.assert_close(result, whole[:, begin : ours_kept.length], **CLOSE)
     for layer, kept in zip(ours.layers, theirs_kept.layers, strict=True):
         none = torch.empty(B, G, 0, D)
-        k, v = ours_kept.extend(layer.attn, none, none)
+        k, v = ours_kept.update(layer.attn, none, none)
         assert k.shape == (B, G, N, D), "what is kept are the heads of keys, not those of queries"
         torch.testing.assert_close(k, kept.keys, **CLOSE)
         torch.testing.assert_close(v, kept.values, **CLOSE)
@@ -209,7 +210,7 @@ def test_gated_feed_forward_by_hand():
 def test_rotate_is_one_2_by_2_rotation_for_each_pair():
     x, positions = random(B, H, N, D), torch.tensor([[0, 1, 2, 3, 4, 5, 6], [9, 4, 1, 0, 7, 7, 2]])
     for given_positions in (positions, positions[1]):
-        turned = rotate(x, given_positions, base=50.0)
+        turned = apply_rotary(x, given_positions, rope_theta=50.0)
         for b, h, n in [(0, 0, 0), (0, 5, 6), (1, 2, 0), (1, 0, 5)]:
             place = float(given_positions.expand(B, N)[b, n])
             for pair in range(D // 2):
@@ -227,22 +228,22 @@ def test_rotary_depends_on_distance_only(half, place, distance, shift):
     q, k = (random(1, 1, 1, 2 * half, seed=seed, dtype=torch.float64) for seed in (1, 2))
 
     def score(at, other):
-        turned = (rotate(x, torch.tensor([t])) for x, t in ((q, at), (k, other)))
+        turned = (apply_rotary(x, torch.tensor([t])) for x, t in ((q, at), (k, other)))
         return (next(turned) * next(turned)).sum()
 
     first = score(place, place + distance)
     torch.testing.assert_close(score(place + shift, place + distance + shift), first)
-    lengths = rotate(q, torch.tensor([place])).norm(), q.norm()
+    lengths = apply_rotary(q, torch.tensor([place])).norm(), q.norm()
     torch.testing.assert_close(*lengths)
 
 
 def test_rotary_at_position_0_does_nothing_and_half_precision_knows_far_positions():
     x = random(B, H, N, D)
-    assert torch.equal(rotate(x, torch.zeros(N, dtype=torch.long)), x)
+    assert torch.equal(apply_rotary(x, torch.zeros(N, dtype=torch.long)), x)
     far = torch.arange(4000, 4000 + N)
-    coarse = rotate(x.bfloat16(), far)
+    coarse = apply_rotary(x.bfloat16(), far)
     assert coarse.dtype == torch.bfloat16
-    torch.testing.assert_close(coarse.float(), rotate(x, far), rtol=0.05, atol=0.05)
+    torch.testing.assert_close(coarse.float(), apply_rotary(x, far), rtol=0.05, atol=0.05)
 
 
 @tried
@@ -351,7 +352,7 @@ def test_registered_in_the_order_they_run_and_what_is_untied():
     assert not [name for name, _ in model.named_parameters() if name.endswith("bias")]
     assert model.head.weight is not model.embedding.tokens.weight
     tied, untied = (
-        sum(p.numel() for p in decoder(tied=tied).parameters()) for tied in (True, False)
+        sum(p.numel() for p in decoder(tie_weights=tied).parameters()) for tied in (True, False)
     )
     assert untied - tied == V * E
     biased = [name for name, _ in decoder("qwen2").named_parameters() if "bias" in name]
@@ -384,7 +385,10 @@ def test_half_precision_and_state_dict():
         (lambda: GroupedQueryAttention(12, 4, 2, head_dim=5), "got head_dim=5"),
         (lambda: GroupedQueryAttention(12, 5, 5), "embed_dim=12 and num_heads=5"),
         (lambda: GroupedQueryAttention(12, 2, 1, head_dim=0), "head_dim must be an integer"),
-        (lambda: GroupedQueryAttention(12, 2, 1, base=0), "base must be greater than 0"),
+        (
+            lambda: GroupedQueryAttention(12, 2, 1, rope_theta=0),
+            "rope_theta must be greater than 0",
+        ),
         (lambda: GroupedQueryAttention(12, 2, 0), "num_kv_heads must be an integer"),
         (lambda: ModernBlock(0, 2, 1, 8), "ModernBlock: embed_dim must be"),
         (lambda: decoder(num_layers=0), "ModernDecoder: num_layers must be"),
@@ -400,11 +404,14 @@ def test_bad_arguments(build, said):
 @pytest.mark.parametrize(
     "call, said",
     [
-        (lambda: rotate(random(B, H, N, 5), torch.arange(N)), "rotate: d must be even"),
-        (lambda: rotate(random(B, N, D), torch.arange(N)), "Split into heads first"),
-        (lambda: rotate(random(B, H, N, D), torch.arange(N - 1)), "torch.arange(7)"),
-        (lambda: rotate(random(B, H, N, D), torch.zeros(B + 1, N)), "(7,) or (2, 7)"),
-        (lambda: rotate(random(B, H, N, D), torch.arange(N), base=-1), "got base=-1"),
+        (lambda: apply_rotary(random(B, H, N, 5), torch.arange(N)), "apply_rotary: d must be even"),
+        (lambda: apply_rotary(random(B, N, D), torch.arange(N)), "Split into heads first"),
+        (lambda: apply_rotary(random(B, H, N, D), torch.arange(N - 1)), "torch.arange(7)"),
+        (lambda: apply_rotary(random(B, H, N, D), torch.zeros(B + 1, N)), "(7,) or (2, 7)"),
+        (
+            lambda: apply_rotary(random(B, H, N, D), torch.arange(N), rope_theta=-1),
+            "got rope_theta=-1",
+        ),
         (lambda: RMSNorm(4)(random(2, 5)), "RMSNorm: x must have shape (..., 4)"),
         (lambda: GatedFeedForward(4, 8)(random(2, 4)), "(b, n, e=4)"),
         (lambda: GroupedQueryAttention(12, 2, 1)(random(2, 12)), "tokens[None]"),

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from helpers import error_of, randomise
-from utils.positions import TokenEmbedding, sinusoidal_positions
+from utils.embedding import TokenEmbedding
+from utils.positions import sinusoidal_positions
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 tried = settings(max_examples=40, deadline=None, derandomize=True, database=None)
@@ -224,8 +225,8 @@ def test_it_compiles_without_a_break():
 def test_places_say_where_each_token_stands(positions):
     embed = TokenEmbedding(11, 6, 8, positions)
     ids = torch.tensor([[3, 10, 0, 3, 7], [1, 1, 5, 2, 9]])
-    torch.testing.assert_close(embed(ids, places=torch.arange(2, 7)), embed(ids, start=2))
-    padded = embed(ids, places=torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2]]))
+    torch.testing.assert_close(embed(ids, positions=torch.arange(2, 7)), embed(ids, start=2))
+    padded = embed(ids, positions=torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 2]]))
     torch.testing.assert_close(padded[0], embed(ids)[0])
     torch.testing.assert_close(padded[1:, 2:], embed(ids[1:, 2:]))
 
@@ -233,12 +234,12 @@ def test_places_say_where_each_token_stands(positions):
 @pytest.mark.parametrize(
     "places, said",
     [
-        (torch.arange(3), "of shape (2,) or (1, 2), got places.shape=(3,)"),
-        (torch.ones(2), "got places.shape=(2,) of torch.float32"),
+        (torch.arange(3), "of shape (2,) or (1, 2), got positions.shape=(3,)"),
+        (torch.ones(2), "got positions.shape=(2,) of torch.float32"),
         (torch.tensor([0, 3]), "between 0 and 2, got 3. Cut the sequence, or build it with max_le"),
         (torch.tensor([[-1, 0]]), "between 0 and 2, got -1"),
     ],
 )
 def test_places_that_are_refused(places, said):
     ids = torch.tensor([[1, 2]])
-    assert said in error_of(lambda: TokenEmbedding(5, 4, 3)(ids, places=places))
+    assert said in error_of(lambda: TokenEmbedding(5, 4, 3)(ids, positions=places))

@@ -11,23 +11,25 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from helpers import error_of, randomise
-from utils import checkpoints, pretrained
 from utils.attention import record_attention
+from utils.cache import KeyValueCache
 from utils.encoder import FeedForward
-from utils.generation import KeyValueCache, generate
-from utils.language_model import LanguageModel, TextEncoder
-from utils.modern_decoder import ModernDecoder
-from utils.pretrained import (
+from utils.generation import generate
+from utils.hub import (
     BERT,
     GPT2,
     LLAMA,
     VIT,
+    checkpoints,
     find_row,
     load_bert,
     load_gpt2,
     load_llama,
     load_vit,
+    pretrained,
 )
+from utils.language_model import LanguageModel, TextEncoder
+from utils.modern_decoder import ModernDecoder
 from utils.vision_transformer import VisionTransformer
 
 B, N, V = 3, 9, 50

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import error_of
-from utils.boxes import corners, overlap
-from utils.images import load_digits
-from utils.scenes import cut_out, draw_scenes, make_scene
+from utils.boxes import box_cxcywh_to_xyxy, box_iou
+from utils.data import cut_out, draw_scenes, load_digits, make_scene
 
 DIGITS = load_digits()[1]
 
@@ -16,7 +15,9 @@ DIGITS = load_digits()[1]
 def pixels_of(boxes, size):
     """The boxes as a mask of pixels (t, size, size)."""
     inside = torch.zeros(len(boxes), size, size, dtype=torch.bool)
-    for n, (left, top, right, bottom) in enumerate((corners(boxes) * size).round().int().tolist()):
+    for n, (left, top, right, bottom) in enumerate(
+        (box_cxcywh_to_xyxy(boxes) * size).round().int().tolist()
+    ):
         inside[n, top:bottom, left:right] = True
     return inside
 
@@ -74,7 +75,7 @@ def test_what_finds_no_place_is_left_out():
     _, targets = draw_scenes(DIGITS, [40], torch.Generator().manual_seed(0), apart=False)
     assert len(targets[0].labels) == 40
     boxes = targets[0].boxes
-    assert (overlap(boxes[:, None], boxes).fill_diagonal_(0) > 0).any()
+    assert (box_iou(boxes[:, None], boxes).fill_diagonal_(0) > 0).any()
 
 
 def test_where_digits_overlap_the_darker_ink_is_seen():
@@ -83,8 +84,12 @@ def test_where_digits_overlap_the_darker_ink_is_seen():
     assert picture[0, 1, 2] == 0.5 and picture[0, 3, 4] == 0.8 and picture[0, 4, 5] == 0.8
     assert picture.sum() == pytest.approx(10 * 0.5 + 4 * 0.8)
     assert target.labels.tolist() == [7, 1]
-    torch.testing.assert_close(corners(target.boxes[0]), torch.tensor([0.2, 0.1, 0.5, 0.5]))
-    torch.testing.assert_close(corners(target.boxes[1]), torch.tensor([0.4, 0.3, 0.6, 0.5]))
+    torch.testing.assert_close(
+        box_cxcywh_to_xyxy(target.boxes[0]), torch.tensor([0.2, 0.1, 0.5, 0.5])
+    )
+    torch.testing.assert_close(
+        box_cxcywh_to_xyxy(target.boxes[1]), torch.tensor([0.4, 0.3, 0.6, 0.5])
+    )
 
 
 INK = torch.ones(4, 3)

@@ -10,7 +10,7 @@ from utils.attention import record_attention
 from utils.decoder import Transformer
 from utils.encoder import Encoder
 from utils.modern_decoder import ModernDecoder
-from utils.seeing import attention_rollout, class_shares, relevance, without_heads
+from utils.seeing import ablate_heads, attention_rollout, class_token_attention, relevance
 
 tried = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
@@ -60,7 +60,7 @@ def test_a_score_that_gains_from_nothing_leaves_every_token_itself():
     maps = some_maps()
     path = relevance(maps, [-torch.ones_like(weights) for weights in maps])
     torch.testing.assert_close(path, torch.eye(5, dtype=torch.float64).expand(2, 5, 5))
-    assert not class_shares(path).any(), "0, and no division by 0"
+    assert not class_token_attention(path).any(), "0, and no division by 0"
 
 
 def test_weight_times_gradient_is_what_a_linear_score_loses():
@@ -76,7 +76,7 @@ def test_weight_times_gradient_is_what_a_linear_score_loses():
 
 def test_shares_of_the_class_token():
     path = torch.tensor([[[0.5, 0.125, 0.375], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]])
-    torch.testing.assert_close(class_shares(path), torch.tensor([[0.25, 0.75]]))
+    torch.testing.assert_close(class_token_attention(path), torch.tensor([[0.25, 0.75]]))
 
 
 # --- recording more than weights
@@ -130,7 +130,7 @@ def test_gradients_reach_the_maps():
 def test_a_head_that_is_taken_away_is_one_whose_output_columns_are_0(place):
     model, inputs, heads = list(models())[place]
     plain = model(*inputs)
-    with without_heads(model, [(0, 1), (1, 0), (1, 2)]):
+    with ablate_heads(model, [(0, 1), (1, 0), (1, 2)]):
         changed = model(*inputs)
     assert not torch.allclose(changed, plain, atol=1e-3)
     torch.testing.assert_close(model(*inputs), plain, rtol=0, atol=0)
@@ -144,10 +144,10 @@ def test_a_head_that_is_taken_away_is_one_whose_output_columns_are_0(place):
 def test_hooks_go_after_an_exception_and_nobody_gone_changes_nothing():
     model, inputs, _ = next(models())
     plain = model(*inputs)
-    with pytest.raises(RuntimeError), without_heads(model, [(0, 0)]):
+    with pytest.raises(RuntimeError), ablate_heads(model, [(0, 0)]):
         raise RuntimeError("stop")
     torch.testing.assert_close(model(*inputs), plain, rtol=0, atol=0)
-    with without_heads(model, []):
+    with ablate_heads(model, []):
         torch.testing.assert_close(model(*inputs), plain, rtol=0, atol=0)
 
 
@@ -163,12 +163,12 @@ def test_bad_input():
         (lambda: attention_rollout([maps[0].mean(dim=1)]), "(b, h, n, n)"),
         (lambda: relevance(maps, maps[:2]), "gradients=True"),
         (lambda: relevance([], []), "relevance: maps"),
-        (lambda: class_shares(maps[0]), "class_shares: paths"),
+        (lambda: class_token_attention(maps[0]), "class_token_attention: paths"),
         (
-            lambda: without_heads(Encoder(2, 8, 2, 8), [(2, 0)]).__enter__(),
+            lambda: ablate_heads(Encoder(2, 8, 2, 8), [(2, 0)]).__enter__(),
             "(2, 0) of 2 layers",
         ),
-        (lambda: without_heads(Encoder(2, 8, 2, 8), [(0, 2)]).__enter__(), "Count both from 0"),
-        (lambda: without_heads(torch.nn.Linear(2, 2), [(0, 0)]).__enter__(), "of 0 layers"),
+        (lambda: ablate_heads(Encoder(2, 8, 2, 8), [(0, 2)]).__enter__(), "Count both from 0"),
+        (lambda: ablate_heads(torch.nn.Linear(2, 2), [(0, 0)]).__enter__(), "of 0 layers"),
     ]:
         assert said in error_of(call)

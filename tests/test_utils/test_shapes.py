@@ -7,15 +7,8 @@ import pytest
 import torch
 
 from helpers import error_of
-from utils.shapes import (
-    Folded,
-    check_guess,
-    check_positive,
-    check_shape,
-    compare_guess,
-    describe,
-    reveal,
-)
+from utils.shapes import Folded, check_guess, compare_guess, describe, reveal
+from utils.validation import check_positive, check_shape
 
 QUERIES = torch.zeros(6, 8, 37, 96)
 

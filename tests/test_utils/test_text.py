@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers import error_of
-from utils.images import RESOURCES
+from utils.data import load_sentences
+from utils.data.files import RESOURCES
 from utils.masking import padding_mask
 from utils.text import (
     BEGIN,
@@ -19,10 +20,9 @@ from utils.text import (
     SPECIAL,
     UNKNOWN,
     Vocabulary,
-    load_sentences,
     pad,
     padding_mask_of_ids,
-    train_pieces,
+    train_bpe,
 )
 
 tried = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -156,7 +156,7 @@ def test_the_sentences_were_not_made_from_templates():
 
 @pytest.fixture(scope="module")
 def pieces():
-    return train_pieces([one for pair in load_sentences() for one in pair], 2000)
+    return train_bpe([one for pair in load_sentences() for one in pair], 2000)
 
 
 def test_the_sentences_are_cut_into_pieces(pieces):
@@ -192,36 +192,36 @@ def test_every_sentence_comes_back_and_the_same_pieces_are_learned_again(pieces)
     for pair in load_sentences():
         for one in pair:
             assert pieces.decode(pieces.encode(one)) == one
-    again = train_pieces([one for pair in load_sentences() for one in pair], 2000)
+    again = train_bpe([one for pair in load_sentences() for one in pair], 2000)
     assert again.serialized_model_proto() == pieces.serialized_model_proto()
 
 
 def test_without_bytes_a_new_letter_is_unknown():
-    small = train_pieces(["low lower lowest"], 14, byte_fallback=False)
+    small = train_bpe(["low lower lowest"], 14, byte_fallback=False)
     assert UNKNOWN in small.encode("slow") + small.encode("low!")
     assert UNKNOWN not in small.encode("wore tows")
 
 
 def test_learning_says_nothing(capfd):
-    train_pieces(["low lower lowest"], 270)
+    train_bpe(["low lower lowest"], 270)
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
     "call, said, mended",
     [
-        (lambda: train_pieces([], 300), "Pass sentences", None),
-        (lambda: train_pieces([""], 300), "Pass sentences", None),
-        (lambda: train_pieces("abc", 300), "[text]", lambda: train_pieces(["abc"], 265)),
-        (lambda: train_pieces(["ab", 3], 300), "a list of texts", None),
-        (lambda: train_pieces(["ab"], 0), "vocab_size must be an integer of at least 1", None),
-        (lambda: train_pieces(["ab"], 262), "at least 263", lambda: train_pieces(["ab"], 263)),
+        (lambda: train_bpe([], 300), "Pass sentences", None),
+        (lambda: train_bpe([""], 300), "Pass sentences", None),
+        (lambda: train_bpe("abc", 300), "[text]", lambda: train_bpe(["abc"], 265)),
+        (lambda: train_bpe(["ab", 3], 300), "a list of texts", None),
+        (lambda: train_bpe(["ab"], 0), "vocab_size must be an integer of at least 1", None),
+        (lambda: train_bpe(["ab"], 262), "at least 263", lambda: train_bpe(["ab"], 263)),
         (
-            lambda: train_pieces(["ab"], 6, byte_fallback=False),
+            lambda: train_bpe(["ab"], 6, byte_fallback=False),
             "at least 7",
-            lambda: train_pieces(["ab"], 7, byte_fallback=False),
+            lambda: train_bpe(["ab"], 7, byte_fallback=False),
         ),
-        (lambda: train_pieces(["ab"], 300), "at most 266", lambda: train_pieces(["ab"], 266)),
+        (lambda: train_bpe(["ab"], 300), "at most 266", lambda: train_bpe(["ab"], 266)),
     ],
 )
 def test_pieces_that_cannot_be_learned(call, said, mended):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from helpers import error_of, random
-from utils.images import load_digits
+from utils.data import load_digits
 from utils.training import History, accuracy, augment, fit, fit_batches, predict
 from utils.vision_transformer import VisionTransformer
 

@@ -11,9 +11,9 @@ from torch import nn
 
 from helpers import CLOSE, error_of, random, randomise
 from utils.attention import record_attention
-from utils.images import load_digits, resource
+from utils.data import SHIPPED, load_digits, load_shipped, resource
 from utils.training import accuracy
-from utils.vision_transformer import DIGITS_MODEL, VisionTransformer, load_digits_model
+from utils.vision_transformer import VisionTransformer
 
 SMALL = {
     "image_size": (8, 12),
@@ -328,7 +328,7 @@ def test_functional_gradients():
         ({"num_heads": 3}, "Pick num_heads from [1, 2, 4, 8, 16]"),
         ({"mlp_dim": 0}, "FeedForward: mlp_dim must be"),
         ({"num_layers": 0}, "Encoder: num_layers must be"),
-        ({"dropout": 1.0}, "dropout must be a share"),
+        ({"dropout": 1.0}, "dropout must be a fraction"),
     ],
 )
 def test_bad_arguments(changes, said):
@@ -351,7 +351,7 @@ def test_one_image_or_another_size():
 
 
 def test_the_digits_model_reads_digits():
-    model = load_digits_model()
+    model = load_shipped("digits")
     assert not model.training
     _, test = load_digits()
     assert accuracy(model, test) >= 0.97
@@ -359,4 +359,4 @@ def test_the_digits_model_reads_digits():
     with record_attention(model) as maps:
         assert model(test[0][:3]).shape == (3, 10)
     assert [m.shape for m in maps] == 2 * [(3, 4, 17, 17)]
-    assert DIGITS_MODEL["patch_size"] == 2
+    assert SHIPPED["digits"]["patch_size"] == 2

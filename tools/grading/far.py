@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from checks.engine import calls, measures, results  # noqa: F401  # each has a mode that goes along
 from checks.engine.answer import source
-from checks.engine.watch import ACTIVE, KINDS, TooLong
+from checks.engine.call_tracer import ACTIVE, KINDS, TooLong
 from grading.values import Odd, Reader, Unfit, Writer, name_of_shared, shared_class
 
 MODULE = "torch.nn.modules.module:Module"

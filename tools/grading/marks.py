@@ -169,7 +169,7 @@ def prepare(chapters: dict[str, Chapter], root: Path) -> Assignments:
         _generate(chapter, root)
         made.notebooks[number] = exercises(chapter)
     names = sorted({name for notebook in made.notebooks.values() for name in imported(notebook)})
-    late = OF_DIGITS if "utils.images.load_digits" in names else ()
+    late = OF_DIGITS if "utils.data.load_digits" in names else ()
     (library / "imports.txt").write_text("\n".join([*names, *late]))
     # Behind the wall nothing can be written: without this every world compiles all of it again.
     mode = PycInvalidationMode.UNCHECKED_HASH

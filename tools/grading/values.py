@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 # Whose classes both sides have: an object of theirs is written as what it holds.
-SHARED = re.compile(r"utils\.\w+|torch\.nn\.modules\.\w+")
+SHARED = re.compile(r"utils(\.\w+)+|torch\.nn\.modules\.\w+")
 # Functions that both sides have.
 KNOWN = {
     **{f"F.{name}": getattr(F, name) for name in ("gelu", "silu", "relu", "leaky_relu", "elu")},

@@ -93,8 +93,14 @@ def part(text: str, name: str) -> str:
 def _scripts(course: Course) -> list[str]:
     """Returns the code that the site shows: what chapters build, and scripts that they name."""
     texts = "\n".join(c.notebook.read_text("utf-8") for c in course.chapters)
-    names = [f"utils/{name}.py" for group in course.utils for name in group if name != "draw"]
-    return names + sorted(set(SCRIPT.findall(texts)))
+    parts = [course.root / "utils" / name for group in course.utils for name in group]
+    files = [
+        path.relative_to(course.root).as_posix()
+        for part in parts
+        if part.name not in ("draw", "renamed")
+        for path in (sorted(part.glob("[!_]*.py")) or [part.with_suffix(".py")])
+    ]
+    return files + sorted(set(SCRIPT.findall(texts)))
 
 
 def _page_of(script: str) -> str:

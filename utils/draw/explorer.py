@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from utils.draw.style import as_array, as_pictures
-from utils.embedding import as_pair
+from utils.validation import as_pair
 
 if TYPE_CHECKING:
     from IPython.display import HTML

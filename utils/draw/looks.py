@@ -12,7 +12,7 @@ from torch import Tensor
 from utils.attention import AttentionMaps
 from utils.draw.explorer import UNSEEN, check_name, packed_image, page
 from utils.draw.style import as_array, as_texts
-from utils.embedding import as_pair
+from utils.validation import as_pair
 
 if TYPE_CHECKING:
     from IPython.display import HTML

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from utils.draw.matrices import color_bar
 from utils.draw.style import HEAT, WIDTH, as_array, as_pictures, as_texts, show_figure, text_width
-from utils.embedding import as_pair, patch_grid
+from utils.validation import as_pair, patch_grid
 
 
 def show_images(

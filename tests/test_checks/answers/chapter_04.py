@@ -778,7 +778,7 @@ BANK = {
             ),
             code(
                 """
-                loaded = load_digits_model()
+                loaded = load_shipped("digits")
 
                 def still_read(layer, heads, images, labels):
                     block = loaded.encoder.layers[layer]
@@ -795,7 +795,7 @@ BANK = {
             code(
                 """
                 def still_read(layer, heads, images, labels):
-                    model = load_digits_model()
+                    model = load_shipped("digits")
                     block = model.encoder.layers[layer]
                     block.attn = silence(block.attn, heads)
                     return model(images).argmax(dim=-1) == labels
@@ -812,7 +812,7 @@ BANK = {
             code(
                 """
                 def still_read(layer, heads, images, labels):
-                    model = load_digits_model()
+                    model = load_shipped("digits")
                     silence(model.encoder.layers[layer].attn, heads)
                     return (model(images).argmax(dim=-1) == labels).sum().item()
                 """,
@@ -918,7 +918,7 @@ BANK = {
 
 
                 def still_read(layer, heads, images, labels):
-                    model = load_digits_model().double()
+                    model = load_shipped("digits").double()
                     loud = model.encoder.layers[layer].attn
                     model.encoder.layers[layer].attn = silence(loud, heads)
                     with torch.inference_mode():

@@ -21,10 +21,8 @@ def open_checkpoint(where: str, name: str | Path, *kinds: str) -> tuple[Path, Co
         name: a folder, or a name on HuggingFace's hub, which is looked for in the cache first.
         kinds: the families that are welcome, as the config calls them.
 
-    Raises:
-        ValueError: no folder and no such name, no config.json or a damaged one, or the checkpoint
-            of another family.
-
+    Raises: ValueError for no folder and no such name, no config.json or a damaged one, or the
+        checkpoint of another family.
     Source: chapter 15.
     """
     folder = _folder(where, name)
@@ -55,10 +53,8 @@ def read_tensors(where: str, folder: Path) -> dict[str, Tensor]:
     Shape:
         result  name -> tensor (...), as it is in the file
 
-    Raises:
-        ValueError: no safetensors, a file that is damaged or cut off, an index that is damaged,
-            or shards that are not what it promises.
-
+    Raises: ValueError for no safetensors, a file that is damaged or cut off, an index that is
+        damaged, or shards that are not what it promises.
     Source: chapter 15.
     """
     if (folder / "model.safetensors").is_file():

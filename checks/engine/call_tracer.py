@@ -1,4 +1,4 @@
-"""Watch what an answer calls while it runs: forbidden shortcuts, and loops."""
+"""Trace what an answer calls while it runs: forbidden shortcuts, and loops."""
 
 from __future__ import annotations
 
@@ -84,16 +84,16 @@ class TooLong(BaseException):
     """More operations than somebody wants to count; no `except Exception` may stop it."""
 
 
-class Watch(Carried, TorchFunctionMode):
+class CallTracer(Carried, TorchFunctionMode):
     """Count by name the functions of torch, einops and utils that run inside it.
 
     Methods of tensors and compiled functions are seen by torch's own interception, whatever name
     the answer gave them; functions written in Python by the interpreter's profiler, which also
     notes their code: `ran`.
 
-    >>> with Watch() as watch:
+    >>> with CallTracer() as tracer:
     ...     answer(x)
-    >>> watch.called["softmax"], watch.operations
+    >>> tracer.called["softmax"], tracer.operations
 
     Args:
         most: raises `TooLong` at more operations than this.
@@ -110,7 +110,7 @@ class Watch(Carried, TorchFunctionMode):
         return {"most": self.most if self.most < float("inf") else None}
 
     @classmethod
-    def again(cls, settings: dict[str, Any], tensors: list[Tensor]) -> Watch:
+    def again(cls, settings: dict[str, Any], tensors: list[Tensor]) -> CallTracer:
         return cls(settings["most"] or float("inf"))
 
     def note(self) -> dict[str, Any]:

@@ -1,31 +1,13 @@
 """Scenes: digits scattered over a larger picture, and where each of them stands (chapter 17)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from utils.shapes import check_positive, check_shape
-
-
-class Targets(NamedTuple):
-    """What stands in one picture, in any order.
-
-    Args:
-        labels: which digit each object is.
-        boxes: x and y of the middle, width and height, as shares of the picture's sides.
-
-    Shape:
-        labels  (t,), integers
-        boxes   (t, 4)
-
-    Source: chapter 17.
-    """
-
-    labels: Tensor
-    boxes: Tensor
+from utils.boxes import Targets
+from utils.validation import check_positive, check_shape
 
 
 def cut_out(digit: Tensor) -> Tensor:
@@ -38,9 +20,7 @@ def cut_out(digit: Tensor) -> Tensor:
         digit   (H, W)
         result  (rows, columns) with ink in the first and last of each
 
-    Raises:
-        ValueError: another shape, or no ink.
-
+    Raises: ValueError for another shape, or no ink.
     Source: chapter 17.
     """
     check_shape("cut_out", "digit", digit, "H W", "One of load_digits is images[0, 0].")
@@ -68,9 +48,7 @@ def make_scene(
         inks    (rows, columns) each
         result  the picture (1, size, size), and its `Targets` with t = the number of digits
 
-    Raises:
-        ValueError: another number of labels or places, or ink that leaves the picture.
-
+    Raises: ValueError for another number of labels or places, or ink that leaves the picture.
     Source: chapter 17.
     """
     check_positive("make_scene", size=size)
@@ -117,9 +95,7 @@ def draw_scenes(
         digits  (n, 1, 8, 8) and (n,)
         result  the pictures (b, 1, size, size), and b `Targets`
 
-    Raises:
-        ValueError: digits of another shape, or too large for the picture.
-
+    Raises: ValueError for digits of another shape, or too large for the picture.
     Source: chapter 17.
     """
     images, labels = digits

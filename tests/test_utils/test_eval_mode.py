@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from utils.modes import evaluating
+from utils.training import eval_mode
 
 
 def model_in_many_modes():
@@ -21,7 +21,7 @@ def modes(*models):
 def test_every_part_is_in_eval_mode_inside_and_as_before_afterwards():
     model, other = model_in_many_modes(), model_in_many_modes().eval()
     before = modes(model, other)
-    with evaluating(model, other):
+    with eval_mode(model, other):
         assert not any(modes(model, other))
     assert modes(model, other) == before
     assert True in before and False in before
@@ -30,7 +30,7 @@ def test_every_part_is_in_eval_mode_inside_and_as_before_afterwards():
 def test_a_part_that_two_models_share_is_put_back():
     shared = nn.Dropout(0.5).train()
     first, second = nn.Sequential(shared), nn.Sequential(shared, nn.Linear(2, 2)).train()
-    with evaluating(first, second):
+    with eval_mode(first, second):
         assert not any(modes(first, second))
     assert all(modes(first, second))
 
@@ -38,7 +38,7 @@ def test_a_part_that_two_models_share_is_put_back():
 def test_modes_are_put_back_after_an_exception():
     model = model_in_many_modes()
     before = modes(model)
-    with pytest.raises(KeyError), evaluating(model):
+    with pytest.raises(KeyError), eval_mode(model):
         raise KeyError
     assert modes(model) == before
 
@@ -46,13 +46,13 @@ def test_modes_are_put_back_after_an_exception():
 def test_inside_another_one():
     model = model_in_many_modes()
     before = modes(model)
-    with evaluating(model):
-        with evaluating(model):
+    with eval_mode(model):
+        with eval_mode(model):
             pass
         assert not any(modes(model)), "the inner one puts eval mode back"
     assert modes(model) == before
 
 
 def test_no_model_is_no_error():
-    with evaluating():
+    with eval_mode():
         pass

@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from utils.shapes import check_positive, check_shape
 from utils.text import BEGIN, END, Vocabulary, pad
+from utils.validation import check_positive, check_shape
+
+RULE_SYMBOLS = "abcdef123456"
 
 # Shares in percent. "" is no word: a cat without an adjective, a sentence that ends.
 SUBJECTS = {"cat": 30, "dog": 25, "mouse": 20, "child": 15, "bird": 10}
@@ -91,9 +93,7 @@ class Grammar:
         probabilities  (s,), float64
         vocabulary     v ids: the special ones, then the words in alphabetical order
 
-    Raises:
-        ValueError: no sentences, or a share that is not above 0.
-
+    Raises: ValueError for no sentences, or a share that is not above 0.
     Source: chapter 12.
     """
 
@@ -188,3 +188,28 @@ def load_grammar() -> Grammar:
                                     share * p_first * p_verb * p_article * p_thing * p_second
                                 ) * p_last
     return Grammar(sentences)
+
+
+def rule_sequences(count: int, generator: torch.Generator, examples: int = 10) -> Tensor:
+    """Draw texts that each have a rule of their own: it gives every letter a digit.
+
+    A text says a letter, its digit, a letter, its digit, and so on: examples of its rule. Only an
+    earlier example tells a digit.
+
+    Args:
+        count: how many texts.
+        generator: of torch, on the CPU.
+        examples: pairs of letter and digit in a text.
+
+    Shape:
+        result  (count, 2 * examples), ids that stand for `RULE_SYMBOLS`
+
+    Raises: ValueError for a count below 1, or no examples.
+    Source: chapters 12 and 14.
+    """
+    check_positive("rule_sequences", count=count, examples=examples)
+    half = len(RULE_SYMBOLS) // 2
+    rules = torch.randint(half, (count, half), generator=generator)
+    letters = torch.randint(half, (count, examples), generator=generator)
+    digits = half + rules.gather(1, letters)
+    return torch.stack([letters, digits], dim=2).flatten(1)

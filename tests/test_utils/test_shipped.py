@@ -6,22 +6,21 @@ import pytest
 import torch
 
 from helpers import error_of
-from utils.grammar import load_grammar
-from utils.images import RESOURCES, load_digits
-from utils.small_models import (
+from utils.data import (
     RULE_SYMBOLS,
+    SHIPPED,
     date_forms,
     date_ids,
     date_vocabularies,
-    load_canvas_model,
-    load_date_model,
-    load_rules_model,
-    load_sentence_model,
+    load_digits,
+    load_grammar,
+    load_shipped,
     on_canvas,
     random_corners,
-    rule_texts,
+    rule_sequences,
     write_date,
 )
+from utils.data.files import RESOURCES
 from utils.text import PADDING, pad, padding_mask_of_ids
 
 
@@ -36,13 +35,13 @@ def seeded(seed=0):
 def test_the_canvas_model_reads_digits_anywhere():
     _, (images, labels) = load_digits()
     corners = random_corners(len(images), seeded(5))
-    right = load_canvas_model()(on_canvas(images, corners)).argmax(dim=-1) == labels
+    right = load_shipped("canvas")(on_canvas(images, corners)).argmax(dim=-1) == labels
     assert right.double().mean() > 0.92
 
 
 @torch.no_grad()
 def test_the_sentence_model_knows_the_probabilities():
-    grammar, model = load_grammar(), load_sentence_model()
+    grammar, model = load_grammar(), load_shipped("sentence")
     log = model(grammar.ids[:, :-1]).double().log_softmax(dim=-1)
     truth = grammar.after(grammar.ids)[:, :-1]
     apart = (truth * (truth.clamp(min=1e-300).log() - log)).sum(dim=-1)
@@ -52,8 +51,8 @@ def test_the_sentence_model_knows_the_probabilities():
 
 @torch.no_grad()
 def test_the_rules_model_reads_a_rule_from_its_prompt():
-    ids = rule_texts(300, seeded(5))
-    right = load_rules_model()(ids[:, :-1])[:, ::2].argmax(dim=-1) == ids[:, 1::2]
+    ids = rule_sequences(300, seeded(5))
+    right = load_shipped("rules")(ids[:, :-1])[:, ::2].argmax(dim=-1) == ids[:, 1::2]
     letters = ids[:, ::2]
     told = (letters[:, :, None] == letters[:, None]).tril(-1).any(dim=-1)
     assert right[told].double().mean() > 0.98 and right[~told].double().mean() < 0.3
@@ -64,7 +63,7 @@ def test_the_date_model_translates():
     ways = [(lang, form) for lang in date_forms() for form in ("full", "long", "medium")]
     pairs = [date_ids(date(2011, 3, 27), *way) for way in ways]
     source, target = (pad([pair[side] for pair in pairs]) for side in (0, 1))
-    scores = load_date_model()(source, target[:, :-1], padding_mask_of_ids(source))
+    scores = load_shipped("date")(source, target[:, :-1], padding_mask_of_ids(source))
     right = (scores.argmax(dim=-1) == target[:, 1:]).all(dim=1)
     assert right.double().mean() > 0.9
 
@@ -95,7 +94,7 @@ def test_corners_reach_every_place_and_no_further():
 
 
 def test_every_text_has_one_digit_for_a_letter_and_texts_differ():
-    ids = rule_texts(60, seeded(), examples=12)
+    ids = rule_sequences(60, seeded(), examples=12)
     assert ids.shape == (60, 24)
     assert ids[:, ::2].max() < 6 <= ids[:, 1::2].min() and ids.max() < len(RULE_SYMBOLS)
     rules = [dict(zip(text[::2], text[1::2], strict=True)) for text in ids.tolist()]
@@ -125,8 +124,8 @@ def test_bad_input():
         (lambda: on_canvas(digits, corners + 17), "from 0 to 16 on a canvas of 24"),
         (lambda: on_canvas(digits, corners - 1), "got -1 to -1"),
         (lambda: random_corners(2, seeded(), size=7), "got size=7"),
-        (lambda: rule_texts(0, seeded()), "rule_texts: count"),
-        (lambda: rule_texts(2, seeded(), examples=0), "rule_texts: examples"),
+        (lambda: rule_sequences(0, seeded()), "rule_sequences: count"),
+        (lambda: rule_sequences(2, seeded(), examples=0), "rule_sequences: examples"),
         (lambda: write_date(date(2000, 1, 1), "xx", "full"), "got language='xx'"),
         (lambda: write_date(date(2000, 1, 1), "en", "tiny"), "form='tiny'"),
     ]:
@@ -134,6 +133,11 @@ def test_bad_input():
 
 
 def test_a_missing_file_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr("utils.images.RESOURCES", tmp_path)
-    for call in (load_canvas_model, load_sentence_model, load_rules_model):
-        assert "safetensors" in error_of(call)
+    monkeypatch.setattr("utils.data.files.RESOURCES", tmp_path)
+    for name in SHIPPED:
+        assert f"{name}_model.safetensors" in error_of(lambda name=name: load_shipped(name))
+
+
+def test_another_name_is_refused():
+    text = error_of(lambda: load_shipped("digit"))
+    assert "name must be one of ['digits', 'drawing'," in text and "got name='digit'" in text

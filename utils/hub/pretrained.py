@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from utils.checkpoints import Config, list_some, open_checkpoint, read_tensors
+from utils.hub.checkpoints import Config, list_some, open_checkpoint, read_tensors
 from utils.language_model import LanguageModel, TextEncoder
 from utils.modern_decoder import ModernDecoder
 from utils.vision_transformer import VisionTransformer
@@ -191,10 +191,8 @@ def load_vit(name: str | Path, *, dtype: torch.dtype = torch.float32) -> VisionT
         images  (b, c, H, W)    each channel as the checkpoint wants it, often from -1 to 1
         result  (b, k)
 
-    Raises:
-        ValueError: no checkpoint there, another kind of model, one that `VisionTransformer`
-            cannot be, files that are damaged, or tensors that are missing, extra or misshapen.
-
+    Raises: ValueError for no checkpoint there, another kind of model, one that `VisionTransformer`
+        cannot be, files that are damaged, or tensors that are missing, extra or misshapen.
     Source: Dosovitskiy et al. 2021; chapter 15.
     """
     where = "load_vit"
@@ -225,9 +223,7 @@ def load_bert(name: str | Path, *, dtype: torch.dtype = torch.float32) -> TextEn
         attn_mask  bool, True = may attend, broadcastable to (b, h, n, n)
         result     (b, n, e), hidden states
 
-    Raises:
-        ValueError: as `load_vit`.
-
+    Raises: as `load_vit`.
     Source: Devlin et al. 2019; chapter 15.
     """
     where = "load_bert"
@@ -256,9 +252,7 @@ def load_gpt2(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Langua
         attn_mask  bool, True = may attend, broadcastable to (b, h, n, n); causal comes on top
         result     (b, n, vocab_size)
 
-    Raises:
-        ValueError: as `load_vit`.
-
+    Raises: as `load_vit`.
     Source: Radford et al. 2019; chapter 15.
     """
     where = "load_gpt2"
@@ -274,7 +268,7 @@ def load_gpt2(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Langua
         "mlp_dim": config.get("n_inner") or 4 * width,
         "num_layers": _of(config, where, "n_layer"),
         "max_length": _of(config, where, "n_positions"),
-        "tied": config.get("tie_word_embeddings", True),
+        "tie_weights": config.get("tie_word_embeddings", True),
         "activation": _activation(where, config, "activation_function"),
         "norm_eps": _of(config, where, "layer_norm_epsilon"),
     }
@@ -293,10 +287,8 @@ def load_llama(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Moder
         attn_mask  bool, True = may attend, broadcastable to (b, h, n, n); causal comes on top
         result     (b, n, vocab_size)
 
-    Raises:
-        ValueError: as `load_vit`; rotary speeds that are rescaled, and windows in some layers
-            only, are what `ModernDecoder` cannot be.
-
+    Raises: as `load_vit`; rotary speeds that are rescaled, and windows in some layers only, are
+        what `ModernDecoder` cannot be.
     Source: Touvron et al. 2023, Jiang et al. 2023, Yang et al. 2024 and 2025; chapter 15.
     """
     where = "load_llama"
@@ -314,10 +306,10 @@ def load_llama(name: str | Path, *, dtype: torch.dtype = torch.float32) -> Moder
         "mlp_dim": _of(config, where, "intermediate_size"),
         "num_layers": _of(config, where, "num_hidden_layers"),
         "head_dim": config.get("head_dim") or (128 if kind == "qwen3" else None),
-        "base": _base(where, config),
+        "rope_theta": _rope_theta(where, config),
         "bias": kind == "qwen2",
         "qk_norm": kind == "qwen3",
-        "tied": config.get("tie_word_embeddings", False),
+        "tie_weights": config.get("tie_word_embeddings", False),
         "norm_eps": _of(config, where, "rms_norm_eps"),
         "window": _window(where, config),
     }
@@ -375,7 +367,7 @@ def _encoder_sizes(config: Config, where: str) -> dict[str, Any]:
     }
 
 
-def _base(where: str, config: Config) -> float:
+def _rope_theta(where: str, config: Config) -> float:
     """Return the base of the rotary angles, which old and new configs call differently."""
     rope = config.get("rope_parameters") or {}
     scaling = rope or config.get("rope_scaling") or {}
@@ -422,7 +414,7 @@ def _load(
     """Build a model and give it the tensors of a checkpoint: all of them, or raise."""
     with torch.device("meta"):  # shapes without numbers: nothing is drawn to be thrown away
         model = kind(**options)
-    tied = options.get("tied", False)
+    tied = options.get("tie_weights", False)
     wanted = {name: value.shape for name, value in model.state_dict().items()}
     ours = _translate(where, read_tensors(where, folder), wanted, table, prefix)
     if tied:

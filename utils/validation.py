@@ -1,0 +1,154 @@
+"""Check arguments: each function raises a `ValueError` that says the rule, the value and the fix.
+
+`where` is the public name that the message begins with, `name` the name of the argument.
+"""
+
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+Size = int | tuple[int, int]
+
+
+def check_shape(
+    where: str, name: str, tensor: Tensor, axes: str, fix: str, **sizes: int | None
+) -> None:
+    """Raise unless `tensor` has the named axes with the given sizes.
+
+    >>> check_shape("f", "x", torch.zeros(2, 3), "b n", "Cut it to 4 tokens.", n=4)
+    Traceback (most recent call last):
+    ValueError: f: x must have shape (b, n=4), got x.shape=(2, 3). Cut it to 4 tokens.
+
+    Args:
+        axes: letters of the axes, such as "b c H W".
+        fix: one sentence that says what to do.
+        sizes: the size that a letter must have; None or left out for any size.
+    """
+    letters = axes.split()
+    wanted = [sizes.get(letter) for letter in letters]
+    if tensor.ndim != len(letters) or any(
+        want is not None and size != want for size, want in zip(tensor.shape, wanted, strict=True)
+    ):
+        pattern = ", ".join(
+            letter if want is None else f"{letter}={want}"
+            for letter, want in zip(letters, wanted, strict=True)
+        )
+        raise ValueError(
+            f"{where}: {name} must have shape ({pattern}), "
+            f"got {name}.shape={tuple(tensor.shape)}. {fix}"
+        )
+
+
+def check_positive(where: str, **values: int) -> None:
+    """Raise unless every value is an integer of at least 1."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise ValueError(
+                f"{where}: {name} must be an integer of at least 1, got {name}={value!r}. "
+                f"Pass a whole number such as {name}=4."
+            )
+
+
+def check_number(where: str, name: str, value: int, least: int, most: int, fix: str) -> None:
+    """Raise unless a value is an integer from `least` to `most`; `fix` says what to do."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(
+            f"{where}: {name} must be an integer from {least} to {most}, "
+            f"got {name}={value!r}. {fix}"
+        )
+
+
+def check_mask(
+    where: str, attn_mask: Tensor | None, shape: tuple[int, ...], name: str = "attn_mask"
+) -> None:
+    """Raise unless the mask is None, or boolean and broadcastable to `shape`, (..., i, j)."""
+    if attn_mask is None:
+        return
+    if not isinstance(attn_mask, Tensor) or attn_mask.dtype != torch.bool:
+        got = attn_mask.dtype if isinstance(attn_mask, Tensor) else type(attn_mask).__name__
+        fix = f"Of ones and zeros (1 = may attend) take {name}.bool()"
+        if not isinstance(attn_mask, Tensor):
+            fix = f"Of ones and zeros (1 = may attend) take torch.tensor({name}).bool()"
+        elif attn_mask.dtype.is_floating_point:
+            fix += f", of a mask that is to be added (0 = may attend) {name} == 0"
+        raise ValueError(
+            f"{where}: {name} must be a boolean tensor, True = may attend, got {got}. {fix}."
+        )
+    sizes = tuple(attn_mask.shape)
+    if 2 <= len(sizes) <= len(shape) and all(
+        size == 1 or size == want
+        for size, want in zip(reversed(sizes), reversed(shape), strict=False)
+    ):
+        return
+    if sizes == shape[-1:]:
+        fix = f"One row of keys for all queries is {name}[None]."
+    elif len(shape) == 4 and sizes == (shape[0], shape[3]):
+        fix = f"One row of keys for each sequence is {name}[:, None, None, :]."
+    elif len(shape) == 4 and sizes == (shape[0], *shape[2:]):
+        fix = f"One mask for each sequence is {name}[:, None]."
+    else:
+        fix = "Its last two axes are queries i and keys j; each axis has this size or 1."
+    raise ValueError(
+        f"{where}: {name} must broadcast to the scores {tuple(shape)}, "
+        f"got {name}.shape={sizes}. {fix}"
+    )
+
+
+def check_fraction(where: str, **values: float) -> None:
+    """Raise unless every value is in [0, 1), as a dropout is."""
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ValueError(
+                f"{where}: {name} must be a fraction from 0 up to, not including, 1, "
+                f"got {name}={value}. Pass for example {name}=0.1."
+            )
+
+
+def check_multiple(where: str, **sizes: int) -> None:
+    """Raise unless the first of two sizes is a multiple of the second."""
+    (whole, size), (part, count) = sizes.items()
+    if size % count:
+        divisors = [n for n in range(1, size + 1) if size % n == 0]
+        raise ValueError(
+            f"{where}: {whole} must be a multiple of {part}, got {whole}={size} and "
+            f"{part}={count}. Pick {part} from {divisors}, or change {whole}."
+        )
+
+
+def check_rotary(where: str, name: str, width: int, rope_theta: float) -> None:
+    """Raise unless vectors of this width can be rotated in pairs, by angles of this rope_theta."""
+    if width % 2:
+        raise ValueError(
+            f"{where}: {name} must be even, since rotary positions turn pairs of numbers, "
+            f"got {name}={width}. Take {width + 1}."
+        )
+    if not rope_theta > 0:
+        raise ValueError(
+            f"{where}: rope_theta must be greater than 0, got rope_theta={rope_theta}. "
+            "Llama's is rope_theta=10_000.0."
+        )
+
+
+def as_pair(where: str, name: str, size: Size) -> tuple[int, int]:
+    """Return a size, one integer of at least 1 or two, as (height, width)."""
+    height, width = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
+    check_positive(where, **{name: height})
+    check_positive(where, **{name: width})
+    return height, width
+
+
+def patch_grid(
+    where: str, image_size: tuple[int, int], patch_size: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the number of patches down and across, if they tile the image."""
+    if image_size[0] % patch_size[0] or image_size[1] % patch_size[1]:
+        height, width = (
+            [size for size in range(1, side + 1) if side % size == 0] for side in image_size
+        )
+        raise ValueError(
+            f"{where}: patches must tile the image, got patch_size={patch_size} for an image of "
+            f"{image_size[0]} x {image_size[1]} pixels. "
+            f"Pick the patch height from {height} and the width from {width}, or crop the image."
+        )
+    return image_size[0] // patch_size[0], image_size[1] // patch_size[1]
