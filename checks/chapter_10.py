@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from einops import einsum, rearrange
+from einops import rearrange
 from torch import Tensor, nn
 
 from checks.engine.answer import Wrong, written
@@ -20,6 +19,7 @@ from checks.engine.functions import Trials, same_function
 from checks.engine.guesses import same_shape
 from checks.engine.message import Message, message
 from checks.engine.modules import randomise, same_module
+from checks.engine.patches import patches
 from checks.engine.shortcuts import ATTENTION
 from checks.engine.verdict import exercise, open_exercise
 from utils.attention import MultiHeadAttention, record_attention
@@ -60,47 +60,15 @@ def which_shape(keys_shape, weights_shape, scores_shape, losses_shape) -> Messag
 # -------------------------------------------------------------------------- attention of two widths
 
 
-def masked(scores: Tensor, real: Tensor) -> Tensor:
-    """Scores (b, h, i, j) in which padding has minus infinity."""
-    return scores.masked_fill(~real[:, None, None, :], -torch.inf)
-
-
-def crossing(
-    root: Callable[[int, int], float] = lambda h, d: d**0.5,
-    split: str = "b n (h d) -> b h n d",
-    split_queries: str = "",
-    join: str = "b h n d -> b n (h d)",
-    weigh: Callable[[Tensor, Tensor], Tensor] = lambda scores, real: masked(scores, real).softmax(
-        dim=-1
-    ),
-    exchanged: bool = False,
-) -> Callable[..., Tensor]:
-    """Cross-attention with one step done in another way."""
-
-    def cross_attention(
-        x: Tensor,
-        context: Tensor,
-        real: Tensor,
-        w_q: Tensor,
-        w_k: Tensor,
-        w_v: Tensor,
-        num_heads: int,
-    ) -> Tensor:
-        if exchanged:
-            w_k, w_v = w_v, w_k
-        q, k, v = (
-            rearrange(tokens @ weight, pattern, h=num_heads)
-            for tokens, weight, pattern in (
-                (x, w_q, split_queries or split),
-                (context, w_k, split),
-                (context, w_v, split),
-            )
-        )
-        scores = einsum(q, k, "b h i d, b h j d -> b h i j") / root(num_heads, q.shape[-1])
-        mixed = einsum(weigh(scores, real), v, "b h i j, b h j d -> b h i d")
-        return rearrange(mixed, join)
-
-    return cross_attention
+def attention_of_two_widths(x, context, real, w_q, w_k, w_v, num_heads) -> Tensor:
+    h = num_heads
+    q = rearrange(x @ w_q, "b n (h d) -> b h n d", h=h)
+    k = rearrange(context @ w_k, "b n (h d) -> b h n d", h=h)
+    v = rearrange(context @ w_v, "b n (h d) -> b h n d", h=h)
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    hidden = ~real[:, None, None, :]
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+    return rearrange(weights @ v, "b h n d -> b n (h d)")
 
 
 def two_widths(case: Case) -> tuple[Tensor, ...]:
@@ -112,142 +80,102 @@ def two_widths(case: Case) -> tuple[Tensor, ...]:
     return x, context, real, *weights, case["h"]
 
 
-def as_in_memory(mixed: str = "view") -> Callable[..., Tensor]:
-    """Heads cut out of the memory without moving an axis: tokens and heads are mixed."""
-
-    def cross_attention(x, context, real, w_q, w_k, w_v, num_heads) -> Tensor:
-        q, k, v = (
-            (tokens @ weight).view(tokens.shape[0], num_heads, tokens.shape[1], -1)
-            for tokens, weight in ((x, w_q), (context, w_k), (context, w_v))
-        )
-        weights = masked(q @ k.mT / q.shape[-1] ** 0.5, real).softmax(dim=-1)
-        return rearrange(weights @ v, "b h i d -> b i (h d)")
-
-    return cross_attention
-
-
-def one_head(heads: Callable[[int], int]) -> Callable[..., Tensor]:
-    """One head as wide as all of them, whose scores are divided as if there were so many."""
-
-    def cross_attention(x, context, real, w_q, w_k, w_v, num_heads) -> Tensor:
-        attend = crossing(root=lambda _, width: (width / heads(num_heads)) ** 0.5)
-        return attend(x, context, real, w_q, w_k, w_v, 1)
-
-    return cross_attention
-
-
-def filled_softmax(low: float, scores: Tensor, real: Tensor) -> Tensor:
-    return scores.masked_fill(~real[:, None, None, :], low).softmax(dim=-1)
-
-
-CROSS_MISTAKES = {
-    "scores-not-divided": crossing(root=lambda h, d: 1.0),
-    "scaled-by-token-width": crossing(root=lambda h, d: (h * d) ** 0.5),
-    "scaled-without-root": crossing(root=lambda h, d: d),
-    "scaled-by-number-of-heads": crossing(root=lambda h, d: h**0.5),
-    "scores-multiplied": crossing(root=lambda h, d: d**-0.5),
-    "only-one-head": [one_head(lambda h: 1), one_head(lambda h: h)],
-    "queries-split-otherwise": crossing(split_queries="b n (d h) -> b h n d"),
-    "every-hth-number": crossing(split="b n (d h) -> b h n d", join="b h n d -> b n (d h)"),
-    "split-interleaved-join-not": crossing(split="b n (d h) -> b h n d"),
-    "joined-interleaved": crossing(join="b h n d -> b n (d h)"),
-    "heads-cut-from-memory": as_in_memory(),
-    "softmax-over-queries": [
-        crossing(weigh=lambda scores, real: masked(scores, real).softmax(dim=-2).nan_to_num()),
-        crossing(weigh=lambda scores, real: masked(scores, real).softmax(dim=-2)),
-    ],
-    "softmax-is-missing": crossing(
-        weigh=lambda scores, real: scores.masked_fill(~real[:, None, None, :], 0.0)
-    ),
-    "source-not-masked": crossing(weigh=lambda scores, real: scores.softmax(dim=-1)),
-    "masked-score-is-zero": crossing(
-        weigh=lambda scores, real: (scores * real[:, None, None, :]).softmax(dim=-1)
-    ),
-    "masked-score-is-only-low": [
-        crossing(weigh=partial(filled_softmax, low)) for low in (-1.0, -5.0, -10.0, -20.0)
-    ],
-    "sigmoid-not-softmax": [
-        crossing(weigh=lambda scores, real: masked(scores, real).sigmoid()),
-        crossing(weigh=lambda scores, real: scores.sigmoid()),
-    ],
-    "masked-after-softmax": crossing(
-        weigh=lambda scores, real: scores.softmax(dim=-1) * real[:, None, None, :]
-    ),
-    "mask-upside-down": crossing(weigh=lambda scores, real: masked(scores, ~real).softmax(dim=-1)),
-    "keys-from-w-v": crossing(exchanged=True),
-}
+ROOT, INTERLEAVED = "/ q.shape[-1] ** 0.5", ("n (h d) ->", "n (d h) ->")
+WEIGHTS = "scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)"
+CROSS_MISTAKES = patches(
+    attention_of_two_widths,
+    {
+        "scores-not-divided": (ROOT, ""),
+        "scaled-by-token-width": (ROOT, "/ (h * q.shape[-1]) ** 0.5"),
+        "scaled-without-root": (ROOT, "/ q.shape[-1]"),
+        "scaled-by-number-of-heads": (ROOT, "/ h**0.5"),
+        "scores-multiplied": (ROOT, "* q.shape[-1] ** 0.5"),
+        "only-one-head": [
+            ("h = num_heads", "h = 1", "q.shape[-1]", f"({part})")
+            for part in ("q.shape[-1] / 1", "q.shape[-1] / num_heads")
+        ],
+        "queries-split-otherwise": ('w_q, "b n (h d)', 'w_q, "b n (d h)'),
+        "every-hth-number": (*INTERLEAVED, '-> b n (h d)"', '-> b n (d h)"'),
+        "split-interleaved-join-not": INTERLEAVED,
+        "joined-interleaved": ('-> b n (h d)"', '-> b n (d h)"'),
+        "heads-cut-from-memory": (
+            "\n    scores",
+            "\n    q, k, v = (rearrange(t, 'b h n d -> b n (h d)') for t in (q, k, v))"
+            "\n    q, k, v = (t.reshape(len(t), h, t.shape[1], -1) for t in (q, k, v))\n    scores",
+        ),
+        "softmax-over-queries": [
+            ("dim=-1)", "dim=-2).nan_to_num()"),
+            ("dim=-1)", "dim=-2)"),
+        ],
+        "softmax-is-missing": (WEIGHTS, "scores.masked_fill(hidden, 0.0)"),
+        "source-not-masked": (".masked_fill(hidden, -torch.inf)", ""),
+        "masked-score-is-zero": ("-torch.inf", "0.0"),
+        "masked-score-is-only-low": [
+            ("-torch.inf", low) for low in ("-1.0", "-5.0", "-10.0", "-20.0")
+        ],
+        "sigmoid-not-softmax": [
+            ("softmax(dim=-1)", "sigmoid()"),
+            (WEIGHTS, "scores.sigmoid()"),
+        ],
+        "masked-after-softmax": (WEIGHTS, "scores.softmax(dim=-1) * ~hidden"),
+        "mask-upside-down": ("~real", "real"),
+        "keys-from-w-v": ("@ w_k", "@ w_x", "@ w_v", "@ w_k", "@ w_x", "@ w_v"),
+    },
+)
 
 
 @exercise("10.2", "Two texts of two widths")
 def two_texts_of_two_widths(cross_attention) -> Message:
     return same_function(
-        cross_attention, crossing(), two_widths, mistakes=CROSS_MISTAKES, forbidden=ATTENTION
+        cross_attention,
+        attention_of_two_widths,
+        two_widths,
+        mistakes=CROSS_MISTAKES,
+        forbidden=ATTENTION,
     )
 
 
 # ----------------------------------------------------------------------------------- find the bug
 
 
-def decoding(
-    own: Callable[[Tensor, Tensor, Tensor], Tensor | None] = lambda past, target, source: (
-        past & target
-    ),
-    across: Callable[[Tensor, Tensor, Tensor], Tensor | None] = lambda past, target, source: source,
-) -> Callable[..., Tensor]:
-    """A decoder with masks that are made of the past (i, i) and the two tables of real tokens."""
-
-    def healthy(
-        decoder: Decoder, x: Tensor, memory: Tensor, real_target: Tensor, real_source: Tensor
-    ) -> Tensor:
-        tables = (
-            causal_mask(x.shape[1]),
-            *(real[:, None, None, :] for real in (real_target, real_source)),
-        )
-        return decoder(x, memory, own(*tables), across(*tables))
-
-    return healthy
+def masked_decoder(
+    decoder: Decoder, x: Tensor, memory: Tensor, real_target: Tensor, real_source: Tensor
+) -> Tensor:
+    past = causal_mask(x.shape[1])
+    target, source = real_target[:, None, None, :], real_source[:, None, None, :]
+    own, across = past & target, source
+    return decoder(x, memory, own, across)
 
 
-def zeroed(open_memory: bool) -> Callable[..., Tensor]:
-    """The padding is made 0: in the result, or in the memory, which is then open."""
-
-    def healthy(decoder, x, memory, real_target, real_source) -> Tensor:
-        if not open_memory:
-            return decoding()(decoder, x, memory, real_target, real_source) * real_target[..., None]
-        is_open = decoding(across=lambda past, target, source: None)
-        return is_open(decoder, x, memory * real_source[..., None], real_target, real_source)
-
-    return healthy
-
-
-DECODING_MISTAKES = {
-    "source-masked-by-target": decoding(across=lambda past, target, source: target),
-    "source-masked-by-both": decoding(across=lambda past, target, source: source & target),
-    "source-padding-open": decoding(across=lambda past, target, source: None),
-    "source-over-queries": decoding(across=lambda past, target, source: source.mT),
-    "source-upside-down": decoding(across=lambda past, target, source: ~source),
-    "source-also-causal": decoding(across=lambda past, target, source: source & past),
-    "source-masked-as-target": decoding(across=lambda past, target, source: target & past),
-    "queries-of-padding-blocked": decoding(across=lambda past, target, source: source & target.mT),
-    "both-tables-exchanged": decoding(
-        own=lambda past, target, source: past & source, across=lambda past, target, source: target
-    ),
-    "both-masks-exchanged": decoding(
-        own=lambda past, target, source: source, across=lambda past, target, source: past & target
-    ),
-    "target-padding-open": decoding(own=lambda past, target, source: past),
-    "future-is-open": decoding(own=lambda past, target, source: target),
-    "target-mask-is-missing": decoding(own=lambda past, target, source: None),
-    "past-or-real": decoding(own=lambda past, target, source: past | target),
-    "own-place-blocked": decoding(own=lambda past, target, source: past.tril(-1) & target),
-    "only-future-is-open": decoding(own=lambda past, target, source: past.mT & target),
-    "own-mask-over-queries": decoding(own=lambda past, target, source: past & target.mT),
-    "mask-of-first-pair": decoding(across=lambda past, target, source: source[:1]),
-    "padding-made-zero": [zeroed(False), zeroed(True)],
-    "target-masked-by-source-too": decoding(
-        own=lambda past, target, source: past & target & source
-    ),
-}
+ACROSS = ", source\n"
+DECODING_MISTAKES = patches(
+    masked_decoder,
+    {
+        "source-masked-by-target": (ACROSS, ", target\n"),
+        "source-masked-by-both": (ACROSS, ", source & target\n"),
+        "source-padding-open": (ACROSS, ", None\n"),
+        "source-over-queries": (ACROSS, ", source.mT\n"),
+        "source-upside-down": (ACROSS, ", ~source\n"),
+        "source-also-causal": (ACROSS, ", source & past\n"),
+        "source-masked-as-target": (ACROSS, ", target & past\n"),
+        "queries-of-padding-blocked": (ACROSS, ", source & target.mT\n"),
+        "both-tables-exchanged": ("past & target, source", "past & source, target"),
+        "both-masks-exchanged": ("past & target, source", "source, past & target"),
+        "target-padding-open": ("past & target", "past"),
+        "future-is-open": ("past & target", "target"),
+        "target-mask-is-missing": ("past & target", "None"),
+        "past-or-real": ("past & target", "past | target"),
+        "own-place-blocked": ("past & target", "past.tril(-1) & target"),
+        "only-future-is-open": ("past & target", "past.mT & target"),
+        "own-mask-over-queries": ("past & target", "past & target.mT"),
+        "mask-of-first-pair": (ACROSS, ", source[:1]\n"),
+        "padding-made-zero": [
+            ("own, across)", "own, across) * real_target[..., None]"),
+            ("memory, own, across)", "memory * real_source[..., None], own)"),
+        ],
+        "target-masked-by-source-too": ("past & target", "past & target & source"),
+    },
+)
 
 
 def decoder_and_texts(target_axis: str, source_axis: str) -> Callable[[Case], tuple[Any, ...]]:
@@ -270,7 +198,7 @@ def find_the_bug(healthy) -> Message:
     for axes in (("n", "n"), ("i", "j")):
         compared = same_function(
             healthy,
-            decoding(),
+            masked_decoder,
             decoder_and_texts(*axes),
             mistakes=DECODING_MISTAKES,
             trials=Trials(3),

@@ -1,4 +1,4 @@
-"""CallTracer what an answer calls while it runs: forbidden shortcuts, and loops."""
+"""Trace what an answer calls while it runs: forbidden shortcuts, and loops."""
 
 from __future__ import annotations
 

@@ -127,14 +127,20 @@ def naming(judge: Callable) -> Callable:
 
 
 class DoubleConstants(Carried, TorchFunctionMode):
-    """Lets torch.tensor(2.0) be in double precision, as 2.0 is.
+    """Make tensors in double precision where an answer makes them in single precision.
 
-    A constant such as torch.tensor(head_dim).sqrt() is right, and rounded to single precision.
-    Inside, whatever is single only because nobody said otherwise is made in double.
+    Checks compare in double precision, the notebook works in single: there torch.zeros(n), a
+    constant such as torch.tensor(head_dim).sqrt(), and x.float() are right. Inside, they are
+    double.
     """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        args = tuple(torch.float64 if arg is torch.float32 else arg for arg in args)
+        kwargs = dict(kwargs or {})
+        if kwargs.get("dtype") is torch.float32:
+            kwargs["dtype"] = torch.float64
+        if getattr(func, "__name__", "") == "float":
+            return args[0].double()
         result = func(*args, **kwargs)
         given = list(tensors((args, kwargs)))
         if (
@@ -152,6 +158,6 @@ class DoubleConstants(Carried, TorchFunctionMode):
         return again if again.shape == result.shape else result
 
 
-# Such calls say themselves that they want single precision, or draw random numbers.
-ASKS_FOR_SINGLE = {"float", "to", "type", "type_as", "view", "half", "randn", "rand", "normal"}
+# Such calls take the precision of another tensor, or draw random numbers.
+ASKS_FOR_SINGLE = {"type_as", "view", "half", "randn", "rand", "normal"}
 ASKS_FOR_SINGLE |= {"from_numpy", "frombuffer", "embedding", "bernoulli", "multinomial"}

@@ -16,6 +16,7 @@ from checks.engine.message import Message, message
 RESULT = Message("the-result")
 # In double precision another order of the same steps differs by about 1e-15 per step.
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
+INTEGERS = (torch.int8, torch.int16, torch.int32)  # as good as int64, where integers are asked for
 
 
 def difference(got: Any, want: Any, name: Message | str = RESULT) -> Message | None:
@@ -26,11 +27,14 @@ def difference(got: Any, want: Any, name: Message | str = RESULT) -> Message | N
         want: the right one: a tensor, a number, a truth value, a text, or a tuple of those.
         name: how to call it: a message, or a name of the code.
     """
+    if _held_alone(got, want):
+        return message("right-in-container", name=name, got=kind(got))
     if isinstance(want, Tensor):
         return _tensors(got, want, name)
     if isinstance(want, tuple | list):
         if not isinstance(got, tuple | list):
-            return message("is-no-tuple", name=name, got=kind(got), want=len(want))
+            wanted = type(want).__name__
+            return message("is-no-sequence", name=name, got=kind(got), kind=wanted, want=len(want))
         if len(got) != len(want):
             return message("has-parts", name=name, got=len(got), want=len(want))
         pairs = enumerate(zip(got, want, strict=True), start=1)
@@ -47,6 +51,16 @@ def difference(got: Any, want: Any, name: Message | str = RESULT) -> Message | N
     return None if got == want else message("result-is", name=name, got=shown(got))
 
 
+def _held_alone(got: Any, want: Any) -> bool:
+    """Say whether a container holds the right result and nothing else, as `return x,` makes it."""
+    if isinstance(want, tuple | list | dict | set) or not isinstance(
+        got, tuple | list | dict | set
+    ):
+        return False
+    held = list(got.values() if isinstance(got, dict) else got)
+    return len(held) == 1 and difference(held[0], want) is None
+
+
 def _tensors(got: Any, want: Tensor, name: Message | str) -> Message | None:
     shape = tuple(want.shape)
     if type(got) not in (Tensor, nn.Parameter):  # not isinstance: a subclass may lie
@@ -56,6 +70,8 @@ def _tensors(got: Any, want: Tensor, name: Message | str) -> Message | None:
     if tuple(got.shape) != shape:
         return message("shape-differs", name=name, got=tuple(got.shape), want=shape)
     said = None
+    if want.dtype == torch.int64 and got.dtype in INTEGERS:
+        got = got.long()
     if got.dtype != want.dtype:
         said = message("dtype-differs", shape=shape, got=str(got.dtype), want=str(want.dtype))
     elif got.device != want.device:
@@ -115,7 +131,7 @@ def tensors(values: Any) -> Iterator[Tensor]:
 
 
 def copied(values: Any, requires_grad: bool = False) -> Any:
-    """Copy the tensors in nested tuples, lists and dicts; everything else stays what it is."""
+    """Copy the tensors in nested tuples, lists and dicts, and sets; the rest stays what it is."""
     if isinstance(values, Tensor):
         copy = values.detach().clone()
         return copy.requires_grad_(requires_grad and copy.is_floating_point())
@@ -123,7 +139,22 @@ def copied(values: Any, requires_grad: bool = False) -> Any:
         return {key: copied(value, requires_grad) for key, value in values.items()}
     if isinstance(values, tuple | list):
         return type(values)(copied(value, requires_grad) for value in values)
-    return values
+    return set(values) if isinstance(values, set) else values
+
+
+def same_plain(one: Any, other: Any) -> bool:
+    """Say whether nested containers hold the same numbers and texts; tensors are not compared.
+
+    Args:
+        one: any value.
+        other: any value; what is no container, number or text counts as the same.
+    """
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(same_plain, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_plain(one[key], other[key]) for key in one)
+    plain = (set, str, bytes, int, float, complex, type(None))
+    return not isinstance(one, plain) or (type(one) is type(other) and (one == other or one != one))
 
 
 def aloud(names: Sequence[str], values: Sequence[Any]) -> list[Message]:

@@ -19,6 +19,7 @@ from checks.engine.message import Message, as_message, message
 # A cause, and the wrong version that it leads to, or several.
 Mistakes = Mapping[Message | str, Callable | Sequence[Callable]]
 Versions = Sequence[tuple[Message, Callable]]
+DISCRETE_CASES = 9  # further inputs for results that agree by chance: integers, booleans, texts
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,18 @@ class Failure:
     failed: tuple[Any, ...]
 
     @cached_property
+    def discrete(self) -> bool:
+        """Whether the right result holds no fraction, so that two results often agree by chance."""
+        want = result(self.reference, self.failed)
+        return not isinstance(want, float) and not any(
+            t.is_floating_point() for t in tensors((want,))
+        )
+
+    @cached_property
     def cases(self) -> list[tuple[Any, ...]]:
         """Where it failed, and other cases: what agrees once may be chance."""
-        return [self.failed, *(self.inputs(Case(seed)) for seed in range(2))]
+        more = DISCRETE_CASES if self.discrete else 2
+        return [self.failed, *(self.inputs(Case(seed)) for seed in range(more))]
 
     @cached_property
     def results(self) -> list[Any]:
@@ -89,7 +99,7 @@ def first_cause(*finders: Callable[[], Message | None]) -> Message | None:
 
 
 def by_mistake(failure: Failure, mistakes: Versions) -> Message | None:
-    """Name the mistake that gives what the answer gives."""
+    """Name the mistake that gives what the answer gives in every case."""
     return next((cause for cause, wrong in mistakes if failure.gives(wrong)), None)
 
 
@@ -119,21 +129,27 @@ def by_return(failure: Failure) -> Message | None:
 
 def by_influence(failure: Failure) -> Message | None:
     """Name an argument whose numbers change nothing in the result, and should."""
-    one, other = (failure.inputs(Case(0, values=values)) for values in (100, 101))
+    number = DISCRETE_CASES if failure.discrete else 1
+    one, *others = (failure.inputs(Case(0, values=100 + n)) for n in range(number + 1))
     if any(t.isnan().any() for t in tensors((result(failure.answer, one),))):
         return None
 
-    def looks(function: Callable, *places: int) -> bool:
-        mixed = tuple((other if p in places else one)[p] for p in range(len(one)))
-        return difference(result(function, one), result(function, mixed)) is not None
+    def changed(function: Callable, *places: int) -> int:
+        """Count the inputs that change the result when only these places are changed."""
+        first = result(function, one)
+        mixed = (tuple((o if p in places else one)[p] for p in range(len(one))) for o in others)
+        return sum(difference(first, result(function, args)) is not None for args in mixed)
+
+    def ignores(*places: int) -> bool:
+        return 3 * changed(failure.reference, *places) >= number and not changed(
+            failure.answer, *places
+        )
 
     every = range(len(one))
-    if looks(failure.reference, *every) and not looks(failure.answer, *every):
+    if ignores(*every):
         return message("same-for-every-input")
-    for place, name in zip(every, names_of(failure.answer, failure.reference), strict=False):
-        if looks(failure.reference, place) and not looks(failure.answer, place):
-            return message("changes-nothing", name=name)
-    return None
+    names = zip(every, names_of(failure.answer, failure.reference), strict=False)
+    return next((message("changes-nothing", name=n) for place, n in names if ignores(place)), None)
 
 
 def by_rounding(failure: Failure) -> Message | None:
@@ -171,8 +187,9 @@ def nearly(got: Any, want: Any) -> bool:
     """
     if isinstance(want, float) and number(got) is not None:
         return abs(number(got) - want) <= 1e-6 * max(1.0, abs(want))
-    ones, others = list(tensors((got,))), list(tensors((want,)))
-    return 0 < len(ones) == len(others) and all(map(_nearly, ones, others))
+    if isinstance(want, tuple | list) and isinstance(got, tuple | list):
+        return 0 < len(got) == len(want) and all(map(nearly, got, want))
+    return isinstance(want, Tensor) and _nearly(got, want)
 
 
 def _nearly(one: Any, other: Tensor) -> bool:

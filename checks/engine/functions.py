@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -14,9 +14,9 @@ from attention_clinic import Report
 from checks.engine import explain
 from checks.engine.answer import Wrong, noticed, written
 from checks.engine.call_tracer import CallTracer
-from checks.engine.calls import DoubleConstants, names_of, naming, run
+from checks.engine.calls import names_of, naming, run
 from checks.engine.cases import Case
-from checks.engine.compare import aloud, copied, difference, kind, tensors
+from checks.engine.compare import aloud, copied, difference, kind, same_plain, tensors
 from checks.engine.gradients import same_gradients
 from checks.engine.message import Message, message
 from checks.engine.shortcuts import Inputs, Loops, Shortcuts, allowed, check_loops
@@ -104,13 +104,10 @@ def _same_results(
     with CallTracer() as tracer:
         got = run(answer, given, names)
     want = reference(*copied(args))
-    wrong = difference(got, want)
-    if wrong and explain.nearly(got, want):
-        with DoubleConstants():
-            wrong = difference(run(answer, copied(args), names), want)
-    if wrong:
-        raise Wrong(wrong, partial(causes, args), aloud(names, args))
-    unchanged(args, given, names)
+    if wrong := difference(got, want):
+        raise Wrong(wrong, partial(causes, args, given), aloud(names, args))
+    for change in changes(args, given, names):
+        noticed(Wrong(change))
     return want, tracer
 
 
@@ -121,35 +118,40 @@ def _causes(
     mistakes: explain.Versions,
     clinic: Callable[[Callable], Report] | None,
     failed: tuple,
+    after: tuple,
 ) -> Message | None:
     """Say why an answer gives another result for the arguments `failed`."""
     failure = explain.Failure(answer, reference, inputs, failed)
     return explain.first_cause(
         partial(explain.by_mistake, failure, mistakes),
         partial(explain.by_return, failure),
+        partial(_by_change, failed, after, names_of(answer, reference)),
         partial(explain.by_influence, failure),
         partial(explain.by_rounding, failure),
         partial(explain.by_clinic, clinic, answer),
     )
 
 
-def unchanged(before: Any, after: Any, names: Sequence[str]) -> None:
-    """See that an answer left its inputs as they were.
+def _by_change(before: tuple, after: tuple, names: Sequence[str]) -> Message | None:
+    """Name an input that an answer changed."""
+    change = next(changes(before, after, names[: len(before)]), None)
+    return message("changes-its-input", name=change.params["name"]) if change else None
+
+
+def changes(before: Any, after: Any, names: Sequence[str]) -> Iterator[Message]:
+    """Say which inputs an answer changed.
 
     Args:
         before: the arguments, copied before the call.
         after: the arguments of the call.
         names: what they are called.
-
-    Raises:
-        Wrong: it changed one.
     """
     for name, old, new in zip(names, before, after, strict=True):
         pairs = list(zip_longest(tensors(old), tensors(new)))
-        if any(one is None or other is None for one, other in pairs):
-            noticed(Wrong(message("list-was-changed", name=name)))
+        if any(one is None or other is None for one, other in pairs) or not same_plain(old, new):
+            yield message("list-was-changed", name=name)
         elif any(other._version or not torch.equal(one, other) for one, other in pairs):
-            noticed(Wrong(message("changed-in-place", name=name)))
+            yield message("changed-in-place", name=name)
 
 
 def _at_size_one(

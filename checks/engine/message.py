@@ -7,14 +7,14 @@ import math
 import os
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from checks.language import en
+from checks.engine.languages import ENGLISH, Forms, language, parameters
 
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-ENGLISH = "en"
+CATALOGUE = "checks/locale/en/LC_MESSAGES/checks.po"
 VARIABLE = "COURSE_LANGUAGE"  # of the environment: the language in which checks speak
 
 
@@ -79,15 +79,15 @@ def message(id: str, /, **params: Any) -> Message:
     Raises:
         ValueError: no English sentence has this id, or it asks for other parameters.
     """
-    sentences = _language(ENGLISH).sentences
+    sentences = language(ENGLISH).sentences
     if id not in sentences:
         raise ValueError(
-            f"message: the id must have a sentence, got {id!r}. Write one in checks/language/en.py."
+            f"message: the id must have a sentence, got {id!r}. Write one in {CATALOGUE}."
         )
     if (wanted := parameters(sentences[id])) != set(params):
         raise ValueError(
             f"message: {id} takes the parameters {sorted(wanted)}, got {sorted(params)}. "
-            "Change the call, or the sentence in checks/language/en.py."
+            f"Change the call, or the sentence in {CATALOGUE}."
         )
     return Message(id, params)
 
@@ -109,86 +109,33 @@ def as_message(said: Message | str) -> Message:
 # -------------------------------------------------------------------------------------- languages
 
 
-@dataclass(frozen=True)
-class Language:
-    """How to say messages.
-
-    Args:
-        sentences: by id; a parameter stands in braces, `{name}`, or in a form, `{name:form}`.
-        forms: what a form makes of a parameter, such as "and", which joins a list.
-    """
-
-    sentences: Mapping[str, str]
-    forms: Mapping[str, Callable[[Any], str]]
-
-
-LANGUAGES: dict[str, Language] = {}
-
-
-def register(
-    name: str, sentences: Mapping[str, str], forms: Mapping[str, Callable[[Any], str]] | None = None
-) -> None:
-    """Add a language. What it has no sentence for is said in English.
-
-    Args:
-        name: such as "en".
-        sentences: by id.
-        forms: of its own; the others are those of English.
-
-    Raises:
-        ValueError: the language is there already.
-    """
-    if name in LANGUAGES:
-        raise ValueError(f"register: a language is added once, got {name!r} again. Join the two.")
-    inherited = LANGUAGES[ENGLISH].forms if name != ENGLISH else {}
-    LANGUAGES[name] = Language(dict(sentences), {**inherited, **(forms or {})})
-
-
-def say(said: Message, language: str | None = None) -> str:
+def say(said: Message, name: str | None = None) -> str:
     """Return the sentence of a message, without a full stop.
 
     Args:
         said: the message.
-        language: such as "en"; default is the variable COURSE_LANGUAGE of the environment, and
-            without it English.
+        name: of the language, such as "en"; default is the variable COURSE_LANGUAGE of the
+            environment, and without it English.
 
     Raises:
         ValueError: no such language, no sentence, or a parameter is missing.
     """
-    language = language or os.environ.get(VARIABLE) or ENGLISH
-    own = _language(language)
-    chosen = own if said.id in own.sentences else _language(ENGLISH)
+    name = name or os.environ.get(VARIABLE) or ENGLISH
+    own = language(name)
+    chosen = own if said.id in own.sentences else language(ENGLISH)
     try:
-        return _Sentence(language, chosen.forms).vformat(chosen.sentences[said.id], (), said.params)
+        return _Sentence(name, chosen.forms).vformat(chosen.sentences[said.id], (), said.params)
     except KeyError as error:
         raise ValueError(
             f"say: a message needs a sentence and all its parameters, got {said.id} without "
-            f"{error}. Write it in checks/language/{ENGLISH}.py."
+            f"{error}. Write it in {CATALOGUE}."
         ) from None
-
-
-def parameters(sentence: str) -> set[str]:
-    """Return the names of the parameters that a sentence uses.
-
-    Args:
-        sentence: with its braces.
-    """
-    return {name for _, name, _, _ in string.Formatter().parse(sentence) if name}
-
-
-def _language(name: str) -> Language:
-    if name not in LANGUAGES:
-        raise ValueError(
-            f"say: the language must be one of {sorted(LANGUAGES)}, got {name!r}. "
-            f"Set {VARIABLE} to one of them, or add a file to checks/language."
-        )
-    return LANGUAGES[name]
 
 
 class _Sentence(string.Formatter):
     """Fills a sentence: inner messages are said in the same language, forms are applied."""
 
-    def __init__(self, language: str, forms: Mapping[str, Callable[[Any], str]]):
+    def __init__(self, language: str, forms: Forms):
         self.language, self.forms = language, forms
 
     def said(self, value: Any) -> Any:
@@ -234,6 +181,3 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
         return Message.from_json(value)
     return [_from_json(part) for part in value] if isinstance(value, list) else value
-
-
-register(ENGLISH, en.SENTENCES, en.FORMS)

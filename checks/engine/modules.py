@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from attention_clinic import Report
 from checks.engine import explain
-from checks.engine.answer import Wrong, written
+from checks.engine.answer import Wrong, noticed, written
 from checks.engine.call_tracer import CallTracer
-from checks.engine.calls import Crashed, DoubleConstants, attempt, naming, parameters_of, run
+from checks.engine.calls import Crashed, attempt, naming, parameters_of, run
 from checks.engine.cases import Case
 from checks.engine.compare import aloud, copied, difference, kind
 from checks.engine.explain import learned
-from checks.engine.functions import unchanged
+from checks.engine.functions import changes
 from checks.engine.gradients import same_gradients
 from checks.engine.message import Message, message
 from checks.engine.shortcuts import Inputs, Shortcuts, allowed
@@ -89,7 +89,7 @@ def same_module(
         args = inputs(case)
         names = parameters_of(right)[: len(args)]
         causes = partial(_causes, explain.versions(mistakes), clinic, built, right, args)
-        module, tracer = _same_results(module, partial(_built, answer, built), right, args, causes)
+        tracer = _same_results(module, right, args, causes)
         allowed(tracer, forbidden, answer.forward, getattr(reference, "forward", None))
         allowed(building, {n: w for n, w in forbidden.items() if "__init__" in n})
         _same_learning(module, right, args, names)
@@ -98,29 +98,21 @@ def same_module(
 
 def _same_results(
     module: nn.Module,
-    build: Callable[[], nn.Module],
     right: nn.Module,
     args: tuple,
     causes: Callable,
-) -> tuple[nn.Module, CallTracer]:
-    """Compare the results with the same weights; return the module, and what it called."""
+) -> CallTracer:
+    """Compare the results with the same weights; return what the module called."""
     names = parameters_of(right)[: len(args)]
     module.load_state_dict(right.state_dict(), strict=False)  # buffers of its own may stay
     given = copied(args)
     with CallTracer() as tracer:
         got = run(module, given, names)
-    want = copied(right(*copied(args)))
-    wrong = difference(got, want)
-    if wrong and explain.nearly(got, want):
-        with DoubleConstants():
-            module = build()
-            module.load_state_dict(right.state_dict(), strict=False)
-            got = run(module, copied(args), names)
-            wrong = difference(got, want)
-    if wrong:
+    if wrong := difference(got, copied(right(*copied(args)))):
         raise Wrong(wrong, partial(causes, module, got), aloud(names, args))
-    unchanged(args, given, names)
-    return module, tracer
+    for change in changes(args, given, names):
+        noticed(Wrong(change))
+    return tracer
 
 
 def _causes(

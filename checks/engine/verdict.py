@@ -20,6 +20,7 @@ import torch
 
 from attention_clinic.capture.module import undisturbed
 from checks.engine.answer import NotYet, Wrong, raised, stub_left
+from checks.engine.calls import DoubleConstants
 from checks.engine.message import Message, as_message, message, say
 
 PAGE = 84  # columns that a notebook shows without breaking a line
@@ -45,6 +46,10 @@ class CheckFailed(AssertionError):
 UNNAMED = {"values-differ", "gradient-differs", "result-is", "number-differs", "measure-differs"}
 UNNAMED |= {"not-the-shape", "too-large", "too-small", "unforeseen"}
 
+
+# Reasons behind which single precision may stand, and words of torch's errors about dtypes.
+OF_PRECISION = {"dtype-differs", "six-digits-only", "this-shift-differs"}
+DTYPES = re.compile(r"dtype|scalar type|\b(Double|Float)\b")
 
 # The clinic's ids of mistakes that checks name themselves.
 OF_CLINIC = {"softmax-query": "softmax-over-queries", "scale-missing": "scores-not-divided"}
@@ -267,19 +272,43 @@ def examine(id: str, *answers: Any, explain: bool = True) -> Verdict:
             f"check: exercise {id} takes {', '.join(wanted)}, got {len(answers)} answers. "
             "Put the check cell back as the notebook had it."
         )
-    with undisturbed(), _alike():
+    with undisturbed():
         try:
-            return Verdict(id, RIGHT, as_message(judge(*answers)))
+            with _alike():
+                return Verdict(id, RIGHT, as_message(judge(*answers)))
         except NotYet as empty:
             return Verdict(id, NOT_YET, empty.what)
-        except Wrong as wrong:
-            return _refused(id, answers, wrong, explain)
-        except Exception as error:  # of an answer that no judge foresaw
-            return Verdict(id, NOT_RIGHT, message("unforeseen", what=raised(error)))
+        except Exception as error:
+            with _alike():
+                refused = _refused(id, answers, error, explain)
+            said = _right_in_double(judge, answers) if _of_precision(refused) else None
+            return Verdict(id, RIGHT, said) if said else refused
 
 
-def _refused(id: str, answers: tuple[Any, ...], wrong: Wrong, explain: bool) -> Verdict:
+def _of_precision(verdict: Verdict) -> bool:
+    """Whether single precision may be all that is wrong."""
+    return verdict.topic in OF_PRECISION or bool(DTYPES.search(verdict.reason))
+
+
+def _right_in_double(judge: Callable, answers: tuple[Any, ...]) -> Message | None:
+    """Judge answers again, with all their tensors in double precision.
+
+    A notebook works in single precision, checks work in double: torch.zeros(n) is right there.
+
+    Returns:
+        What the check says of right answers, None for others.
+    """
+    try:
+        with _alike(), DoubleConstants():
+            return as_message(judge(*answers))
+    except Exception:  # the first verdict holds
+        return None
+
+
+def _refused(id: str, answers: tuple[Any, ...], wrong: Exception, explain: bool) -> Verdict:
     """The verdict about a wrong answer; what still has its stub is not yet one."""
+    if not isinstance(wrong, Wrong):  # of an answer that no judge foresaw
+        return Verdict(id, NOT_RIGHT, message("unforeseen", what=raised(wrong)))
     for answer in filter(stub_left, answers):
         if wrong.answer in (None, answer.__name__):  # not some other answer
             return Verdict(id, NOT_YET, message("stub-left", name=answer.__name__))

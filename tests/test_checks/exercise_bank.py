@@ -1,7 +1,7 @@
 """Runs the masters of the exercises in this process, with answers of its own put in their place.
 
-`tests/test_checks/answers/chapter_NN.py` holds the answers: wrong ones with the words that the
-check must say, right ones that are written differently, and the mutants that are equal to the
+`tests/test_checks/answers/chapter_NN.py` holds the answers: wrong ones with the id that the
+check must give, right ones that are written differently, and the mutants that are equal to the
 solution.
 """
 
@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from checks import Verdict, examine
+from checks.engine.message import Message
 from tools.course.cards import STUB
 from tools.course.registry import course
 from tools.course.source_notebooks import BEGIN, END
@@ -51,25 +52,43 @@ class Answer:
         text: code that runs after the solution's cells and defines the same names anew; or, with
             `old`, what to write in the solution in place of `old`.
         old: text of the solution that is replaced, wherever it stands.
-        says: words that the reason must hold; "" for a right answer.
+        cause: the id that the check must give (`Verdict.topic`), and after it values that its
+            message must hold, such as "no-gradient scores"; "" for a right answer.
     """
 
     text: str
     old: str = ""
-    says: str = ""
+    cause: str = ""
 
     def __str__(self) -> str:
         return f"{self.old} -> {self.text}" if self.old else self.text
 
 
-def swap(old: str, new: str, *, says: str = "") -> Answer:
+def is_told(verdict: Verdict, cause: str) -> bool:
+    """Return whether a verdict gives a cause of the bank: its id, and its values."""
+    id, *values = cause.split()
+    return verdict.topic == id and set(values) <= set(held((verdict.cause or verdict.message).core))
+
+
+def held(part: Any) -> Iterator[str]:
+    """Yield the values in a message, the messages inside it included."""
+    if isinstance(part, Message):
+        yield from held(list(part.params.values()))
+    elif isinstance(part, list):
+        for value in part:
+            yield from held(value)
+    else:
+        yield str(part)
+
+
+def swap(old: str, new: str, *, cause: str = "") -> Answer:
     """The solution with one piece of its text replaced."""
-    return Answer(new, old, says)
+    return Answer(new, old, cause)
 
 
-def code(text: str, *, says: str = "") -> Answer:
+def code(text: str, *, cause: str = "") -> Answer:
     """Code that defines the asked-for names anew."""
-    return Answer(textwrap.dedent(text).strip() + "\n", says=says)
+    return Answer(textwrap.dedent(text).strip() + "\n", cause=cause)
 
 
 @dataclass(frozen=True)
@@ -77,7 +96,7 @@ class Bank:
     """The answers to one exercise.
 
     Args:
-        wrong: at least five, each with `says`.
+        wrong: at least five, each with its `cause`.
         right: at least two, written differently from the solution.
         equivalent: mutants that are as right as the solution, by their name as `make mutants`
             prints it, with the reason.
@@ -96,7 +115,7 @@ class Banks(dict[str, Bank]):
     def __missing__(self, id: str) -> Bank:
         raise ValueError(
             f"tests/test_checks/answers/chapter_{id[:2]}.py: BANK has every checked exercise, got "
-            f"none for {id}. Give it five wrong answers, with what the check must say, and two "
+            f"none for {id}. Give it five wrong answers, each with the id of its cause, and two "
             "right ones."
         )
 

@@ -20,6 +20,7 @@ from exercise_bank import (
     bank,
     budget,
     code_cells,
+    is_told,
     judged,
     run,
     tasks,
@@ -45,6 +46,14 @@ def answers(kind: str) -> Callable[[Path], Found]:
     return of
 
 
+CONTAINED = """
+import functools
+_plain_{name} = {name}
+@functools.wraps(_plain_{name})
+def {name}(*args, **options):
+    return (_plain_{name}(*args, **options),)
+"""
+FALSE_OF_CONTAINERS = ("six-digits-only", "same-for-every-input", "changes-nothing")
 WORDS = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 UNNAMED = 0.05  # the share of wrong answers that are told no cause, at most; see Verdict.named
 
@@ -75,10 +84,11 @@ class TestMaster:
             if isinstance(value, type) and value.__module__ == checks.__name__
         }
         for task, answer in found:
-            assert answer.says, f"{task.id}: {answer} does not say what the check must say"
+            assert answer.cause, f"{task.id}: {answer} does not name what the check must give"
             verdict = judged(task, answer)
-            if verdict.state != "not right" or answer.says not in verdict.reason:
-                failed.append(f"{task.id} {answer}\n  must say {answer.says!r}, says {verdict}")
+            if verdict.state != "not right" or not is_told(verdict, answer.cause):
+                must = f"must give {answer.cause}, gives {verdict.topic}"
+                failed.append(f"{task.id} {answer}\n  {must}: {verdict}")
             if not verdict.named:
                 unnamed.append(f"{task.id} {answer}\n  {verdict}")
             said = set(re.findall(r"\w+", " ".join(map(str, verdict.inputs))))
@@ -127,6 +137,15 @@ class TestMaster:
         assert [(f"{path.name[:2]}.{n}", title) for n, title in titles] == [
             (e.id, e.title) for e in known
         ], "the titles of the cards are the titles that progress() shows"
+
+    def test_a_right_result_in_a_container_is_told_so(self, path: Path) -> None:
+        """A trailing comma makes a tuple of a result: the commonest slip."""
+        for id, task in tasks(path).items():
+            names = [name for name in task.arguments if f"def {name}(" in task.solution]
+            wrapped = "\n".join(CONTAINED.format(name=name) for name in names)
+            verdict = task.judge(f"{task.solution}\n{wrapped}") if names else None
+            assert verdict is None or verdict.state == "not right", f"{id} accepts a container"
+            assert verdict is None or verdict.topic not in FALSE_OF_CONTAINERS, f"{id}: {verdict}"
 
     def test_wrong_kinds_of_answers_are_refused(self, path: Path) -> None:
         """Nonsense of every kind gets a verdict, never a crash and never a pass."""

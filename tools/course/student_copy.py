@@ -42,7 +42,7 @@ FOLDERS = {
     "docs": (".md",),
     "img": (".md", ".png", ".py", ".svg"),
     "resources": (".json", ".md", ".npy", ".py", ".safetensors", ".tsv"),
-    "checks": (".py",),
+    "checks": (".po", ".py"),
     "clinic": (".csv", ".md", ".py", ".toml", ".typed"),
     "tests": (".py",),
     "tools": (".css", ".html", ".js", ".py"),

@@ -1,7 +1,7 @@
 """Wrong answers of a class: the reasons that the checks of the exercises give.
 
 A check knows the mistakes that it can name. They are read from its source: the ids of messages that
-an exercise reaches in checks/chapter_NN.py, with their sentences in checks/language.
+an exercise reaches in checks/chapter_NN.py, with their sentences in checks/locale.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from checks.engine.message import parameters
-from checks.language import en
+from checks.engine.languages import language, parameters
 from tools.course.cards import CARD_LINE, sections
 from tools.course.notebook import source
 from tools.course.registry import Chapter
@@ -69,11 +68,13 @@ def reasons_of(chapter: Chapter) -> dict[str, tuple[str, ...]]:
     """
     tree = ast.parse((chapter.root / "checks" / f"chapter_{chapter.number}.py").read_text())
     defined = {name: node for node in tree.body for name in _names(node)}
-    own: dict[str, str] = getattr(en, f"CHAPTER_{chapter.number}", {})
+    english = language("en")
+    titles = "Causes in any chapter", f"Chapter {chapter.number}"
+    ids = [id for title in titles for id in english.sections.get(title, ())]
     sentences = {
-        id: text
-        for id, text in {**en.CAUSES, **own}.items()
-        if not parameters(text) and not SAYS_RIGHT.search(id)
+        id: english.sentences[id]
+        for id in ids
+        if not parameters(english.sentences[id]) and not SAYS_RIGHT.search(id)
     }
     return {
         number: tuple(

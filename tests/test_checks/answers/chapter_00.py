@@ -5,16 +5,16 @@ from exercise_bank import Bank, code, swap
 BANK = {
     "00.1": Bank(
         wrong=[
-            swap("(8, 70, 3)", "(8, 3, 70)", says="right sizes in another order"),
-            swap("(8, 70, 3)", "(8, 19, 3)", says="look at (bW)"),
-            swap("(8, 70, 3)", "(8, 5, 14, 3)", says="needs 3 axes"),
-            swap("(5, 2, 7)", "(5, 4, 2)", says="look at gh, gw"),
-            swap("(5, 2, 7)", "(5, 3, 2, 7)", says="needs 3 axes"),
-            swap("(5, 14, 6)", "(5, 6, 14)", says="right sizes in another order"),
-            swap("(5, 14, 6)", "(5, 14, 3)", says="look at new"),
-            swap("(5, 14, 6)", "(5, 8, 14, 6)", says="needs 3 axes"),
-            swap("(5, 2, 7)", "70", says="a tuple of whole numbers"),
-            swap("(8, 70, 3)", "torch.zeros(8, 70, 3)", says="got a Tensor"),
+            swap("(8, 70, 3)", "(8, 3, 70)", cause="sizes-in-another-order"),
+            swap("(8, 70, 3)", "(8, 19, 3)", cause="look-at-axes"),
+            swap("(8, 70, 3)", "(8, 5, 14, 3)", cause="number-of-axes"),
+            swap("(5, 2, 7)", "(5, 4, 2)", cause="look-at-axes gh gw"),
+            swap("(5, 2, 7)", "(5, 3, 2, 7)", cause="number-of-axes"),
+            swap("(5, 14, 6)", "(5, 6, 14)", cause="sizes-in-another-order"),
+            swap("(5, 14, 6)", "(5, 14, 3)", cause="look-at-axes new"),
+            swap("(5, 14, 6)", "(5, 8, 14, 6)", cause="number-of-axes"),
+            swap("(5, 2, 7)", "70", cause="no-shape"),
+            swap("(8, 70, 3)", "torch.zeros(8, 70, 3)", cause="no-shape Tensor"),
         ],
         right=[
             swap("(8, 70, 3)", "[8, 70, 3]"),
@@ -23,16 +23,16 @@ BANK = {
     ),
     "00.2": Bank(
         wrong=[
-            swap("(across down)", "(down across)", says="should go down its columns"),
-            swap("c (down H)", "c (H down)", says="(H down) should be (down H)"),
-            swap("(across W)", "(W across)", says="(W across) should be (across W)"),
-            swap("c (down H) (across W)", "c (across H) (down W)", says="asked for is"),
+            swap("(across down)", "(down across)", cause="sheet-goes-along-rows"),
+            swap("c (down H)", "c (H down)", cause="sheet-rows-shuffled"),
+            swap("(across W)", "(W across)", cause="sheet-columns-shuffled"),
+            swap("c (down H) (across W)", "c (across H) (down W)", cause="shape-differs"),
             code(
                 """
                 def sheet(images, across):
                     return torch.cat([torch.cat(list(row), -1) for row in images.chunk(across)], 1)
                 """,
-                says="asked for is",
+                cause="shape-differs",
             ),
             code(
                 """
@@ -40,32 +40,32 @@ BANK = {
                     b, c, H, W = images.shape
                     return images.reshape(c, b // across * H, across * W)
                 """,
-                says="cut anew as they lie in memory",
+                cause="only-cut-anew",
             ),
             code(
                 """
                 def sheet(images, across):
                     return rearrange(images, "(a d) c H W -> c (d H) (a W)", d=2)
                 """,
-                says="asked for is",
+                cause="shape-differs",
             ),
-            swap("(b H) (c W)", "(H b) (c W)", says="(H b) should be (b H)"),
-            swap("(b H) (c W)", "(b H) (W c)", says="(W c) should be (c W)"),
-            swap("(b H) (c W)", "(c H) (b W)", says="asked for is"),
+            swap("(b H) (c W)", "(H b) (c W)", cause="apart-rows-shuffled"),
+            swap("(b H) (c W)", "(b H) (W c)", cause="apart-columns-shuffled"),
+            swap("(b H) (c W)", "(c H) (b W)", cause="shape-differs"),
             code(
                 """
                 def channels_apart(images):
                     b, c, H, W = images.shape
                     return images.reshape(b * H, c * W)
                 """,
-                says="cut anew as they lie in memory",
+                cause="only-cut-anew",
             ),
             code(
                 """
                 def channels_apart(images):
                     return rearrange(images.detach(), "b c H W -> (b H) (c W)")
                 """,
-                says="no gradient reaches images",
+                cause="no-gradient images",
             ),
             code(
                 """
@@ -73,7 +73,7 @@ BANK = {
                     b, c, H, W = images.shape
                     return torch.zeros(b * H, c * W, dtype=images.dtype)
                 """,
-                says="it gives the same for every input",
+                cause="same-for-every-input",
             ),
         ],
         right=[
@@ -104,16 +104,20 @@ BANK = {
     ),
     "00.3": Bank(
         wrong=[
-            swap("b (c ph pw) gh gw", "b (ph pw c) gh gw", says="the channel runs fastest"),
-            swap("-> b (c ph pw) gh gw", "-> b (c pw ph) gh gw", says="row and column"),
-            swap("(gh ph) (gw pw) ->", "(ph gh) (pw gw) ->", says="neighbouring pixels"),
-            swap("-> b (c ph pw) gh gw", "-> b (c ph pw) gw gh", says="asked for is"),
+            swap("b (c ph pw) gh gw", "b (ph pw c) gh gw", cause="fold-channel-fastest"),
+            swap(
+                "-> b (c ph pw) gh gw",
+                "-> b (c pw ph) gh gw",
+                cause="fold-row-and-column-exchanged",
+            ),
+            swap("(gh ph) (gw pw) ->", "(ph gh) (pw gw) ->", cause="fold-takes-distant-pixels"),
+            swap("-> b (c ph pw) gh gw", "-> b (c ph pw) gw gh", cause="shape-differs"),
             code(
                 """
                 def to_channels(images, side):
                     return torch.nn.functional.pixel_unshuffle(images, side)
                 """,
-                says="it calls pixel_unshuffle",
+                cause="calls-shortcut pixel_unshuffle",
             ),
             code(
                 """
@@ -121,24 +125,32 @@ BANK = {
                     b, c, H, W = images.shape
                     return images.reshape(b, c * side * side, H // side, W // side)
                 """,
-                says="cut anew as they lie in memory",
+                cause="only-cut-anew",
             ),
             code(
                 """
                 def to_channels(images, side):
                     return rearrange(images, "b c (gh ph) (gw pw) -> b (c ph pw) gh gw", ph=2, pw=2)
                 """,
-                says="can't divide axis",
+                cause="raises",
             ),
-            swap("-> b c (gh ph) (gw pw)", "-> b c (ph gh) (pw gw)", says="neighbouring pixels"),
-            swap('"b (c ph pw) gh gw ->', '"b (c pw ph) gh gw ->', says="row and column"),
-            swap('"b (c ph pw) gh gw ->', '"b (ph pw c) gh gw ->', says="the channel runs fastest"),
+            swap(
+                "-> b c (gh ph) (gw pw)",
+                "-> b c (ph gh) (pw gw)",
+                cause="fold-takes-distant-pixels",
+            ),
+            swap(
+                '"b (c ph pw) gh gw ->',
+                '"b (c pw ph) gh gw ->',
+                cause="fold-row-and-column-exchanged",
+            ),
+            swap('"b (c ph pw) gh gw ->', '"b (ph pw c) gh gw ->', cause="fold-channel-fastest"),
             code(
                 """
                 def to_pixels(folded, side):
                     return torch.nn.PixelShuffle(side)(folded)
                 """,
-                says="it calls pixel_shuffle",
+                cause="calls-shortcut pixel_shuffle",
             ),
             code(
                 """
@@ -146,7 +158,7 @@ BANK = {
                     b, c, gh, gw = folded.shape
                     return folded.reshape(b, c // side**2, gh * side, gw * side)
                 """,
-                says="cut anew as they lie in memory",
+                cause="only-cut-anew",
             ),
         ],
         right=[
@@ -180,7 +192,7 @@ BANK = {
     ),
     "00.4": Bank(
         wrong=[
-            code("healthy = sick", says="the first columns are normalised"),
+            code("healthy = sick", cause="normalised-columns"),
             code(
                 """
                 def healthy(images, mean, std):
@@ -189,7 +201,7 @@ BANK = {
                         result[:, :, i] = (result[:, :, i] - mean[i]) / std[i]
                     return result
                 """,
-                says="the first rows are normalised",
+                cause="normalised-rows",
             ),
             code(
                 """
@@ -199,7 +211,7 @@ BANK = {
                         result[i] = (result[i] - mean[i]) / std[i]
                     return result
                 """,
-                says="the first pictures are normalised",
+                cause="normalised-pictures",
             ),
             code(
                 """
@@ -209,41 +221,45 @@ BANK = {
                         images[:, i] /= std[i]
                     return images
                 """,
-                says="images was changed in place",
+                cause="changed-in-place images",
             ),
             code(
                 """
                 def healthy(images, mean, std):
                     return (images - mean) / std
                 """,
-                says="it raises RuntimeError",
+                cause="raises RuntimeError",
             ),
-            swap(' / rearrange(std, "c -> c 1 1")', "", says="the division by std is missing"),
-            swap(") / rear", ") * rear", says="multiplied by std"),
-            swap("(images - rear", "(images + rear", says="the mean is added"),
-            swap("healthy(images, mean, std)", "healthy(images, std, mean)", says="are exchanged"),
-            swap('rearrange(mean, "c -> c 1 1")', "mean[0]", says="the mean of the first"),
+            swap(' / rearrange(std, "c -> c 1 1")', "", cause="std-missing"),
+            swap(") / rear", ") * rear", cause="std-multiplied"),
+            swap("(images - rear", "(images + rear", cause="mean-added"),
+            swap(
+                "healthy(images, mean, std)",
+                "healthy(images, std, mean)",
+                cause="mean-and-std-exchanged",
+            ),
+            swap('rearrange(mean, "c -> c 1 1")', "mean[0]", cause="mean-of-first-channel"),
             code(
                 """
                 def healthy(images, mean, std):
                     mine = images.mean((0, 2, 3), keepdim=True), images.std((0, 2, 3), keepdim=True)
                     return (images - mine[0]) / mine[1]
                 """,
-                says="own mean and std",
+                cause="own-mean-and-std",
             ),
             code(
                 """
                 def healthy(images, mean, std):
                     return images
                 """,
-                says="it returns images as it came",
+                cause="returns-argument images",
             ),
             code(
                 """
                 def healthy(images, mean, std):
                     return (images - mean[:, None, None]) / std[:, None, None] ** 2
                 """,
-                says="divided by the square of std",
+                cause="divided-by-variance",
             ),
             code(
                 """
@@ -255,7 +271,7 @@ BANK = {
                             image[i] /= std[i]
                         return result
                 """,
-                says="only the first picture",
+                cause="only-first-picture",
             ),
         ],
         right=[
@@ -310,34 +326,37 @@ BANK = {
     ),
     "00.5": Bank(
         wrong=[
-            swap("mixed[new] +=", "mixed[new] =", says="holds its last product only"),
-            swap(", dtype=image.dtype", "", says="dtype"),
-            swap("table[new, c] * image[c]", "image[c]", says="without the table"),
-            swap("return mixed", "return mixed / len(image)", says="not the sum"),
+            swap("mixed[new] +=", "mixed[new] =", cause="last-product-only"),
+            swap("table[new, c] * image[c]", "image[c]", cause="sum-without-table"),
+            swap("return mixed", "return mixed / len(image)", cause="mean-over-channels"),
             code(
                 """
                 def remix_loop(image, table):
                     return einsum(image, table, "c H W, new c -> new H W")
                 """,
-                says="it calls einsum",
+                cause="calls-shortcut einsum",
             ),
             code(
                 """
                 def remix_loop(image, table):
                     return (table @ image.flatten(1)).reshape(len(table), *image.shape[1:])
                 """,
-                says="it calls matmul",
+                cause="calls-shortcut matmul",
             ),
-            swap('tables, "b c H W, b new c', 'tables[0], "b c H W, new c', says="first picture"),
-            swap("b new c -> b new", "z new c -> b new", says="the sum of all tables"),
-            swap("-> b new H W", "-> b H W new", says="asked for is"),
-            swap("-> b new H W", "-> new H W", says="asked for is"),
+            swap(
+                'tables, "b c H W, b new c',
+                'tables[0], "b c H W, new c',
+                cause="first-pictures-table",
+            ),
+            swap("b new c -> b new", "z new c -> b new", cause="sum-of-all-tables"),
+            swap("-> b new H W", "-> b H W new", cause="shape-differs"),
+            swap("-> b new H W", "-> new H W", cause="shape-differs"),
             code(
                 """
                 def remix(images, tables):
                     return torch.stack([remix_loop(i, t) for i, t in zip(images, tables)])
                 """,
-                says="it loops",
+                cause="loops-and-may-not",
             ),
             code(
                 """
@@ -345,7 +364,7 @@ BANK = {
                     mixed = einsum(images[:, None], tables, "b one c H W, b new c -> one b new H W")
                     return mixed.squeeze()
                 """,
-                says="not where axes have size 1",
+                cause="not-at-size-one",
             ),
             code(
                 """
@@ -353,17 +372,18 @@ BANK = {
                     turned = tables.view(len(tables), images.shape[1], -1)
                     return einsum(images, turned, "b c H W, b c new -> b new H W")
                 """,
-                says="view or reshape",
+                cause="tables-cut-anew",
             ),
             code(
                 """
                 def remix_loop(image, table):
                     return (table[:, :, None, None] * image).sum(dim=1)
                 """,
-                says="nothing loops",
+                cause="loop-is-missing",
             ),
         ],
         right=[
+            swap(", dtype=image.dtype", ""),
             code(
                 """
                 def remix_loop(image, table):
@@ -403,6 +423,11 @@ BANK = {
                 """
             ),
         ],
+        equivalent={
+            "mixed = torch.zeros(len(table), *image.shape[1:], dtype=image.dtype) => "
+            "mixed = torch.zeros(len(table), *image.shape[1:])": "the check judges it in double "
+            "precision, the notebook in single",
+        },
     ),
     "00.6": Bank(
         wrong=[
@@ -417,60 +442,60 @@ BANK = {
                     )
                     return (images - blocks).square().mean()
                 """,
-                says="side is taken for the number of blocks",
+                cause="grid-for-block",
             ),
-            swap(".square().mean()", ".square().sum()", says="it is the sum"),
-            swap(".square().mean()", ".mean()", says="the differences cancel each other"),
-            swap(".square().mean()", ".abs().mean()", says="mean size"),
-            swap(".square().mean()", ".square().mean().sqrt()", says="root"),
-            swap(".square().mean()", ".square().mean().item()", says="is a float"),
-            swap('(gh ph) (gw pw)", ph', '(ph gh) (pw gw)", ph', says="tiling"),
-            swap('"mean", ph', '"max", ph', says="largest number"),
-            swap("(images - blocks)", "small", says="shrunk pictures"),
-            swap("ph=side, pw=side", "ph=4, pw=4", says="can't divide axis"),
-            swap("lost(shuffled, 4) / lost(photos, 4)", "1.0", says="the old neighbours"),
+            swap(".square().mean()", ".square().sum()", cause="sum-not-mean"),
+            swap(".square().mean()", ".mean()", cause="differences-cancel"),
+            swap(".square().mean()", ".abs().mean()", cause="size-not-square"),
+            swap(".square().mean()", ".square().mean().sqrt()", cause="root-of-mean-square"),
+            swap(".square().mean()", ".square().mean().item()", cause="is-no-tensor float"),
+            swap('(gh ph) (gw pw)", ph', '(ph gh) (pw gw)", ph', cause="enlarged-by-tiling"),
+            swap('"mean", ph', '"max", ph', cause="blocks-hold-largest"),
+            swap("(images - blocks)", "small", cause="square-of-shrunk"),
+            swap("ph=side, pw=side", "ph=4, pw=4", cause="raises"),
+            swap("lost(shuffled, 4) / lost(photos, 4)", "1.0", cause="shuffled-keep-neighbours"),
             swap(
                 "lost(shuffled, 4) / lost(photos, 4)",
                 "lost(photos, 4) / lost(shuffled, 4)",
-                says="the other way round",
+                cause="quotient-upside-down",
             ),
             swap(
                 "lost(shuffled, 4) / lost(photos, 4)",
                 "lost(shuffled, 2) / lost(photos, 2)",
-                says="blocks of 2 x 2",
+                cause="blocks-of-two",
             ),
             swap(
                 "numbers[torch.randperm(len(numbers))].reshape(photos.shape)",
                 "photos[torch.randperm(6)]",
-                says="the old neighbours",
+                cause="shuffled-keep-neighbours",
             ),
             swap(
                 "numbers[torch.randperm(len(numbers))].reshape(photos.shape)",
                 "torch.stack([p.flatten()[torch.randperm(27648)].view(3, 96, 96) for p in photos])",
-                says="stayed in their photograph;",
+                cause="stayed-in-photograph",
             ),
             swap(
                 "numbers[torch.randperm(len(numbers))].reshape(photos.shape)",
                 "photos.flatten(2)[..., torch.randperm(9216)].reshape(photos.shape)",
-                says="in their photograph and in their channel",
+                cause="stayed-in-photograph-and-channel",
             ),
-            swap("lost(shuffled, 4) / lost(photos, 4)", "'ten'", says="is a number"),
+            swap("lost(shuffled, 4) / lost(photos, 4)", "'ten'", cause="number-is-asked"),
             swap(
                 "lost(shuffled, 4) / lost(photos, 4)",
                 "lost(shuffled, 4)",
-                says="divide it by what the photographs lose",
+                cause="loss-of-shuffled",
             ),
             code(
                 """
                 times = 0.0622
                 """,
-                says="this is a difference",
+                cause="difference-not-quotient",
             ),
             code(
                 """
                 times = 0.0
                 """,
-                says="it is too small",
+                cause="too-small",
             ),
         ],
         right=[

@@ -7,21 +7,21 @@ PATTERN = '"b c (gh ph) (gw pw) -> b (gh gw) (c ph pw)"'
 FOLLOWS = "the size left out follows from the others and the width of the weight"
 
 
-def pattern(new, says):
-    return swap(PATTERN, f'"{new}"', says=says)
+def pattern(new, cause):
+    return swap(PATTERN, f'"{new}"', cause=cause)
 
 
 BANK = {
     "01.1": Bank(
         wrong=[
-            swap("(2, 21, 120)", "(2, 21, 30)", says="look at p"),
-            swap("(2, 21, 120)", "(2, 120, 21)", says="right sizes in another order"),
-            swap("(2, 21, 120)", "(2, 3, 7, 120)", says="needs 3 axes"),
-            swap("(2, 21, 120)", "(2, 84, 30)", says="as many numbers, but laid out otherwise"),
-            swap("(2, 22, 9)", "(2, 21, 9)", says="look at n"),
-            swap("(2, 22, 9)", "(2, 22, 120)", says="look at e"),
-            swap("(9, 4, 5, 6)", "(4, 9, 5, 6)", says="right sizes in another order"),
-            swap("(9, 4, 5, 6)", "(9, 120)", says="needs 4 axes"),
+            swap("(2, 21, 120)", "(2, 21, 30)", cause="look-at-axes p"),
+            swap("(2, 21, 120)", "(2, 120, 21)", cause="sizes-in-another-order"),
+            swap("(2, 21, 120)", "(2, 3, 7, 120)", cause="number-of-axes"),
+            swap("(2, 21, 120)", "(2, 84, 30)", cause="laid-out-otherwise"),
+            swap("(2, 22, 9)", "(2, 21, 9)", cause="look-at-axes n"),
+            swap("(2, 22, 9)", "(2, 22, 120)", cause="look-at-axes e"),
+            swap("(9, 4, 5, 6)", "(4, 9, 5, 6)", cause="sizes-in-another-order"),
+            swap("(9, 4, 5, 6)", "(9, 120)", cause="number-of-axes"),
         ],
         right=[
             swap("(2, 21, 120)", "[2, 21, 120]"),
@@ -31,18 +31,18 @@ BANK = {
     ),
     "01.2": Bank(
         wrong=[
-            pattern("b c (gh ph) (gw pw) -> b (gw gh) (c ph pw)", "numbered column by column"),
-            pattern("b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", "channels last"),
-            pattern("b c (gh ph) (gw pw) -> b (gh gw) (c pw ph)", "laid out column by column"),
-            pattern("b c (ph gh) (pw gw) -> b (gh gw) (c ph pw)", "letter of the grid comes first"),
-            swap("ph=ph, pw=pw", "ph=pw, pw=ph", says="EinopsError"),
-            swap("ph=ph, pw=pw", "ph=ph, pw=ph", says="asked for is"),
+            pattern("b c (gh ph) (gw pw) -> b (gw gh) (c ph pw)", "patches-by-column"),
+            pattern("b c (gh ph) (gw pw) -> b (gh gw) (ph pw c)", "patch-channels-last"),
+            pattern("b c (gh ph) (gw pw) -> b (gh gw) (c pw ph)", "patch-by-column"),
+            pattern("b c (ph gh) (pw gw) -> b (gh gw) (c ph pw)", "patches-of-distant-pixels"),
+            swap("ph=ph, pw=pw", "ph=pw, pw=ph", cause="raises EinopsError"),
+            swap("ph=ph, pw=pw", "ph=ph, pw=ph", cause="shape-differs"),
             code(
                 """
                 def cut(images, ph, pw):
                     return images.reshape(len(images), -1, images.shape[1] * ph * pw)
                 """,
-                says="strips of the picture, not patches",
+                cause="patches-are-strips",
             ),
             code(
                 """
@@ -50,35 +50,35 @@ BANK = {
                     columns = F.unfold(images, (ph, pw), stride=(ph, pw))
                     return columns.reshape(len(images), columns.shape[2], -1)
                 """,
-                says="must be swapped, not viewed",
+                cause="unfold-viewed",
             ),
             code(
                 """
                 def cut(images, ph, pw):
                     return F.unfold(images, (ph, pw), stride=(ph, pw)).mT
                 """,
-                says="it calls unfold",
+                cause="calls-shortcut unfold",
             ),
             code(
                 """
                 def cut(images, ph, pw):
                     return patchify(images, (ph, pw))
                 """,
-                says="it calls patchify",
+                cause="calls-shortcut patchify",
             ),
             code(
                 """
                 def cut(images, ph, pw):
                     return torch.stack([cut_loop(image, ph, pw) for image in images])
                 """,
-                says="it loops",
+                cause="loops-and-may-not",
             ),
-            swap(".flatten()", ".mT.flatten()", says="laid out column by column"),
-            swap(".flatten()", ".permute(1, 2, 0).flatten()", says="channels last"),
+            swap(".flatten()", ".mT.flatten()", cause="patch-by-column"),
+            swap(".flatten()", ".permute(1, 2, 0).flatten()", cause="patch-channels-last"),
             swap(
                 "range(0, image.shape[2], pw)",
                 "range(0, image.shape[1], pw)",
-                says="raises RuntimeError",
+                cause="raises RuntimeError",
             ),
             code(
                 """
@@ -89,8 +89,42 @@ BANK = {
                             patches.append(image[:, top : top + ph, left : left + pw].flatten())
                     return torch.stack(patches)
                 """,
-                says="numbered column by column",
+                cause="patches-by-column",
             ),
+            code(
+                """
+                def cut_loop(image, ph, pw):
+                    return cut(image[None], ph, pw)[0]
+                """,
+                cause="calls-shortcut rearrange",
+            ),
+            code(
+                """
+                def cut(images, ph, pw):
+                    images -= 0.5
+                    images += 0.5
+                    return rearrange(images, PATTERN, ph=ph, pw=pw)
+                """.replace("PATTERN", PATTERN),
+                cause="changed-in-place images",
+            ),
+            code(
+                """
+                def cut(images, ph, pw):
+                    return rearrange(images.detach(), PATTERN, ph=ph, pw=pw)
+                """.replace("PATTERN", PATTERN),
+                cause="no-gradient images",
+            ),
+            code(
+                """
+                def cut_loop(image, ph, pw):
+                    c, H, W = image.shape
+                    grid = image.view(c, H // ph, ph, W // pw, pw).permute(1, 3, 0, 2, 4)
+                    return grid.reshape(-1, c * ph * pw)
+                """,
+                cause="loop-is-missing",
+            ),
+        ],
+        right=[
             code(
                 """
                 def cut_loop(image, ph, pw):
@@ -103,42 +137,7 @@ BANK = {
                             patches[row * gw + column] = patch.flatten()
                     return patches
                 """,
-                says="dtype",
             ),
-            code(
-                """
-                def cut_loop(image, ph, pw):
-                    return cut(image[None], ph, pw)[0]
-                """,
-                says="it calls rearrange",
-            ),
-            code(
-                """
-                def cut(images, ph, pw):
-                    images -= 0.5
-                    images += 0.5
-                    return rearrange(images, PATTERN, ph=ph, pw=pw)
-                """.replace("PATTERN", PATTERN),
-                says="images was changed in place",
-            ),
-            code(
-                """
-                def cut(images, ph, pw):
-                    return rearrange(images.detach(), PATTERN, ph=ph, pw=pw)
-                """.replace("PATTERN", PATTERN),
-                says="no gradient reaches images",
-            ),
-            code(
-                """
-                def cut_loop(image, ph, pw):
-                    c, H, W = image.shape
-                    grid = image.view(c, H // ph, ph, W // pw, pw).permute(1, 3, 0, 2, 4)
-                    return grid.reshape(-1, c * ph * pw)
-                """,
-                says="nothing loops",
-            ),
-        ],
-        right=[
             code(
                 """
                 def cut_loop(image, ph, pw):
@@ -180,18 +179,18 @@ BANK = {
     ),
     "01.3": Bank(
         wrong=[
-            code("healthy = sick", says="one channel of different places"),
-            swap("b (gh gw) (c ph pw)", "b (gw gh) (c ph pw)", says="numbered column by column"),
-            swap("b (gh gw) (c ph pw)", "b (gh gw) (ph pw c)", says="channels last"),
-            swap("b (gh gw) (c ph pw)", "b (gh gw) (c pw ph)", says="laid out column by column"),
-            swap("b (gh gw) (c ph pw)", "b (c gh) (gw ph pw)", says="asked for is"),
-            swap("unfold(3, pw, pw)", "unfold(3, pw, 1)", says="asked for is"),
+            code("healthy = sick", cause="channels-before-grid"),
+            swap("b (gh gw) (c ph pw)", "b (gw gh) (c ph pw)", cause="patches-by-column"),
+            swap("b (gh gw) (c ph pw)", "b (gh gw) (ph pw c)", cause="patch-channels-last"),
+            swap("b (gh gw) (c ph pw)", "b (gh gw) (c pw ph)", cause="patch-by-column"),
+            swap("b (gh gw) (c ph pw)", "b (c gh) (gw ph pw)", cause="shape-differs"),
+            swap("unfold(3, pw, pw)", "unfold(3, pw, 1)", cause="shape-differs"),
             code(
                 """
                 def healthy(images, ph, pw):
                     return images.reshape(len(images), -1, images.shape[1] * ph * pw)
                 """,
-                says="strips of the picture, not patches",
+                cause="patches-are-strips",
             ),
             code(
                 """
@@ -199,14 +198,14 @@ BANK = {
                     squares = images.unfold(2, ph, ph).unfold(3, pw, pw).transpose(1, 2)
                     return squares.reshape(len(images), -1, images.shape[1] * ph * pw)
                 """,
-                says="gw stands behind the channels",
+                cause="columns-behind-channels",
             ),
             code(
                 """
                 def healthy(images, ph, pw):
                     return patchify(images, (ph, pw))
                 """,
-                says="it calls patchify",
+                cause="calls-shortcut patchify",
             ),
             code(
                 """
@@ -214,7 +213,7 @@ BANK = {
                     n = images.shape[2] // ph * (images.shape[3] // pw)
                     return torch.zeros(len(images), n, images[0, :, :ph, :pw].numel()).to(images)
                 """,
-                says="it gives the same for every input",
+                cause="same-for-every-input",
             ),
         ],
         right=[
@@ -243,31 +242,39 @@ BANK = {
     ),
     "01.4": Bank(
         wrong=[
-            swap("e (c ph pw) -> e c ph pw", "e (ph pw c) -> e c ph pw", says="split as (ph pw c)"),
-            swap("e (c ph pw) -> e c ph pw", "e (c pw ph) -> e c ph pw", says="split as (c pw ph)"),
-            swap("b e gh gw -> b (gh gw) e", "b e gh gw -> b (gw gh) e", says="column by column"),
-            swap("b e gh gw -> b (gh gw) e", "b e gh gw -> b e (gh gw)", says="asked for is"),
-            swap("kernel, bias,", "kernel,", says="the bias is missing"),
-            swap("stride=(ph, pw)", "stride=1", says="asked for is"),
-            swap("stride=(ph, pw)", "stride=(pw, ph)", says="asked for is"),
+            swap(
+                "e (c ph pw) -> e c ph pw",
+                "e (ph pw c) -> e c ph pw",
+                cause="weight-split-channels-last",
+            ),
+            swap(
+                "e (c ph pw) -> e c ph pw",
+                "e (c pw ph) -> e c ph pw",
+                cause="weight-split-by-column",
+            ),
+            swap("b e gh gw -> b (gh gw) e", "b e gh gw -> b (gw gh) e", cause="tokens-by-column"),
+            swap("b e gh gw -> b (gh gw) e", "b e gh gw -> b e (gh gw)", cause="shape-differs"),
+            swap("kernel, bias,", "kernel,", cause="projection-bias-missing"),
+            swap("stride=(ph, pw)", "stride=1", cause="shape-differs"),
+            swap("stride=(ph, pw)", "stride=(pw, ph)", cause="shape-differs"),
             swap(
                 'rearrange(maps, "b e gh gw -> b (gh gw) e")',
                 "maps.reshape(len(images), -1, len(weight))",
-                says="e must move to the end",
+                cause="maps-viewed-as-tokens",
             ),
             code(
                 """
                 def tokens_by_conv(images, weight, bias, ph, pw):
                     return F.linear(patchify(images, (ph, pw)), weight, bias)
                 """,
-                says="it calls patchify",
+                cause="calls-shortcut patchify",
             ),
             code(
                 """
                 def tokens_by_conv(images, weight, bias, ph, pw):
                     return F.linear(cut(images, ph, pw), weight, bias)
                 """,
-                says="there is no convolution",
+                cause="convolution-missing",
             ),
             code(
                 """
@@ -277,30 +284,32 @@ BANK = {
                     conv.load_state_dict({"weight": weight.view(e, c, ph, pw), "bias": bias})
                     return conv(images).flatten(2).mT
                 """,
-                says="no gradient reaches weight",
+                cause="no-gradient weight",
             ),
-            swap("e (ph pw c) -> e (c ph pw)", "e (c ph pw) -> e (ph pw c)", says="the way back"),
+            swap(
+                "e (ph pw c) -> e (c ph pw)", "e (c ph pw) -> e (ph pw c)", cause="weight-way-back"
+            ),
             swap(
                 "e (ph pw c) -> e (c ph pw)",
                 "e (pw ph c) -> e (c ph pw)",
-                says="are read as (pw ph c)",
+                cause="weight-read-pw-ph-c",
             ),
             swap(
                 "e (ph pw c) -> e (c ph pw)",
                 "e (ph pw c) -> e (c pw ph)",
-                says="go out as (c pw ph)",
+                cause="weight-out-c-pw-ph",
             ),
             swap(
                 'rearrange(weight, "e (ph pw c) -> e (c ph pw)", c=c, ph=ph, pw=pw)',
                 "weight.view(-1, c, ph, pw).flatten(1)",
-                says="it returns weight as it came",
+                cause="returns-argument weight",
             ),
             code(
                 """
                 def tokens_by_conv(images, weight, bias, ph, pw):
                     return patchify(images, (ph, pw)) @ weight.T + bias
                 """,
-                says="F.conv2d cuts and projects in one step",
+                cause="calls-shortcut",
             ),
         ],
         right=[
@@ -343,57 +352,61 @@ BANK = {
             swap(
                 "+ self.positions",
                 "+ self.positions.roll(1, dims=1)",
-                says="the rows of the positions are shifted by one",
+                cause="positions-shifted",
             ),
             swap(
                 "+ self.positions",
                 "+ self.positions.roll(-1, dims=1)",
-                says="the rows of the positions are shifted by one",
+                cause="positions-shifted",
             ),
-            swap(" + self.positions", "", says="the positions are missing"),
-            swap("[class_token, patches]", "[patches, class_token]", says="at the end"),
+            swap(" + self.positions", "", cause="positions-missing"),
+            swap("[class_token, patches]", "[patches, class_token]", cause="class-token-at-end"),
             swap(
                 "torch.cat([class_token, patches], dim=1) + self.positions",
                 "torch.cat([class_token, patches + self.positions[:, 1:]], dim=1)",
-                says="the class token gets no position: put it in front",
+                cause="class-token-without-position",
             ),
             swap(
                 "torch.cat([class_token, patches], dim=1) + self.positions",
                 "torch.cat([class_token, patches + self.positions[:, :-1]], dim=1)",
-                says="the one of its neighbour",
+                cause="positions-of-neighbours",
             ),
-            swap("self.positions\n", "self.positions[:, :1]\n", says="pos-one-row"),
+            swap("self.positions\n", "self.positions[:, :1]\n", cause="clinic-found/pos-one-row"),
             swap(
                 "+ self.positions\n",
                 "+ self.positions[0, : len(images), None]\n",
-                says="pos-batch-axis",
+                cause="clinic-found/pos-batch-axis",
             ),
-            swap("+ self.positions", "* self.positions", says="multiplied, not added"),
-            swap("torch.randn(1, n + 1,", "torch.randn(1, n,", says="positions has shape"),
-            swap("torch.randn(1, 1, e", "torch.randn(6, 1, e", says="class_token has shape"),
+            swap("+ self.positions", "* self.positions", cause="positions-multiplied"),
+            swap("torch.randn(1, n + 1,", "torch.randn(1, n,", cause="shape-differs positions"),
+            swap("torch.randn(1, 1, e", "torch.randn(6, 1, e", cause="shape-differs class_token"),
             swap(
                 "nn.Parameter(torch.randn(1, n + 1, embed_dim) * 0.02)",
                 "nn.Parameter(torch.randn(1, n + 1, embed_dim)) * 0.02",
-                says="not a parameter",
+                cause="no-parameter",
             ),
             swap(
                 "self.class_token = nn.Parameter(torch.randn(1, 1, embed_dim) * 0.02)",
                 'self.register_buffer("class_token", torch.zeros(1, 1, embed_dim))',
-                says="not a parameter",
+                cause="no-parameter",
             ),
-            swap("self.proj = nn.Linear", "self.project = nn.Linear", says="has no proj.weight"),
-            swap("in_channels * ph * pw", "ph * pw", says="proj.weight has shape"),
+            swap("self.proj = nn.Linear", "self.project = nn.Linear", cause="parameter-missing"),
+            swap("in_channels * ph * pw", "ph * pw", cause="shape-differs"),
             swap(
-                "(height // ph) * (width // pw)", "(height // ph) ** 2", says="positions has shape"
+                "(height // ph) * (width // pw)",
+                "(height // ph) ** 2",
+                cause="shape-differs positions",
             ),
-            swap("n + 1, embed_dim) * 0.02", "n + 1, embed_dim)", says="standard deviation 1,"),
-            swap("1, 1, embed_dim) * 0.02", "1, 1, embed_dim) * 0", says="standard deviation 0,"),
+            swap("n + 1, embed_dim) * 0.02", "n + 1, embed_dim)", cause="starts-with-deviation"),
+            swap("1, 1, embed_dim) * 0.02", "1, 1, embed_dim) * 0", cause="starts-with-deviation"),
             swap(
                 "patchify(images, self.patch_size)",
                 "images.reshape(len(images), -1, self.proj.in_features)",
-                says="strips of the image",
+                cause="clinic-found/patch-view",
             ),
-            swap("self.class_token.expand(len(images), -1, -1)", "self.class_token", says="raises"),
+            swap(
+                "self.class_token.expand(len(images), -1, -1)", "self.class_token", cause="raises"
+            ),
             code(
                 """
                 from utils import embedding
@@ -402,9 +415,9 @@ BANK = {
                 class PatchEmbedding(embedding.PatchEmbedding):
                     pass
                 """,
-                says="it calls PatchEmbedding",
+                cause="calls-shortcut PatchEmbedding",
             ),
-            swap("+ self.positions", "+ self.positions + self.positions", says="added twice"),
+            swap("+ self.positions", "+ self.positions + self.positions", cause="positions-twice"),
         ],
         right=[
             code(
@@ -459,18 +472,18 @@ BANK = {
             swap(
                 "images.clone()",
                 "images",
-                says="start each from a fresh copy, images.clone()",
+                cause="painted-without-fresh-copy",
             ),
-            swap("return table", "return table.mT", says="rows and columns are exchanged"),
-            swap("return table", "return ~table", says="False where a patch changes"),
-            swap("return table", "return table.float()", says="dtype"),
-            swap("painted[:, :, top", "painted[:, 0, top", says="only channel 0"),
-            swap("painted[:, :, top", "painted[:, :1, top", says="only channel 0 is painted"),
-            swap("any(dim=2)", "all(dim=2)", says="any, not all"),
-            swap("row * gw + column", "column * gh + row", says="numbered column by column"),
-            swap("row * gw + column", "row * gh + column", says="raises IndexError"),
+            swap("return table", "return table.mT", cause="influence-transposed"),
+            swap("return table", "return ~table", cause="influence-inverted"),
+            swap("return table", "return table.float()", cause="dtype-differs"),
+            swap("painted[:, :, top", "painted[:, 0, top", cause="paints-first-channel"),
+            swap("painted[:, :, top", "painted[:, :1, top", cause="paints-first-channel"),
+            swap("any(dim=2)", "all(dim=2)", cause="asks-all-numbers"),
+            swap("row * gw + column", "column * gh + row", cause="squares-by-column"),
+            swap("row * gw + column", "row * gh + column", cause="raises IndexError"),
             swap(
-                "painted = images.clone()", "painted = images", says="start each from a fresh copy"
+                "painted = images.clone()", "painted = images", cause="painted-without-fresh-copy"
             ),
             code(
                 """
@@ -478,7 +491,7 @@ BANK = {
                     gh, gw = images.shape[2] // ph, images.shape[3] // pw
                     return torch.eye(gh * gw, dtype=torch.bool)
                 """,
-                says="each square changes its own patch, whatever the cut does",
+                cause="always-own-patch",
             ),
             code(
                 """
@@ -493,7 +506,7 @@ BANK = {
                         square -= 1
                     return torch.stack(rows)
                 """,
-                says="leaves rounded numbers",
+                cause="paint-taken-away",
             ),
             code(
                 """
@@ -506,26 +519,26 @@ BANK = {
                         rows.append((cut(painted, ph, pw) != before).any(dim=2).any(dim=0))
                     return torch.stack(rows)
                 """,
-                says="start each from a fresh copy",
+                cause="painted-without-fresh-copy",
             ),
-            swap("before = cut(", "images += 0\n    before = cut(", says="changed in place"),
+            swap("before = cut(", "images += 0\n    before = cut(", cause="changed-in-place"),
             swap(
                 "(cut(painted, ph, pw) != before)",
                 "(before != before)",
-                says="no patch ever changes",
+                cause="no-patch-changes",
             ),
-            swap("tables[0].sum(dim=1)", "tables[1].sum(dim=1)", says="in a right cut"),
-            swap(".sum(dim=1).float().mean()", ".float().mean()", says="the share of all patches"),
-            swap(".sum(dim=1).float().mean()", ".sum()", says="number of all marks"),
+            swap("tables[0].sum(dim=1)", "tables[1].sum(dim=1)", cause="reach-of-right-cut"),
+            swap(".sum(dim=1).float().mean()", ".float().mean()", cause="reach-as-share"),
+            swap(".sum(dim=1).float().mean()", ".sum()", cause="reach-of-all-marks"),
             swap(
                 "any(dim=2).any(dim=0)",
                 "any(dim=2)[0]",
-                says="not only in all or in the first",
+                cause="asks-all-pictures",
             ),
-            swap("left + pw] += 1", "left + pw] = 1", says="white already"),
-            swap("left + pw] += 1", "left + pw] *= 0", says="black already"),
-            code("reach = 36", says="the number of patches"),
-            code("reach = tables", says="is a number, got a list"),
+            swap("left + pw] += 1", "left + pw] = 1", cause="paints-white"),
+            swap("left + pw] += 1", "left + pw] *= 0", cause="paints-black"),
+            code("reach = 36", cause="reach-number-of-patches"),
+            code("reach = tables", cause="number-is-asked list"),
             code(
                 """
                 def influence(cut, images, ph, pw):
@@ -537,7 +550,7 @@ BANK = {
                             rows.append((cut(painted, ph, pw) - before).sum((0, 2)).abs() > 1e-6)
                     return torch.stack(rows)
                 """,
-                says="every second number a minus",
+                cause="values-differ",
             ),
         ],
         right=[

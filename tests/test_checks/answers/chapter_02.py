@@ -5,17 +5,17 @@ from exercise_bank import Bank, code, swap
 BANK = {
     "02.1": Bank(
         wrong=[
-            swap("(12, 10)", "(10, 12)", says="right sizes in another order"),
-            swap("(12, 10)", "(7, 10)", says="look at new"),
-            swap("(4, 7, 12)", "(4, 7, 10)", says="look at new"),
-            swap("(4, 7, 12)", "(4, 12, 7)", says="right sizes in another order"),
-            swap("(4, 3, 7, 4)", "(4, 7, 3, 4)", says="right sizes in another order"),
-            swap("(4, 3, 7, 4)", "(4, 3, 7, 12)", says="look at d"),
-            swap("(4, 3, 7, 4)", "(12, 7, 4)", says="needs 4 axes"),
-            swap("12 * 10 + 12", "12 * 10", says="the biases are missing"),
-            swap("12 * 10 + 12", "12 * 10 + 10", says="not of the token"),
-            swap("12 * 10 + 12", "3 * (12 * 10 + 12)", says="the heads share"),
-            swap("12 * 10 + 12", "(12, 10)", says="is a number"),
+            swap("(12, 10)", "(10, 12)", cause="sizes-in-another-order"),
+            swap("(12, 10)", "(7, 10)", cause="look-at-axes new"),
+            swap("(4, 7, 12)", "(4, 7, 10)", cause="look-at-axes new"),
+            swap("(4, 7, 12)", "(4, 12, 7)", cause="sizes-in-another-order"),
+            swap("(4, 3, 7, 4)", "(4, 7, 3, 4)", cause="sizes-in-another-order"),
+            swap("(4, 3, 7, 4)", "(4, 3, 7, 12)", cause="look-at-axes d"),
+            swap("(4, 3, 7, 4)", "(12, 7, 4)", cause="number-of-axes"),
+            swap("12 * 10 + 12", "12 * 10", cause="learned-without-biases"),
+            swap("12 * 10 + 12", "12 * 10 + 10", cause="learned-biases-of-token"),
+            swap("12 * 10 + 12", "3 * (12 * 10 + 12)", cause="heads-share-rows"),
+            swap("12 * 10 + 12", "(12, 10)", cause="number-is-asked"),
         ],
         right=[
             swap("(12, 10)", "torch.Size([12, 10])"),
@@ -30,7 +30,7 @@ BANK = {
                     b, n, width = x.shape
                     return x.view(b, num_heads, n, width // num_heads)
                 """,
-                says="tokens and heads never changed places",
+                cause="heads-cut-by-memory",
             ),
             code(
                 """
@@ -38,16 +38,16 @@ BANK = {
                     b, n, width = x.shape
                     return x.reshape(b, n, width // num_heads, num_heads).permute(0, 3, 1, 2)
                 """,
-                says="every h-th number",
+                cause="heads-take-every-hth",
             ),
-            swap("num_heads).transpose(1, 2)", "num_heads)", says="asked for is"),
-            swap("num_heads).transpose(1, 2)", "num_heads).transpose(2, 3)", says="asked for is"),
+            swap("num_heads).transpose(1, 2)", "num_heads)", cause="shape-differs"),
+            swap("num_heads).transpose(1, 2)", "num_heads).transpose(2, 3)", cause="shape-differs"),
             code(
                 """
                 def split_heads(x, num_heads):
                     return rearrange(x, "b n (h d) -> b h n d", h=num_heads)
                 """,
-                says="it calls rearrange",
+                cause="calls-shortcut rearrange",
             ),
             code(
                 """
@@ -55,7 +55,7 @@ BANK = {
                     b, n, width = x.shape
                     return x.reshape(b, n, 8, width // 8).transpose(1, 2)
                 """,
-                says="it raises RuntimeError",
+                cause="raises RuntimeError",
             ),
             code(
                 """
@@ -63,7 +63,7 @@ BANK = {
                     b, h, n, d = heads.shape
                     return heads.reshape(b, n, h * d)
                 """,
-                says="tokens and heads never changed places",
+                cause="heads-cut-by-memory",
             ),
             code(
                 """
@@ -71,14 +71,14 @@ BANK = {
                     b, h, n, d = heads.shape
                     return heads.transpose(1, 2).view(b, n, h * d)
                 """,
-                says="it raises RuntimeError: view size is not compatible",
+                cause="raises RuntimeError",
             ),
             code(
                 """
                 def join_heads(heads):
                     return torch.cat(heads.split(1, dim=1), dim=-1).squeeze()
                 """,
-                says="not where axes have size 1",
+                cause="not-at-size-one",
             ),
             code(
                 """
@@ -86,7 +86,7 @@ BANK = {
                     b, h, n, d = heads.shape
                     return heads.permute(0, 2, 3, 1).reshape(b, n, h * d)
                 """,
-                says="as in (d h)",
+                cause="heads-shuffled-at-join",
             ),
             code(
                 """
@@ -95,15 +95,7 @@ BANK = {
                     heads.unsqueeze_(0)
                     return heads[0].transpose(1, 2).reshape(b, n, h * d)
                 """,
-                says="heads was changed in place",
-            ),
-            code(
-                """
-                def join_heads(heads):
-                    b, h, n, d = heads.shape
-                    return heads.transpose(1, 2).reshape(b, n, h * d).float()
-                """,
-                says="the dtype is not",
+                cause="changed-in-place heads",
             ),
             code(
                 """
@@ -113,10 +105,17 @@ BANK = {
                 def join_heads(heads):
                     return Rearrange("b h n d -> b n (h d)")(heads)
                 """,
-                says="it calls Rearrange",
+                cause="calls-shortcut Rearrange",
             ),
         ],
         right=[
+            code(
+                """
+                def join_heads(heads):
+                    b, h, n, d = heads.shape
+                    return heads.transpose(1, 2).reshape(b, n, h * d).float()
+                """,
+            ),
             code(
                 """
                 def split_heads(x, num_heads):
@@ -161,36 +160,38 @@ BANK = {
     ),
     "02.3": Bank(
         wrong=[
-            swap('d e -> b n d") + bias', 'd e -> b n d")', says="the biases are missing"),
-            swap("dim=1)", "dim=2)", says="asked for is"),
-            swap("dim=1)", "dim=0)", says="asked for is"),
-            swap("einsum(x, table, ", "einsum(x, tables[0], ", says="the table of head 0"),
+            swap('d e -> b n d") + bias', 'd e -> b n d")', cause="head-biases-missing"),
+            swap("dim=1)", "dim=2)", cause="shape-differs"),
+            swap("dim=1)", "dim=0)", cause="shape-differs"),
+            swap("einsum(x, table, ", "einsum(x, tables[0], ", cause="table-of-head-zero"),
             swap(
                 "return torch.stack(heads, dim=1)",
                 "return torch.stack(heads, dim=2).reshape(len(x), len(tables), x.shape[1], -1)",
-                says="reshape brought them in front",
+                cause="heads-reshaped-to-front",
             ),
-            swap("zip(tables, biases)", "zip(tables.flip(0), biases.flip(0))", says="reverse"),
+            swap(
+                "zip(tables, biases)", "zip(tables.flip(0), biases.flip(0))", cause="heads-reversed"
+            ),
             swap(
                 'return projected + rearrange(biases, "h d -> h 1 d")',
                 "return projected",
-                says="the biases are missing",
+                cause="head-biases-missing",
             ),
             swap(
                 "projected + rearrange(biases, ",
                 "projected - rearrange(biases, ",
-                says="the biases are subtracted",
+                cause="head-biases-subtracted",
             ),
-            swap('rearrange(biases, "h d -> h 1 d")', "biases", says="it raises RuntimeError"),
-            swap('rearrange(biases, "h d -> h 1 d")', "biases[0]", says="the biases of head 0"),
-            swap('rearrange(biases, "h d -> h 1 d")', "biases.sum(0)", says="sum of all biases"),
-            swap("-> b h n d", "-> b n h d", says="it raises RuntimeError"),
+            swap('rearrange(biases, "h d -> h 1 d")', "biases", cause="raises RuntimeError"),
+            swap('rearrange(biases, "h d -> h 1 d")', "biases[0]", cause="biases-of-head-zero"),
+            swap('rearrange(biases, "h d -> h 1 d")', "biases.sum(0)", cause="sum-of-head-biases"),
+            swap("-> b h n d", "-> b n h d", cause="raises RuntimeError"),
             code(
                 """
                 def heads(x, tables, biases):
                     return heads_loop(x, tables, biases)
                 """,
-                says="it loops",
+                cause="loops-and-may-not",
             ),
             code(
                 """
@@ -198,21 +199,21 @@ BANK = {
                     wide = einsum(x, tables, "b n e, h d e -> b n h d") + biases
                     return wide.view(len(x), len(tables), x.shape[1], -1)
                 """,
-                says="reshape brought them in front",
+                cause="heads-reshaped-to-front",
             ),
             code(
                 """
                 def heads_loop(x, tables, biases):
                     return heads(x, tables, biases)
                 """,
-                says="nothing loops",
+                cause="loop-is-missing",
             ),
             code(
                 """
                 def heads(x, tables, biases):
                     return einsum(x, tables, "b n e, z d e -> b n d")[:, None] + biases[:, None]
                 """,
-                says="the sum of all tables",
+                cause="sum-of-head-tables",
             ),
         ],
         right=[
@@ -246,20 +247,20 @@ BANK = {
     ),
     "02.4": Bank(
         wrong=[
-            code("Healthy = Sick", says="q_proj.weight has shape"),
+            code("Healthy = Sick", cause="shape-differs"),
             swap(
                 "nn.Linear(embed_dim, embed_dim)",
                 "nn.Linear(embed_dim, embed_dim // num_heads)",
-                says="q_proj.weight has shape",
+                cause="shape-differs",
             ),
             swap(
                 "nn.Linear(embed_dim, embed_dim)",
                 "nn.Linear(embed_dim, embed_dim, bias=False)",
-                says="has no q_proj.bias",
+                cause="bias-missing q_proj",
             ),
-            swap("self.q_proj", "self.query", says="keep the names that the card gives"),
-            swap("b n (h d) ->", "b n (d h) ->", says="every h-th number"),
-            swap("-> b h n d", "-> b n h d", says="asked for is"),
+            swap("self.q_proj", "self.query", cause="parameter-missing"),
+            swap("b n (h d) ->", "b n (d h) ->", cause="heads-take-every-hth"),
+            swap("-> b h n d", "-> b n h d", cause="shape-differs"),
             code(
                 """
                 class Healthy(nn.Module):
@@ -272,7 +273,7 @@ BANK = {
                         b, n, e = x.shape
                         return self.q_proj(x).view(b, self.num_heads, n, e // self.num_heads)
                 """,
-                says="tokens and heads never changed places",
+                cause="heads-cut-by-memory",
             ),
             code(
                 """
@@ -285,7 +286,7 @@ BANK = {
                     def forward(self, x):
                         return self.q_proj(rearrange(x, "b n (h d) -> b h n d", h=self.num_heads))
                 """,
-                says="it raises RuntimeError",
+                cause="raises RuntimeError",
             ),
             code(
                 """
@@ -300,7 +301,7 @@ BANK = {
                         parts = zip(self.q_proj, x.chunk(self.num_heads, dim=-1))
                         return torch.stack([layer(part) for layer, part in parts], dim=1)
                 """,
-                says="has no q_proj.weight",
+                cause="too-few-layers q_proj",
             ),
             code(
                 """
@@ -315,7 +316,7 @@ BANK = {
                             queries = self.q_proj(x)
                         return rearrange(queries, "b n (h d) -> b h n d", h=self.num_heads)
                 """,
-                says="no gradient reaches",
+                cause="no-gradient",
             ),
         ],
         right=[
@@ -349,17 +350,17 @@ BANK = {
     ),
     "02.5": Bank(
         wrong=[
-            swap("b n (three h d) ->", "b n (h three d) ->", says="read head by head"),
-            swap("b n (three h d) ->", "b n (h d three) ->", says="take turns in every row"),
-            swap("b n (three h d) ->", "b n (three d h) ->", says="every h-th number"),
-            swap("three b h n d", "three b n h d", says="asked for is"),
-            swap("return q, k, v", "return k, q, v", says="queries and keys are exchanged"),
-            swap("return q, k, v", "return v, k, q", says="in reverse order"),
-            swap("return q, k, v", "return q, k, k", says="the keys are given out as values"),
-            swap("return q, k, v", "return torch.stack([q, k, v])", says="3 results in a tuple"),
-            swap("return q, k, v", "return q, k", says="has 2 parts, 3 are asked for"),
-            swap("3 * embed_dim", "embed_dim", says="qkv_proj.weight has shape"),
-            swap("self.qkv_proj", "self.proj", says="keep the names that the card gives"),
+            swap("b n (three h d) ->", "b n (h three d) ->", cause="wide-read-head-by-head"),
+            swap("b n (three h d) ->", "b n (h d three) ->", cause="wide-read-in-turns"),
+            swap("b n (three h d) ->", "b n (three d h) ->", cause="wide-every-hth"),
+            swap("three b h n d", "three b n h d", cause="shape-differs"),
+            swap("return q, k, v", "return k, q, v", cause="wide-queries-keys-exchanged"),
+            swap("return q, k, v", "return v, k, q", cause="wide-reversed"),
+            swap("return q, k, v", "return q, k, k", cause="wide-keys-as-values"),
+            swap("return q, k, v", "return torch.stack([q, k, v])", cause="is-no-sequence"),
+            swap("return q, k, v", "return q, k", cause="has-parts"),
+            swap("3 * embed_dim", "embed_dim", cause="shape-differs"),
+            swap("self.qkv_proj", "self.proj", cause="parameter-missing"),
             code(
                 """
                 class WideProjection(nn.Module):
@@ -373,7 +374,7 @@ BANK = {
                         q, k, v = self.qkv_proj(x).chunk(3, dim=-1)
                         return tuple(t.reshape(b, self.num_heads, n, -1) for t in (q, k, v))
                 """,
-                says="view or reshape alone moves no axis",
+                cause="wide-heads-by-memory",
             ),
             code(
                 """
@@ -388,23 +389,23 @@ BANK = {
                         q, k, v = self.qkv_proj(x).view(3, b, self.num_heads, n, -1)
                         return q, k, v
                 """,
-                says="bring `three` to the front",
+                cause="wide-parts-by-memory",
             ),
             code(
                 """
                 def in_our_order(weight, num_heads):
                     return rearrange(weight, "(three h d) e -> (h three d) e", three=3, h=num_heads)
                 """,
-                says="from our order to theirs",
+                cause="order-ours-to-theirs",
             ),
-            swap("-> (three h d) e", "-> (three d h) e", says="must stay neighbours"),
-            swap('"(h three d) e', '"(h d three) e', says="take turns"),
+            swap("-> (three h d) e", "-> (three d h) e", cause="order-every-hth"),
+            swap('"(h three d) e', '"(h d three) e', cause="order-read-in-turns"),
             code(
                 """
                 def in_our_order(weight, num_heads):
                     return weight.reshape(3, num_heads, -1, weight.shape[1]).flatten(0, 2)
                 """,
-                says="it returns weight as it came",
+                cause="returns-argument weight",
             ),
         ],
         right=[
@@ -454,34 +455,38 @@ BANK = {
             swap(
                 "torch.randn(1000, embed_dim)",
                 "torch.randn(10, embed_dim)",
-                says="draw more numbers, or repeat",
+                cause="too-few-samples",
             ),
             swap(
                 "torch.randn(1000, embed_dim)",
                 "torch.rand(1000, embed_dim)",
-                says="with torch.randn in its place the result is right",
+                cause="uniform-for-normal",
             ),
-            swap("tables * embed_dim, embed_dim", "embed_dim, embed_dim", says="of its own"),
-            swap(".var()", ".std()", says="standard deviation"),
-            swap("(tokens @ table[:embed_dim].T)", "table", says="variance of the weights"),
+            swap(
+                "tables * embed_dim, embed_dim",
+                "embed_dim, embed_dim",
+                cause="variance-of-own-table",
+            ),
+            swap(".var()", ".std()", cause="deviation-not-variance"),
+            swap("(tokens @ table[:embed_dim].T)", "table", cause="variance-of-weights"),
             swap(
                 "nn.init.xavier_uniform_(table)",
                 "nn.init.kaiming_uniform_(table, 5**0.5)",
-                says="nn.Linear fills its table in another way",
+                cause="linear-fills-otherwise",
             ),
             code(
                 """
                 def measure(embed_dim, tables):
                     return 2 / (1 + tables)
                 """,
-                says="nothing was measured",
+                cause="nothing-measured",
             ),
             code(
                 """
                 def measure(embed_dim, tables):
                     return 0.5
                 """,
-                says="nothing was measured",
+                cause="nothing-measured",
             ),
             code(
                 """
@@ -489,14 +494,16 @@ BANK = {
                     linear = nn.Linear(embed_dim, tables * embed_dim)
                     return linear(torch.randn(1000, embed_dim)).var().item()
                 """,
-                says="nn.Linear fills its table in another way",
+                cause="linear-fills-otherwise",
             ),
-            swap(".var().item()", ".var(dim=0)", says="a number is asked for"),
-            swap("** 0.5", "* 1.0", says="a root is missing"),
-            swap("((1 + tables) / 2) ** 0.5", "tables**0.5", says="square root of the number"),
-            swap("((1 + tables) / 2) ** 0.5", "2**0.5", says="for 3 tables only"),
-            swap("((1 + tables) / 2) ** 0.5", "(2 / (1 + tables)) ** 0.5", says="upside down"),
-            swap("((1 + tables) / 2) ** 0.5", "2 / (1 + tables)", says="without a gain"),
+            swap(".var().item()", ".var(dim=0)", cause="measure-is-no-number"),
+            swap("** 0.5", "* 1.0", cause="gain-root-missing"),
+            swap("((1 + tables) / 2) ** 0.5", "tables**0.5", cause="gain-root-of-tables"),
+            swap("((1 + tables) / 2) ** 0.5", "2**0.5", cause="gain-for-three-tables"),
+            swap(
+                "((1 + tables) / 2) ** 0.5", "(2 / (1 + tables)) ** 0.5", cause="gain-upside-down"
+            ),
+            swap("((1 + tables) / 2) ** 0.5", "2 / (1 + tables)", cause="gain-is-variance"),
         ],
         right=[
             code(

@@ -2,8 +2,8 @@
 
 from exercise_bank import Bank, code, swap
 
-NOT_SCALED = swap(" / q.shape[-1] ** 0.5", "", says="not divided by the square root of d")
-OVER_QUERIES = swap("softmax(dim=-1)", "softmax(dim=-2)", says="columns sum to 1")
+NOT_SCALED = swap(" / q.shape[-1] ** 0.5", "", cause="scores-not-divided")
+OVER_QUERIES = swap("softmax(dim=-1)", "softmax(dim=-2)", cause="softmax-over-queries")
 
 # As well for 03.4 as for 03.5: another way to write each step.
 RIGHT_ATTENTIONS = [
@@ -33,19 +33,19 @@ def constant(name):
             weights = torch.full((*q.shape[:-1], k.shape[-2]), 1 / k.shape[-2], dtype=q.dtype)
             return torch.zeros(*q.shape[:-1], v.shape[-1], dtype=q.dtype), weights
         """,
-        says="it gives the same for every input",
+        cause="same-for-every-input",
     )
 
 
 BANK = {
     "03.1": Bank(
         wrong=[
-            swap("(2, 3, 5, 7)", "(2, 3, 7, 5)", says="right sizes in another order"),
-            swap("(2, 3, 5, 7)", "(2, 3, 5, 5)", says="look at j"),
-            swap("(2, 3, 5, 7)", "(3, 5, 7)", says="needs 4 axes"),
-            swap("(2, 3, 5, 6)", "(2, 3, 5, 4)", says="look at dv"),
-            swap("(2, 3, 5, 6)", "(2, 3, 7, 6)", says="look at i"),
-            swap("(2, 3, 5, 7)", "210", says="a tuple of whole numbers"),
+            swap("(2, 3, 5, 7)", "(2, 3, 7, 5)", cause="sizes-in-another-order"),
+            swap("(2, 3, 5, 7)", "(2, 3, 5, 5)", cause="look-at-axes j"),
+            swap("(2, 3, 5, 7)", "(3, 5, 7)", cause="number-of-axes"),
+            swap("(2, 3, 5, 6)", "(2, 3, 5, 4)", cause="look-at-axes dv"),
+            swap("(2, 3, 5, 6)", "(2, 3, 7, 6)", cause="look-at-axes i"),
+            swap("(2, 3, 5, 7)", "210", cause="no-shape"),
         ],
         right=[
             swap("(2, 3, 5, 7)", "[2, 3, 5, 7]"),
@@ -60,7 +60,7 @@ BANK = {
                     powers = torch.exp(scores - scores.mean(-1, keepdim=True))
                     return powers / powers.sum(-1, keepdim=True)
                 """,
-                says="not for the row (-1000, 0, 1000): the mean of the row is subtracted",
+                cause="softmax-less-mean",
             ),
             code(
                 """
@@ -68,36 +68,40 @@ BANK = {
                     powers = torch.exp(scores)
                     return powers / powers.sum(-1, keepdim=True)
                 """,
-                says="not for the row (1000, 1001, 1002): exp leaves the range of the computer",
+                cause="softmax-less-nothing",
             ),
             swap(
                 "powers / powers.sum(dim=-1, keepdim=True)",
                 "powers / powers.sum()",
-                says="the softmax runs over the whole tensor at once",
+                cause="softmax-over-everything",
             ),
-            swap("dim=-1", "dim=-2", says="columns sum to 1"),
-            swap("dim=-1", "dim=1", says="over the heads"),
-            swap("powers / powers.sum(dim=-1, keepdim=True)", "powers", says="the values are not"),
+            swap("dim=-1", "dim=-2", cause="softmax-over-queries"),
+            swap("dim=-1", "dim=1", cause="softmax-over-heads"),
+            swap(
+                "powers / powers.sum(dim=-1, keepdim=True)",
+                "powers",
+                cause="softmax-without-division",
+            ),
             code(
                 """
                 def softmax(scores):
                     return scores.exp()
                 """,
-                says="the division by the sum of the row is not",
+                cause="softmax-without-division",
             ),
             code(
                 """
                 def softmax(scores):
                     return scores.softmax(dim=-1)
                 """,
-                says="it calls softmax",
+                cause="calls-shortcut softmax",
             ),
             code(
                 """
                 def softmax(scores):
                     return torch.nn.functional.log_softmax(scores, -1).exp()
                 """,
-                says="it calls log_softmax",
+                cause="calls-shortcut log_softmax",
             ),
             code(
                 """
@@ -105,7 +109,7 @@ BANK = {
                     powers = scores.exp()
                     return powers / powers.sum(dim=-1, keepdim=True)
                 """,
-                says="subtract the largest",
+                cause="softmax-less-nothing",
             ),
             code(
                 """
@@ -113,15 +117,7 @@ BANK = {
                     scores -= scores.amax(dim=-1, keepdim=True)
                     return scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
                 """,
-                says="changed in place",
-            ),
-            code(
-                """
-                def softmax(scores):
-                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp().float()
-                    return powers / powers.sum(dim=-1, keepdim=True)
-                """,
-                says="dtype",
+                cause="changed-in-place",
             ),
             code(
                 """
@@ -129,7 +125,7 @@ BANK = {
                     powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
                     return powers / powers.sum()
                 """,
-                says="the values are not",
+                cause="softmax-over-everything",
             ),
             code(
                 """
@@ -137,7 +133,7 @@ BANK = {
                     powers = (scores - scores.amax(dim=-1, keepdim=True)).exp().detach()
                     return powers / powers.sum(dim=-1, keepdim=True)
                 """,
-                says="no gradient reaches scores",
+                cause="no-gradient scores",
             ),
             code(
                 """
@@ -145,7 +141,7 @@ BANK = {
                     powers = (scores - scores.max()).exp()
                     return powers / powers.sum(-1, keepdim=True)
                 """,
-                says="the row (-1000, -1000, -1000): the largest score of all rows is subtracted",
+                cause="softmax-less-total",
             ),
             code(
                 """
@@ -153,11 +149,18 @@ BANK = {
                     powers = scores.clamp(max=80).exp()
                     return powers / powers.sum(-1, keepdim=True)
                 """,
-                says="not for the row (1000, 1001, 1002): subtract the largest score of each row",
+                cause="softmax-subtract-largest",
             ),
-            swap("dim=-1", "dim=0", says="over the batch"),
+            swap("dim=-1", "dim=0", cause="softmax-over-batch"),
         ],
         right=[
+            code(
+                """
+                def softmax(scores):
+                    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp().float()
+                    return powers / powers.sum(dim=-1, keepdim=True)
+                """,
+            ),
             code(
                 """
                 def softmax(scores):
@@ -181,24 +184,23 @@ BANK = {
                 def scores(q, k):
                     return einsum(q, k, "b h i d, b h j d -> b h i j") / q.shape[1] ** 0.5
                 """,
-                says="the square root of the number of heads, not of d",
+                cause="scores-divided-by-heads",
             ),
             code(
                 """
                 def scores(q, k):
                     return einsum(q, k, "b h i d, b h j d -> b h i j") / len(q) ** 0.5
                 """,
-                says="counted from the front, as len(q)",
+                cause="scores-divided-by-axis",
             ),
             NOT_SCALED,
-            swap("** 0.5", "", says="divided by d, not by its square root"),
-            swap("q.shape[-1] ** 0.5", "q.shape[-2] ** 0.5", says="number of queries"),
-            swap(", dtype=q.dtype", "", says="dtype"),
-            swap("-> b h i j", "-> b h j i", says="asked for is"),
+            swap("** 0.5", "", cause="scores-divided-by-d"),
+            swap("q.shape[-1] ** 0.5", "q.shape[-2] ** 0.5", cause="scores-divided-by-queries"),
+            swap("-> b h i j", "-> b h j i", cause="scores-transposed"),
             swap(
                 "/ q.shape[-1] ** 0.5\n    ### END",
                 "/ (q.shape[1] * q.shape[-1]) ** 0.5\n    ### END",
-                says="the width of a token",
+                cause="scores-divided-by-token-width",
             ),
             code(
                 """
@@ -206,14 +208,14 @@ BANK = {
                     rows = [q[:, :, i : i + 1] @ k.mT for i in range(q.shape[2])]
                     return torch.cat(rows, dim=2) / q.shape[-1] ** 0.5
                 """,
-                says="it loops",
+                cause="loops-and-may-not",
             ),
             code(
                 """
                 def scores(q, k):
                     return q @ k.mT / 96**0.5
                 """,
-                says="the values are not",
+                cause="scores-divided-by-a-fixed-number",
             ),
             code(
                 """
@@ -221,14 +223,14 @@ BANK = {
                     q /= q.shape[-1] ** 0.5
                     return q @ k.mT
                 """,
-                says="q was changed in place",
+                cause="changed-in-place q",
             ),
             code(
                 """
                 def scores_loop(q, k):
                     return q @ k.T / q.shape[-1] ** 0.5
                 """,
-                says="nothing loops",
+                cause="loop-is-missing",
             ),
             code(
                 """
@@ -236,7 +238,7 @@ BANK = {
                     b, h, j, d = k.shape
                     return q @ k.view(b, h, d, j) / d**0.5
                 """,
-                says="turned with view or reshape",
+                cause="keys-viewed",
             ),
             code(
                 """
@@ -245,17 +247,18 @@ BANK = {
                     tables = torch.stack([scores_loop(a, b) for a, b in pairs])
                     return tables.unflatten(0, q.shape[:2])
                 """,
-                says="it loops",
+                cause="loops-and-may-not",
             ),
             code(
                 """
                 def scores(q, k):
                     return einsum(q, k, "b h i d, b z j d -> b h i j") / q.shape[-1] ** 0.5
                 """,
-                says="the keys of all heads",
+                cause="scores-of-all-heads",
             ),
         ],
         right=[
+            swap(", dtype=q.dtype", ""),
             code(
                 """
                 def scores_loop(q, k):
@@ -295,6 +298,9 @@ BANK = {
         ],
         equivalent={
             "scores = torch.zeros(len(q), len(k), dtype=q.dtype) => "
+            "scores = torch.zeros(len(q), len(k))": "the check judges it in double "
+            "precision, the notebook in single",
+            "scores = torch.zeros(len(q), len(k), dtype=q.dtype) => "
             "scores = torch.ones(len(q), len(k), dtype=q.dtype)": "every number is overwritten",
             "scores[i, j] = (q[i] * k[j]).sum() / q.shape[-1] ** 0.5 => "
             "scores[i, j] = (q[i] * k[j]).sum() / q.shape[(1)] ** 0.5": "the last of two axes",
@@ -309,7 +315,7 @@ BANK = {
                     weights = scores.flatten(-2).softmax(dim=-1).view(scores.shape)
                     return weights @ v, weights
                 """,
-                says="the softmax runs over all queries and keys at once",
+                cause="softmax-over-queries-and-keys",
             ),
             code(
                 """
@@ -317,7 +323,7 @@ BANK = {
                     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=0)
                     return weights @ v, weights
                 """,
-                says="the softmax runs over dim=0",
+                cause="softmax-over-axis-zero",
             ),
             OVER_QUERIES,
             NOT_SCALED,
@@ -327,14 +333,14 @@ BANK = {
                     weights = (q @ k.mT).softmax(dim=-1) / q.shape[-1] ** 0.5
                     return weights @ v, weights
                 """,
-                says="rows do not sum to 1",
+                cause="weights-divided",
             ),
-            swap("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5", says="the width of a value"),
-            swap(", weights\n", ", scores\n", says="scores are returned instead of the weights"),
+            swap("q.shape[-1] ** 0.5", "v.shape[-1] ** 0.5", cause="scores-divided-by-value-width"),
+            swap(", weights\n", ", scores\n", cause="scores-returned"),
             swap(
                 'einsum(weights, v, "... i j, ... j dv -> ... i dv"), weights',
                 'einsum(weights, v, "... i j, ... j dv -> ... i dv")',
-                says="2 results in a tuple",
+                cause="is-no-sequence",
             ),
             code(
                 """
@@ -342,7 +348,7 @@ BANK = {
                     mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v)
                     return mixed, (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
                 """,
-                says="it calls scaled_dot_product_attention",
+                cause="calls-shortcut scaled_dot_product_attention",
             ),
             code(
                 """
@@ -351,7 +357,7 @@ BANK = {
                 def attention(q, k, v):
                     return attend(q, k, v)
                 """,
-                says="it calls scaled_dot_product_attention",
+                cause="calls-shortcut scaled_dot_product_attention",
             ),
             constant("attention"),
         ],
@@ -365,7 +371,7 @@ BANK = {
                     weights = (q @ k.mT / len(q) ** 0.5).softmax(dim=-1)
                     return weights @ v, weights
                 """,
-                says="counted from the front, as len(q)",
+                cause="scores-divided-by-axis",
             ),
             code(
                 """
@@ -373,7 +379,7 @@ BANK = {
                     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
                     return weights @ v / q.shape[-1] ** 0.5, weights
                 """,
-                says="the mix is divided by the square root of d, not the scores",
+                cause="mix-divided",
             ),
             code(
                 """
@@ -381,79 +387,79 @@ BANK = {
                     weights = (q @ k.mT).softmax(dim=-1)
                     return weights @ v / q.shape[-1] ** 0.5, weights
                 """,
-                says="the mix is divided by the square root of d, not the scores",
+                cause="mix-divided",
             ),
-            code("healthy = sick", says="rows do not sum to 1"),
+            code("healthy = sick", cause="weights-divided"),
             OVER_QUERIES,
             NOT_SCALED,
-            swap("q.shape[-1] ** 0.5", "q.shape[-1]", says="the values are not"),
-            swap("weights = scores.softmax(dim=-1)", "weights = scores", says="no softmax"),
-            swap("q.shape[-1] ** 0.5", "k.shape[-2] ** 0.5", says="the values are not"),
+            swap("q.shape[-1] ** 0.5", "q.shape[-1]", cause="scores-divided-by-d"),
+            swap("weights = scores.softmax(dim=-1)", "weights = scores", cause="no-softmax"),
+            swap("q.shape[-1] ** 0.5", "k.shape[-2] ** 0.5", cause="scores-divided-by-keys"),
             constant("healthy"),
         ],
         right=right_attentions("healthy"),
     ),
     "03.6": Bank(
         wrong=[
-            swap("20_000", "100", says="draw more numbers, or repeat"),
+            swap("20_000", "100", cause="too-few-samples"),
             code(
                 """
                 def measure(d, q_spread, k_spread):
                     q, k = torch.randn(100, d) * q_spread, torch.randn(100, d) * k_spread
                     return (q * k).sum(-1).var().item()
                 """,
-                says="draw more numbers, or repeat",
+                cause="too-few-samples",
             ),
             swap(
                 "torch.randn(",
                 "torch.rand(",
-                says="with torch.randn in its place the result is right",
+                cause="uniform-for-normal",
             ),
-            swap(" * k * k_spread", " * k", says="the keys are not multiplied by their spread"),
-            swap("q * q_spread * k", "q * k", says="the queries are not multiplied"),
-            swap(".var()", ".std()", says="standard deviation"),
-            swap(".sum(dim=-1).var()", ".var()", says="not summed over d"),
-            swap(".sum(dim=-1)", ".mean(dim=-1)", says="averaged over d"),
-            swap("d**0.5 * q_spread * k_spread", "d**0.5", says="the spreads are missing"),
-            swap("d**0.5 * q_spread", "d * q_spread", says="the width needs its square root"),
+            swap(" * k * k_spread", " * k", cause="keys-without-spread"),
+            swap("q * q_spread * k", "q * k", cause="queries-without-spread"),
+            swap(".var()", ".std()", cause="deviation-not-variance"),
+            swap(".sum(dim=-1).var()", ".var()", cause="products-not-summed"),
+            swap(".sum(dim=-1)", ".mean(dim=-1)", cause="products-averaged"),
+            swap("d**0.5 * q_spread * k_spread", "d**0.5", cause="divisor-without-spreads"),
+            swap("d**0.5 * q_spread", "d * q_spread", cause="divisor-width-without-root"),
             swap(
                 "d**0.5 * q_spread * k_spread",
                 "d * (q_spread * k_spread) ** 2",
-                says="this is the variance",
+                cause="divisor-is-variance",
             ),
             swap(
                 "d**0.5 * q_spread * k_spread",
                 "(d * q_spread * k_spread) ** 0.5",
-                says="under the root",
+                cause="divisor-root-of-spreads",
             ),
             code(
                 """
                 def measure(d, q_spread, k_spread):
                     return float(d * (q_spread * k_spread) ** 2)
                 """,
-                says="nothing was measured",
+                cause="nothing-measured",
             ),
             code(
                 """
                 def measure(d, q_spread, k_spread):
                     return 64.0
                 """,
-                says="the variance of such scores is",
+                cause="same-for-all-sizes",
             ),
             swap(
                 ".sum(dim=-1).var()",
                 ".sum(dim=-1).div(d**0.5).var()",
-                says="or their sum is divided already",
+                cause="products-not-summed",
             ),
             swap(
                 "d**0.5 * q_spread * k_spread",
                 "d**0.5 * (q_spread + k_spread)",
-                says="are added, not multiplied",
+                cause="divisor-spreads-added",
             ),
             swap(
                 "d**0.5 * q_spread * k_spread",
                 "1 / (d**0.5 * q_spread * k_spread)",
-                says="upside down",
+                cause="divisor-upside-down",
             ),
         ],
         right=[

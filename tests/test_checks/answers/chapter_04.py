@@ -27,13 +27,13 @@ class MultiHeadAttention(nn.Module):
 """
 
 
-def layer(*changes, says=""):
+def layer(*changes, cause=""):
     """The layer with pieces of its text replaced."""
     text = LAYER
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
-    return code(text, says=says)
+    return code(text, cause=cause)
 
 
 HEALTHY = """
@@ -68,15 +68,15 @@ def silence(layer, heads):
 BANK = {
     "04.1": Bank(
         wrong=[
-            swap("(2, 4, 7, 6)", "(2, 7, 4, 6)", says="right sizes in another order"),
-            swap("(2, 4, 7, 6)", "(2, 4, 7, 24)", says="look at d"),
-            swap("(2, 4, 7, 6)", "(2, 4, 5, 6)", says="look at j"),
-            swap("(2, 4, 5, 7)", "(2, 5, 7)", says="needs 4 axes"),
-            swap("(2, 4, 5, 7)", "(2, 4, 7, 5)", says="right sizes in another order"),
-            swap("(2, 4, 5, 7)", "(2, 4, 5, 5)", says="look at j"),
-            swap("(2, 5, 24)", "(2, 7, 24)", says="look at i"),
-            swap("(2, 5, 24)", "(2, 5, 6)", says="look at e"),
-            swap("(2, 5, 24)", "(2, 4, 5, 6)", says="needs 3 axes"),
+            swap("(2, 4, 7, 6)", "(2, 7, 4, 6)", cause="sizes-in-another-order"),
+            swap("(2, 4, 7, 6)", "(2, 4, 7, 24)", cause="look-at-axes d"),
+            swap("(2, 4, 7, 6)", "(2, 4, 5, 6)", cause="look-at-axes j"),
+            swap("(2, 4, 5, 7)", "(2, 5, 7)", cause="number-of-axes"),
+            swap("(2, 4, 5, 7)", "(2, 4, 7, 5)", cause="sizes-in-another-order"),
+            swap("(2, 4, 5, 7)", "(2, 4, 5, 5)", cause="look-at-axes j"),
+            swap("(2, 5, 24)", "(2, 7, 24)", cause="look-at-axes i"),
+            swap("(2, 5, 24)", "(2, 5, 6)", cause="look-at-axes e"),
+            swap("(2, 5, 24)", "(2, 4, 5, 6)", cause="number-of-axes"),
         ],
         right=[
             swap("(2, 4, 7, 6)", "[2, 4, 7, 24 // 4]"),
@@ -94,26 +94,26 @@ BANK = {
                 def head_by_head(q, k, v):
                     return at_once(q, k, v)
                 """,
-                says="nothing loops",
+                cause="loop-is-missing",
             ),
-            swap("torch.cat(said, dim=-1)", "torch.cat(said, dim=1)", says="asked for is"),
-            swap("torch.cat(said, dim=-1)", "torch.stack(said, dim=1)", says="asked for is"),
-            swap("torch.cat(said, dim=-1)", "sum(said)", says="asked for is"),
+            swap("torch.cat(said, dim=-1)", "torch.cat(said, dim=1)", cause="shape-differs"),
+            swap("torch.cat(said, dim=-1)", "torch.stack(said, dim=1)", cause="heads-not-joined"),
+            swap("torch.cat(said, dim=-1)", "sum(said)", cause="shape-differs"),
             swap(
                 "torch.cat(said, dim=-1)",
                 "torch.stack(said, dim=-1).flatten(2)",
-                says="shuffled into each other",
+                cause="joined-interleaved",
             ),
-            swap("torch.cat(said", "torch.cat(said[::-1]", says="opposite order"),
-            swap("v[:, h])", "v[:, 0])", says="the values of head 0"),
-            swap("(q[:, h], k[:, h], v", "(q[:, 0], k[:, 0], v", says="the weights of head 0"),
+            swap("torch.cat(said", "torch.cat(said[::-1]", cause="joined-heads-reversed"),
+            swap("v[:, h])", "v[:, 0])", cause="values-of-head-zero"),
+            swap("(q[:, h], k[:, h], v", "(q[:, 0], k[:, 0], v", cause="weights-of-head-zero"),
             swap(
                 'rearrange(mixed, "b h i d -> b i (h d)")',
                 "mixed.reshape(len(q), q.shape[2], -1)",
-                says="joined as they lie in memory",
+                cause="joined-as-in-memory",
             ),
-            swap("-> b i (h d)", "-> b i (d h)", says="shuffled into each other"),
-            swap("-> b i (h d)", "-> b h (i d)", says="asked for is"),
+            swap("-> b i (h d)", "-> b i (d h)", cause="joined-interleaved"),
+            swap("-> b i (h d)", "-> b h (i d)", cause="shape-differs"),
             code(
                 """
                 def at_once(q, k, v):
@@ -121,7 +121,7 @@ BANK = {
                     mixed = einsum(scores.softmax(-1), v, "b i j, b h j d -> b h i d")
                     return rearrange(mixed, "b h i d -> b i (h d)")
                 """,
-                says="one table of weights for all heads",
+                cause="one-table-for-all-heads",
             ),
             code(
                 """
@@ -129,7 +129,7 @@ BANK = {
                     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1).mean(1, keepdim=True)
                     return rearrange(weights @ v, "b h i d -> b i (h d)")
                 """,
-                says="the mean of the heads' weights",
+                cause="mean-of-weights",
             ),
             code(
                 """
@@ -137,7 +137,7 @@ BANK = {
                     weights = (q @ k.mT).softmax(-1)
                     return rearrange(weights @ v, "b h i d -> b i (h d)")
                 """,
-                says="not divided by the square root of d",
+                cause="scores-not-divided",
             ),
             code(
                 """
@@ -145,7 +145,7 @@ BANK = {
                     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(1)
                     return rearrange(weights @ v, "b h i d -> b i (h d)")
                 """,
-                says="over the heads",
+                cause="softmax-over-heads",
             ),
             code(
                 """
@@ -153,7 +153,7 @@ BANK = {
                     weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-2)
                     return rearrange(weights @ v, "b h i d -> b i (h d)")
                 """,
-                says="columns sum to 1",
+                cause="softmax-over-queries",
             ),
             code(
                 """
@@ -161,28 +161,28 @@ BANK = {
                     mixed, _ = scaled_dot_product_attention(q, k, v)
                     return mixed.transpose(0, 1).reshape(len(q), q.shape[2], -1)
                 """,
-                says="samples get each other's heads",
+                cause="samples-swap-heads",
             ),
-            code("at_once = head_by_head", says="it loops"),
+            code("at_once = head_by_head", cause="loops-and-may-not"),
             code(
                 """
                 def at_once(q, k, v):
                     q /= q.shape[-1] ** 0.5
                     return rearrange((q @ k.mT).softmax(-1) @ v, "b h i d -> b i (h d)")
                 """,
-                says="q was changed in place",
+                cause="changed-in-place q",
             ),
             code(
                 """
                 def at_once(q, k, v):
                     return rearrange(torch.zeros_like(q), "b h i d -> b i (h d)")
                 """,
-                says="it gives the same for every input",
+                cause="same-for-every-input",
             ),
             swap(
                 "mixed, _ = scaled_dot_product_attention(q[:, h], k[:, h], v[:, h])",
                 "mixed, _ = scaled_dot_product_attention(q[:, 0], k[:, 0], v[:, 0])",
-                says="every head says what head 0 says",
+                cause="always-head-zero",
             ),
             code(
                 """
@@ -190,7 +190,7 @@ BANK = {
                     q, k, v = (rearrange(t, "b h n d -> b n (h d)") for t in (q, k, v))
                     return scaled_dot_product_attention(q, k, v)[0]
                 """,
-                says="the heads are joined before they attend, so there",
+                cause="joined-before-attending",
             ),
             code(
                 """
@@ -198,7 +198,7 @@ BANK = {
                     mixed, _ = scaled_dot_product_attention(q, v, k)
                     return rearrange(mixed, "b h i d -> b i (h d)")
                 """,
-                says="keys and values are exchanged",
+                cause="keys-and-values-exchanged",
             ),
             code(
                 """
@@ -206,7 +206,7 @@ BANK = {
                     mixed, _ = scaled_dot_product_attention(q, k, k)
                     return rearrange(mixed, "b h i d -> b i (h d)")
                 """,
-                says="the keys are mixed",
+                cause="keys-are-mixed",
             ),
             code(
                 """
@@ -217,7 +217,7 @@ BANK = {
                         said.append(scores.softmax(-1) @ v[:, h])
                     return torch.cat(said, dim=-1)
                 """,
-                says="the scores are divided by the square root of",
+                cause="scaled-by-token-width",
             ),
             code(
                 """
@@ -228,7 +228,7 @@ BANK = {
                         said.append(mixed)
                     return torch.cat(said, dim=-1)
                 """,
-                says="the loop runs over the samples, axis 0; the",
+                cause="loops-over-samples",
             ),
         ],
         right=[
@@ -284,70 +284,73 @@ BANK = {
     ),
     "04.3": Bank(
         wrong=[
-            layer((".transpose(1, 2).reshape(b, i, e)", ".reshape(b, i, e)"), says="merge-no-"),
+            layer(
+                (".transpose(1, 2).reshape(b, i, e)", ".reshape(b, i, e)"),
+                cause="clinic-found/merge-no-transpose",
+            ),
             layer(
                 ("view(b, i, self.num_heads, d).transpose(1, 2)", "view(b, self.num_heads, i, d)"),
                 (
                     "view(b, -1, self.num_heads, d).transpose(1, 2)",
                     "view(b, self.num_heads, -1, d)",
                 ),
-                says="split-no-transpose",
+                cause="clinic-found/split-no-transpose",
             ),
-            layer(("/ d**0.5", "/ e**0.5"), says="scale-embed"),
-            layer((" / d**0.5", ""), says="scale-missing"),
-            layer(("softmax(dim=-1)", "softmax(dim=-2)"), says="softmax-query"),
+            layer(("/ d**0.5", "/ e**0.5"), cause="clinic-found/scale-embed"),
+            layer((" / d**0.5", ""), cause="scores-not-divided"),
+            layer(("softmax(dim=-1)", "softmax(dim=-2)"), cause="softmax-over-queries"),
             layer(
                 ("self.v_proj(context)", "self.k_proj(context)"),
-                says="the values are made by k_proj",
+                cause="made-by-wrong-layer values k_proj",
             ),
-            layer(("self.out_proj(mixed)", "mixed"), says="out-unused"),
+            layer(("self.out_proj(mixed)", "mixed"), cause="clinic-found/out-unused"),
             layer(
                 ("(weights @ v).transpose(1, 2)", "(weights @ v).transpose(0, 1)"),
-                says="merge-batch-head",
+                cause="clinic-found/merge-batch-head",
             ),
             layer(
                 ("view(b, i, self.num_heads, d).transpose(1, 2)", "unflatten(2, (d, -1)).mT.mT"),
-                says="it raises",
+                cause="raises",
             ),
-            swap("(h d) -> b h", "(d h) -> b h", says="(d h), and the join puts neighbours"),
-            swap("(h d)", "(d h)", says="every h-th number of a token"),
-            swap("-> b i (h d)", "-> b i (d h)", says="shuffled into each other"),
-            swap("x if context is None else context", "x", says="context is not used"),
-            swap("self.q_proj(x)", "self.q_proj(context)", says="queries come from context, too"),
-            swap("self.k_proj(context)", "self.k_proj(x)", says="the keys still come from x"),
-            swap("self.v_proj(context)", "self.v_proj(x)", says="the values still come from x"),
+            swap("(h d) -> b h", "(d h) -> b h", cause="split-interleaved-join-not"),
+            swap("(h d)", "(d h)", cause="every-hth-number"),
+            swap("-> b i (h d)", "-> b i (d h)", cause="joined-interleaved"),
+            swap("x if context is None else context", "x", cause="context-not-used"),
+            swap("self.q_proj(x)", "self.q_proj(context)", cause="queries-from-context"),
+            swap("self.k_proj(context)", "self.k_proj(x)", cause="keys-from-x"),
+            swap("self.v_proj(context)", "self.v_proj(x)", cause="values-from-x"),
             layer(
                 ("self.q_proj(x).view(b, i,", "self.q_proj(context).view(b, -1,"),
                 ("self.k_proj(context)", "self.k_proj(x)"),
                 ("self.v_proj(context)", "self.v_proj(x)"),
                 (".reshape(b, i, e)", ".flatten(2)"),
-                says="x and context are exchanged",
+                cause="x-and-context-exchanged",
             ),
-            swap("h=self.num_heads", "h=2", says="it always has 2 heads"),
+            swap("h=self.num_heads", "h=2", cause="always-so-many-heads"),
             layer(
                 (
                     "_proj = nn.Linear(embed_dim, embed_dim)",
                     "_proj = nn.Linear(embed_dim, embed_dim, bias=False)",
                 ),
-                says="has no",
+                cause="bias-missing",
             ),
-            layer(("q_proj", "query"), says="has no q_proj.weight: keep the names"),
+            layer(("q_proj", "query"), cause="parameter-missing"),
             layer(
                 (
                     "self.k_proj = nn.Linear(embed_dim, embed_dim)",
                     "self.k_proj = self.q_proj",
                 ),
-                says="the two share one weight",
+                cause="parameters-are-one",
             ),
             layer(
                 ("return self.out_proj(mixed)", "return self.out_proj(mixed), weights"),
-                says="a tensor of shape",
+                cause="is-no-tensor",
             ),
-            layer(("return self.out_proj(mixed)", "self.out_proj(mixed)"), says="returns None"),
-            layer(("self.out_proj(mixed)", "self.out_proj(mixed).detach()"), says="no gradient"),
+            layer(("return self.out_proj(mixed)", "self.out_proj(mixed)"), cause="returns-none"),
+            layer(("self.out_proj(mixed)", "self.out_proj(mixed).detach()"), cause="no-gradient"),
             layer(
                 ("self.out_proj(mixed)", "self.out_proj(mixed) + x"),
-                says="it adds x to the result",
+                cause="adds-x",
             ),
             code(
                 """
@@ -355,9 +358,9 @@ BANK = {
                     def forward(self, x, context=None):
                         return super().forward(x, context)
                 """,
-                says="it calls MultiHeadAttention",
+                cause="calls-shortcut MultiHeadAttention",
             ),
-            code("MultiHeadAttention = attention.MultiHeadAttention", says="it calls MultiHead"),
+            code("MultiHeadAttention = attention.MultiHeadAttention", cause="calls-shortcut"),
             code(
                 """
                 class MultiHeadAttention(nn.Module):
@@ -368,7 +371,7 @@ BANK = {
                     def forward(self, x, context=None):
                         return self.attn(x, context, context)
                 """,
-                says="keep the names that the card gives",
+                cause="parameter-missing",
             ),
             code(
                 """
@@ -389,7 +392,7 @@ BANK = {
             mixed, _ = scaled_dot_product_attention(q, v, k)
             return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
                 """,
-                says="keys and values are exchanged",
+                cause="keys-and-values-exchanged",
             ),
             code(
                 """
@@ -410,7 +413,7 @@ BANK = {
             mixed, _ = scaled_dot_product_attention(k, q, v)
             return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
                 """,
-                says="queries and keys are exchanged",
+                cause="queries-and-keys-exchanged",
             ),
             code(
                 """
@@ -431,7 +434,7 @@ BANK = {
             mixed, _ = scaled_dot_product_attention(v, k, q)
             return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
                 """,
-                says="queries and values are exchanged",
+                cause="queries-and-values-exchanged",
             ),
             code(
                 """
@@ -452,7 +455,7 @@ BANK = {
             mixed, _ = scaled_dot_product_attention(q, k, v)
             return self.out_proj(rearrange(mixed, "b i h d -> b i (h d)"))
                 """,
-                says="the split gives",
+                cause="heads-attend-inside-tokens",
             ),
             code(
                 """
@@ -473,7 +476,7 @@ BANK = {
             mixed, _ = scaled_dot_product_attention(q, k, v)
             return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
                 """,
-                says="the values are not projected",
+                cause="not-projected values",
             ),
             code(
                 """
@@ -495,7 +498,7 @@ BANK = {
             mixed, _ = scaled_dot_product_attention(q, k, v)
             return self.out_proj(rearrange(mixed, "b h i d -> b i (h d)"))
                 """,
-                says="the scores are divided twice",
+                cause="scaled-twice",
             ),
         ],
         right=[
@@ -521,37 +524,37 @@ BANK = {
     ),
     "04.4": Bank(
         wrong=[
-            code("healthy = sick", says="square root of e, the width of a whole token"),
-            swap(" / q.shape[-1] ** 0.5", "", says="not divided by anything"),
-            swap("q.shape[-1] ** 0.5", "num_heads**0.5", says="the number of heads"),
-            swap("q.shape[-1] ** 0.5", "q.shape[-1]", says="without its square root"),
-            swap("q.shape[-1] ** 0.5", "q.shape[2] ** 0.5", says="a number of tokens"),
-            swap("/ q.shape", "* q.shape", says="multiplied by the square root of d"),
+            code("healthy = sick", cause="still-scaled-by-token-width"),
+            swap(" / q.shape[-1] ** 0.5", "", cause="not-scaled"),
+            swap("q.shape[-1] ** 0.5", "num_heads**0.5", cause="scaled-by-number-of-heads"),
+            swap("q.shape[-1] ** 0.5", "q.shape[-1]", cause="scaled-without-root"),
+            swap("q.shape[-1] ** 0.5", "q.shape[2] ** 0.5", cause="scaled-by-number-of-tokens"),
+            swap("/ q.shape", "* q.shape", cause="scores-multiplied"),
             swap(
                 'rearrange(mixed, "b h i d -> b i (h d)")',
                 "mixed.flatten(1).unflatten(1, (mixed.shape[2], -1))",
-                says="joined as they lie in memory",
+                cause="joined-as-in-memory",
             ),
-            swap("dim=-1", "dim=-2", says="softmax runs over the queries"),
-            swap("scores.softmax(dim=-1)", "scores", says="there is no softmax"),
+            swap("dim=-1", "dim=-2", cause="softmax-over-queries"),
+            swap("scores.softmax(dim=-1)", "scores", cause="softmax-is-missing"),
             code(
                 """
                 def healthy(q, k, v, num_heads):
                     return (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1) @ v
                 """,
-                says="only one head",
+                cause="only-one-head",
             ),
             code(
                 """
                 def healthy(q, k, v, num_heads):
                     return sick(q, k, v, 1)
                 """,
-                says="only one head",
+                cause="only-one-head",
             ),
             swap(
                 "q.shape[-1] ** 0.5",
                 "k.shape[2] ** 0.5",
-                says="it multiplies the scores by a number other than 1",
+                cause="clinic-found/scale-other",
             ),
             code(
                 """
@@ -562,7 +565,7 @@ BANK = {
                     mixed = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
                     return rearrange(mixed, "b h i d -> b i (h d)")
                 """,
-                says="the scores are divided by the square root of",
+                cause="scaled-by-root-over-heads",
             ),
             code(
                 """
@@ -573,7 +576,7 @@ BANK = {
                     mixed = einsum(scores.softmax(dim=-1) / scale, v, "b h i j, b h j d -> b h i d")
                     return rearrange(mixed, "b h i d -> b i (h d)")
                 """,
-                says="the weights are divided by the square root of",
+                cause="weights-are-scaled-by-token-width",
             ),
             code(
                 """
@@ -583,7 +586,7 @@ BANK = {
                     mixed = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
                     return rearrange(mixed, "b h i d -> b i (d h)")
                 """,
-                says="the numbers of the heads are shuffled into each",
+                cause="joined-interleaved",
             ),
             code(
                 """
@@ -593,9 +596,9 @@ BANK = {
                     mixed = einsum(scores.softmax(dim=-1), v, "b h i j, b h j d -> b h i d")
                     return rearrange(mixed, "b h i d -> b i (d h)")
                 """,
-                says="a head takes every h-th number of a token,",
+                cause="every-hth-number",
             ),
-            swap("softmax(dim=-1)", "softmax(dim=1)", says="the softmax runs over the heads"),
+            swap("softmax(dim=-1)", "softmax(dim=1)", cause="softmax-over-heads"),
         ],
         right=[
             code(HEALTHY),
@@ -622,55 +625,55 @@ BANK = {
                 def reorder(layer, order):
                     return deepcopy(layer)
                 """,
-                says="no head has moved",
+                cause="no-head-moved",
             ),
             swap(
                 "        new.out_proj.weight.copy_(new.out_proj.weight[:, moved])\n",
                 "",
-                says="out_proj still reads the heads in their old order",
+                cause="old-columns-of-out",
             ),
             swap(
                 "            part.bias.copy_(part.bias[moved])\n",
                 "",
-                says="the biases of q_proj, k_proj and v_proj",
+                cause="biases-stand-still",
             ),
-            swap("weight[:, moved]", "weight[moved]", says="with its columns, not with its rows"),
+            swap("weight[:, moved]", "weight[moved]", cause="rows-of-out-moved"),
             swap(
                 "moved = numbers[order]",
                 "moved = numbers[torch.tensor(order).argsort()]",
-                says="the other way round",
+                cause="order-the-other-way",
             ),
             swap(
                 "weight[:, moved]",
                 "weight[:, numbers[torch.tensor(order).argsort()].flatten()]",
-                says="the columns of out_proj move the opposite way",
+                cause="columns-move-opposite",
             ),
-            swap("deepcopy(layer)", "layer", says="changed the one that it was given"),
-            swap("    return new\n", "    return None\n", says="returns None"),
-            swap("    return new\n", "    return new.state_dict()\n", says="is asked for"),
-            swap("new.k_proj, new.v_proj)", "new.k_proj)", says="v_proj did not move"),
+            swap("deepcopy(layer)", "layer", cause="changed-the-given-layer"),
+            swap("    return new\n", "    return None\n", cause="returns-none"),
+            swap("    return new\n", "    return new.state_dict()\n", cause="new-layer-is-asked"),
+            swap("new.k_proj, new.v_proj)", "new.k_proj)", cause="parts-stand-still v_proj"),
             swap(
                 "new.q_proj, new.k_proj, new.v_proj",
                 "new.v_proj,",
-                says="q_proj and k_proj did not move",
+                cause="parts-stand-still q_proj k_proj",
             ),
-            swap('"(h d) -> h d"', '"(d h) -> h d"', says="neighbouring rows"),
-            swap("numbers[order].flatten()", "order", says="it raises"),
+            swap('"(h d) -> h d"', '"(d h) -> h d"', cause="rows-are-every-hth"),
+            swap("numbers[order].flatten()", "order", cause="raises"),
             swap(
                 "new.q_proj, new.k_proj, new.v_proj",
                 "new.q_proj, new.k_proj, new.v_proj, new.out_proj",
-                says="the rows and the bias of out_proj moved, too",
+                cause="rows-and-bias-of-out-moved-too",
             ),
             swap(
                 "part.weight.copy_(part.weight[moved])",
                 "part.weight.copy_(part.weight[:, moved])",
-                says="the columns of q_proj, k_proj and v_proj moved",
+                cause="columns-of-projections-moved",
             ),
             swap(
                 "        new.out_proj.weight.copy_(new.out_proj.weight[:, moved])\n",
                 "        new.out_proj.weight.copy_(new.out_proj.weight[:, moved])\n"
                 "        new.out_proj.bias.copy_(new.out_proj.bias[moved])\n",
-                says="the bias of out_proj moved, and it belongs to",
+                cause="bias-of-out-moved",
             ),
             code(
                 """
@@ -685,7 +688,7 @@ BANK = {
                             new.out_proj.weight[:, to] = new.out_proj.weight[:, of]
                     return new
                 """,
-                says="heads are read from the layer that is being",
+                cause="heads-overwritten",
             ),
             code(
                 """
@@ -697,7 +700,7 @@ BANK = {
                         new.q_proj.bias.copy_(new.q_proj.bias[moved])
                     return new
                 """,
-                says="k_proj and v_proj did not move, and neither did the columns of",
+                cause="parts-and-out-stand-still k_proj v_proj",
             ),
         ],
         right=[
@@ -722,29 +725,29 @@ BANK = {
     ),
     "04.6": Bank(
         wrong=[
-            swap("] = 0", "] *= 1", says="nobody is silent"),
-            swap("weight[:, numbers", "weight[numbers", says="what it writes"),
-            swap('"(h d) -> h d"', '"(d h) -> h d"', says="neighbouring columns"),
-            swap("numbers[heads]", "numbers[heads[:1]]", says="only the first head"),
+            swap("] = 0", "] *= 1", cause="nobody-is-silent"),
+            swap("weight[:, numbers", "weight[numbers", cause="rows-of-out-silenced"),
+            swap('"(h d) -> h d"', '"(d h) -> h d"', cause="columns-are-neighbours"),
+            swap("numbers[heads]", "numbers[heads[:1]]", cause="first-of-list-is-silent"),
             swap(
                 "    return quiet\n",
                 "    quiet.out_proj.bias.data[:] = 0\n    return quiet\n",
-                says="bias of out_proj belongs to no head",
+                cause="bias-of-out-must-stay",
             ),
             code(
                 SILENCE.replace("out_proj.weight.data[:, ", "v_proj.weight.data["),
-                says="the values still have their bias",
+                cause="values-keep-their-bias",
             ),
             code(
                 SILENCE.replace(
                     "out_proj.weight.data[:, head * d : (head + 1) * d] = 0",
                     "out_proj.weight.data[:, head] = 0",
                 ),
-                says="has d columns of out_proj, not one",
+                cause="one-column-for-a-head",
             ),
             code(
                 SILENCE.replace("out_proj.weight.data[:, ", "q_proj.weight.data["),
-                says="zeros in the weight of q_proj",
+                cause="silenced-weight-of-queries",
             ),
             code(
                 """
@@ -756,7 +759,7 @@ BANK = {
                             part.bias.data[head * d : (head + 1) * d] = 0
                     return quiet
                 """,
-                says="zeros in q_proj or k_proj",
+                cause="silenced-where-it-looks",
             ),
             code(
                 """
@@ -768,9 +771,11 @@ BANK = {
                         others = [h - 1 for h in others]
                     return quiet
                 """,
-                says="all others are silent",
+                cause="others-are-silent",
             ),
-            swap("quiet = deepcopy(layer)", "quiet = layer", says="silence changed the one"),
+            swap(
+                "quiet = deepcopy(layer)", "quiet = layer", cause="changed-the-given-layer silence"
+            ),
             code(
                 """
                 loaded = load_shipped("digits")
@@ -780,13 +785,13 @@ BANK = {
                     block.attn = silence(block.attn, heads)
                     return (loaded(images).argmax(dim=-1) == labels).sum().item()
                 """,
-                says="silent in the next one, too",
+                cause="silent-in-the-next-call",
             ),
-            swap("layers[layer]", "layers[0]", says="whatever layer is asked for"),
-            swap("layers[layer]", "layers[1 - layer]", says="the heads of the other layer"),
-            swap("    block.attn = silence", "    silence", says="nobody is silent"),
-            swap("== labels", "!= labels", says="counts what is read wrongly"),
-            swap(".sum().item()", ".double().mean().item()", says="it is a share"),
+            swap("layers[layer]", "layers[0]", cause="always-layer-zero"),
+            swap("layers[layer]", "layers[1 - layer]", cause="other-layer-is-silent"),
+            swap("    block.attn = silence", "    silence", cause="nobody-is-silent"),
+            swap("== labels", "!= labels", cause="counts-misread"),
+            swap(".sum().item()", ".double().mean().item()", cause="share-instead-of-number"),
             code(
                 """
                 def still_read(layer, heads, images, labels):
@@ -795,14 +800,14 @@ BANK = {
                     block.attn = silence(block.attn, heads)
                     return model(images).argmax(dim=-1) == labels
                 """,
-                says="an int is asked for",
+                cause="is-another-kind int",
             ),
             code(
                 """
                 def still_read(layer, heads, images, labels):
                     return 110
                 """,
-                says="it gives the same for every input",
+                cause="same-for-every-input",
             ),
             code(
                 """
@@ -811,7 +816,7 @@ BANK = {
                     silence(model.encoder.layers[layer].attn, heads)
                     return (model(images).argmax(dim=-1) == labels).sum().item()
                 """,
-                says="nobody is silent",
+                cause="nobody-is-silent",
             ),
             code(
                 """
@@ -820,29 +825,31 @@ BANK = {
                     quiet.out_proj.weight[:, : layer.embed_dim // layer.num_heads] = 0
                     return quiet
                 """,
-                says="it raises RuntimeError: a",
+                cause="raises RuntimeError",
             ),
             swap(
-                "lost_alone = [before - still_read", "lost_alone = [still_read", says="still read"
+                "lost_alone = [before - still_read",
+                "lost_alone = [still_read",
+                cause="still-read-not-lost",
             ),
-            swap("[before -", "[360 -", says="only what it read can be lost"),
-            swap("(0, [head]", "(1, [head]", says="the heads of layer 1"),
-            swap("range(4)", "range(3)", says="a list of four numbers"),
-            swap("(0, [head]", "(0, []", says="nothing is lost"),
+            swap("[before -", "[360 -", cause="read-before-was-less"),
+            swap("(0, [head]", "(1, [head]", cause="heads-of-layer-one"),
+            swap("range(4)", "range(3)", cause="four-numbers-are-asked"),
+            swap("(0, [head]", "(0, []", cause="nothing-is-lost"),
             swap(
                 "[before - still_read(0, [head], images, labels)",
                 "[0 * head + still_read(0, [head], images, labels) - before",
-                says="before minus after",
+                cause="after-minus-before",
             ),
             swap(
                 "lost_together = before -",
                 "lost_together = sum(lost_alone)  #",
-                says="the sum of the four",
+                cause="sum-of-the-four",
             ),
-            swap("lost_together = before -", "lost_together =", says="so many are still read"),
-            swap("lost_together = before -", "lost_together = 360 -", says="only what it read"),
-            swap("0, [0, 1, 2, 3]", "1, [0, 1, 2, 3]", says="the heads of layer 1"),
-            swap("[0, 1, 2, 3]", "[0, 1, 2]", says="head 3 still speaks"),
+            swap("lost_together = before -", "lost_together =", cause="still-read-not-lost"),
+            swap("lost_together = before -", "lost_together = 360 -", cause="read-before-was-less"),
+            swap("0, [0, 1, 2, 3]", "1, [0, 1, 2, 3]", cause="heads-of-layer-one"),
+            swap("[0, 1, 2, 3]", "[0, 1, 2]", cause="one-head-still-speaks"),
             swap(
                 "numbers = rearrange(\n"
                 '        torch.arange(layer.embed_dim), "(h d) -> h d", h=layer.num_heads\n'
@@ -850,7 +857,7 @@ BANK = {
                 "d = layer.num_heads\n"
                 "    numbers = torch.stack([torch.arange(h * d, h * d + d) for h in "
                 "range(layer.embed_dim // d)])",
-                says="d is the width of a head, embed_dim //",
+                cause="d-is-not-num-heads",
             ),
             code(
                 """
@@ -862,7 +869,7 @@ BANK = {
                             quiet.out_proj.bias[head * d : (head + 1) * d] = 0
                     return quiet
                 """,
-                says="the rows and the bias of out_proj are what",
+                cause="rows-and-bias-of-out-silenced",
             ),
             code(
                 """
@@ -873,7 +880,7 @@ BANK = {
                             quiet.out_proj.weight[:, head : head + d] = 0
                     return quiet
                 """,
-                says="the columns of a head begin at head *",
+                cause="columns-begin-at-head",
             ),
             code(
                 """
@@ -883,7 +890,7 @@ BANK = {
                         quiet.out_proj.weight[:, min(heads) * d : (max(heads) + 1) * d] = 0
                     return quiet
                 """,
-                says="all heads from the smallest to the largest of",
+                cause="all-between-are-silent",
             ),
             code(
                 """
@@ -894,7 +901,7 @@ BANK = {
                             quiet.v_proj.weight[:, head * d : (head + 1) * d] = 0
                     return quiet
                 """,
-                says="the columns of v_proj are what it reads from",
+                cause="columns-of-values-silenced",
             ),
         ],
         right=[

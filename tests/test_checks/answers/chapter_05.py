@@ -3,7 +3,7 @@
 from exercise_bank import Bank, code, swap
 
 
-def weighs(replaced, result="weights", says=""):
+def weighs(replaced, result="weights", cause=""):
     """Weights out of exp and sum of other scores; another end."""
     return code(
         f"""
@@ -13,22 +13,22 @@ def weighs(replaced, result="weights", says=""):
             weights = powers / powers.sum(dim=-1, keepdim=True)
             return {result}
         """,
-        says=says,
+        cause=cause,
     )
 
 
 BANK = {
     "05.1": Bank(
         wrong=[
-            swap("(3, 1, 1, 5)", "(3, 5)", says="needs 4 axes"),
-            swap("(3, 1, 1, 5)", "(3, 1, 5, 1)", says="right sizes in another order"),
-            swap("(3, 1, 1, 5)", "(3, 4, 5, 5)", says="look at h, i"),
-            swap("(3, 1, 5, 5)", "(3, 4, 5, 5)", says="look at h"),
-            swap("(3, 1, 5, 5)", "(3, 1, 1, 5)", says="look at i"),
-            swap("(3, 1, 5, 5)", "(1, 3, 5, 5)", says="right sizes in another order"),
-            swap("(3, 4, 5, 5)", "(3, 1, 5, 5)", says="look at h"),
-            swap("(3, 4, 5, 5)", "(12, 5, 5)", says="needs 4 axes"),
-            swap("(3, 4, 5, 5)", "300", says="a tuple of whole numbers"),
+            swap("(3, 1, 1, 5)", "(3, 5)", cause="number-of-axes"),
+            swap("(3, 1, 1, 5)", "(3, 1, 5, 1)", cause="sizes-in-another-order"),
+            swap("(3, 1, 1, 5)", "(3, 4, 5, 5)", cause="look-at-axes h i"),
+            swap("(3, 1, 5, 5)", "(3, 4, 5, 5)", cause="look-at-axes h"),
+            swap("(3, 1, 5, 5)", "(3, 1, 1, 5)", cause="look-at-axes i"),
+            swap("(3, 1, 5, 5)", "(1, 3, 5, 5)", cause="sizes-in-another-order"),
+            swap("(3, 4, 5, 5)", "(3, 1, 5, 5)", cause="look-at-axes h"),
+            swap("(3, 4, 5, 5)", "(12, 5, 5)", cause="number-of-axes"),
+            swap("(3, 4, 5, 5)", "300", cause="no-shape"),
         ],
         right=[
             swap("(3, 1, 1, 5)", "[3, 1, 1, 5]"),
@@ -42,30 +42,34 @@ BANK = {
                 def window_mask(n, width):
                     return torch.tensor([[0 <= i - j < width for j in range(n)] for i in range(n)])
                 """,
-                says="it loops",
+                cause="loops-over-positions",
             ),
-            swap("back < width", "back <= width", says="one too wide"),
-            swap("back >= 0", "back > 0", says="a token does not see itself"),
-            swap("positions[:, None] - positions", "positions - positions[:, None]", says="ahead"),
+            swap("back < width", "back <= width", cause="window-too-wide"),
+            swap("back >= 0", "back > 0", cause="window-without-itself"),
+            swap(
+                "positions[:, None] - positions",
+                "positions - positions[:, None]",
+                cause="window-looks-ahead",
+            ),
             swap(
                 "(back >= 0) & (back < width)",
                 "~((back >= 0) & (back < width))",
-                says="it is upside down",
+                cause="window-upside-down",
             ),
-            swap("(back >= 0) & (back < width)", "back.abs() < width", says="as well as back"),
-            swap("(back >= 0) & (back < width)", "back < width", says="the future is open"),
-            swap("(back >= 0) & (back < width)", "back >= 0", says="it is the causal mask"),
-            swap("(back < width)", "(back < width - 1)", says="one too narrow"),
-            swap("(back < width)", "(back < 3)", says="the window is 3 wide, whatever"),
+            swap("(back >= 0) & (back < width)", "back.abs() < width", cause="window-both-ways"),
+            swap("(back >= 0) & (back < width)", "back < width", cause="window-future-open"),
+            swap("(back >= 0) & (back < width)", "back >= 0", cause="window-is-causal"),
+            swap("(back < width)", "(back < width - 1)", cause="window-too-narrow"),
+            swap("(back < width)", "(back < 3)", cause="window-always-so-wide"),
             swap(
                 "(back >= 0) & (back < width)",
                 "((back >= 0) & (back < width)).float()",
-                says="the dtype is not",
+                cause="dtype-differs",
             ),
             swap(
                 "(back >= 0) & (back < width)",
                 "((back >= 0) & (back < width))[None]",
-                says="has shape",
+                cause="shape-differs",
             ),
             code(
                 """
@@ -75,7 +79,7 @@ BANK = {
                         mask[i, max(0, i - width + 1) : i + 1] = True
                     return mask
                 """,
-                says="it loops",
+                cause="loops-and-may-not",
             ),
             code(
                 """
@@ -84,26 +88,26 @@ BANK = {
                     far = torch.ones(n - width, n - width, dtype=torch.bool).tril()
                     return mask & ~F.pad(far, (0, width, width, 0))
                 """,
-                says="it raises RuntimeError",
+                cause="raises RuntimeError",
             ),
             code(
                 """
                 def window_mask(n, width):
                     return torch.ones(n, n, dtype=torch.bool).tril().triu(1 - min(width, n - 1))
                 """,
-                says="right for other sizes",
+                cause="window-at-the-edge",
             ),
             swap(
                 "(back >= 0) & (back < width)",
                 "(back >= 0) | (back < width)",
-                says="everything is open",
+                cause="everything-open",
             ),
             code(
                 """
                 def window_mask(n, width):
                     return torch.ones(n, n, dtype=torch.bool).tril(width - 1)
                 """,
-                says="it opens all of the past, and the width",
+                cause="past-and-so-many-ahead",
             ),
         ],
         right=[
@@ -131,27 +135,31 @@ BANK = {
     ),
     "05.3": Bank(
         wrong=[
-            code("healthy = sick", says="still upside down"),
-            swap(".tril()", ".triu(1)", says="the future is still open"),
-            swap("real[:, None, None, :] & past", "~real[:, None, None, :] & past", says="blocked"),
-            swap("& past", "| past", says="& and not |"),
-            swap("& past", "| ~past", says="real or in the future"),
-            swap(".tril()", ".tril(-1)", says="a token does not see itself"),
-            swap(".tril()", ".tril(1)", says="sees the one after it"),
+            code("healthy = sick", cause="mask-still-upside-down"),
+            swap(".tril()", ".triu(1)", cause="only-padding-mended"),
+            swap(
+                "real[:, None, None, :] & past",
+                "~real[:, None, None, :] & past",
+                cause="only-past-mended",
+            ),
+            swap("& past", "| past", cause="or-instead-of-and"),
+            swap("& past", "| ~past", cause="real-or-future"),
+            swap(".tril()", ".tril(-1)", cause="token-without-itself"),
+            swap(".tril()", ".tril(1)", cause="sees-one-ahead"),
             swap(
                 "real[:, None, None, :]",
                 "real[:, None, :, None]",
-                says="in the padding are blocked",
+                cause="padded-queries-blocked",
             ),
-            swap("real[:, None, None, :] & past", "past", says="the padding is open"),
-            swap(" & past", "", says="the mask only knows the padding"),
-            swap(", attn_mask=real[:, None, None, :] & past", "", says="there is no mask at all"),
+            swap("real[:, None, None, :] & past", "past", cause="only-causal"),
+            swap(" & past", "", cause="only-padding"),
+            swap(", attn_mask=real[:, None, None, :] & past", "", cause="mask-not-used"),
             swap(
                 ", attn_mask=real[:, None, None, :] & past",
                 ", is_causal=True",
-                says="the padding is open",
+                cause="only-causal",
             ),
-            swap("return F", "q *= 1\n    return F", says="q was changed in place"),
+            swap("return F", "q *= 1\n    return F", cause="changed-in-place q"),
             code(
                 """
                 def healthy(q, k, v, real):
@@ -159,16 +167,16 @@ BANK = {
                     mask = (real[:, None, None] & past).to(q.dtype)
                     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
                 """,
-                says="the mask is added as ones and zeros",
+                cause="mask-as-ones-and-zeros",
             ),
             code(
                 """
                 def healthy(q, k, v, real):
                     return torch.zeros_like(q)
                 """,
-                says="it gives the same for every input",
+                cause="same-for-every-input",
             ),
-            swap(".tril()", ".triu()", says="a query sees the tokens after it and not"),
+            swap(".tril()", ".triu()", cause="sees-itself-and-later"),
             code(
                 """
                 def healthy(q, k, v, real):
@@ -177,7 +185,7 @@ BANK = {
                     scores = (q @ k.mT).masked_fill(~(real[:, None, None] & past), -torch.inf)
                     return scores.softmax(-1) @ v
                 """,
-                says="the scores are not divided by the square root",
+                cause="scores-not-divided",
             ),
             code(
                 """
@@ -186,7 +194,7 @@ BANK = {
         past = torch.ones(n, n, dtype=torch.bool).tril()
         return F.scaled_dot_product_attention(q, k, v * real[:, None, :, None], attn_mask=past)
                 """,
-                says="the values of the padding are 0, but its",
+                cause="padded-values-zero",
             ),
         ],
         right=[
@@ -215,23 +223,23 @@ BANK = {
             swap(
                 "~attn_mask.any(dim=-1)",
                 "(~attn_mask.any(dim=-1)).squeeze()",
-                says="drops such axes",
+                cause="not-at-size-one",
             ),
-            swap("[:, None, None, :]", "[:, None, :, None]", says="over the queries"),
-            swap("[:, None, None, :]", "[:, None, :]", says="the axis of the heads is missing"),
+            swap("[:, None, None, :]", "[:, None, :, None]", cause="padding-over-queries"),
+            swap("[:, None, None, :]", "[:, None, :]", cause="axis-of-heads-missing"),
             swap(
-                "    return real &", "    return real & real.mT &", says="the rows of the padding"
+                "    return real &", "    return real & real.mT &", cause="padded-rows-blocked-too"
             ),
-            swap("return real & torch", "return ~real & torch", says="the real tokens are blocked"),
-            swap("ones.bool()", "ones", says="the dtype is not"),
-            swap(".tril()", ".triu()", says="those before it"),
-            swap(".tril()", ".tril(-1)", says="a token does not see itself"),
-            swap(".tril()", ".tril(1)", says="sees the one after it"),
-            swap("return real &", "return real |", says="& and not |"),
+            swap("return real & torch", "return ~real & torch", cause="real-blocked-padding-open"),
+            swap("ones.bool()", "ones", cause="dtype-differs"),
+            swap(".tril()", ".triu()", cause="sees-itself-and-later"),
+            swap(".tril()", ".tril(-1)", cause="token-without-itself"),
+            swap(".tril()", ".tril(1)", cause="sees-one-ahead"),
+            swap("return real &", "return real |", cause="or-instead-of-and"),
             swap(
                 "return real & torch.ones(n, n, dtype=torch.bool).tril()",
                 "return real.expand(-1, 1, n, n)",
-                says="the future is open",
+                cause="only-padding",
             ),
             code(
                 """
@@ -240,7 +248,7 @@ BANK = {
                     real = torch.arange(n) < ones.sum(dim=1, keepdim=True)
                     return real[:, None, None] & torch.ones(n, n, dtype=torch.bool).tril()
                 """,
-                says="padding may stand anywhere",
+                cause="ones-are-counted",
             ),
             code(
                 """
@@ -249,43 +257,43 @@ BANK = {
                     rows = [ones.bool() & (torch.arange(n) <= i) for i in range(n)]
                     return torch.stack(rows, dim=1)[:, None]
                 """,
-                says="it loops",
+                cause="loops-and-may-not",
             ),
-            swap("~attn_mask.any", "attn_mask.any", says="the rows that have a key"),
-            swap("attn_mask.any", "attn_mask.all", says="some key is blocked"),
-            swap("~attn_mask.any(dim=-1)", "~attn_mask.any(dim=-2)", says="that nobody sees"),
-            swap("any(dim=-1)", "any(dim=-1, keepdim=True)", says="keepdim"),
-            swap("any(dim=-1)", "any(dim=3)", says="it raises IndexError"),
-            swap("~attn_mask.any(dim=-1)", "attn_mask.sum(dim=-1)", says="the dtype is not"),
+            swap("~attn_mask.any", "attn_mask.any", cause="rows-with-a-key"),
+            swap("attn_mask.any", "attn_mask.all", cause="rows-with-a-blocked-key"),
+            swap("~attn_mask.any(dim=-1)", "~attn_mask.any(dim=-2)", cause="keys-nobody-sees"),
+            swap("any(dim=-1)", "any(dim=-1, keepdim=True)", cause="keepdim-left-an-axis"),
+            swap("any(dim=-1)", "any(dim=3)", cause="raises IndexError"),
+            swap("~attn_mask.any(dim=-1)", "attn_mask.sum(dim=-1)", cause="dtype-differs"),
             swap(
                 "return real & torch.ones(n, n, dtype=torch.bool).tril()",
                 "return ~real | torch.ones(n, n, dtype=torch.bool).triu(1)",
-                says="it is upside down",
+                cause="mask-upside-down",
             ),
             swap(
                 "~attn_mask.any(dim=-1)",
                 "attn_mask.sum(dim=-1) == 1",
-                says="these are the rows with exactly one key; an",
+                cause="rows-with-one-key",
             ),
             swap(
                 "~attn_mask.any(dim=-1)",
                 "~attn_mask.any()",
-                says="it asks whether the whole mask is empty; ask",
+                cause="one-answer-for-all",
             ),
             swap(
                 "~attn_mask.any(dim=-1)",
                 "~attn_mask",
-                says="it is the mask turned round; ask of each",
+                cause="mask-turned-round",
             ),
             swap(
                 "~attn_mask.any(dim=-1)",
                 "~attn_mask.any(dim=-1).any(dim=-1)",
-                says="it gives the same for every input",
+                cause="same-for-every-input",
             ),
             swap(
                 "~attn_mask.any(dim=-1)",
                 "~attn_mask[..., -1]",
-                says="it looks at the last key alone",
+                cause="last-key-alone",
             ),
         ],
         right=[
@@ -315,16 +323,16 @@ BANK = {
     ),
     "05.5": Bank(
         wrong=[
-            swap("-torch.inf", "0.0", says="a masked score counts as 0 when the largest is sought"),
-            weighs("scores.masked_fill(~attn_mask, 0.0)", says="a score of 0 is a score like any"),
-            weighs("scores * attn_mask", says="a score of 0 is a score like any"),
+            swap("-torch.inf", "0.0", cause="largest-of-masked-as-zero"),
+            weighs("scores.masked_fill(~attn_mask, 0.0)", cause="masked-score-is-zero"),
+            weighs("scores * attn_mask", cause="masked-score-is-zero"),
             code(
                 """
                 def masked_weights(scores, attn_mask):
                     powers = scores.exp()
                     return powers / powers.sum(dim=-1, keepdim=True) * attn_mask
                 """,
-                says="the rows no longer sum to 1",
+                cause="masked-after-softmax",
             ),
             code(
                 """
@@ -332,7 +340,7 @@ BANK = {
                     powers = scores.exp() * attn_mask
                     return powers / powers.sum(dim=-1, keepdim=True)
                 """,
-                says="infinity times 0 is no number",
+                cause="powers-times-mask",
             ),
             code(
                 """
@@ -341,7 +349,7 @@ BANK = {
                     total = powers.sum(dim=-1, keepdim=True)
                     return powers / total.masked_fill(total == 0, 1.0)
                 """,
-                says="exp of a large score is infinite",
+                cause="nothing-is-subtracted",
             ),
             code(
                 """
@@ -351,7 +359,7 @@ BANK = {
                     total = powers.sum(dim=-1, keepdim=True)
                     return powers / total.masked_fill(total == 0, 1.0)
                 """,
-                says="the largest score of the row is sought among the masked ones",
+                cause="largest-of-all-keys",
             ),
             code(
                 """
@@ -360,7 +368,7 @@ BANK = {
                     powers = (scores - largest).exp().masked_fill(~attn_mask, 0.0)
                     return powers / powers.sum(dim=-1, keepdim=True)
                 """,
-                says="a masked score counts as 0 when the largest is sought",
+                cause="largest-of-masked-as-zero",
             ),
             code(
                 """
@@ -369,30 +377,30 @@ BANK = {
                     powers = (scores - middle).exp().masked_fill(~attn_mask, 0.0)
                     return powers / powers.sum(dim=-1, keepdim=True)
                 """,
-                says="the mean of the row is subtracted",
+                cause="mean-is-subtracted",
             ),
             swap(
                 "scores.amax(dim=-1, keepdim=True)",
                 "scores.amax()",
-                says="each row has a largest score of its own",
+                cause="largest-of-all-rows",
             ),
-            swap("~attn_mask", "attn_mask", says="upside down"),
-            weighs("scores.masked_fill(attn_mask, -torch.inf)", says="the mask is upside down"),
-            weighs("scores", says="there is no mask"),
-            weighs("scores + attn_mask", says="added as ones and zeros"),
-            weighs("scores.masked_fill(~attn_mask, torch.inf)", says="plus infinity"),
-            swap("total.masked_fill(total == 0, 1.0)", "total", says="an empty row becomes NaN"),
-            swap(".exp().masked_fill(~attn_mask, 0.0)", ".exp()", says="an empty row becomes NaN"),
-            weighs("scores.masked_fill(~attn_mask, -1e9)", says="gets weights on masked keys"),
-            weighs("scores.masked_fill(~attn_mask, -1e4)", says="only -inf is smaller than every"),
+            swap("~attn_mask", "attn_mask", cause="weights-upside-down-no-nan"),
+            weighs("scores.masked_fill(attn_mask, -torch.inf)", cause="weights-upside-down"),
+            weighs("scores", cause="weights-without-mask"),
+            weighs("scores + attn_mask", cause="scores-plus-ones"),
+            weighs("scores.masked_fill(~attn_mask, torch.inf)", cause="masked-score-is-infinite"),
+            swap("total.masked_fill(total == 0, 1.0)", "total", cause="empty-row-is-nan"),
+            swap(".exp().masked_fill(~attn_mask, 0.0)", ".exp()", cause="empty-row-is-nan"),
+            weighs("scores.masked_fill(~attn_mask, -1e9)", cause="empty-row-has-weights"),
+            weighs("scores.masked_fill(~attn_mask, -1e4)", cause="fill-too-small"),
             weighs(
                 "scores.masked_fill(~attn_mask, -1e9)",
                 "weights.masked_fill(~attn_mask, 0.0)",
-                says="not for float16",
+                cause="raises",
             ),
             weighs(
                 "scores.masked_fill(~attn_mask, torch.finfo(scores.dtype).min)",
-                says="an empty row gets weights on masked keys",
+                cause="empty-row-has-weights",
             ),
             code(
                 """
@@ -403,7 +411,7 @@ BANK = {
                     weights = powers / powers.sum(dim=-1, keepdim=True)
                     return weights.masked_fill(~attn_mask, 0.0)
                 """,
-                says="their gradient is NaN",
+                cause="gradient-nan-with-empty-rows",
             ),
             code(
                 """
@@ -413,7 +421,7 @@ BANK = {
                     powers[powers.isnan()] = 0
                     return powers / powers.sum(dim=-1, keepdim=True).clamp_min(1.0)
                 """,
-                says="written into after a step",
+                cause="raises-in-place",
             ),
             code(
                 """
@@ -422,31 +430,31 @@ BANK = {
                     powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
                     return (powers / powers.sum(dim=-1, keepdim=True)).nan_to_num()
                 """,
-                says="changed in place",
+                cause="changed-in-place",
             ),
             swap(
                 "powers.sum(dim=-1, keepdim=True)",
                 "powers.sum(dim=-2, keepdim=True)",
-                says="over the queries",
+                cause="sum-over-queries",
             ),
-            swap("powers.sum(dim=-1, keepdim=True)", "powers.sum()", says="the sum of all of them"),
+            swap("powers.sum(dim=-1, keepdim=True)", "powers.sum()", cause="sum-over-everything"),
             swap(
                 "powers / total.masked_fill(total == 0, 1.0)",
                 "powers",
-                says="not divided by the sum",
+                cause="weights-not-divided",
             ),
-            swap("powers.sum(dim=-1, keepdim=True)", "powers.sum(dim=-1)", says="it raises"),
+            swap("powers.sum(dim=-1, keepdim=True)", "powers.sum(dim=-1)", cause="raises"),
             swap(
                 "scores = scores.masked_fill",
                 "scores = scores.float().masked_fill",
-                says="the dtype is not",
+                cause="dtype-differs",
             ),
             code(
                 """
                 def masked_weights(scores, attn_mask):
                     return scores.masked_fill(~attn_mask, -torch.inf).softmax(dim=-1).nan_to_num()
                 """,
-                says="it calls softmax",
+                cause="calls-shortcut softmax",
             ),
             code(
                 """
@@ -457,7 +465,7 @@ BANK = {
                     keys = torch.eye(d, dtype=scores.dtype).expand(*scores.shape[:2], d, d)
                     return attend(scores * d**0.5, keys, keys, attn_mask)[1]
                 """,
-                says="it calls",
+                cause="calls-shortcut",
             ),
             code(
                 """
@@ -465,7 +473,7 @@ BANK = {
                     p = torch.exp(scores) * attn_mask
                     return p / (p.sum(-1, keepdim=True) + 1e-9)
                 """,
-                says="they agree to about six digits only",
+                cause="six-digits-only",
             ),
         ],
         right=[
@@ -513,35 +521,35 @@ BANK = {
     ),
     "05.6": Bank(
         wrong=[
-            swap("table[:, j]", "table[j, :]", says="rows and columns are exchanged"),
-            swap("> 1e-6", "== 0", says="upside down"),
-            swap("changed = x.clone()", "changed = x", says="pile up"),
+            swap("table[:, j]", "table[j, :]", cause="table-transposed"),
+            swap("> 1e-6", "== 0", cause="table-upside-down"),
+            swap("changed = x.clone()", "changed = x", cause="changes-pile-up"),
             swap(
                 "torch.randn(x.shape[1], generator=generator, dtype=x.dtype)",
                 "x[j] + 1",
-                says="the same number was added",
+                cause="same-number-added",
             ),
             swap(
                 "torch.randn(x.shape[1], generator=generator, dtype=x.dtype)",
                 "x[j] * 2",
-                says="the token was only multiplied by a number",
+                cause="token-only-scaled",
             ),
             swap(
                 "changed[j] = torch.randn(x.shape[1], generator=generator, dtype=x.dtype)",
                 "changed[j, 0] += 1",
-                says="only the first number of each token",
+                cause="first-number-of-token",
             ),
-            swap(".abs().amax(dim=-1)", ".sum(dim=-1).abs()", says="added up with their signs"),
-            swap(".abs().amax(dim=-1)", "[:, 0].abs()", says="first number of each output"),
-            swap("amax", "amin", says="one is enough"),
-            swap(".abs()", "", says="take the absolute value"),
-            swap("1e-6", "0.01", says="a faint dependence is missed"),
+            swap(".abs().amax(dim=-1)", ".sum(dim=-1).abs()", cause="outputs-summed"),
+            swap(".abs().amax(dim=-1)", "[:, 0].abs()", cause="first-number-of-output"),
+            swap("amax", "amin", cause="all-numbers-must-move"),
+            swap(".abs()", "", cause="sign-matters"),
+            swap("1e-6", "0.01", cause="faint-is-missed"),
             code(
                 """
                 def influences(layer, x):
                     return torch.ones(len(x), len(x), dtype=torch.bool).tril()
                 """,
-                says="nothing was measured",
+                cause="layer-never-called",
             ),
             code(
                 """
@@ -550,7 +558,7 @@ BANK = {
                     moved = changed.abs().amax(dim=-1) > 1e-6
                     return moved[:, None].expand(-1, len(x))
                 """,
-                says="all tokens were changed at once",
+                cause="all-tokens-changed",
             ),
             code(
                 """
@@ -558,7 +566,7 @@ BANK = {
                     sums = torch.autograd.functional.jacobian(lambda x: layer(x).sum(dim=-1), x)
                     return sums.abs().amax(dim=-1) > 0
                 """,
-                says="sum to 0",
+                cause="layer-normalises-outputs",
             ),
             code(
                 """
@@ -566,20 +574,24 @@ BANK = {
                     jacobian = torch.autograd.functional.jacobian(layer, x)
                     return jacobian.abs().sum(dim=(1, 3))
                 """,
-                says="the dtype is not",
+                cause="dtype-differs",
             ),
             code(
                 """
                 def influences(layer, x):
                     return layer.graph
                 """,
-                says="nothing was measured",
+                cause="layer-never-called",
             ),
-            swap("num_layers * (width - 1)", "num_layers * width", says="one of the keys"),
-            swap("num_layers * (width - 1)", "width - 1", says="one layer alone"),
-            swap("num_layers * (width - 1)", "num_layers * (width - 1) + 1", says="itself"),
-            swap("num_layers * (width - 1)", "(width - 1) ** num_layers", says="add up"),
-            swap("num_layers * (width - 1)", "width**num_layers", says="add up"),
+            swap("num_layers * (width - 1)", "num_layers * width", cause="width-counts-itself"),
+            swap("num_layers * (width - 1)", "width - 1", cause="one-layer-alone"),
+            swap(
+                "num_layers * (width - 1)",
+                "num_layers * (width - 1) + 1",
+                cause="counts-the-token-itself",
+            ),
+            swap("num_layers * (width - 1)", "(width - 1) ** num_layers", cause="steps-multiplied"),
+            swap("num_layers * (width - 1)", "width**num_layers", cause="widths-multiplied"),
             code(
                 """
                 def influences(layer, x):
@@ -591,27 +603,27 @@ BANK = {
                         table[:, j] = (layer(c) - before).abs().amax(dim=-1) > 1e-6
                     return table
                 """,
-                says="token j and all behind it were changed; change",
+                cause="changed-from-here-on",
             ),
             swap(
                 "num_layers * (width - 1)",
                 "width * num_layers - 1",
-                says="the token itself is one of the keys of",
+                cause="width-counts-itself-in-each-layer",
             ),
             swap(
                 "num_layers * (width - 1)",
                 "width + num_layers - 1",
-                says="each layer adds width - 1 tokens, not one,",
+                cause="one-step-a-layer",
             ),
             swap(
                 "num_layers * (width - 1)",
                 "(width - 1) * (num_layers - 1)",
-                says="one layer less was counted than there are",
+                cause="one-layer-less",
             ),
             swap(
                 "num_layers * (width - 1)",
                 "2 * (width - 1)",
-                says="that is a stack of two, whatever num_layers says",
+                cause="two-layers-alone",
             ),
         ],
         right=[

@@ -10,41 +10,41 @@ RMS = "x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight"
 RMS_MEAN = "x.square().mean(dim=-1, keepdim=True) + eps"
 
 
-def fed(line, *, says=""):
+def fed(line, *, cause=""):
     """The class of 06.2 that makes something else of a piece."""
-    return swap("self.fc2(F.gelu(self.fc1(piece)))", line, says=says)
+    return swap("self.fc2(F.gelu(self.fc1(piece)))", line, cause=cause)
 
 
-def pieces(*lines, says=""):
+def pieces(*lines, cause=""):
     """The class of 06.2 with another forward."""
     solution = (
         "pieces = x.split(self.tokens_at_once, dim=1)\n"
         "        return torch.cat([self.fc2(F.gelu(self.fc1(piece))) for piece in pieces], dim=1)"
     )
-    return swap(solution, ("\n" + " " * 8).join(lines), says=says)
+    return swap(solution, ("\n" + " " * 8).join(lines), cause=cause)
 
 
-def healthy(*lines, says=""):
+def healthy(*lines, cause=""):
     """The class of 06.5 with another forward."""
     body = "\n        ".join(lines)
-    return code(f"class Healthy(Sick):\n    def forward(self, x):\n        {body}", says=says)
+    return code(f"class Healthy(Sick):\n    def forward(self, x):\n        {body}", cause=cause)
 
 
-def measured(line, *, says=""):
+def measured(line, *, cause=""):
     """The experiment of 06.6 with another step."""
-    return swap("x = x + F.layer_norm(x, (256,)) @ matrix", line, says=says)
+    return swap("x = x + F.layer_norm(x, (256,)) @ matrix", line, cause=cause)
 
 
 BANK = {
     "06.1": Bank(
         wrong=[
-            swap("(3, 7, 24)", "(3, 7, 10)", says="look at m"),
-            swap("(3, 7, 24)", "(3, 24, 7)", says="right sizes in another order"),
-            swap("(24, 10)", "(10, 24)", says="right sizes in another order"),
-            swap("(24, 10)", "(7, 24, 10)", says="needs 2 axes"),
-            swap("(10,)", "(7, 10)", says="needs 1 axis, e, and not 2"),
-            swap("(10,)", "(7,)", says="look at e"),
-            swap("(10,)", "10", says="a tuple of whole numbers"),
+            swap("(3, 7, 24)", "(3, 7, 10)", cause="look-at-axes m"),
+            swap("(3, 7, 24)", "(3, 24, 7)", cause="sizes-in-another-order"),
+            swap("(24, 10)", "(10, 24)", cause="sizes-in-another-order"),
+            swap("(24, 10)", "(7, 24, 10)", cause="number-of-axes"),
+            swap("(10,)", "(7, 10)", cause="number-of-axes e"),
+            swap("(10,)", "(7,)", cause="look-at-axes e"),
+            swap("(10,)", "10", cause="no-shape"),
         ],
         right=[
             swap("(3, 7, 24)", "torch.Size([3, 7, 24])"),
@@ -54,21 +54,21 @@ BANK = {
     ),
     "06.2": Bank(
         wrong=[
-            fed("self.fc2(self.fc1(piece))", says="two Linears are one"),
-            fed("self.fc2(F.relu(self.fc1(piece)))", says="bends with ReLU"),
-            fed("self.fc2(F.silu(self.fc1(piece)))", says="bends with SiLU"),
-            fed("self.fc2(F.gelu(self.fc1(piece), approximate='tanh'))", says="only comes close"),
-            fed("F.gelu(self.fc2(self.fc1(piece)))", says="bends after fc2"),
-            fed("piece + self.fc2(F.gelu(self.fc1(piece)))", says="it adds x"),
-            fed("self.fc2(F.gelu(self.fc1(piece.detach())))", says="no gradient reaches x"),
-            fed("self.fc2(F.gelu(self.fc1(piece.float()).double()))", says="raises RuntimeError"),
-            fed("piece", says="it returns x as it came"),
-            pieces("return self.fc2(F.gelu(self.fc1(x)))", says="all tokens go through at once"),
-            swap("x.split(self", "x.chunk(self", says="taken for the number of pieces"),
+            fed("self.fc2(self.fc1(piece))", cause="bend-missing"),
+            fed("self.fc2(F.relu(self.fc1(piece)))", cause="bends-with ReLU"),
+            fed("self.fc2(F.silu(self.fc1(piece)))", cause="bends-with SiLU"),
+            fed("self.fc2(F.gelu(self.fc1(piece), approximate='tanh'))", cause="gelu-with-tanh"),
+            fed("F.gelu(self.fc2(self.fc1(piece)))", cause="bends-after-fc2"),
+            fed("piece + self.fc2(F.gelu(self.fc1(piece)))", cause="feed-forward-adds-x"),
+            fed("self.fc2(F.gelu(self.fc1(piece.detach())))", cause="no-gradient x"),
+            fed("self.fc2(F.gelu(self.fc1(piece.float()).double()))", cause="raises RuntimeError"),
+            fed("piece", cause="returns-x-as-it-came"),
+            pieces("return self.fc2(F.gelu(self.fc1(x)))", cause="all-tokens-at-once"),
+            swap("x.split(self", "x.chunk(self", cause="as-many-pieces"),
             pieces(
                 "pieces = x.split(self.tokens_at_once)",
                 "return torch.cat([self.fc2(F.gelu(self.fc1(piece))) for piece in pieces])",
-                says="the cut runs along the batch",
+                cause="cut-along-batch",
             ),
             pieces(
                 "pieces = []",
@@ -76,47 +76,47 @@ BANK = {
                 "    piece = x[:, start : start + self.tokens_at_once]",
                 "    pieces.append(self.fc2(F.gelu(self.fc1(piece))))",
                 "return torch.cat(pieces, dim=1)",
-                says="the last piece may be shorter",
+                cause="last-piece-missing",
             ),
             pieces(
                 "for piece in x.split(self.tokens_at_once, dim=1):",
                 "    result = self.fc2(F.gelu(self.fc1(piece)))",
                 "return result",
-                says="only the last piece comes back",
+                cause="only-last-piece",
             ),
             pieces(
                 "for piece in x.split(self.tokens_at_once, dim=1):",
                 "    return self.fc2(F.gelu(self.fc1(piece)))",
-                says="only the first piece comes back",
+                cause="only-first-piece",
             ),
             pieces(
                 "inner = F.gelu(self.fc1(x))",
                 "pieces = inner.split(self.tokens_at_once, dim=1)",
                 "return torch.cat([self.fc2(piece) for piece in pieces], dim=1)",
-                says="all tokens go through at once",
+                cause="all-tokens-at-once",
             ),
             pieces(
                 "for start in range(0, x.shape[1], self.tokens_at_once):",
                 "    piece = slice(start, start + self.tokens_at_once)",
                 "    x[:, piece] = self.fc2(F.gelu(self.fc1(x[:, piece].clone())))",
                 "return x",
-                says="x was changed in place",
+                cause="changed-in-place x",
             ),
-            swap(", dim=1)\n", ")\n", says="the cut runs along the batch"),
-            swap("mlp_dim)\n", "embed_dim)\n", says="fc1.weight has shape"),
-            swap("embed_dim, mlp_dim)\n", "embed_dim, 4 * embed_dim)\n", says="has shape"),
-            swap("self.fc1", "self.linear1", says="has no fc1.weight"),
-            swap("self.fc1 =", "fc1 =", says="write self.fc1"),
+            swap(", dim=1)\n", ")\n", cause="cut-along-batch"),
+            swap("mlp_dim)\n", "embed_dim)\n", cause="shape-differs"),
+            swap("embed_dim, mlp_dim)\n", "embed_dim, 4 * embed_dim)\n", cause="shape-differs"),
+            swap("self.fc1", "self.linear1", cause="parameter-missing"),
+            swap("self.fc1 =", "fc1 =", cause="parameter-without-self fc1"),
             swap(
                 "self.fc2 = nn.Linear(mlp_dim, embed_dim)",
                 "self.fc2 = nn.Linear(mlp_dim, embed_dim, bias=False)",
-                says="built without a bias",
+                cause="bias-missing",
             ),
             swap(
                 "self.fc2 = nn.Linear(mlp_dim, embed_dim)",
                 "self.fc2 = nn.Linear(mlp_dim, embed_dim)\n"
                 "        self.norm = nn.LayerNorm(embed_dim)",
-                says="which no step of the exercise needs",
+                cause="parameter-too-many",
             ),
             code(
                 """
@@ -129,7 +129,7 @@ BANK = {
                         pieces = x.split(self.tokens_at_once, dim=1)
                         return torch.cat([super(FeedForward, self).forward(p) for p in pieces], 1)
                 """,
-                says="it calls FeedForward",
+                cause="calls-shortcut FeedForward",
             ),
         ],
         right=[
@@ -177,20 +177,24 @@ BANK = {
     ),
     "06.3": Bank(
         wrong=[
-            swap('"weight": linear.weight[:, :, None], ', '"weight": conv.weight, ', says="weight"),
-            swap('"bias": linear.bias', '"bias": conv.bias', says="its bias is not taken over"),
+            swap(
+                '"weight": linear.weight[:, :, None], ',
+                '"weight": conv.weight, ',
+                cause="not-those-of-linear weight",
+            ),
+            swap('"bias": linear.bias', '"bias": conv.bias', cause="not-those-of-linear bias"),
             swap(
                 '    conv.load_state_dict({"weight": linear.weight[:, :, None], '
                 '"bias": linear.bias})\n',
                 "",
-                says="its weight and bias is not taken over",
+                cause="not-those-of-linear weight bias",
             ),
-            swap("linear.weight[:, :, None]", "linear.weight", says="raises RuntimeError"),
-            swap("return conv\n", "return linear\n", says="returns a Linear"),
+            swap("linear.weight[:, :, None]", "linear.weight", cause="raises RuntimeError"),
+            swap("return conv\n", "return linear\n", cause="conv-is-asked Linear"),
             swap(
                 "kernel_size=1)\n",
                 "kernel_size=3, padding=1)\n    return conv\n",
-                says="a window one token wide",
+                cause="window-is-wider",
             ),
             code(
                 """
@@ -198,7 +202,7 @@ BANK = {
                     conv = nn.Conv1d(linear.out_features, linear.in_features, 1)
                     return conv
                 """,
-                says="outputs, inputs",
+                cause="inputs-and-outputs-exchanged",
             ),
             code(
                 """
@@ -207,7 +211,7 @@ BANK = {
                     conv.weight.data = linear.weight.data[:, :, None].clone()
                     return conv
                 """,
-                says="has no bias",
+                cause="conv-has-no bias",
             ),
             code(
                 """
@@ -217,7 +221,7 @@ BANK = {
                     conv.bias = nn.Parameter(linear.bias.clone())
                     return conv
                 """,
-                says="share their numbers",
+                cause="numbers-are-shared",
             ),
             code(
                 """
@@ -227,7 +231,7 @@ BANK = {
                     conv.bias = linear.bias
                     return conv
                 """,
-                says="share their numbers",
+                cause="numbers-are-shared",
             ),
             code(
                 """
@@ -236,7 +240,7 @@ BANK = {
                     conv.load_state_dict({"weight": linear.weight[:, :, None], "bias": linear.bias})
                     return conv.requires_grad_(False)
                 """,
-                says="cannot learn",
+                cause="conv-cannot-learn",
             ),
             code(
                 """
@@ -246,7 +250,7 @@ BANK = {
 
                     return conv
                 """,
-                says="an nn.Conv1d is asked for",
+                cause="conv-is-asked",
             ),
             code(
                 """
@@ -256,7 +260,7 @@ BANK = {
                     nn.init.zeros_(linear.bias)
                     return conv
                 """,
-                says="the bias of the Linear was changed",
+                cause="linear-was-changed bias",
             ),
             code(
                 """
@@ -267,12 +271,12 @@ BANK = {
                     conv.load_state_dict({"weight": weight[:, :, None], "bias": linear.bias})
                     return conv
                 """,
-                says="its weight is not taken over",
+                cause="not-those-of-linear weight",
             ),
-            swap("= 5", "= 3", says="the second carries it one token further"),
-            swap("= 5", "= 1", says="a window of three sees"),
-            swap("= 5", "= 37", says="only attention reaches every token"),
-            swap("= 5", "= [7, 8, 9, 10, 11]", says="is a number"),
+            swap("= 5", "= 3", cause="after-one-convolution"),
+            swap("= 5", "= 1", cause="one-wide-changes-one"),
+            swap("= 5", "= 37", cause="only-attention-reaches-all"),
+            swap("= 5", "= [7, 8, 9, 10, 11]", cause="number-is-asked"),
             code(
                 """
                 def as_convolution(linear):
@@ -281,12 +285,12 @@ BANK = {
                     conv.bias = nn.Parameter(linear.bias.clone())
                     return conv
                 """,
-                says="the axis of the window is missing, weight[",
+                cause="window-axis-missing",
             ),
-            swap("= 5", "= 7", says="a window of three reaches one token to each"),
-            swap("= 5", "= 6", says="two windows of three overlap in the middle"),
-            swap("= 5", "= 2", says="count to both sides, and token 9 itself"),
-            swap("= 5", "= 9", says="two windows of three, one after the other, reach"),
+            swap("= 5", "= 7", cause="three-to-each-side"),
+            swap("= 5", "= 6", cause="windows-overlap"),
+            swap("= 5", "= 2", cause="both-sides-and-itself"),
+            swap("= 5", "= 9", cause="windows-follow"),
         ],
         right=[
             code(
@@ -322,54 +326,58 @@ BANK = {
             swap(
                 "centred.square().mean(dim=-1, keepdim=True)",
                 "x.var(dim=-1, keepdim=True)",
-                says="the variance divides by e - 1, and by e it should",
+                cause="divides-by-e-minus-one",
             ),
-            swap(ROOT, "(variance.sqrt() + eps)", says="eps is added outside the root"),
+            swap(ROOT, "(variance.sqrt() + eps)", cause="eps-outside-root"),
             swap(
                 LAYER,
                 "centred / (x.std(dim=-1, keepdim=True) + eps) * weight + bias",
-                says="divides by e - 1, and eps is added outside",
+                cause="e-minus-one-and-eps-outside",
             ),
-            swap(ROOT, "variance.sqrt()", says="eps is missing"),
-            swap(ROOT, "(variance + 1e-5).sqrt()", says="eps is 1e-5, whatever"),
-            swap(ROOT, "(variance + eps)", says="divides by the variance"),
+            swap(ROOT, "variance.sqrt()", cause="eps-missing"),
+            swap(ROOT, "(variance + 1e-5).sqrt()", cause="eps-fixed"),
+            swap(ROOT, "(variance + eps)", cause="divides-by-variance"),
             swap(
                 LAYER,
                 "(x - x.mean(-2, keepdim=True)) / (x.var(-2, correction=0, keepdim=True) + eps)"
                 ".sqrt() * weight + bias",
-                says="over the tokens",
+                cause="norms-over-tokens",
             ),
             swap(
                 LAYER,
                 "(x - x.mean()) / (x.var(correction=0) + eps).sqrt() * weight + bias",
-                says="the whole tensor at once",
+                cause="norms-over-everything",
             ),
-            swap(LAYER, "x / (variance + eps).sqrt() * weight + bias", says="mean is not subtract"),
-            swap(LAYER, "centred / (variance + eps).sqrt()", says="weight and bias are not used"),
-            swap(LAYER, "centred / (variance + eps).sqrt() * weight", says="bias is not used"),
-            swap(LAYER, "centred / (variance + eps).sqrt() + bias", says="the weight is not used"),
+            swap(LAYER, "x / (variance + eps).sqrt() * weight + bias", cause="mean-not-subtracted"),
+            swap(LAYER, "centred / (variance + eps).sqrt()", cause="weight-and-bias-not-used"),
+            swap(LAYER, "centred / (variance + eps).sqrt() * weight", cause="bias-not-used"),
+            swap(LAYER, "centred / (variance + eps).sqrt() + bias", cause="weight-not-used"),
             swap(
                 LAYER,
                 "(centred / (variance + eps).sqrt() + bias) * weight",
-                says="bias is added before the weight",
+                cause="bias-before-weight",
             ),
-            swap(CENTRED, "x -= x.mean(dim=-1, keepdim=True)\n    centred = x", says="in place"),
+            swap(
+                CENTRED,
+                "x -= x.mean(dim=-1, keepdim=True)\n    centred = x",
+                cause="changed-in-place",
+            ),
             swap(
                 LAYER,
                 "centred / (variance.sqrt() ** 2 + eps).sqrt() * weight + bias",
-                says="the root of 0 has no slope",
+                cause="root-of-zero",
             ),
             swap(
                 "variance = centred.square()",
                 "variance = centred.detach().square()",
-                says="the gradient of x is not",
+                cause="part-of-graph-cut",
             ),
             code(
                 """
                 def layer_norm(x, weight, bias, eps):
                     return F.layer_norm(x, weight.shape, weight, bias, eps)
                 """,
-                says="it calls layer_norm",
+                cause="calls-shortcut layer_norm",
             ),
             code(
                 """
@@ -377,7 +385,7 @@ BANK = {
                     norm = nn.LayerNorm(x.shape[-1], eps, elementwise_affine=False)
                     return norm(x) * weight + bias
                 """,
-                says="it calls layer_norm",
+                cause="calls-shortcut layer_norm",
             ),
             code(
                 """
@@ -385,93 +393,95 @@ BANK = {
                     centred = x - x.mean(2, True)
                     return centred / (centred**2).mean(2, True).add(eps).sqrt() * weight + bias
                 """,
-                says="over the tokens",
+                cause="norms-over-tokens",
             ),
             swap(
                 RMS_MEAN,
                 "x.square().mean(dim=-1) + eps",
-                says="raises RuntimeError: The size of tensor a",
+                cause="raises RuntimeError",
             ),
             swap(
                 RMS,
                 "(x - x.mean(-1, keepdim=True)) / "
                 "(x.var(-1, correction=0, keepdim=True) + eps).sqrt() * weight",
-                says="the mean is subtracted",
+                cause="rms-subtracts-mean",
             ),
             swap(
                 RMS,
                 "x / (x.var(-1, correction=0, keepdim=True) + eps).sqrt() * weight",
-                says="take the squares of x itself",
+                cause="rms-of-spread",
             ),
             swap(
                 RMS_MEAN,
                 "x.square().sum(dim=-1, keepdim=True) + eps",
-                says="their mean is asked for",
+                cause="rms-of-sum",
             ),
             swap(
                 RMS,
                 "x / (x.square().mean(dim=-1, keepdim=True).sqrt() + eps) * weight",
-                says="eps is added outside the root",
+                cause="eps-outside-root",
             ),
-            swap(RMS, RMS.removesuffix(" * weight"), says="the weight is not used"),
-            swap(RMS_MEAN, "x.square().mean(dim=-2, keepdim=True) + eps", says="over the tokens"),
-            swap(RMS_MEAN, "x.square().mean() + eps", says="the whole tensor at once"),
+            swap(RMS, RMS.removesuffix(" * weight"), cause="weight-not-used"),
+            swap(
+                RMS_MEAN, "x.square().mean(dim=-2, keepdim=True) + eps", cause="norms-over-tokens"
+            ),
+            swap(RMS_MEAN, "x.square().mean() + eps", cause="norms-over-everything"),
             swap(
                 RMS,
                 "x / (x.square().mean(dim=-1, keepdim=True) + eps) * weight",
-                says="not by its root",
+                cause="rms-without-root",
             ),
-            swap(RMS, "F.rms_norm(x, weight.shape, weight, eps)", says="it calls rms_norm"),
-            swap(RMS, "x", says="the values are not: it returns x as it came"),
+            swap(RMS, "F.rms_norm(x, weight.shape, weight, eps)", cause="calls-shortcut rms_norm"),
+            swap(RMS, "x", cause="returns-argument x"),
             swap(
                 "centred / (variance + eps).sqrt() * weight + bias",
                 "centred / (variance + eps**2).sqrt() * weight + bias",
-                says="eps is squared, and added as it is it",
+                cause="eps-squared",
             ),
             swap(
                 "x - x.mean(dim=-1, keepdim=True)",
                 "x - x.mean()",
-                says="the mean of the whole tensor is subtracted, in",
+                cause="mean-of-everything-in-both",
             ),
             swap(
                 "centred.square().mean(dim=-1, keepdim=True)",
                 "x.square().mean(dim=-1, keepdim=True)",
-                says="the variance is the mean of the squares of",
+                cause="squares-of-x",
             ),
             swap(
                 "centred.square().mean(dim=-1, keepdim=True)",
                 "centred.abs().mean(dim=-1, keepdim=True)",
-                says="the mean of the absolute values stands where the",
+                cause="sizes-for-squares",
             ),
             swap(
                 "centred.square().mean(dim=-1, keepdim=True)",
                 "centred.square().sum(dim=-1, keepdim=True)",
-                says="the squares are summed; the variance is their mean",
+                cause="squares-summed",
             ),
             swap(
                 "centred.square().mean(dim=-1, keepdim=True)",
                 "x.std(dim=-1, keepdim=True)",
-                says="the standard deviation stands under the root, and it",
+                cause="spread-under-root-minus-one",
             ),
             swap(
                 "x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
                 "x / (x.mean(dim=-1, keepdim=True).square() + eps).sqrt() * weight",
-                says="it squares the mean, and the mean of the",
+                cause="square-of-mean",
             ),
             swap(
                 "x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
                 "x / (x.norm(dim=-1, keepdim=True) + eps) * weight",
-                says="it divides by the length of the token, the",
+                cause="rms-of-length",
             ),
             swap(
                 "x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
                 "x * (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
-                says="it multiplies by the root, and divides it should",
+                cause="multiplies-by-root",
             ),
             swap(
                 "x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight",
                 "x / (x.square().mean(dim=-1, keepdim=True)).sqrt() + eps * weight",
-                says="eps is added behind the division, it belongs under",
+                cause="eps-is-added-to-result",
             ),
         ],
         right=[
@@ -507,106 +517,106 @@ BANK = {
     ),
     "06.5": Bank(
         wrong=[
-            healthy("return super().forward(x)", says="this is Sick"),
+            healthy("return super().forward(x)", cause="block-is-sick"),
             healthy(
                 "x = self.norm1(x)",
                 "x = x + self.attn(x)",
                 "x = self.norm2(x)",
                 "return x + self.mlp(x)",
-                says="now both sums add to a normalised x",
+                cause="both-sums-from-norm",
             ),
             healthy(
                 "x = self.norm1(x + self.attn(x))",
                 "return self.norm2(x + self.mlp(x))",
-                says="this is post-norm",
+                cause="block-is-post-norm",
             ),
             healthy(
                 "x = x + self.attn(self.norm1(x))",
                 "return self.norm2(x + self.mlp(x))",
-                says="the second sum is normalised",
+                cause="second-sum-normalised",
             ),
-            swap("self.mlp(self.norm2(x))", "self.mlp(x)", says="reads the stream without a norm"),
-            swap("self.norm2(x)", "self.norm1(x)", says="the feed-forward reads norm1"),
-            swap("x + self.mlp", "self.mlp", says="the feed-forward is not added"),
-            swap("x = x + self.attn", "x = self.attn", says="the attention is not added"),
+            swap("self.mlp(self.norm2(x))", "self.mlp(x)", cause="feed-forward-not-normed"),
+            swap("self.norm2(x)", "self.norm1(x)", cause="feed-forward-reads-norm1"),
+            swap("x + self.mlp", "self.mlp", cause="feed-forward-not-added"),
+            swap("x = x + self.attn", "x = self.attn", cause="attention-not-added"),
             healthy(
                 "return x + self.attn(self.norm1(x)) + self.mlp(self.norm2(x))",
-                says="as it was before attention added to it",
+                cause="feed-forward-reads-start",
             ),
             healthy(
                 "after = x + self.attn(self.norm1(x))",
                 "return x + self.mlp(self.norm2(after))",
-                says="what attention added is lost",
+                cause="added-to-the-start",
             ),
             healthy(
                 "x = x + self.norm1(self.attn(x))",
                 "return x + self.norm2(self.mlp(x))",
-                says="the norm stands behind the part",
+                cause="norm-behind-the-part",
             ),
             healthy(
                 "x = x + self.mlp(self.norm2(x))",
                 "return x + self.attn(self.norm1(x))",
-                says="runs before the attention",
+                cause="feed-forward-runs-first",
             ),
-            swap("x = x + self.attn", "x += self.attn", says="x was changed in place"),
+            swap("x = x + self.attn", "x += self.attn", cause="changed-in-place x"),
             healthy(
                 "x = x + self.attn(self.norm1(x.detach()))",
                 "return x + self.mlp(self.norm2(x))",
-                says="the gradient of x is not",
+                cause="part-of-graph-cut",
             ),
             code(
                 """
                 class Healthy(encoder.EncoderBlock):
                     pass
                 """,
-                says="it calls EncoderBlock",
+                cause="calls-shortcut EncoderBlock",
             ),
-            code("Healthy = Sick", says="this is Sick"),
-            code("Healthy = Sick(48, 4, 192)", says="a class that extends nn.Module"),
+            code("Healthy = Sick", cause="block-is-sick"),
+            code("Healthy = Sick(48, 4, 192)", cause="class-is-asked"),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
                 "x = x + self.attn(self.norm1(x))\n"
                 "        x += self.mlp(self.norm2(x))\n"
                 "        return self.norm2(x)",
-                says="the end of the block is normalised as well",
+                cause="normalised-at-the-end",
             ),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
                 "return x + self.mlp(self.norm2(self.attn(self.norm1(x))))",
-                says="the feed-forward reads what attention returns instead of the",
+                cause="attention-lost",
             ),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
                 "y = self.attn(self.norm1(x))\n        return x + y + self.mlp(self.norm2(y))",
-                says="the feed-forward reads what attention returns, and not the",
+                cause="feeds-on-attention-alone",
             ),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
                 "x = x + self.attn(self.norm2(x))\n        return x + self.mlp(self.norm1(x))",
-                says="norm1 and norm2 have changed places",
+                cause="norms-changed-places",
             ),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
                 "x = x + self.attn(x)\n        return x + self.mlp(x)",
-                says="there is no norm at all",
+                cause="no-norm-at-all",
             ),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
                 "x = x + self.norm1(x) + self.attn(self.norm1(x))\n"
                 "        return x + self.mlp(self.norm2(x))",
-                says="norm1(x) is added as well",
+                cause="norm-added-as-well",
             ),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
                 "x = self.norm1(x)\n"
                 "        x = x + self.attn(x)\n"
                 "        return x + self.mlp(self.norm2(x))",
-                says="the first sum adds to norm1(x), not to the",
+                cause="first-sum-from-norm",
             ),
             swap(
                 "x = x + self.attn(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
                 "x = x + self.attn(self.norm1(x))\n        return 2 * x + self.mlp(self.norm2(x))",
-                says="the stream is added twice in the second half",
+                cause="stream-added-twice",
             ),
         ],
         right=[
@@ -636,22 +646,22 @@ BANK = {
     ),
     "06.6": Bank(
         wrong=[
-            measured("x = x + x @ matrix", says="nothing is normalised before the matrix"),
-            measured("x = F.layer_norm(x + x @ matrix, (256,))", says="as in post-norm"),
-            measured("x = F.layer_norm(x, (256,)) @ matrix", says="each layer replaces the stream"),
-            measured("x = x @ matrix", says="nothing is added and nothing normalised"),
+            measured("x = x + x @ matrix", cause="nothing-normalised"),
+            measured("x = F.layer_norm(x + x @ matrix, (256,))", cause="sum-normalised"),
+            measured("x = F.layer_norm(x, (256,)) @ matrix", cause="stream-replaced"),
+            measured("x = x @ matrix", cause="stream-replaced-unnormed"),
             measured(
                 "x = F.layer_norm(x, (256,))\n        x = x + x @ matrix",
-                says="the normalised stream is added",
+                cause="normalised-stream-added",
             ),
-            measured("x = x + F.layer_norm(x @ matrix, (256,))", says="the gain has no effect"),
-            swap("* gain / 256**0.5", "* gain", says="not divided by the root of 256"),
-            swap("256**0.5", "256", says="not by its root"),
-            swap(" * gain / 256**0.5", " / 256**0.5", says="the gain has no effect"),
-            swap("x.std()", "x.var()", says="this is the variance"),
-            swap("range(depth)", "range(depth + 1)", says="one layer too many"),
-            swap("range(depth)", "range(1, depth)", says="one layer too few"),
-            swap("return x.std().item()", "return x.std(dim=-1)", says="a number is asked for"),
+            measured("x = x + F.layer_norm(x @ matrix, (256,))", cause="gain-without-effect"),
+            swap("* gain / 256**0.5", "* gain", cause="matrix-not-divided"),
+            swap("256**0.5", "256", cause="matrix-divided-by-256"),
+            swap(" * gain / 256**0.5", " / 256**0.5", cause="gain-without-effect"),
+            swap("x.std()", "x.var()", cause="variance-not-spread"),
+            swap("range(depth)", "range(depth + 1)", cause="one-layer-too-many"),
+            swap("range(depth)", "range(1, depth)", cause="one-layer-too-few"),
+            swap("return x.std().item()", "return x.std(dim=-1)", cause="measure-is-no-number"),
             code(
                 """
                 def measure(depth, gain):
@@ -662,77 +672,77 @@ BANK = {
                         x = x + F.layer_norm(x, (256,)) @ matrix
                     return x.std().item()
                 """,
-                says="all layers have the same matrix",
+                cause="one-matrix-for-all",
             ),
             code(
                 """
                 def measure(depth, gain):
                     return (1 + depth * gain**2) ** 0.5
                 """,
-                says="nothing was measured",
+                cause="nothing-measured",
             ),
             swap(
-                "(1 + depth * gain**2) ** 0.5", "1 + depth * gain**2", says="this is the variance"
+                "(1 + depth * gain**2) ** 0.5", "1 + depth * gain**2", cause="variance-not-spread"
             ),
-            swap("(1 + depth * gain**2)", "(1 + depth * gain)", says="the gain needs its square"),
-            swap("(1 + depth * gain**2)", "(depth * gain**2)", says="variance 1, which is missing"),
-            swap("(1 + depth * gain**2) ** 0.5", "1 + depth * gain", says="spreads are added"),
+            swap("(1 + depth * gain**2)", "(1 + depth * gain)", cause="gain-needs-square"),
+            swap("(1 + depth * gain**2)", "(depth * gain**2)", cause="start-missing"),
+            swap("(1 + depth * gain**2) ** 0.5", "1 + depth * gain", cause="spreads-added"),
             swap(
                 "(1 + depth * gain**2) ** 0.5",
                 "(1 + gain**2) ** (depth / 2)",
-                says="without the norm",
+                cause="growth-without-norm",
             ),
-            swap("(1 + depth * gain**2) ** 0.5", "measure(depth, gain)", says="draws random"),
+            swap("(1 + depth * gain**2) ** 0.5", "measure(depth, gain)", cause="growth-draws"),
             swap(
                 "* gain / 256**0.5",
                 "* (gain / 256)**0.5",
-                says="the root is taken of the gain, too",
+                cause="root-of-gain",
             ),
             swap(
                 "x = x + F.layer_norm(x, (256,)) @ matrix",
                 "x = F.layer_norm(x, (256,)) + x @ matrix",
-                says="the norm stands on what is added to, not",
+                cause="normalised-stream-and-raw-matrix",
             ),
             swap(
                 "torch.randn(64, 256, generator=generator)",
                 "torch.rand(64, 256, generator=generator)",
-                says="the tokens are uniform between 0 and 1, as",
+                cause="tokens-between-0-and-1",
             ),
             swap(
                 "matrix = torch.randn(256, 256, generator=generator)",
                 "matrix = torch.rand(256, 256, generator=generator)",
-                says="the numbers of the matrix are uniform between 0",
+                cause="matrix-between-0-and-1",
             ),
-            swap("* gain / 256**0.5", "* gain**2 / 256**0.5", says="the gain is squared"),
+            swap("* gain / 256**0.5", "* gain**2 / 256**0.5", cause="square-of-gain"),
             swap(
                 "(1 + depth * gain**2) ** 0.5",
                 "(1 + gain**2) ** 0.5",
-                says="the depth has no effect",
+                cause="depth-without-effect",
             ),
             swap(
                 "(1 + depth * gain**2) ** 0.5",
                 "(1 + gain) ** depth",
-                says="the spreads are multiplied; variances add up",
+                cause="spreads-multiplied",
             ),
             swap(
                 "(1 + depth * gain**2) ** 0.5",
                 "1 + gain * depth**0.5",
-                says="the spread of what is added is right, but",
+                cause="spreads-added-by-root",
             ),
             swap(
                 "(1 + depth * gain**2) ** 0.5",
                 "(1 + gain**2) ** depth",
-                says="that would be the variance without the norm, when",
+                cause="variance-without-norm",
             ),
             swap(
                 "(1 + depth * gain**2) ** 0.5",
                 "gain * (1 + depth) ** 0.5",
-                says="the variance 1 of the start is multiplied by",
+                cause="start-times-gain",
             ),
             swap(
                 "(1 + depth * gain**2) ** 0.5",
                 "(depth + gain**2) ** 0.5",
-                says="the depth belongs to what the layers add, gain",
+                cause="depth-for-the-start",
             ),
         ],
         right=[

@@ -16,9 +16,9 @@ STACK = """
 """
 
 
-def stack(*lines, says=""):
+def stack(*lines, cause=""):
     """The right stack, with other lines that build its blocks."""
-    return code(STACK.replace("BUILD", ("\n" + " " * 12).join(lines)), says=says)
+    return code(STACK.replace("BUILD", ("\n" + " " * 12).join(lines)), cause=cause)
 
 
 STEPS = {
@@ -29,7 +29,7 @@ STEPS = {
 POST = "x = self.norm1(x + attend(x)); return self.norm2(x + self.mlp(x))"
 
 
-def block(says="", **steps):
+def block(cause="", **steps):
     """A block with the right parts and the given steps, each a text with one line after another."""
     branches = "".join(
         f"        if self.order == {order!r}:\n"
@@ -48,14 +48,14 @@ def block(says="", **steps):
         "        def attend(x):\n"
         "            return self.attn(x, attn_mask=attn_mask)\n\n"
         f"{branches}",
-        says=says,
+        cause=cause,
     )
 
 
-def sources(*lines, says=""):
+def sources(*lines, cause=""):
     """A function `sources` of these lines."""
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def sources(maps, own, token):\n" + body, says=says)
+    return code("def sources(maps, own, token):\n" + body, cause=cause)
 
 
 ROW = (
@@ -66,30 +66,30 @@ ROW = (
 GATHERED = 'gathered = einsum(row, weights.mean(dim=1), "b i, b i j -> b j")'
 
 
-def shift(*lines, says=""):
+def shift(*lines, cause=""):
     return code(
-        "def shifted(images, columns):\n" + "".join(f"    {line}\n" for line in lines), says=says
+        "def shifted(images, columns):\n" + "".join(f"    {line}\n" for line in lines), cause=cause
     )
 
 
-def accuracy(*lines, says=""):
+def accuracy(*lines, cause=""):
     return code(
         "def accuracy_of(model, images, labels):\n" + "".join(f"    {line}\n" for line in lines),
-        says=says,
+        cause=cause,
     )
 
 
 BANK = {
     "07.1": Bank(
         wrong=[
-            swap("(5, 13, 36)", "(5, 12, 36)", says="look at n"),
-            swap("(5, 13, 36)", "(5, 36, 13)", says="right sizes in another order"),
-            swap("(5, 6, 13, 13)", "(5, 6, 13, 6)", says="look at j"),
-            swap("(5, 6, 13, 13)", "(5, 13, 13)", says="needs 4 axes"),
-            swap("(5, 6, 13, 13)", "(5, 6, 12, 12)", says="look at i, j"),
-            swap("(5, 7)", "(5, 13, 7)", says="needs 2 axes"),
-            swap("(5, 7)", "(7,)", says="needs 2 axes"),
-            swap("(5, 7)", "(5, 36)", says="look at k"),
+            swap("(5, 13, 36)", "(5, 12, 36)", cause="look-at-axes n"),
+            swap("(5, 13, 36)", "(5, 36, 13)", cause="sizes-in-another-order"),
+            swap("(5, 6, 13, 13)", "(5, 6, 13, 6)", cause="look-at-axes j"),
+            swap("(5, 6, 13, 13)", "(5, 13, 13)", cause="number-of-axes"),
+            swap("(5, 6, 13, 13)", "(5, 6, 12, 12)", cause="look-at-axes i j"),
+            swap("(5, 7)", "(5, 13, 7)", cause="number-of-axes"),
+            swap("(5, 7)", "(7,)", cause="number-of-axes"),
+            swap("(5, 7)", "(5, 36)", cause="look-at-axes k"),
         ],
         right=[
             swap("(5, 13, 36)", "[5, 3 * 4 + 1, 36]"),
@@ -101,12 +101,12 @@ BANK = {
             swap(
                 "(embed_dim * embed_dim + embed_dim)",
                 "embed_dim**2",
-                says="the biases of its attention, or",
+                cause="four-widths-missing",
             ),
             swap(
                 "embed_dim * mlp_dim + mlp_dim + mlp_dim * embed_dim + embed_dim",
                 "2 * embed_dim * mlp_dim",
-                says="the biases of the feed-forward",
+                cause="feed-biases-missing",
             ),
             code(
                 """
@@ -114,31 +114,35 @@ BANK = {
                     matrices = 4 * embed_dim**2 + 2 * embed_dim * mlp_dim
                     return num_layers * (matrices + 4 * embed_dim) + 2 * embed_dim
                 """,
-                says="the biases of the Linears are missing",
+                cause="linear-biases-missing",
             ),
-            swap(" + norm\n", "\n", says="the norm after the last block is missing"),
-            swap("2 * norm) + norm", "3 * norm)", says="stands once after all blocks"),
-            swap("2 * norm)", "norm)", says="two norms, not one"),
-            swap("norm = 2 * embed_dim", "norm = embed_dim", says="a norm has a bias"),
-            swap("attention = 4", "attention = 3", says="four Linears"),
+            swap(" + norm\n", "\n", cause="last-norm-missing"),
+            swap("2 * norm) + norm", "3 * norm)", cause="last-norm-in-each-block"),
+            swap("2 * norm)", "norm)", cause="one-norm-a-block"),
+            swap("norm = 2 * embed_dim", "norm = embed_dim", cause="norm-bias-missing"),
+            swap("attention = 4", "attention = 3", cause="three-projections"),
             swap(
                 "embed_dim * mlp_dim + mlp_dim + mlp_dim * embed_dim + embed_dim",
                 "embed_dim * mlp_dim + mlp_dim",
-                says="two Linears, one widens",
+                cause="fc2-missing",
             ),
-            swap("num_layers * (", "(", says="one block, not all"),
-            swap("attention = 4", "attention = 4 * num_heads", says="share those of width e"),
+            swap("num_layers * (", "(", cause="one-block"),
+            swap("attention = 4", "attention = 4 * num_heads", cause="linears-for-each-head"),
             swap(
-                "attention = 4", "attention = (3 * num_heads + 1)", says="heads together is e x e"
+                "attention = 4",
+                "attention = (3 * num_heads + 1)",
+                cause="three-linears-for-each-head",
             ),
-            swap("norm = 2 * embed_dim", "norm = 2.0 * embed_dim", says="a float, an int"),
+            swap(
+                "norm = 2 * embed_dim", "norm = 2.0 * embed_dim", cause="is-another-kind float int"
+            ),
             code(
                 """
                 def parameters(num_layers, embed_dim, num_heads, mlp_dim):
                     encoder = Encoder(num_layers, embed_dim, num_heads, mlp_dim)
                     return sum(parameter.numel() for parameter in encoder.parameters())
                 """,
-                says="it calls Encoder",
+                cause="calls-shortcut Encoder",
             ),
             code(
                 """
@@ -147,59 +151,59 @@ BANK = {
                     block = sum(parameter.numel() for parameter in layer.parameters())
                     return num_layers * block + 2 * embed_dim
                 """,
-                says="build nothing",
+                cause="calls-shortcut",
             ),
             code(
                 """
                 def parameters(num_layers, embed_dim, num_heads, mlp_dim):
                     return 85_056_000
                 """,
-                says="whatever the sizes",
+                cause="number-of-the-chapter",
             ),
             swap(
                 "mlp_dim * embed_dim + embed_dim",
                 "mlp_dim * embed_dim + mlp_dim",
-                says="the second Linear of the feed-forward writes embed_dim numbers,",
+                cause="fc2-bias-is-m",
             ),
             swap(
                 "4 * (embed_dim * embed_dim + embed_dim)",
                 "4 * embed_dim * embed_dim + embed_dim",
-                says="each of the four Linears of the attention has",
+                cause="one-bias-for-the-attention",
             ),
             swap(
                 "4 * (embed_dim * embed_dim + embed_dim)",
                 "num_heads * 4 * (embed_dim * embed_dim // num_heads + embed_dim)",
-                says="a bias was counted for every head; the four",
+                cause="biases-for-each-head",
             ),
             swap(
                 "4 * (embed_dim * embed_dim + embed_dim)",
                 "4 * (embed_dim * (embed_dim // num_heads) + embed_dim // num_heads)",
-                says="the four Linears are e x e; what they",
+                cause="projections-to-one-head",
             ),
             swap(
                 "num_layers * (attention + feed_forward + 2 * norm) + norm",
                 "num_layers * (attention + feed_forward) + 2 * norm + norm",
-                says="the two norms of a block are counted once",
+                cause="block-norms-once",
             ),
             swap(
                 "num_layers * (attention + feed_forward + 2 * norm) + norm",
                 "num_layers * (attention + feed_forward + 2 * norm) + 2 * norm",
-                says="after the last block there is one norm, not",
+                cause="last-norm-twice",
             ),
             swap(
                 "+ mlp_dim * embed_dim + embed_dim",
                 "+ mlp_dim * embed_dim",
-                says="the bias of the second Linear of the feed-forward",
+                cause="fc2-bias-missing",
             ),
             swap(
                 "embed_dim * mlp_dim + mlp_dim +",
                 "embed_dim * mlp_dim +",
-                says="the bias of the first Linear of the feed-forward",
+                cause="fc1-bias-missing",
             ),
             swap(
                 "embed_dim * mlp_dim + mlp_dim + mlp_dim * embed_dim + embed_dim",
                 "2 * (embed_dim * mlp_dim + embed_dim)",
-                says="the first Linear of the feed-forward writes mlp_dim numbers,",
+                cause="fc1-bias-is-e",
             ),
         ],
         right=[
@@ -225,100 +229,109 @@ BANK = {
     ),
     "07.3": Bank(
         wrong=[
-            block(pre=POST, says="this is post-norm"),
-            block(pre=STEPS["out"], says='these are the steps of order="out"'),
-            block(out=STEPS["pre"], says='these are the steps of order="pre"'),
-            block(side=STEPS["pre"], says='these are the steps of order="pre"'),
+            block(pre=POST, cause="post-norm-instead"),
+            block(pre=STEPS["out"], cause="order-instead out"),
+            block(out=STEPS["pre"], cause="order-instead pre"),
+            block(side=STEPS["pre"], cause="order-instead pre"),
             block(
                 side="x = x + attend(self.norm1(x)) + self.mlp(self.norm1(x)); return x",
-                says="norm1 stands in both halves",
+                cause="norm1-in-both-halves",
             ),
-            block(side="return x + attend(x) + self.mlp(x)", says="without their norms"),
+            block(side="return x + attend(x) + self.mlp(x)", cause="no-norm-before-the-parts"),
             block(
                 side="return (x + attend(self.norm1(x))) + (x + self.mlp(self.norm2(x)))",
-                says="the stream is added twice",
+                cause="stream-added-twice",
             ),
             block(
                 out="return x + self.norm1(attend(x)) + self.norm2(self.mlp(x))",
-                says="the feed-forward reads the stream as it came into the block",
+                cause="out-beside",
             ),
             block(
                 pre="x = self.norm1(x); x = x + attend(x); "
                 "x = self.norm2(x); return x + self.mlp(x)",
-                says="both sums add to a normalised x",
+                cause="sums-from-norm",
             ),
             block(
                 pre="x = attend(self.norm1(x)); return self.mlp(self.norm2(x))",
-                says="is not added to the stream",
+                cause="stream-not-added",
             ),
             block(
                 pre="start = x; x = x + attend(self.norm1(x)); "
                 "return start + self.mlp(self.norm2(x))",
-                says="residual-from-input",
+                cause="clinic-found/residual-from-input",
             ),
             block(
                 pre="x = x + self.mlp(self.norm2(x)); return x + attend(self.norm1(x))",
-                says="the feed-forward runs first",
+                cause="feed-forward-first",
             ),
             block(
                 out="x = x + self.norm2(self.mlp(x)); return x + self.norm1(attend(x))",
-                says="the feed-forward runs first",
+                cause="feed-forward-first",
             ),
             block(
                 pre="x = x + self.attn(self.norm1(x)); return x + self.mlp(self.norm2(x))",
-                says="the mask is not handed on",
+                cause="mask-not-handed-on",
             ),
             block(
                 pre="blocked = None if attn_mask is None else ~attn_mask; "
                 "x = x + self.attn(self.norm1(x), attn_mask=blocked); "
                 "return x + self.mlp(self.norm2(x))",
-                says="the mask is inverted",
+                cause="mask-is-inverted",
             ),
             block(
                 pre="x = x + attend(self.norm2(x)); return x + self.mlp(self.norm1(x))",
-                says="norm1 and norm2 have changed places",
+                cause="norms-changed-places",
             ),
             block(
                 out="x = x + self.norm1(attend(x)); return x + self.norm1(self.mlp(x))",
-                says="norm1 stands in both halves",
+                cause="norm1-in-both-halves",
             ),
             block(
                 pre="x += attend(self.norm1(x)); return x + self.mlp(self.norm2(x))",
-                says="x was changed in place",
+                cause="changed-in-place x",
             ),
-            block(out="x = x + self.norm1(attend(x)); x + self.norm2(self.mlp(x))", says="None"),
+            block(
+                out="x = x + self.norm1(attend(x)); x + self.norm2(self.mlp(x))",
+                cause="returns-none",
+            ),
             swap(
-                "nn.LayerNorm(embed_dim)", "nn.LayerNorm(embed_dim, eps=1e-3)", says="another eps"
+                "nn.LayerNorm(embed_dim)",
+                "nn.LayerNorm(embed_dim, eps=1e-3)",
+                cause="norms-add-eps",
             ),
             swap(
                 "FeedForward(embed_dim, mlp_dim)",
                 'FeedForward(embed_dim, mlp_dim, activation="relu")',
-                says="it bends with ReLU",
+                cause="bends-with ReLU",
             ),
-            swap("self.norm2 = nn.LayerNorm(embed_dim)", "self.norm2 = self.norm1", says="the two"),
-            swap("self.mlp", "self.feed_forward", says="keep the names that the card gives"),
+            swap(
+                "self.norm2 = nn.LayerNorm(embed_dim)",
+                "self.norm2 = self.norm1",
+                cause="parameters-are-one",
+            ),
+            swap("self.mlp", "self.feed_forward", cause="parameter-missing"),
             code(
                 """
                 class Block(EncoderBlock):
                     def __init__(self, embed_dim, num_heads, mlp_dim, order):
                         super().__init__(embed_dim, num_heads, mlp_dim)
                 """,
-                says="it calls EncoderBlock",
+                cause="calls-shortcut EncoderBlock",
             ),
             swap(
                 "return x + gathered + self.mlp(self.norm2(x))",
                 "return x + self.mlp(self.norm2(gathered))",
-                says="the feed-forward reads what the attention returns, instead of",
+                cause="one-part-inside-the-other",
             ),
             swap(
                 "return x + self.norm2(self.mlp(x))",
                 "return x + self.norm2(self.mlp(self.norm2(x)))",
-                says="norm2 is used twice, before the feed-forward and behind",
+                cause="norm-before-and-behind-second",
             ),
             swap(
                 "x = x + gathered",
                 "x = self.norm1(x) + gathered",
-                says="the first sum adds to norm1(x), not to the",
+                cause="first-sum-from-norm",
             ),
         ],
         right=[
@@ -350,89 +363,91 @@ BANK = {
     ),
     "07.4": Bank(
         wrong=[
-            code("Healthy = Sick", says="layers-same-init"),
+            code("Healthy = Sick", cause="clinic-found/layers-same-init"),
             stack(
                 "block = EncoderBlock(embed_dim, num_heads, mlp_dim)",
                 "self.layers = nn.ModuleList(block for _ in range(num_layers))",
-                says="are one and the same",
+                cause="parameters-are-one",
             ),
             stack(
                 "from copy import deepcopy",
                 "block = EncoderBlock(embed_dim, num_heads, mlp_dim)",
                 "self.layers = nn.ModuleList(deepcopy(block) for _ in range(num_layers))",
-                says="layers-same-init",
+                cause="clinic-found/layers-same-init",
             ),
             stack(
                 "blocks = [EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers)]",
                 "for block in blocks:",
                 "    block.mlp = blocks[0].mlp",
                 "self.layers = nn.ModuleList(blocks)",
-                says="layers.0.mlp.fc1.weight and layers.1.mlp.fc1.weight are one",
+                cause="parameters-are-one",
             ),
             stack(
                 "self.layers = [",
                 "    EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers)",
                 "]",
-                says="a list of Python",
+                cause="parameter-in-list list",
             ),
             stack(
                 "self.layers = nn.ModuleList(",
                 "    EncoderBlock(embed_dim, num_heads, mlp_dim) for _ in range(num_layers - 1)",
                 ")",
-                says="layers holds 1 block with num_layers=2",
+                cause="number-of-blocks",
             ),
             stack(
                 "self.layers = nn.ModuleList(",
                 "    EncoderBlock(embed_dim, num_heads, mlp_dim, norm_first=False)",
                 "    for _ in range(num_layers)",
                 ")",
-                says="the blocks are post-norm",
+                cause="blocks-are-post-norm",
             ),
-            swap("return self.norm(x)", "return x", says="the last norm is missing"),
-            swap("x = layer(x)", "x = self.norm(layer(x))", says="runs after every block, too"),
+            swap("return self.norm(x)", "return x", cause="stack-norm-missing"),
+            swap(
+                "x = layer(x)", "x = self.norm(layer(x))", cause="stack-norm-after-every-block-too"
+            ),
             swap(
                 "x = layer(x)\n        return self.norm(x)",
                 "x = self.norm(layer(x))\n        return x",
-                says="runs after every block; it belongs",
+                cause="stack-norm-after-every-block",
             ),
             swap(
                 "for layer in self.layers:\n            x = layer(x)\n        return self.norm(x)",
                 "x = self.norm(x)\n        for layer in self.layers:\n            x = layer(x)\n"
                 "        return x",
-                says="runs before the blocks",
+                cause="stack-norm-first",
             ),
             swap(
                 "x = layer(x)\n        return self.norm(x)",
                 "result = layer(x)\n        return self.norm(result)",
-                says="only the last block counts",
+                cause="every-block-reads-x",
             ),
-            swap("x = layer(x)", "x = x + layer(x)", says="adds to the stream itself"),
-            swap("in self.layers:", "in reversed(self.layers):", says="in the wrong order"),
+            swap("x = layer(x)", "x = x + layer(x)", cause="block-added-again"),
+            swap("in self.layers:", "in reversed(self.layers):", cause="blocks-backwards"),
             swap(
                 "    x = layer(x)\n        return",
                 "    x = layer(x)\n            break\n        return",
-                says="only the first block runs",
+                cause="first-block-alone",
             ),
             code(
                 """
                 class Healthy(Encoder):
                     pass
                 """,
-                says="it calls Encoder",
+                cause="calls-shortcut Encoder",
             ),
             stack(
                 "self.layers = Encoder(num_layers, embed_dim, num_heads, mlp_dim).layers",
-                says="it calls Encoder",
+                cause="calls-shortcut Encoder",
             ),
             swap(
                 "return self.norm(x)",
                 "return self.norm(x) + x",
-                says="the stream is added behind the last norm",
+                cause="stream-added-to-normed",
             ),
             swap(
                 "            x = layer(x)\n",
                 "            x = self.norm(x + layer(x))\n",
-                says="a block adds to the stream itself, and the",
+                cause="block-added-and-normed",
             ),
         ],
         right=[
@@ -466,27 +481,27 @@ BANK = {
     ),
     "07.5": Bank(
         wrong=[
-            swap("tokens[:, 0]", "tokens[:, -1]", says="it reads the last token"),
-            swap("tokens[:, 0]", "tokens[:, 1]", says="the class token is token 0"),
-            swap("tokens[:, 0]", "tokens[0]", says="asked for is"),
-            swap("tokens[:, 1:]", "tokens", says="the class token is in the mean"),
-            swap("tokens[:, 1:]", "tokens[:, :-1]", says="the last patch is missing"),
-            swap("tokens[:, 1:]", "tokens[:, 2:]", says="the first patch is missing"),
-            swap(".mean(dim=1)", ".sum(dim=1)", says="the sum, not the mean"),
-            swap(".mean(dim=1)", ".amax(dim=1)", says="the largest numbers"),
-            swap('== "class"', '!= "class"', says="which is pool='mean'"),
-            swap("self.pool ==", '"class" ==', says="which is pool='class'"),
-            swap(".mean(dim=1)", ".mean(dim=0)", says="asked for is"),
-            swap("self.head(tokens[:, 0])", "tokens[:, 0]", says="asked for is"),
+            swap("tokens[:, 0]", "tokens[:, -1]", cause="reads-last-token"),
+            swap("tokens[:, 0]", "tokens[:, 1]", cause="reads-first-patch"),
+            swap("tokens[:, 0]", "tokens[0]", cause="shape-differs"),
+            swap("tokens[:, 1:]", "tokens", cause="class-token-in-mean"),
+            swap("tokens[:, 1:]", "tokens[:, :-1]", cause="last-patch-missing"),
+            swap("tokens[:, 1:]", "tokens[:, 2:]", cause="first-patch-missing"),
+            swap(".mean(dim=1)", ".sum(dim=1)", cause="reads-sum-of-patches"),
+            swap(".mean(dim=1)", ".amax(dim=1)", cause="largest-not-mean"),
+            swap('== "class"', '!= "class"', cause="reads-mean-of-patches"),
+            swap("self.pool ==", '"class" ==', cause="reads-class-token"),
+            swap(".mean(dim=1)", ".mean(dim=0)", cause="shape-differs"),
+            swap("self.head(tokens[:, 0])", "tokens[:, 0]", cause="changes-nothing"),
             swap(
                 "self.encoder(self.embedding(images))",
                 "self.embedding(images)",
-                says="before the encoder",
+                cause="reads-before-encoder",
             ),
             swap(
                 "self.head(tokens[:, 0])",
                 "self.head(tokens[:, 0]).softmax(-1)",
-                says="a softmax too many",
+                cause="softmax-too-many",
             ),
             code(
                 """
@@ -502,7 +517,7 @@ BANK = {
                         self.encoder = Encoder(num_layers, embed_dim, num_heads, mlp_dim)
                         self.head = nn.Linear(embed_dim, num_classes)
                 """,
-                says="PatchEmbedding",
+                cause="raises",
             ),
             code(
                 """
@@ -519,32 +534,32 @@ BANK = {
                             return super().forward(images)
                         return self.head(self.encoder(self.embedding(images))[:, 1:].mean(dim=1))
                 """,
-                says="it calls VisionTransformer",
+                cause="calls-shortcut VisionTransformer",
             ),
             swap(
                 "self.head(tokens[:, 1:].mean(dim=1))",
                 "self.head(tokens[:, 1:]).max(dim=1).values",
-                says="it takes the largest score of all patches, not",
+                cause="largest-score-of-patches",
             ),
             swap(
                 "tokens[:, 1:].mean(dim=1)",
                 "tokens[:, 1:].median(dim=1).values",
-                says="it reads the median, not the mean",
+                cause="median-not-mean",
             ),
             swap(
                 "self.embedding(images)",
                 "self.embedding(images)[:, 1:]",
-                says="the class token is cut off before the encoder",
+                cause="class-token-cut-off",
             ),
             swap(
                 "self.encoder(self.embedding(images))",
                 "self.encoder(self.encoder(self.embedding(images)))",
-                says="the tokens go through the encoder twice",
+                cause="encoded-twice",
             ),
             swap(
                 "tokens[:, 1:].mean(dim=1)",
                 "(tokens[:, 1:].sum(dim=1) / tokens.shape[1])",
-                says="the sum of the patches is divided by the",
+                cause="divided-by-all-tokens",
             ),
         ],
         right=[
@@ -573,35 +588,33 @@ BANK = {
     ),
     "07.6": Bank(
         wrong=[
-            swap("reversed(maps)", "maps", says="from the first to the last"),
-            swap("own * row + (1 - own) *", "(1 - own) * row + own *", says="are exchanged"),
+            swap("reversed(maps)", "maps", cause="layers-from-the-first"),
             swap(
-                "own * row + (1 - own) * gathered", "(row + gathered) / 2", says="own is not used"
+                "own * row + (1 - own) *", "(1 - own) * row + own *", cause="own-and-rest-exchanged"
             ),
-            swap("own * row + ", "", says="add own times the row"),
-            swap("own * row + (1 - own) * gathered", "gathered", says="without the token's own"),
-            swap("(1 - own) *", "", says="not multiplied by 1 - own"),
-            swap("own * row", "row", says="the own part is not multiplied by own"),
-            swap("own * row + (1 - own) *", "row +", says="own and 1 - own are missing"),
-            swap("weights.mean(dim=1)", "weights.sum(dim=1)", says="summed, not averaged"),
-            swap("weights.mean(dim=1)", "weights.amax(dim=1)", says="the largest weight"),
-            swap("weights.mean(dim=1)", "weights[:, 0]", says="the first head alone"),
-            swap(
-                "b i, b i j -> b j", "b j, b i j -> b i", says="follows where the token's numbers"
-            ),
+            swap("own * row + (1 - own) * gathered", "(row + gathered) / 2", cause="own-not-used"),
+            swap("own * row + ", "", cause="own-part-missing"),
+            swap("own * row + (1 - own) * gathered", "gathered", cause="gathered-alone"),
+            swap("(1 - own) *", "", cause="rest-not-multiplied"),
+            swap("own * row", "row", cause="own-not-multiplied"),
+            swap("own * row + (1 - own) *", "row +", cause="both-not-multiplied"),
+            swap("weights.mean(dim=1)", "weights.sum(dim=1)", cause="heads-summed"),
+            swap("weights.mean(dim=1)", "weights.amax(dim=1)", cause="largest-of-heads"),
+            swap("weights.mean(dim=1)", "weights[:, 0]", cause="first-head-alone"),
+            swap("b i, b i j -> b j", "b j, b i j -> b i", cause="column-instead-of-row"),
             sources(
                 *ROW,
                 "for weights in maps:",
                 "    row = own * row + (1 - own) * (weights.mean(dim=1) @ row[..., None])[..., 0]",
                 "return row",
-                says="follows where the numbers of an input token go",
+                cause="column-from-the-first",
             ),
-            swap("reversed(maps)", "maps[-1:]", says="the last layer alone"),
-            swap("reversed(maps)", "maps[:1]", says="the first layer alone"),
-            swap("reversed(maps)", "reversed(maps[1:])", says="the first layer is missing"),
-            swap("reversed(maps)", "reversed(maps[:-1])", says="the last layer is missing"),
-            swap("row[:, token] = 1", "row[:, 0] = 1", says="whatever token was asked for"),
-            swap("own * row", "own", says="own is added everywhere"),
+            swap("reversed(maps)", "maps[-1:]", cause="last-layer-alone"),
+            swap("reversed(maps)", "maps[:1]", cause="first-layer-alone"),
+            swap("reversed(maps)", "reversed(maps[1:])", cause="first-layer-missing"),
+            swap("reversed(maps)", "reversed(maps[:-1])", cause="last-layer-missing"),
+            swap("row[:, token] = 1", "row[:, 0] = 1", cause="always-class-token"),
+            swap("own * row", "own", cause="own-share-of-all"),
             sources(
                 *ROW,
                 "total = torch.zeros_like(row)",
@@ -609,17 +622,16 @@ BANK = {
                 f"    {GATHERED}",
                 "    total = total + own * row + (1 - own) * gathered",
                 "return total",
-                says="the layers are added",
+                cause="layers-added",
             ),
             sources(
                 *ROW,
                 "while maps:",
                 "    row = own * row + (1 - own) * (row[:, None] @ maps.pop().mean(dim=1))[:, 0]",
                 "return row",
-                says="maps is shorter or longer afterwards",
+                cause="list-was-changed maps",
             ),
-            swap(", dtype=maps[0].dtype", "", says="expected scalar type"),
-            swap("weights.mean(dim=1)", "weights.mean(dim=0)", says="raises"),
+            swap("weights.mean(dim=1)", "weights.mean(dim=0)", cause="raises"),
             sources(
                 *ROW,
                 "for weights in maps:",
@@ -628,7 +640,7 @@ BANK = {
                 f"    {GATHERED}",
                 "    row = own * row + gathered",
                 "return row",
-                says="maps was changed in place",
+                cause="changed-in-place maps",
             ),
             sources(
                 "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)",
@@ -636,7 +648,7 @@ BANK = {
                 "for weights in maps:",
                 "    path = (own * itself + (1 - own) * weights.mean(dim=1)) @ path",
                 "return path[:, token]",
-                says="two tables (n, n) are multiplied",
+                cause="whole-tables-multiplied",
             ),
             sources(
                 "itself = torch.eye(maps[0].shape[-1], dtype=maps[0].dtype)",
@@ -644,7 +656,7 @@ BANK = {
                 "for weights in maps:",
                 "    path = (own * itself + (1 - own) * weights.mean(dim=1)) @ path",
                 "return path",
-                says="one token was asked for",
+                cause="whole-table-returned",
             ),
             sources(
                 "*others, last = maps",
@@ -656,7 +668,7 @@ BANK = {
                 f"    {GATHERED}",
                 "    row = own * row + (1 - own) * gathered",
                 "return row",
-                says="raises IndexError",
+                cause="raises IndexError",
             ),
             code(
                 """
@@ -667,7 +679,7 @@ BANK = {
                         row = own * row + (1 - own) * einsum(row, w.mean(1), 'b i, b i j -> b j')
                     return row
                 """,
-                says="the row starts as 1 in sample number token",
+                cause="sample-instead-of-token",
             ),
             code(
                 """
@@ -677,7 +689,7 @@ BANK = {
                         row = own * row + (1 - own) * einsum(row, w.mean(1), 'b i, b i j -> b j')
                     return row
                 """,
-                says="the own part of the last layer is missing",
+                cause="own-missing-in-last-layer",
             ),
             code(
                 """
@@ -689,7 +701,7 @@ BANK = {
                         row = own * start + (1 - own) * einsum(row, w.mean(1), 'b i, b i j -> b j')
                     return row
                 """,
-                says="every layer keeps own of the first row",
+                cause="own-share-of-the-start",
             ),
             code(
                 """
@@ -700,10 +712,11 @@ BANK = {
                         row = own * row + (1 - own) * w.mean(1)[:, token]
                     return row
                 """,
-                says="each layer is asked for the row of the",
+                cause="row-of-token-each-time",
             ),
         ],
         right=[
+            swap(", dtype=maps[0].dtype", ""),
             sources(
                 "row = own * torch.eye(maps[-1].shape[-1], dtype=maps[-1].dtype)[token]",
                 "row = row + (1 - own) * maps[-1].mean(dim=1)[:, token]",
@@ -730,6 +743,9 @@ BANK = {
             ),
         ],
         equivalent={
+            "row = torch.zeros(b, n, dtype=maps[0].dtype) => "
+            "row = torch.zeros(b, n)": "the check judges it in double "
+            "precision, the notebook in single",
             "b, _, n, _ = maps[0].shape => b, _, n, _ = maps[-1].shape": "all layers have the same "
             "tokens",
             "row = torch.zeros(b, n, dtype=maps[0].dtype) => "
@@ -738,7 +754,7 @@ BANK = {
     ),
     "07.7": Bank(
         wrong=[
-            shift("return torch.roll(images, columns, dims=-1)", says="comes back at the other"),
+            shift("return torch.roll(images, columns, dims=-1)", cause="comes-back-at-other-side"),
             shift(
                 "moved = torch.zeros_like(images)",
                 "if columns > 0:",
@@ -746,7 +762,7 @@ BANK = {
                 "else:",
                 "    moved[..., -columns:] = images[..., : images.shape[-1] + columns]",
                 "return moved",
-                says="it moves to the left",
+                cause="moves-to-the-left",
             ),
             shift(
                 "moved = torch.zeros_like(images)",
@@ -756,7 +772,7 @@ BANK = {
                 "else:",
                 "    moved[:, :, :columns] = images[:, :, -columns:]",
                 "return moved",
-                says="it moves down",
+                cause="moves-down",
             ),
             shift(
                 "moved = torch.zeros_like(images)",
@@ -765,34 +781,25 @@ BANK = {
                 "else:",
                 "    moved[..., :columns] = images[..., -columns:]",
                 "return moved",
-                says="columns=0",
+                cause="raises",
             ),
             shift(
                 "moved = torch.zeros_like(images)",
                 "moved[..., columns:] = images[..., : images.shape[-1] - columns]",
                 "return moved",
-                says="it raises RuntimeError",
+                cause="raises RuntimeError",
             ),
             shift(
                 "images[..., columns:] = images[..., : images.shape[-1] - columns].clone()",
                 "images[..., :columns] = 0",
                 "return images",
-                says="images was changed in place",
+                cause="changed-in-place images",
             ),
             shift(
                 "moved = torch.roll(images, columns, dims=-1)",
                 "moved[..., :columns] = 0",
                 "return moved",
-                says="a negative number should move to the left",
-            ),
-            shift(
-                "moved = torch.zeros(images.shape)",
-                "width = images.shape[-1]",
-                "for column in range(width):",
-                "    if 0 <= column - columns < width:",
-                "        moved[..., column] = images[..., column - columns]",
-                "return moved",
-                says="dtype",
+                cause="negative-needs-paper",
             ),
             shift(
                 "rolled = torch.roll(images, columns, dims=-1)",
@@ -802,46 +809,46 @@ BANK = {
                 "else:",
                 "    images[..., :columns] = rolled[..., :columns]",
                 "return images",
-                says="images was changed in place",
+                cause="changed-in-place images",
             ),
             shift(
                 "places = torch.arange(images.shape[-1]) - columns",
                 "return images[..., places.clamp(0, images.shape[-1] - 1)]",
-                says="the edge is repeated",
+                cause="edge-is-repeated",
             ),
-            swap("    model.eval()\n", "", says="in training mode"),
-            swap("torch.zeros_like(images)", "torch.ones_like(images)", says="comes in is 1"),
-            swap("model.eval()", "model.train()", says="in training mode"),
-            swap("argmax", "argmin", says="the smallest score"),
-            swap("== labels", "!= labels", says="the share that is read wrongly"),
-            swap(".mean().item()", ".sum().item()", says="the number of right answers"),
-            swap(".mean().item()", ".mean().item() * 100", says="a percentage"),
-            swap(".mean().item()", "", says="a float is asked for"),
+            swap("    model.eval()\n", "", cause="training-mode"),
+            swap("torch.zeros_like(images)", "torch.ones_like(images)", cause="paper-is-zero"),
+            swap("model.eval()", "model.train()", cause="training-mode"),
+            swap("argmax", "argmin", cause="smallest-score"),
+            swap("== labels", "!= labels", cause="share-read-wrongly"),
+            swap(".mean().item()", ".sum().item()", cause="number-not-share"),
+            swap(".mean().item()", ".mean().item() * 100", cause="percentage-not-share"),
+            swap(".mean().item()", "", cause="is-another-kind float"),
             swap(
                 "with torch.no_grad():\n        scores",
                 "if True:\n        scores",
-                says="gradients",
+                cause="records-gradients",
             ),
             accuracy(
                 "from utils.training import accuracy",
                 "return accuracy(model, (images, labels))",
-                says="it calls accuracy",
+                cause="calls-shortcut accuracy",
             ),
             accuracy(
                 "from utils import training",
                 "guesses = training.predict(model, images).argmax(dim=-1)",
                 "return (guesses == labels).double().mean().item()",
-                says="it calls predict",
+                cause="calls-shortcut predict",
             ),
-            accuracy("return 0.625", says="the same for every input"),
-            swap("shifted(digits, 1)", "digits", says="that nobody moved"),
-            swap("shifted(digits, 1)", "shifted(digits, -1)", says="moved to the left"),
-            swap("shifted(digits, 1)", "shifted(digits.mT, 1).mT", says="moved down"),
-            swap("shifted(digits, 2)", "shifted(digits, 1)", says="they were moved by 1"),
-            code("one_pixel = 100 * one_pixel", says="a share from 0 to 1"),
-            code("two_pixels = 1 - two_pixels", says="read wrongly"),
-            code("one_pixel = 0.99 - one_pixel", says="what it loses"),
-            code("two_pixels = 0.9", says="too large"),
+            accuracy("return 0.625", cause="same-for-every-input"),
+            swap("shifted(digits, 1)", "digits", cause="accuracy-unmoved"),
+            swap("shifted(digits, 1)", "shifted(digits, -1)", cause="moved-to-the-left"),
+            swap("shifted(digits, 1)", "shifted(digits.mT, 1).mT", cause="moved-down"),
+            swap("shifted(digits, 2)", "shifted(digits, 1)", cause="moved-by"),
+            code("one_pixel = 100 * one_pixel", cause="accuracy-is-percentage"),
+            code("two_pixels = 1 - two_pixels", cause="accuracy-is-error"),
+            code("one_pixel = 0.99 - one_pixel", cause="accuracy-is-loss"),
+            code("two_pixels = 0.9", cause="too-large"),
             code(
                 """
                 def shifted(images, columns):
@@ -852,21 +859,21 @@ BANK = {
                         moved[..., :columns] = images[..., -columns:]
                     return moved
                 """,
-                says="it moves one pixel further to the right than",
+                cause="one-column-more",
             ),
             code(
                 """
                 def shifted(images, columns):
                     return torch.roll(images, columns)
                 """,
-                says="torch.roll without dims rolls all numbers in one line,",
+                cause="rolls-all-numbers",
             ),
             code(
                 """
                 def shifted(images, columns):
                     return torch.roll(images, columns, dims=-2)
                 """,
-                says="the rows are rolled, along H; columns lie along",
+                cause="rolls-rows",
             ),
             code(
                 """
@@ -875,7 +882,7 @@ BANK = {
                     moved[..., abs(columns):] = images[..., : images.shape[-1] - abs(columns)]
                     return moved
                 """,
-                says="a negative number moves to the right as well;",
+                cause="negative-moves-right-too",
             ),
             code(
                 """
@@ -885,7 +892,7 @@ BANK = {
                         scores = model(images).softmax(-1)
                     return scores[torch.arange(len(labels)), labels].double().mean().item()
                 """,
-                says="it is the mean chance that the model gives",
+                cause="chance-not-hit",
             ),
             code(
                 """
@@ -895,10 +902,18 @@ BANK = {
                         scores = model(images)
                     return round((scores.argmax(dim=-1) == labels).double().mean().item(), 2)
                 """,
-                says="the share is rounded",
+                cause="rounded",
             ),
         ],
         right=[
+            shift(
+                "moved = torch.zeros(images.shape)",
+                "width = images.shape[-1]",
+                "for column in range(width):",
+                "    if 0 <= column - columns < width:",
+                "        moved[..., column] = images[..., column - columns]",
+                "return moved",
+            ),
             shift(
                 "b, c, height, width = images.shape",
                 "paper = images.new_zeros(b, c, height, abs(columns))",

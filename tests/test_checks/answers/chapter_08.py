@@ -3,21 +3,21 @@
 from exercise_bank import Bank, code, swap
 
 
-def healthy(body, says=""):
+def healthy(body, cause=""):
     """The block with another body of forward."""
     lines = "\n".join(f"        {line}" for line in body)
-    return code(f"class Healthy(Sick):\n    def forward(self, x):\n{lines}", says=says)
+    return code(f"class Healthy(Sick):\n    def forward(self, x):\n{lines}", cause=cause)
 
 
 BANK = {
     "08.1": Bank(
         wrong=[
-            swap("(7, 3, 3)", "(3, 7, 7)", says="its shape with batch_first=True"),
-            swap("(3, 7, 7)", "(7, 3, 3)", says="its shape without batch_first=True"),
-            swap("(3, 7, 7)", "(3, 4, 7, 7)", says="needs 3 axes"),
-            swap("(7, 3, 3)", "(3, 7, 3)", says="right sizes in another order"),
-            swap("(3, 7, 7)", "(3, 7, 24)", says="look at j"),
-            swap("(3, 7, 7)", "(7, 7)", says="needs 3 axes"),
+            swap("(7, 3, 3)", "(3, 7, 7)", cause="that-is-with-batch-first"),
+            swap("(3, 7, 7)", "(7, 3, 3)", cause="that-is-without-batch-first"),
+            swap("(3, 7, 7)", "(3, 4, 7, 7)", cause="number-of-axes"),
+            swap("(7, 3, 3)", "(3, 7, 3)", cause="sizes-in-another-order"),
+            swap("(3, 7, 7)", "(3, 7, 24)", cause="look-at-axes j"),
+            swap("(3, 7, 7)", "(7, 7)", cause="number-of-axes"),
         ],
         right=[
             swap("(3, 7, 7)", "[3, 7, 7]"),
@@ -29,51 +29,51 @@ BANK = {
             swap(
                 "range(1, tokens.shape[1])",
                 "[tokens.shape[1] - 1]",
-                says="only the last token is changed",
+                cause="test-last-place-alone",
             ),
-            swap("range(1, tokens.shape[1])", "[1]", says="it tries only the place 1"),
+            swap("range(1, tokens.shape[1])", "[1]", cause="test-first-place-alone"),
             swap(
                 "range(1, tokens.shape[1])",
                 "range(2, tokens.shape[1])",
-                says="it begins at place 2",
+                cause="test-begins-at-two",
             ),
             swap(
                 "range(1, tokens.shape[1])",
                 "range(1, tokens.shape[1] - 1)",
-                says="the last place is missing",
+                cause="test-last-place-missing",
             ),
-            swap("tokens.clone()", "tokens", says="changed in place"),
+            swap("tokens.clone()", "tokens", cause="tokens-changed"),
             swap(
                 "torch.randn_like(changed[:, place:])",
                 "changed[:, place:] + 1",
-                says="the same number is added to all of a token",
+                cause="test-adds-same-number",
             ),
             swap(
                 "torch.randn_like(changed[:, place:])",
                 "changed[:, place:] * 2",
-                says="the later tokens are only multiplied by a number",
+                cause="test-only-scales",
             ),
             swap(
                 "changed[:, place:] = torch.randn_like(changed[:, place:])",
                 "changed[:, place:, 0] += 1",
-                says="only number 0 of the later tokens is changed",
+                cause="test-first-number-of-token",
             ),
             swap(
                 "changed[:, place:] = torch.randn_like(changed[:, place:])",
                 "changed[:, place:, -1] += 1",
-                says="only the last number of the later tokens is changed",
+                cause="test-last-number-of-token",
             ),
             swap(
                 "torch.randn_like(changed[:, place:])",
                 "changed[:, place:].flip(1)",
-                says="only put into another order",
+                cause="test-reorders",
             ),
             swap(
                 "changed[:, place:] = torch.randn_like(changed[:, place:])",
                 "changed[place:] = torch.randn_like(changed[place:])",
-                says="later samples are changed",
+                cause="test-changes-samples-not-tokens",
             ),
-            swap("    return True\n", "    return False\n", says="it says False of every layer"),
+            swap("    return True\n", "    return False\n", cause="test-always-false"),
             code(
                 """
                 def past_is_blind(run, tokens):
@@ -86,7 +86,7 @@ BANK = {
                             return False
                     return True
                 """,
-                says="they always sum to 0",
+                cause="test-sums-numbers",
             ),
             code(
                 """
@@ -99,7 +99,7 @@ BANK = {
                             return False
                     return True
                 """,
-                says="only the first sample is looked at",
+                cause="test-first-sample-alone",
             ),
             code(
                 """
@@ -112,37 +112,37 @@ BANK = {
                             return False
                     return True
                 """,
-                says="only number 0 of each result is looked at",
+                cause="test-first-number-of-result",
             ),
-            swap("[:, :place]", "[:, : place + 1]", says="the result at the first changed place"),
-            swap("before[:, :place]", "before[:, place:]", says="it says False for"),
-            swap("if not torch", "if torch", says="it is turned round"),
-            swap("atol=1e-6", "atol=1e-1", says="a small leak does not show"),
+            swap("[:, :place]", "[:, : place + 1]", cause="test-includes-changed"),
+            swap("before[:, :place]", "before[:, place:]", cause="calls-blind-layer-seeing False"),
+            swap("if not torch", "if torch", cause="test-turned-round"),
+            swap("atol=1e-6", "atol=1e-1", cause="test-too-tolerant"),
             swap(
                 "changed[:, place:] = torch.randn_like(changed[:, place:])",
                 "changed[:, place:] = changed[:, place:]",
-                says="says True of every layer",
+                cause="test-always-true",
             ),
             code(
                 """
                 def past_is_blind(run, tokens):
                     return True
                 """,
-                says="says True of every layer",
+                cause="test-always-true",
             ),
             code(
                 """
                 def past_is_blind(run, tokens):
                     return run(tokens).shape == tokens.shape
                 """,
-                says="says True of every layer",
+                cause="test-always-true",
             ),
             code(
                 """
                 def past_is_blind(run, tokens):
                     return torch.allclose(run(tokens)[:, :1], run(tokens[:, :1]))
                 """,
-                says="raises IndexError",
+                cause="raises IndexError",
             ),
             code(
                 """
@@ -151,7 +151,7 @@ BANK = {
                     changed[1:, -1] += 1.0
                     return torch.allclose(run(changed)[:, :-1], run(tokens)[:, :-1])
                 """,
-                says="it says True for",
+                cause="calls-seeing-layer-blind True",
             ),
             code(
                 """
@@ -164,7 +164,7 @@ BANK = {
                             return False
                     return True
                 """,
-                says="one token is changed, and only the result just",
+                cause="test-one-token-one-before",
             ),
             code(
                 """
@@ -177,7 +177,7 @@ BANK = {
                             return False
                     return True
                 """,
-                says="later results are compared, which may change; the earlier",
+                cause="test-compares-later",
             ),
             code(
                 """
@@ -190,7 +190,7 @@ BANK = {
                             return False
                     return True
                 """,
-                says="later samples are changed, axis 0; the tokens are",
+                cause="test-changes-samples",
             ),
             code(
                 """
@@ -203,7 +203,7 @@ BANK = {
                             return False
                     return True
                 """,
-                says="a leak counts only when all numbers move; one",
+                cause="test-all-must-move",
             ),
             code(
                 """
@@ -216,7 +216,7 @@ BANK = {
                             return True
                     return False
                 """,
-                says="one place without a leak is enough for True;",
+                cause="test-one-place-is-enough",
             ),
         ],
         right=[
@@ -276,26 +276,26 @@ BANK = {
     ),
     "08.3": Bank(
         wrong=[
-            code("Healthy = Sick", says="this is Sick, pre-norm"),
-            healthy(["return super().forward(x)"], "this is Sick, pre-norm"),
+            code("Healthy = Sick", cause="healthy-is-sick"),
+            healthy(["return super().forward(x)"], "healthy-is-sick"),
             healthy(
                 ["x = x + self.norm1(self.attn(x))", "return x + self.norm2(self.mlp(x))"],
-                "the norm stands around the part alone",
+                "norm-of-part-is-added",
             ),
             healthy(
                 ["x = x + self.attn(self.norm1(x))", "return self.norm2(x + self.mlp(x))"],
-                "the first half is still pre-norm",
+                "first-half-pre-norm",
             ),
             healthy(
                 ["x = self.norm1(x + self.attn(x))", "return x + self.mlp(self.norm2(x))"],
-                "the second half is still pre-norm",
+                "second-half-pre-norm",
             ),
             healthy(
                 [
                     "x = self.norm1(x + self.attn(self.norm1(x)))",
                     "return self.norm2(x + self.mlp(self.norm2(x)))",
                 ],
-                "each norm is used twice",
+                "pre-norm-and-post-norm",
             ),
             healthy(
                 [
@@ -303,7 +303,7 @@ BANK = {
                     "x = x + self.mlp(self.norm2(x))",
                     "return self.norm2(x)",
                 ],
-                "pre-norm with a norm at the end",
+                "pre-norm-normed-at-the-end",
             ),
             healthy(
                 [
@@ -312,41 +312,49 @@ BANK = {
                     "x = self.norm2(x)",
                     "return x + self.mlp(x)",
                 ],
-                "it adds norm(x) to the results",
+                "adds-the-normed-stream",
             ),
             healthy(
                 ["x = self.norm1(x + self.attn(x))", "return x + self.mlp(x)"],
-                "the second sum is not normalised",
+                "second-sum-not-normed",
             ),
             healthy(
                 ["x = x + self.attn(x)", "return self.norm2(x + self.mlp(x))"],
-                "the first sum is not normalised",
+                "first-sum-not-normed",
             ),
-            healthy(["x = x + self.attn(x)", "return x + self.mlp(x)"], "no norm at all"),
-            swap("self.norm2(x + ", "self.norm1(x + ", says="norm1 stands in both halves"),
+            healthy(["x = x + self.attn(x)", "return x + self.mlp(x)"], "no-norm-at-all"),
+            swap("self.norm2(x + ", "self.norm1(x + ", cause="norm1-in-both-halves"),
             healthy(
                 ["x = self.norm2(x + self.attn(x))", "return self.norm1(x + self.mlp(x))"],
-                "changed places",
+                "norms-changed-places",
             ),
             healthy(
                 ["x = self.norm2(x + self.mlp(x))", "return self.norm1(x + self.attn(x))"],
-                "the feed-forward runs first",
+                "feed-forward-first",
             ),
-            swap("return self.norm2(x + self.mlp(x))", "return x", says="feed-forward is missing"),
-            swap("self.norm2(x + self.mlp(x))", "self.norm2(self.mlp(x))", says="norm2(x + ...)"),
-            swap("self.norm1(x + self.attn(x))", "self.norm1(self.attn(x))", says="norm1(x + ...)"),
+            swap("return self.norm2(x + self.mlp(x))", "return x", cause="half-missing"),
+            swap(
+                "self.norm2(x + self.mlp(x))",
+                "self.norm2(self.mlp(x))",
+                cause="second-stream-not-added",
+            ),
+            swap(
+                "self.norm1(x + self.attn(x))",
+                "self.norm1(self.attn(x))",
+                cause="first-stream-not-added",
+            ),
             healthy(
                 ["y = self.norm1(x + self.attn(x))", "return self.norm2(x + self.mlp(y))"],
-                "what the first half made is lost",
+                "second-adds-the-start",
             ),
             healthy(
                 ["y = self.norm1(x + self.attn(x))", "return self.norm2(y + self.mlp(x))"],
-                "reads what came into the block",
+                "feeds-on-the-start",
             ),
-            healthy(["return x"], "as it came"),
+            healthy(["return x"], "returns-x-as-it-came"),
             healthy(
                 ["x += self.attn(x)", "return self.norm2(self.norm1(x) + self.mlp(self.norm1(x)))"],
-                "in place",
+                "changed-in-place",
             ),
             code(
                 """
@@ -357,7 +365,7 @@ BANK = {
                     def __init__(self, *sizes, **named):
                         super().__init__(*sizes, **named, norm_first=False)
                 """,
-                says="it calls EncoderBlock",
+                cause="calls-shortcut EncoderBlock",
             ),
             code(
                 """
@@ -366,7 +374,7 @@ BANK = {
                         x = self.norm1(self.attn(x)) + x
                         return self.norm2(x + self.mlp(x))
                 """,
-                says="in the first half the norm stands around the",
+                cause="norm-of-first-part-is-added",
             ),
             code(
                 """
@@ -375,7 +383,7 @@ BANK = {
                         y = self.attn(x)
                         return self.norm2(self.norm1(x + y) + self.mlp(y))
                 """,
-                says="the feed-forward reads what attention returns, and not the",
+                cause="feeds-on-attention-alone",
             ),
             code(
                 """
@@ -385,7 +393,7 @@ BANK = {
                         x = x + self.mlp(x)
                         return self.norm2(self.norm1(x))
                 """,
-                says="both norms stand at the end",
+                cause="both-norms-at-the-end",
             ),
             code(
                 """
@@ -393,7 +401,7 @@ BANK = {
                     def forward(self, x):
                         return self.norm2(self.norm1(x + self.attn(x) + self.mlp(x)))
                 """,
-                says="there is one sum, and both parts read the",
+                cause="one-sum-of-both-parts",
             ),
             code(
                 """
@@ -402,7 +410,7 @@ BANK = {
                         x = self.norm1(x + self.attn(self.norm1(x)))
                         return self.norm2(x + self.mlp(x))
                 """,
-                says="norm1 is used twice, before the part and around",
+                cause="first-norm-twice",
             ),
         ],
         right=[
@@ -430,14 +438,14 @@ BANK = {
                 def next_word_loss(scores, words):
                     return F.cross_entropy(scores[:-1].flatten(0, 1), words[1:].flatten())
                 """,
-                says="the shift runs along the batch",
+                cause="shift-along-batch",
             ),
             code(
                 """
                 def next_word_loss(scores, words):
                     return F.nll_loss(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten())
                 """,
-                says="it wants log_softmax of them",
+                cause="scores-for-log-chances",
             ),
             code(
                 """
@@ -445,21 +453,21 @@ BANK = {
                     chances = scores[:, :-1].softmax(dim=-1).flatten(0, 1)
                     return F.nll_loss(chances, words[:, 1:].flatten())
                 """,
-                says="wants log_softmax, not softmax",
+                cause="chances-for-log-chances",
             ),
             code(
                 """
                 def next_word_loss(scores, words):
                     return F.cross_entropy(scores.flatten(0, 1)[:-1], words.flatten()[1:])
                 """,
-                says="in one row before the shift",
+                cause="shift-in-one-row",
             ),
             code(
                 """
                 def next_word_loss(scores, words):
                     return F.cross_entropy(scores[:, :-2].flatten(0, 1), words[:, 2:].flatten())
                 """,
-                says="i + 2",
+                cause="two-places-on",
             ),
             code(
                 """
@@ -469,53 +477,53 @@ BANK = {
                     )
                     return total / words.numel()
                 """,
-                says="divided by all places",
+                cause="divided-by-all-places",
             ),
-            code("next_word_loss = sick_loss", says="made after reading it"),
-            swap("scores[:, :-1]", "scores[:, 1:]", says="nothing is shifted"),
-            swap("words[:, 1:]", "words[:, :-1]", says="nothing is shifted"),
+            code("next_word_loss = sick_loss", cause="judged-after-reading"),
+            swap("scores[:, :-1]", "scores[:, 1:]", cause="first-word-left-out"),
+            swap("words[:, 1:]", "words[:, :-1]", cause="last-word-left-out"),
             code(
                 """
                 def next_word_loss(scores, words):
                     return F.cross_entropy(scores[:, 1:].flatten(0, 1), words[:, :-1].flatten())
                 """,
-                says="it pays for the word before",
+                cause="pays-for-word-before",
             ),
             code(
                 """
                 def next_word_loss(scores, words):
                     return F.cross_entropy(scores.flatten(0, 1), words.roll(-1, dims=1).flatten())
                 """,
-                says="roll goes round",
+                cause="roll-goes-round",
             ),
             swap(
                 "words[:, 1:].flatten())",
                 'words[:, 1:].flatten(), reduction="sum")',
-                says="the mean is asked for",
+                cause="loss-is-sum",
             ),
             swap(
                 "words[:, 1:].flatten())",
                 'words[:, 1:].flatten(), reduction="none")',
-                says="asked for is ()",
+                cause="loss-is-not-averaged",
             ),
             swap(
                 "scores[:, :-1].flatten(0, 1)",
                 "scores[:, :-1].flatten(0, 1).softmax(dim=-1)",
-                says="applies the softmax itself",
+                cause="softmax-twice",
             ),
-            swap("scores[:, :-1].flatten(0, 1)", "scores[:, :-1]", says="raises"),
+            swap("scores[:, :-1].flatten(0, 1)", "scores[:, :-1]", cause="raises"),
             swap(
                 "return F.cross_entropy(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten())",
                 "return F.cross_entropy("
                 "scores[:, :-1].flatten(0, 1), words[:, 1:].flatten()).detach()",
-                says="no gradient reaches scores",
+                cause="no-gradient scores",
             ),
             code(
                 """
                 def next_word_loss(scores, words):
                     return F.cross_entropy(scores[:-1].flatten(0, 1), words[:-1].flatten())
                 """,
-                says="the last sentence is left out, and nothing is",
+                cause="last-sentence-left-out",
             ),
             code(
                 """
@@ -523,28 +531,28 @@ BANK = {
                     b, n, k = scores.shape
                     return sum(F.cross_entropy(scores[:, i], words[:, i + 1]) for i in range(n - 1))
                 """,
-                says="the sum is divided by the number of sentences,",
+                cause="divided-by-sentences",
             ),
             code(
                 """
     def next_word_loss(scores, words):
         return F.cross_entropy(scores[:, :-1].transpose(0, 1).flatten(0, 1), words[:, 1:].flatten())
                 """,
-                says="the scores are put in a row place by",
+                cause="places-and-sentences-exchanged",
             ),
             code(
                 """
     def next_word_loss(scores, words):
         return -F.nll_loss(scores[:, :-1].log_softmax(-1).flatten(0, 1), words[:, 1:].flatten())
                 """,
-                says="it has the other sign",
+                cause="loss-has-other-sign",
             ),
             code(
                 """
     def next_word_loss(scores, words):
         return F.cross_entropy(scores[:, :-1].flatten(0, 1), words[:, 1:].flatten(), ignore_index=0)
                 """,
-                says="the word with number 0 is left out; it",
+                cause="word-zero-ignored",
             ),
         ],
         right=[
@@ -566,67 +574,69 @@ BANK = {
     ),
     "08.5": Bank(
         wrong=[
-            swap(".double().eval()", ".double()", says="call eval() on your copy"),
-            swap("copy.deepcopy(layer)", "copy.deepcopy(layer.eval())", says="eval mode"),
-            swap("1 / weight.logit().item()", "weight.logit().item()", says="1 over it"),
+            swap(".double().eval()", ".double()", cause="dropout-still-on"),
+            swap(
+                "copy.deepcopy(layer)", "copy.deepcopy(layer.eval())", cause="divisor-changed-mode"
+            ),
+            swap("1 / weight.logit().item()", "weight.logit().item()", cause="factor-not-divisor"),
             swap(
                 "return 1 / weight.logit().item()",
                 "return head_dim ** 0.5",
-                says="measure what it does",
+                cause="what-it-should-divide-by",
             ),
             swap(
                 "return 1 / weight.logit().item()",
                 "return width ** 0.5",
-                says="the width of a token",
+                cause="root-of-token-width",
             ),
-            swap("= 1 / head_dim", "= 1", says="the token holds 1 everywhere"),
-            swap("* head_dim\n", "\n", says="it was taken for the weight: multiply by d"),
-            swap("copy.deepcopy(layer)", "layer", says="wrote into the layer"),
-            swap("        layer.q_proj.bias.fill_(1.0)\n", "", says="raises ZeroDivisionError"),
-            swap("logit()", "log()", says="the logarithm of the weight is not the score"),
+            swap("= 1 / head_dim", "= 1", cause="tokens-of-ones"),
+            swap("* head_dim\n", "\n", cause="weight-not-times-d"),
+            swap("copy.deepcopy(layer)", "layer", cause="divisor-wrote-into-layer"),
+            swap("        layer.q_proj.bias.fill_(1.0)\n", "", cause="raises ZeroDivisionError"),
+            swap("logit()", "log()", cause="log-for-logit"),
             code(
                 """
                 def divisor(layer):
                     return layer.by
                 """,
-                says="has no attribute",
+                cause="raises",
             ),
             code(
                 """
                 def divisor(layer):
                     return True
                 """,
-                says="a number is asked for",
+                cause="divisor-is-no-number",
             ),
             swap(
                 "weight = layer(tokens)[0, 0, 0] * head_dim",
                 "weight = layer(tokens)[0, 0, 0] * width",
-                says="the result is w / d, and it was",
+                cause="weight-times-e",
             ),
             swap(
                 "tokens[0, 0] = 1 / head_dim",
                 "tokens[0, 0] = 1 / width",
-                says="the token holds 1/e everywhere, and a head adds",
+                cause="tokens-of-one-over-e",
             ),
             swap(
                 "head_dim = width // layer.num_heads",
                 "head_dim = width",
-                says="a factor of h is left over",
+                cause="h-left-over",
             ),
             swap(
                 "return 1 / weight.logit().item()",
                 "return 1 / weight.item()",
-                says="that is 1 over the weight; the score behind",
+                cause="weight-not-undone",
             ),
             swap(
                 "return 1 / weight.logit().item()",
                 "return (1 / weight.logit().item()) ** 2",
-                says="that is the square of the divisor",
+                cause="divisor-squared",
             ),
             swap(
                 "        layer.q_proj.weight.zero_()\n",
                 "",
-                says="the queries still read the tokens",
+                cause="queries-read-tokens",
             ),
             swap(
                 "        for project in (layer.q_proj, layer.k_proj, layer.v_proj, "
@@ -634,7 +644,7 @@ BANK = {
                 "            project.weight.copy_(torch.eye(width))\n"
                 "            project.bias.zero_()\n",
                 "",
-                says="it is not a number",
+                cause="not-a-number",
             ),
         ],
         right=[

@@ -3,7 +3,7 @@
 from exercise_bank import Bank, code, swap
 
 
-def places(body, says=""):
+def places(body, cause=""):
     """`places` as one expression, of `real`, ones and zeros for the ids."""
     return code(
         f"""
@@ -11,11 +11,11 @@ def places(body, says=""):
             real = (ids != 0).long()
             return {body}
         """,
-        says=says,
+        cause=cause,
     )
 
 
-def longest(first="word", marked="", to="len(word)", rest="word[end:]", says=""):
+def longest(first="word", marked="", to="len(word)", rest="word[end:]", cause=""):
     """`longest_first` with one of its steps done otherwise."""
     return code(
         f"""
@@ -29,11 +29,11 @@ def longest(first="word", marked="", to="len(word)", rest="word[end:]", says="")
                 pieces[-1], word = {marked.replace("pieces", "pieces[:-1]")}pieces[-1], {rest}
             return pieces
         """,
-        says=says,
+        cause=cause,
     )
 
 
-def pad_left(row, says=""):
+def pad_left(row, cause=""):
     """`pad_left` with another row; `n` is the length of the longest."""
     return code(
         f"""
@@ -41,11 +41,11 @@ def pad_left(row, says=""):
             n = max(map(len, rows))
             return torch.tensor([{row} for row in rows])
         """,
-        says=says,
+        cause=cause,
     )
 
 
-def mean(body, says=""):
+def mean(body, cause=""):
     """`mean_of_words` as one expression, of tokens and `real` (b, n, 1)."""
     return code(
         f"""
@@ -53,11 +53,11 @@ def mean(body, says=""):
             real = (ids != 0)[:, :, None].to(tokens.dtype)
             return {body}
         """,
-        says=says,
+        cause=cause,
     )
 
 
-def grid(down, across, joined="torch.cat([down, across], dim=1)", says=""):
+def grid(down, across, joined="torch.cat([down, across], dim=1)", cause=""):
     """`grid_codes` with other halves, or joined in another way."""
     return code(
         f"""
@@ -65,7 +65,7 @@ def grid(down, across, joined="torch.cat([down, across], dim=1)", says=""):
             down, across = {down}, {across}
             return {joined}
         """,
-        says=says,
+        cause=cause,
     )
 
 
@@ -75,18 +75,18 @@ ACROSS = "sinusoidal_positions(columns, e // 2).repeat(rows, 1)"
 BANK = {
     "09.1": Bank(
         wrong=[
-            swap("(4, 9, 50)", "(4, 50, 9)", says="right sizes in another order"),
-            swap("(4, 9, 50)", "(4, 9)", says="needs 3 axes"),
-            swap("(4, 9, 50)", "(4, 9, 16)", says="look at v"),
-            swap("(4, 9, 16)", "(4, 30, 16)", says="look at n"),
-            swap("(4, 9, 16)", "(9, 16)", says="needs 3 axes"),
-            swap("(30, 16)", "(9, 16)", says="look at p"),
-            swap("(30, 16)", "(4, 30, 16)", says="needs 2 axes"),
-            swap("(30, 16)", "(50, 16)", says="look at p"),
-            swap("(4, 1, 1, 9)", "(4, 2, 9, 9)", says="look at h, i"),
-            swap("(4, 1, 1, 9)", "(4, 1, 9, 1)", says="right sizes in another order"),
-            swap("(4, 1, 1, 9)", "(4, 9)", says="needs 4 axes"),
-            swap("(4, 1, 1, 9)", "36", says="a tuple of whole numbers"),
+            swap("(4, 9, 50)", "(4, 50, 9)", cause="sizes-in-another-order"),
+            swap("(4, 9, 50)", "(4, 9)", cause="number-of-axes"),
+            swap("(4, 9, 50)", "(4, 9, 16)", cause="look-at-axes v"),
+            swap("(4, 9, 16)", "(4, 30, 16)", cause="look-at-axes n"),
+            swap("(4, 9, 16)", "(9, 16)", cause="number-of-axes"),
+            swap("(30, 16)", "(9, 16)", cause="look-at-axes p"),
+            swap("(30, 16)", "(4, 30, 16)", cause="number-of-axes"),
+            swap("(30, 16)", "(50, 16)", cause="look-at-axes p"),
+            swap("(4, 1, 1, 9)", "(4, 2, 9, 9)", cause="look-at-axes h i"),
+            swap("(4, 1, 1, 9)", "(4, 1, 9, 1)", cause="sizes-in-another-order"),
+            swap("(4, 1, 1, 9)", "(4, 9)", cause="number-of-axes"),
+            swap("(4, 1, 1, 9)", "36", cause="no-shape"),
         ],
         right=[
             swap("(4, 9, 50)", "[4, 9, 50]"),
@@ -95,11 +95,11 @@ BANK = {
     ),
     "09.2": Bank(
         wrong=[
-            longest(marked="'##' * (len(pieces) > 0) + ", says="## stands before"),
-            longest(first="'▁' + word", says="▁ is put in front"),
-            longest(rest="word.replace(pieces[-1], '')", says="wherever it stands"),
-            longest(rest="word.lstrip(pieces[-1])", says="wherever it stands"),
-            longest(to="min(4, len(word))", says=" are asked for"),
+            longest(marked="'##' * (len(pieces) > 0) + ", cause="later-pieces-marked"),
+            longest(first="'▁' + word", cause="mark-put-in-front"),
+            longest(rest="word.replace(pieces[-1], '')", cause="piece-removed-everywhere"),
+            longest(rest="word.lstrip(pieces[-1])", cause="piece-removed-everywhere"),
+            longest(to="min(4, len(word))", cause="has-parts"),
             code(
                 """
                 def longest_first(word, vocabulary):
@@ -112,7 +112,7 @@ BANK = {
                         rest = rest[max(ends) :]
                     return pieces
                 """,
-                says="as in BERT",
+                cause="word-given-up",
             ),
             code(
                 """
@@ -123,7 +123,7 @@ BANK = {
                         best.append(min(([*best[s], word[s:end]] for s in cuts), key=len))
                     return best[-1]
                 """,
-                says="into the fewest pieces",
+                cause="longest-from-the-right",
             ),
             code(
                 """
@@ -137,14 +137,14 @@ BANK = {
                         word = word[end:]
                     return pieces
                 """,
-                says="the shortest piece each time",
+                cause="shortest-piece-first",
             ),
             code(
                 """
                 def longest_first(word, vocabulary):
                     return list(word)
                 """,
-                says="every letter stands alone",
+                cause="only-letters",
             ),
             code(
                 """
@@ -158,7 +158,7 @@ BANK = {
                         word = word[:start]
                     return pieces
                 """,
-                says="it cuts from the right",
+                cause="longest-from-the-right",
             ),
             code(
                 """
@@ -173,12 +173,12 @@ BANK = {
                                 )
                     return list(word)
                 """,
-                says="anywhere in the word",
+                cause="longest-of-the-whole-word",
             ),
             swap(
                 "return [word[:end], *longest",
                 "return [*([word[:end]] if ends else []), *longest",
-                says="is left out",
+                cause="unknown-letters-left-out",
             ),
             code(
                 """
@@ -193,7 +193,7 @@ BANK = {
                         start = max(ends)
                     return pieces
                 """,
-                says="it stops at a letter",
+                cause="stops-at-unknown-letter",
             ),
             code(
                 """
@@ -207,7 +207,7 @@ BANK = {
                         start = end
                     return pieces
                 """,
-                says="the rest is one piece",
+                cause="rest-is-one-piece",
             ),
             code(
                 """
@@ -220,7 +220,7 @@ BANK = {
                         word = word[end:]
                     return " ".join(pieces)
                 """,
-                says="a list of pieces is asked for",
+                cause="pieces-as-one-text",
             ),
             code(
                 """
@@ -234,7 +234,7 @@ BANK = {
                         word = word[end:]
                     return pieces
                 """,
-                says="once",
+                cause="found-pieces-only-once",
             ),
             code(
                 """
@@ -247,7 +247,7 @@ BANK = {
                         word = word[end:]
                     return pieces[:-1]
                 """,
-                says="the last piece is missing",
+                cause="last-piece-forgotten",
             ),
             code(
                 """
@@ -262,7 +262,7 @@ BANK = {
                         start = end
                     return pieces
                 """,
-                says="the last letter always stands alone",
+                cause="last-letter-never-taken",
             ),
             code(
                 """
@@ -278,7 +278,7 @@ BANK = {
                         start = end
                     return pieces
                 """,
-                says="right for other words, but not for ''",
+                cause="wrong-for-short-word",
             ),
         ],
         right=[
@@ -321,54 +321,58 @@ BANK = {
             swap(
                 "ids += [4 + byte for byte in letter.encode()]",
                 "ids.append(260 + letters.find(letter))",
-                says="find gives -1",
+                cause="place-of-unknown-is-minus-one",
             ),
-            swap("    ids = []", "    ids = [1]", says="BEGIN or END was added"),
-            swap("for letter in text:", "for letter in text.lower():", says="capitals became"),
-            swap("for letter in text:", "for letter in text.strip():", says="spaces got lost"),
+            swap("    ids = []", "    ids = [1]", cause="special-ids-added"),
+            swap("for letter in text:", "for letter in text.lower():", cause="capitals-are-lost"),
+            swap("for letter in text:", "for letter in text.strip():", cause="spaces-are-lost"),
             swap(
-                "return spelled.decode()", "return spelled.decode().strip()", says="spaces got lost"
+                "return spelled.decode()",
+                "return spelled.decode().strip()",
+                cause="spaces-are-lost",
             ),
-            swap("ids += [4 + byte for byte in letter.encode()]", "ids.append(3)", says="id 3"),
-            swap("[4 + byte for byte", "[byte for byte", says="the bytes begin at id 0"),
-            swap("ids.append(260 +", "ids.append(4 +", says="the letters begin at id 4"),
-            swap("ids.append(260 +", "ids.append(256 +", says="the letters begin at 256"),
-            swap("ids.append(260 +", "ids.append(261 +", says="the letters begin at 261"),
+            swap(
+                "ids += [4 + byte for byte in letter.encode()]",
+                "ids.append(3)",
+                cause="unknown-is-3",
+            ),
+            swap("[4 + byte for byte", "[byte for byte", cause="bytes-not-behind-special"),
+            swap("ids.append(260 +", "ids.append(4 +", cause="letters-among-bytes"),
+            swap("ids.append(260 +", "ids.append(256 +", cause="letters-from-256"),
+            swap("ids.append(260 +", "ids.append(261 +", cause="letters-from-261"),
             swap(
                 "ids += [4 + byte for byte in letter.encode()]",
                 "ids.append(4 + ord(letter))",
-                says="ord(letter)",
+                cause="numbers-of-letters",
             ),
             swap(
                 "ids += [4 + byte for byte in letter.encode()]",
                 "ids.append([4 + byte for byte in letter.encode()])",
-                says="a list inside of the list",
+                cause="bytes-in-lists",
             ),
-            swap("letter.encode()]", "letter.encode()[:1]]", says="only the first byte"),
-            swap("letter.encode()]", "reversed(letter.encode())]", says="in reverse order"),
-            swap("letter.encode()]", "letter.encode('utf-16-be')]", says="UTF-16"),
-            swap("if letter in letters:", "if not letters:", says="spelled in bytes, too"),
-            swap(
-                "ids += [4 + byte for byte in letter.encode()]", "pass", says="an unknown letter is"
-            ),
+            swap("letter.encode()]", "letter.encode()[:1]]", cause="first-byte-only"),
+            swap("letter.encode()]", "reversed(letter.encode())]", cause="bytes-from-behind"),
+            swap("letter.encode()]", "letter.encode('utf-16-be')]", cause="bytes-of-utf-16"),
+            swap("if letter in letters:", "if not letters:", cause="everything-in-bytes"),
+            swap("ids += [4 + byte for byte in letter.encode()]", "pass", cause="unknown-left-out"),
             swap(
                 "[4 + byte for byte in letter.encode()]",
                 "[260 + len(letters) + byte for byte in letter.encode()]",
-                says="stand behind the letters",
+                cause="bytes-behind-letters",
             ),
             code(
                 """
                 def to_text(ids, letters):
                     return "".join(chr(i - 4) if i < 260 else letters[i - 260] for i in ids)
                 """,
-                says="a letter of its own",
+                cause="bytes-are-no-letters",
             ),
             code(
                 """
                 def to_text(ids, letters):
                     return "".join(chr(i) if i < 260 else letters[i - 260] for i in ids)
                 """,
-                says="the letter of that number",
+                cause="bytes-not-shifted-back",
             ),
             code(
                 """
@@ -378,14 +382,14 @@ BANK = {
                         for i in ids
                     )
                 """,
-                says="each byte is decoded alone",
+                cause="bytes-decoded-alone",
             ),
             code(
                 """
                 def to_text(ids, letters):
                     return "".join(letters[i - 260] for i in ids if i >= 260)
                 """,
-                says="the bytes are left out",
+                cause="bytes-left-out",
             ),
             code(
                 """
@@ -393,7 +397,7 @@ BANK = {
                     known = "".join(letters[i - 260] for i in ids if i >= 260)
                     return known + bytes(i - 4 for i in ids if i < 260).decode()
                 """,
-                says="stand behind the known ones",
+                cause="bytes-decoded-last",
             ),
             code(
                 """
@@ -407,12 +411,12 @@ BANK = {
                             spelled = b""
                     return text
                 """,
-                says="behind the last known letter are forgotten",
+                cause="last-bytes-forgotten",
             ),
             swap(
-                "return spelled.decode()", "return list(spelled.decode())", says="list of letters"
+                "return spelled.decode()", "return list(spelled.decode())", cause="letters-as-list"
             ),
-            swap("return spelled.decode()", "return spelled", says="is a bytes"),
+            swap("return spelled.decode()", "return spelled", cause="is-another-kind bytes"),
             code(
                 """
                 def to_text(ids, letters):
@@ -420,7 +424,7 @@ BANK = {
                         bytes([i - 4]).decode() if i < 260 else letters[i - 260] for i in ids
                     )
                 """,
-                says="it raises UnicodeDecodeError",
+                cause="raises UnicodeDecodeError",
             ),
         ],
         right=[
@@ -461,34 +465,36 @@ BANK = {
     ),
     "09.4": Bank(
         wrong=[
-            pad_left("row + [0] * (n - len(row))", says="the padding stands behind"),
-            pad_left("[-1] * (n - len(row)) + row", says="the padding is -1"),
-            pad_left("[3] * (n - len(row)) + row", says="UNKNOWN"),
-            pad_left("[0] * (n - len(row)) + row[::-1]", says="in reverse order"),
-            pad_left("[0] * (n + 1 - len(row)) + row", says="one 0 too many"),
-            pad_left("row[-min(map(len, rows)):]", says="cut to the shortest one"),
-            pad_left("[0.0] * (n - len(row)) + row", says="the dtype is not"),
+            pad_left("row + [0] * (n - len(row))", cause="padding-behind"),
+            pad_left("[-1] * (n - len(row)) + row", cause="padding-is-minus-one"),
+            pad_left("[3] * (n - len(row)) + row", cause="padding-is-three"),
+            pad_left("[0] * (n - len(row)) + row[::-1]", cause="row-turned-round"),
+            pad_left("[0] * (n + 1 - len(row)) + row", cause="one-zero-too-many"),
+            pad_left("row[-min(map(len, rows)):]", cause="cut-to-the-shortest"),
+            pad_left("[0.0] * (n - len(row)) + row", cause="dtype-differs"),
             code(
                 "padded = pad_left\npad_left = lambda rows: padded(sorted(rows, key=len))",
-                says="sorted",
+                cause="rows-sorted",
             ),
-            places("((ids > 3).long().cumsum(dim=1) - 1).clamp(min=0)", says="ids 1 to 3"),
-            places("real.cumsum(dim=1)", says="has place 1"),
-            places("real.cumsum(dim=1) - 1", says="padding has place -1"),
-            places("torch.arange(ids.shape[1]).expand_as(ids)", says="the padding is counted, too"),
+            places(
+                "((ids > 3).long().cumsum(dim=1) - 1).clamp(min=0)", cause="small-ids-as-padding"
+            ),
+            places("real.cumsum(dim=1)", cause="places-from-one"),
+            places("real.cumsum(dim=1) - 1", cause="padding-at-minus-one"),
+            places("torch.arange(ids.shape[1]).expand_as(ids)", cause="padding-counted-too"),
             places(
                 "(real.flip(1).cumsum(dim=1).flip(1) - 1).clamp(min=0)",
-                says="from the end of the row",
+                cause="places-from-behind",
             ),
-            places("(real.cumsum(dim=0) - 1).clamp(min=0)", says="it counts down the batch"),
-            places("(ids.cumsum(dim=1) - 1).clamp(min=0)", says="the ids are added up"),
-            places("real", says="only which tokens are real"),
+            places("(real.cumsum(dim=0) - 1).clamp(min=0)", cause="places-counted-across-rows"),
+            places("(ids.cumsum(dim=1) - 1).clamp(min=0)", cause="ids-added-up"),
+            places("real", cause="only-real-or-not"),
             places(
                 "torch.arange(ids.shape[1]) - (ids == 0).sum(dim=1, keepdim=True)",
-                says="negative places",
+                cause="places-minus-padding-by-hand",
             ),
-            places("((1 - real).cumsum(dim=1) - 1).clamp(min=0)", says="it counts the padding"),
-            places("((real.cumsum(dim=1) - 1) * real).float()", says="the dtype is not"),
+            places("((1 - real).cumsum(dim=1) - 1).clamp(min=0)", cause="places-count-the-padding"),
+            places("((real.cumsum(dim=1) - 1) * real).float()", cause="dtype-differs"),
             code(
                 """
                 def places(ids):
@@ -498,7 +504,7 @@ BANK = {
                         result[row, first:] = torch.arange(ids.shape[1] - first)
                     return result
                 """,
-                says="it loops",
+                cause="loops-and-may-not",
             ),
         ],
         right=[
@@ -520,42 +526,49 @@ BANK = {
     ),
     "09.5": Bank(
         wrong=[
-            code("mean_of_words = sick_mean", says="the padding is still counted"),
+            code("mean_of_words = sick_mean", cause="padding-still-counted"),
             code(
                 """
                 def mean_of_words(tokens, ids):
                     real = (ids > 3)[:, :, None].to(tokens.dtype)
                     return (tokens * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
                 """,
-                says="ids 1 to 3",
+                cause="small-ids-as-padding",
             ),
-            mean("tokens[range(len(ids)), (ids != 0).sum(dim=1) - 1]", says="last token alone"),
-            mean("(tokens * real).mean(dim=1)", says="divided by all places"),
-            mean("tokens.sum(dim=1) / real.sum(dim=1)", says="still has the padding in it"),
+            mean("tokens[range(len(ids)), (ids != 0).sum(dim=1) - 1]", cause="only-the-last-token"),
+            mean("(tokens * real).mean(dim=1)", cause="text-divided-by-all-places"),
+            mean("tokens.sum(dim=1) / real.sum(dim=1)", cause="padding-summed-too"),
             mean(
                 "torch.stack([t[i != 0].median(dim=0).values for t, i in zip(tokens, ids)])",
-                says="the median of each column",
+                cause="text-median-not-mean",
             ),
-            mean("(tokens * real).sum(dim=1)", says="it is the sum"),
-            mean("(tokens * real).sum(dim=1) / real.sum()", says="of the whole batch"),
-            mean("(tokens * real).sum(dim=1) / real.sum(dim=1).max()", says="longest sentence"),
+            mean("(tokens * real).sum(dim=1)", cause="not-divided"),
+            mean("(tokens * real).sum(dim=1) / real.sum()", cause="divided-by-the-whole-batch"),
+            mean(
+                "(tokens * real).sum(dim=1) / real.sum(dim=1).max()", cause="divided-by-the-longest"
+            ),
             mean(
                 "(tokens * (1 - real)).sum(dim=1) / (1 - real).sum(dim=1).clamp(min=1)",
-                says="the mean of the padding",
+                cause="mean-of-the-padding",
             ),
             mean(
                 "((tokens * real).sum(dim=(0, 1)) / real.sum()).expand(len(tokens), -1)",
-                says="all sentences got the same mean",
+                cause="one-mean-for-all",
             ),
             mean(
                 "torch.stack([t[: int(r.sum())].mean(0) for t, r in zip(tokens, real)])",
-                says="the padding may stand in front",
+                cause="first-places-taken",
             ),
-            mean("tokens.masked_fill(real == 0, -torch.inf).amax(dim=1)", says="largest number"),
-            mean("tokens[:, 0]", says="the first token alone"),
-            mean("(tokens[:, 0] + tokens[:, -1]) / 2", says="the first and the last place"),
-            mean("(tokens * real).sum(dim=2) / real.sum(dim=2)", says="has shape"),
-            mean("(tokens * real).sum(dim=1) / real.sum(dim=1, keepdim=True)", says="has shape"),
+            mean(
+                "tokens.masked_fill(real == 0, -torch.inf).amax(dim=1)",
+                cause="text-largest-not-mean",
+            ),
+            mean("tokens[:, 0]", cause="only-the-first-token"),
+            mean("(tokens[:, 0] + tokens[:, -1]) / 2", cause="mean-of-the-ends"),
+            mean("(tokens * real).sum(dim=2) / real.sum(dim=2)", cause="shape-differs"),
+            mean(
+                "(tokens * real).sum(dim=1) / real.sum(dim=1, keepdim=True)", cause="shape-differs"
+            ),
         ],
         right=[
             code(
@@ -589,73 +602,73 @@ BANK = {
             grid(
                 "sinusoidal_positions(rows + 1, e // 2)[1:].repeat_interleave(columns, dim=0)",
                 "sinusoidal_positions(columns + 1, e // 2)[1:].repeat(rows, 1)",
-                says="counted from 1",
+                cause="grid-begins-at-one",
             ),
-            grid(DOWN.replace("// 2)", "// 2).flip(0)"), ACROSS, says="counted from below"),
+            grid(DOWN.replace("// 2)", "// 2).flip(0)"), ACROSS, cause="grid-from-below"),
             grid(
                 DOWN,
                 "torch.cat([sinusoidal_positions(columns, e // 2).flip([0] * (row % 2)) "
                 "for row in range(rows)])",
-                says="every second row runs from right to left",
+                cause="every-second-row-turned",
             ),
-            grid(DOWN, ACROSS, "torch.cat([across, down], dim=1)", says="stands in the first half"),
+            grid(DOWN, ACROSS, "torch.cat([across, down], dim=1)", cause="column-before-row"),
             grid(
                 "sinusoidal_positions(rows, e // 2).repeat(columns, 1)",
                 "sinusoidal_positions(columns, e // 2).repeat_interleave(rows, dim=0)",
-                says="column by column",
+                cause="column-by-column",
             ),
             code(
                 """
                 def grid_codes(rows, columns, e):
                     return sinusoidal_positions(rows * columns, e)
                 """,
-                says="along one line",
+                cause="codes-of-a-line",
             ),
             grid(
                 "sinusoidal_positions(rows, e).repeat_interleave(columns, dim=0)",
                 "sinusoidal_positions(columns, e).repeat(rows, 1)",
                 "down + across",
-                says="the two codes are added",
+                cause="codes-added",
             ),
             grid(
                 "sinusoidal_positions(rows, e)[:, : e // 2].repeat_interleave(columns, dim=0)",
                 "sinusoidal_positions(columns, e)[:, e // 2 :].repeat(rows, 1)",
-                says="cut out of codes of width e",
+                cause="half-of-wide-codes",
             ),
             grid(
                 DOWN,
                 ACROSS,
                 "torch.stack([down, across], dim=-1).flatten(1)",
-                says="the halves alternate",
+                cause="halves-alternate",
             ),
             grid(
                 "sinusoidal_positions(rows, e // 2).repeat(columns, 1)",
                 ACROSS,
-                says="follow each other like the column's",
+                cause="rows-repeated-like-columns",
             ),
             grid(
                 DOWN,
                 "sinusoidal_positions(columns, e // 2).repeat_interleave(rows, dim=0)",
-                says="several times in succession",
+                cause="columns-repeated-like-rows",
             ),
             grid(
                 DOWN,
                 ACROSS,
                 "torch.cat([down, across], dim=1).view(rows, columns, e)",
-                says="has shape",
+                cause="shape-differs",
             ),
-            grid(DOWN, ACROSS, "torch.cat([down, across], dim=0)", says="has shape"),
+            grid(DOWN, ACROSS, "torch.cat([down, across], dim=0)", cause="shape-differs"),
             grid(
                 "sinusoidal_positions(rows, e).repeat_interleave(columns, dim=0)",
                 ACROSS,
                 "down",
-                says="the row alone",
+                cause="row-says-all",
             ),
             grid(
                 DOWN,
                 "sinusoidal_positions(columns, e).repeat(rows, 1)",
                 "across",
-                says="the column alone",
+                cause="column-says-all",
             ),
             code(
                 """
@@ -664,7 +677,7 @@ BANK = {
                     across = sinusoidal_positions(rows, e // 2).repeat(columns, 1)
                     return torch.cat([down, across], dim=1)
                 """,
-                says="column by column",
+                cause="column-by-column",
             ),
         ],
         right=[
@@ -696,9 +709,9 @@ BANK = {
                     here, there = (codes[:20], codes[n:]) if steps > 0 else (codes[n:], codes[:20])
                     return torch.linalg.lstsq(here, there).solution
                 """,
-                says="no rotation, as if it had been fitted",
+                cause="matrix-is-fitted",
             ),
-            swap("= steps / 10_000", "= abs(steps) / 10_000", says="whatever the sign"),
+            swap("= steps / 10_000", "= abs(steps) / 10_000", cause="steps-without-sign"),
             code(
                 """
                 right = shift_matrix
@@ -708,7 +721,7 @@ BANK = {
                     matrix[:2, :2] = right(e, steps)[:2, :2]
                     return matrix
                 """,
-                says="only the first pair",
+                cause="only-the-first-pair",
             ),
             code(
                 """
@@ -718,28 +731,28 @@ BANK = {
                                            torch.stack([a.sin(), a.cos()])]) for a in angles]
                     return torch.block_diag(*blocks)
                 """,
-                says="taken for degrees",
+                cause="angles-in-degrees",
             ),
-            swap("return matrix.float()", "return matrix.float().T", says="it turns backwards"),
+            swap("return matrix.float()", "return matrix.float().T", cause="shifts-back"),
             swap(
                 "(torch.arange(0, e, 2, dtype=torch.float64) / e)",
                 "(torch.zeros(e // 2, dtype=torch.float64) / e)",
-                says="by the same angle",
+                cause="all-pairs-turn-alike",
             ),
-            swap("(torch.arange(0, e, 2,", "(2 * torch.arange(0, e, 2,", says="twice too large"),
+            swap("(torch.arange(0, e, 2,", "(2 * torch.arange(0, e, 2,", cause="speeds-squared"),
             swap(
                 "(torch.arange(0, e, 2, dtype=torch.float64) / e)",
                 "(torch.arange(e // 2, dtype=torch.float64) / e)",
-                says="half of what they should be",
+                cause="speeds-rooted",
             ),
-            swap("steps / 10_000", "steps * 10_000", says="later pairs turn faster"),
+            swap("steps / 10_000", "steps * 10_000", cause="speeds-too-fast"),
             swap(
                 "(torch.arange(0, e, 2, dtype=torch.float64) / e)",
                 "(torch.arange(0, e, 2, dtype=torch.float64).flip(0) / e)",
-                says="the speed of the last",
+                cause="speeds-the-other-way-round",
             ),
-            swap("= -angles.sin()", "= angles.sin()", says="have the same sign"),
-            swap("angles.sin()", "0 * angles", says="the sines are missing"),
+            swap("= -angles.sin()", "= angles.sin()", cause="both-sines-positive"),
+            swap("angles.sin()", "0 * angles", cause="without-sines"),
             code(
                 """
                 def shift_matrix(e, steps):
@@ -747,17 +760,17 @@ BANK = {
                     cos, sin = torch.diag(angles.cos()), torch.diag(angles.sin())
                     return torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])
                 """,
-                says="all sines first",
+                cause="for-codes-in-halves",
             ),
-            swap("= steps / 10_000", "= 1 / 10_000", says="whatever steps says"),
-            swap("= steps / 10_000", "= (steps + 1) / 10_000", says="one step too many"),
-            swap("matrix.float()", "matrix", says="the dtype is not"),
+            swap("= steps / 10_000", "= 1 / 10_000", cause="always-one-step"),
+            swap("= steps / 10_000", "= (steps + 1) / 10_000", cause="one-step-too-many"),
+            swap("matrix.float()", "matrix", cause="dtype-differs"),
             code(
                 """
                 def shift_matrix(e, steps):
                     return torch.diag(sinusoidal_positions(abs(steps) + 1, e)[-1])
                 """,
-                says="the code itself stands on the diagonal",
+                cause="codes-not-rotations",
             ),
             code(
                 """
@@ -767,7 +780,7 @@ BANK = {
                                            torch.stack([a.sin(), -a.cos()])]) for a in angles]
                     return torch.block_diag(*blocks)
                 """,
-                says="mirror the pair",
+                cause="mirrors-instead",
             ),
             code(
                 """
@@ -777,7 +790,7 @@ BANK = {
                                            torch.stack([a.cos(), a.sin()])]) for a in angles]
                     return torch.block_diag(*blocks)
                 """,
-                says="sine and cosine are exchanged",
+                cause="sine-and-cosine-exchanged",
             ),
             code(
                 """
@@ -787,7 +800,7 @@ BANK = {
                                            torch.stack([a.sin(), a.cos()])]) for a in angles]
                     return torch.block_diag(*blocks).float()
                 """,
-                says="not for steps=40",
+                cause="shift-wrong-for-steps",
             ),
         ],
         right=[

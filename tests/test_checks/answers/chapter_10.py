@@ -3,36 +3,36 @@
 from exercise_bank import Bank, code, swap
 
 
-def across(*lines, says=""):
+def across(*lines, cause=""):
     """Cross-attention with the given lines after the projections."""
     return code(
         "def cross_attention(x, context, real, w_q, w_k, w_v, num_heads):\n"
         "    d = w_q.shape[1] // num_heads\n"
         "    q, k, v = x @ w_q, context @ w_k, context @ w_v\n"
         + "".join(f"    {line}\n" for line in lines),
-        says=says,
+        cause=cause,
     )
 
 
 SPLIT = 'q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=num_heads) for t in (q, k, v))'
 
 
-def block(*lines, says=""):
+def block(*lines, cause=""):
     """The block with the right parts and another forward."""
     return code(
         "class Other(TwoSources):\n"
         "    def forward(self, x, text, image, attn_mask=None, text_mask=None):\n"
         + "".join(f"        {line}\n" for line in lines)
         + "\nTwoSources = Other\n",
-        says=says,
+        cause=cause,
     )
 
 
-def loss(*lines, says=""):
+def loss(*lines, cause=""):
     return code(
         "def smoothed_loss(scores, said, smoothing):\n"
         + "".join(f"    {line}\n" for line in lines),
-        says=says,
+        cause=cause,
     )
 
 
@@ -44,17 +44,17 @@ FEED = "return x + self.mlp(self.norm4(x))"
 BANK = {
     "10.1": Bank(
         wrong=[
-            swap("(3, 4, 8, 6)", "(3, 4, 5, 6)", says="look at j"),
-            swap("(3, 4, 8, 6)", "(3, 8, 4, 6)", says="right sizes in another order"),
-            swap("(3, 4, 8, 6)", "(3, 8, 24)", says="needs 4 axes"),
-            swap("(3, 4, 5, 8)", "(3, 4, 8, 5)", says="right sizes in another order"),
-            swap("(3, 4, 5, 8)", "(3, 4, 6, 8)", says="look at i"),
-            swap("(3, 4, 5, 8)", "(3, 4, 5, 5)", says="look at j"),
-            swap("(3, 5, 50)", "(3, 5, 70)", says="look at v"),
-            swap("(3, 5, 50)", "(3, 6, 50)", says="look at i"),
-            swap("(3, 5, 50)", "(3, 50)", says="needs 3 axes"),
-            swap("(3, 5)", "(3,)", says="needs 2 axes"),
-            swap("losses_shape = (3, 5)", "losses_shape = (3, 6)", says="look at i"),
+            swap("(3, 4, 8, 6)", "(3, 4, 5, 6)", cause="look-at-axes j"),
+            swap("(3, 4, 8, 6)", "(3, 8, 4, 6)", cause="sizes-in-another-order"),
+            swap("(3, 4, 8, 6)", "(3, 8, 24)", cause="number-of-axes"),
+            swap("(3, 4, 5, 8)", "(3, 4, 8, 5)", cause="sizes-in-another-order"),
+            swap("(3, 4, 5, 8)", "(3, 4, 6, 8)", cause="look-at-axes i"),
+            swap("(3, 4, 5, 8)", "(3, 4, 5, 5)", cause="look-at-axes j"),
+            swap("(3, 5, 50)", "(3, 5, 70)", cause="look-at-axes v"),
+            swap("(3, 5, 50)", "(3, 6, 50)", cause="look-at-axes i"),
+            swap("(3, 5, 50)", "(3, 50)", cause="number-of-axes"),
+            swap("(3, 5)", "(3,)", cause="number-of-axes"),
+            swap("losses_shape = (3, 5)", "losses_shape = (3, 6)", cause="look-at-axes i"),
         ],
         right=[
             swap("(3, 4, 8, 6)", "[3, 4, 8, 6]"),
@@ -63,48 +63,48 @@ BANK = {
     ),
     "10.2": Bank(
         wrong=[
-            swap(" / q.shape[-1] ** 0.5", "", says="not divided by the square root of d"),
-            swap("q.shape[-1] ** 0.5", "w_q.shape[1] ** 0.5", says="the square root of h * d"),
-            swap("q.shape[-1] ** 0.5", "q.shape[-1]", says="without its square root"),
-            swap("softmax(dim=-1)", "softmax(dim=-2)", says="over the queries"),
+            swap(" / q.shape[-1] ** 0.5", "", cause="scores-not-divided"),
+            swap("q.shape[-1] ** 0.5", "w_q.shape[1] ** 0.5", cause="scaled-by-token-width"),
+            swap("q.shape[-1] ** 0.5", "q.shape[-1]", cause="scaled-without-root"),
+            swap("softmax(dim=-1)", "softmax(dim=-2)", cause="softmax-over-queries"),
             swap(
                 "scores = scores.masked_fill(~real[:, None, None, :], -torch.inf)",
                 "pass",
-                says="the padding of the context is open",
+                cause="source-not-masked",
             ),
-            swap("~real[", "real[", says="upside down"),
-            swap("-torch.inf", "0.0", says="a masked score becomes 0"),
-            swap("-torch.inf", "-10.0", says="some low number, such as -10"),
-            swap("softmax(dim=-1)", "sigmoid()", says="each score becomes its sigmoid"),
-            swap("context @ w_k", "context @ w_v", says="the numbers in w_k change nothing"),
-            swap("(h d) -> b h i d", "(d h) -> b h i d", says="split into heads otherwise"),
-            swap("b h i d -> b i (h d)", "b h i d -> b i (d h)", says="shuffled into each other"),
-            swap("x @ w_q", "context @ w_q", says="raises"),
+            swap("~real[", "real[", cause="mask-upside-down"),
+            swap("-torch.inf", "0.0", cause="masked-score-is-zero"),
+            swap("-torch.inf", "-10.0", cause="masked-score-is-only-low"),
+            swap("softmax(dim=-1)", "sigmoid()", cause="sigmoid-not-softmax"),
+            swap("context @ w_k", "context @ w_v", cause="changes-nothing w_k"),
+            swap("(h d) -> b h i d", "(d h) -> b h i d", cause="queries-split-otherwise"),
+            swap("b h i d -> b i (h d)", "b h i d -> b i (d h)", cause="joined-interleaved"),
+            swap("x @ w_q", "context @ w_q", cause="raises"),
             across(
                 "scores = q @ k.mT / (q.shape[-1] / num_heads) ** 0.5",
                 "weights = scores.masked_fill(~real[:, None], -torch.inf).softmax(-1)",
                 "return weights @ v",
-                says="only one head",
+                cause="only-one-head",
             ),
             across(
                 SPLIT,
                 "weights = (q @ k.mT / d**0.5).softmax(-1) * real[:, None, None]",
                 'return rearrange(weights @ v, "b h i d -> b i (h d)")',
-                says="the rows no longer sum to 1",
+                cause="masked-after-softmax",
             ),
             across(
                 "b, n = x.shape[:2]",
                 "q, k, v = (t.reshape(b, num_heads, -1, d) for t in (q, k, v))",
                 "weights = (q @ k.mT / d**0.5).masked_fill(~real[:, None, None], -torch.inf)",
                 'return rearrange(weights.softmax(-1) @ v, "b h i d -> b i (h d)")',
-                says="cut as the numbers lie in memory",
+                cause="heads-cut-from-memory",
             ),
             across(
                 SPLIT,
                 "mixed = torch.nn.functional.scaled_dot_product_attention(",
                 "    q, k, v, real[:, None, None])",
                 'return rearrange(mixed, "b h i d -> b i (h d)")',
-                says="it calls scaled_dot_product_attention",
+                cause="calls-shortcut scaled_dot_product_attention",
             ),
         ],
         right=[
@@ -128,69 +128,71 @@ BANK = {
     ),
     "10.3": Bank(
         wrong=[
-            swap("= real_source[", "= real_target[", says="still masked by the target"),
+            swap("= real_source[", "= real_target[", cause="source-masked-by-target"),
             swap(
                 "real_source[:, None, None, :]",
                 "(real_source & real_target)[:, None, None, :]",
-                says="masked by both tables",
+                cause="source-masked-by-both",
             ),
-            swap("attn_mask, context_mask", "attn_mask", says="is open to cross-attention"),
+            swap("attn_mask, context_mask", "attn_mask", cause="source-padding-open"),
             swap(
                 "real_source[:, None, None, :]",
                 "real_source[:, None, :, None]",
-                says="over the queries",
+                cause="source-over-queries",
             ),
-            swap("context_mask = real", "context_mask = ~real", says="upside down"),
+            swap("context_mask = real", "context_mask = ~real", cause="source-upside-down"),
             swap(
                 "context_mask = real_source[:, None, None, :]",
                 "context_mask = attn_mask",
-                says="cross-attention has the mask of the self-attention",
+                cause="source-masked-as-target",
             ),
             swap(
                 "context_mask = real_source[:, None, None, :]",
                 "context_mask = real_source[:, None, None, :] & causal_mask(x.shape[1])",
-                says="cross-attention is causal, too",
+                cause="source-also-causal",
             ),
             swap(
                 "causal_mask(x.shape[1])",
                 "causal_mask(x.shape[1]).tril(-1)",
-                says="attend to itself",
+                cause="own-place-blocked",
             ),
-            swap("causal_mask(x.shape[1])", "causal_mask(x.shape[1]).mT", says="is transposed"),
+            swap(
+                "causal_mask(x.shape[1])", "causal_mask(x.shape[1]).mT", cause="only-future-is-open"
+            ),
             swap(
                 "real_target[:, None, None, :]",
                 "real_target[:, None, :, None]",
-                says="over the queries",
+                cause="own-mask-over-queries",
             ),
-            swap("real_source[:, None", "real_source[:1, None", says="have the first one's mask"),
+            swap("real_source[:, None", "real_source[:1, None", cause="mask-of-first-pair"),
             swap(
                 "attn_mask, context_mask)",
                 "context_mask, attn_mask)",
-                says="two masks are exchanged",
+                cause="both-masks-exchanged",
             ),
             swap(
                 "x, memory, attn_mask, context_mask)",
                 "x, memory * real_source[..., None], attn_mask)",
-                says="made 0 by a product",
+                cause="padding-made-zero",
             ),
             swap(
                 "attn_mask, context_mask)",
                 "attn_mask, context_mask) * real_target[..., None]",
-                says="made 0 by a product",
+                cause="padding-made-zero",
             ),
-            swap(" & real_target[:, None, None, :]", "", says="the padding of the target is open"),
-            swap("causal_mask(x.shape[1]) & ", "", says="the self-attention is not causal"),
-            swap("(x.shape[1]) &", "(x.shape[1]) |", says="& and not |"),
-            swap("attn_mask, context_mask", "None, context_mask", says="has no mask at all"),
+            swap(" & real_target[:, None, None, :]", "", cause="target-padding-open"),
+            swap("causal_mask(x.shape[1]) & ", "", cause="future-is-open"),
+            swap("(x.shape[1]) &", "(x.shape[1]) |", cause="past-or-real"),
+            swap("attn_mask, context_mask", "None, context_mask", cause="target-mask-is-missing"),
             swap(
                 "(decoder, x, memory, real_target, real_source)",
                 "(decoder, x, memory, real_source, real_target)",
-                says="the two tables are exchanged",
+                cause="both-tables-exchanged",
             ),
             swap(
                 "context_mask = real_source[:, None, None, :]",
                 "context_mask = (real_source[:, None, :] & real_target[:, :, None])[:, None]",
-                says="queries of the target's padding are blocked",
+                cause="queries-of-padding-blocked",
             ),
             code(
                 """
@@ -199,7 +201,7 @@ BANK = {
                     target, source = real_target[:, None, None, :n], real_source[:, None, None, :n]
                     return decoder(x, memory, causal_mask(n) & target, source)
                 """,
-                says="raises",
+                cause="raises",
             ),
         ],
         right=[
@@ -227,19 +229,19 @@ BANK = {
     ),
     "10.4": Bank(
         wrong=[
-            swap("[*ids, END]", "[BEGIN, *ids]", says="the answer lies before the model's eyes"),
-            swap("[*ids, END]", "[*ids[1:], END, PADDING]", says="two steps ahead"),
-            swap("[*ids, END]", "ids", says="END is missing"),
-            swap("[*ids, END]", "[*ids[:-1], END]", says="never said"),
-            swap("[*ids, END]", "[*ids[:-1], END, PADDING]", says="never said"),
-            swap("BEGIN, ", "END, ", says="BEGIN and END are exchanged"),
+            swap("[*ids, END]", "[BEGIN, *ids]", cause="said-not-shifted"),
+            swap("[*ids, END]", "[*ids[1:], END, PADDING]", cause="said-shifted-twice"),
+            swap("[*ids, END]", "ids", cause="end-is-missing"),
+            swap("[*ids, END]", "[*ids[:-1], END]", cause="last-id-is-missing"),
+            swap("[*ids, END]", "[*ids[:-1], END, PADDING]", cause="last-id-is-missing"),
+            swap("BEGIN, ", "END, ", cause="begin-and-end-exchanged"),
             code(
                 """
                 def read_and_said(targets):
                     said = pad([[*ids, END] for ids in targets], padding_id=-100)
                     return pad([[BEGIN, *ids] for ids in targets]), said
                 """,
-                says="filled up with -100",
+                cause="said-filled-with-minus-100",
             ),
             code(
                 """
@@ -248,7 +250,7 @@ BANK = {
                     read = pad([[BEGIN, *ids] for ids in targets])
                     return read, pad([[*ids, END] for ids in targets])
                 """,
-                says="sorted by length",
+                cause="targets-are-sorted",
             ),
             code(
                 """
@@ -256,7 +258,7 @@ BANK = {
                     said = torch.nn.functional.pad(pad(targets), (0, 1), value=END)
                     return pad([[BEGIN, *ids] for ids in targets]), said
                 """,
-                says="in the last column",
+                cause="end-at-the-last-place",
             ),
             code(
                 """
@@ -264,18 +266,18 @@ BANK = {
                     rows = pad([[BEGIN, *ids, END] for ids in targets])
                     return pad([[BEGIN, *ids] for ids in targets]), rows[:, :-1]
                 """,
-                says="the answer lies before the model's eyes",
+                cause="said-not-shifted",
             ),
-            swap("[*ids, END]", "[*ids, END, PADDING]", says="shape"),
-            swap("return read, said", "return said, read", says="exchanged"),
-            swap("return read, said", "return read", says="2 results in a tuple"),
+            swap("[*ids, END]", "[*ids, END, PADDING]", cause="shape-differs"),
+            swap("return read, said", "return said, read", cause="read-and-said-exchanged"),
+            swap("return read, said", "return read", cause="is-no-sequence"),
             code(
                 """
                 def read_and_said(targets):
                     rows = pad([[BEGIN, *ids, END] for ids in targets])
                     return rows[:, :-1], rows[:, 1:]
                 """,
-                says="END is read in the shorter rows",
+                cause="end-is-read",
             ),
             code(
                 """
@@ -283,14 +285,14 @@ BANK = {
                     rows = pad([[BEGIN, *ids, END] for ids in targets])
                     return rows, rows
                 """,
-                says="the answer lies before the model's eyes",
+                cause="said-not-shifted",
             ),
             code(
                 """
                 def read_and_said(targets):
                     return pad(targets), pad([[*ids[1:], END] for ids in targets])
                 """,
-                says="BEGIN is missing",
+                cause="begin-is-missing",
             ),
             code(
                 """
@@ -300,7 +302,7 @@ BANK = {
                     said = [[0] * (n - 1 - len(ids)) + [*ids, END] for ids in targets]
                     return torch.tensor(read), torch.tensor(said)
                 """,
-                says="the padding stands in front",
+                cause="padding-in-front",
             ),
             code(
                 """
@@ -308,9 +310,9 @@ BANK = {
                     read = pad([[BEGIN, *ids] for ids in targets], padding_id=END)
                     return read, pad([[*ids, END] for ids in targets], padding_id=END)
                 """,
-                says="filled up with END",
+                cause="rows-filled-with-end",
             ),
-            swap("[*ids, END]", "[*ids[::-1], END]", says="runs backwards"),
+            swap("[*ids, END]", "[*ids[::-1], END]", cause="said-is-turned"),
             code(
                 """
                 def read_and_said(targets):
@@ -319,7 +321,7 @@ BANK = {
                     read = pad(targets)
                     return read, pad([[*ids[1:], END] for ids in targets])
                 """,
-                says="targets",
+                cause="list-was-changed",
             ),
         ],
         right=[
@@ -349,44 +351,48 @@ BANK = {
     ),
     "10.5": Bank(
         wrong=[
-            block(OWN, TEXT, IMAGE, "return x", says="norm4 and mlp are missing"),
+            block(OWN, TEXT, IMAGE, "return x", cause="feed-forward-is-missing"),
             block(
                 OWN,
                 TEXT,
                 IMAGE,
                 "return self.norm4(x + self.mlp(self.norm4(x)))",
-                says="behind the last part",
+                cause="norm-at-the-end",
             ),
             swap(
                 "attn_mask=attn_mask",
                 "attn_mask=causal_mask(x.shape[1])",
-                says="a causal mask of its own",
+                cause="always-causal",
             ),
-            block(OWN, IMAGE, TEXT, FEED, says="the image is asked before the text"),
-            swap("self.norm2(x), text, text_mask", "self.norm2(x), image", says="text"),
-            swap("self.norm3(x), image", "self.norm3(x), text", says="image_attn asks the text"),
-            swap("self.norm3(x), image", "self.norm3(x)", says="the stream asks itself"),
-            swap("self.norm2(x), text, text_mask", "self.norm2(x), text", says="text_mask is not"),
-            swap(", attn_mask=attn_mask", "", says="attn_mask is not handed on"),
+            block(OWN, IMAGE, TEXT, FEED, cause="image-before-text"),
+            swap(
+                "self.norm2(x), text, text_mask", "self.norm2(x), image", cause="image-asked-twice"
+            ),
+            swap("self.norm3(x), image", "self.norm3(x), text", cause="text-asked-twice"),
+            swap("self.norm3(x), image", "self.norm3(x)", cause="sources-never-asked"),
+            swap(
+                "self.norm2(x), text, text_mask", "self.norm2(x), text", cause="text-mask-not-used"
+            ),
+            swap(", attn_mask=attn_mask", "", cause="own-mask-not-used"),
             swap(
                 "self.text_attn(self.norm2(x), text, text_mask)",
                 "self.text_attn(self.norm2(x), self.norm2(text), text_mask)",
-                says="text and image are normalised, too",
+                cause="sources-are-normed",
             ),
             block(
                 OWN,
                 "x = x + self.text_attn(self.norm2(x), self.norm2(text), text_mask)",
                 "x = x + self.image_attn(self.norm3(x), self.norm3(image))",
                 FEED,
-                says="text and image are normalised, too",
+                cause="sources-are-normed",
             ),
-            swap("self.norm2(x)", "self.norm1(x)", says="norm2"),
+            swap("self.norm2(x)", "self.norm1(x)", cause="changes-nothing"),
             block(
                 "x = self.norm1(x + self.attn(x, attn_mask=attn_mask))",
                 "x = self.norm2(x + self.text_attn(x, text, text_mask))",
                 "x = self.norm3(x + self.image_attn(x, image))",
                 "return self.norm4(x + self.mlp(x))",
-                says="post-norm",
+                cause="post-norm-instead",
             ),
             block(
                 OWN,
@@ -394,20 +400,20 @@ BANK = {
                 "seen = self.image_attn(self.norm3(x), image)",
                 "x = x + told + seen",
                 FEED,
-                says="both sources are asked from the same stream",
+                cause="sources-side-by-side",
             ),
-            swap("x = x + self.image_attn", "x = self.image_attn", says="stream"),
+            swap("x = x + self.image_attn", "x = self.image_attn", cause="stream-not-added"),
             swap(
                 "self.image_attn = MultiHeadAttention(embed_dim, num_heads)",
                 "self.image_attn = self.text_attn",
-                says="one and the same",
+                cause="parameters-are-one",
             ),
             swap(
                 "self.norm4 = nn.LayerNorm(embed_dim)",
                 "norm4 = nn.LayerNorm(embed_dim)",
-                says="self.",
+                cause="parameter-without-self",
             ),
-            swap("self.mlp(self.norm4(x))", "self.mlp(x)", says="norm4"),
+            swap("self.mlp(self.norm4(x))", "self.mlp(x)", cause="changes-nothing"),
         ],
         right=[
             block(
@@ -444,25 +450,25 @@ BANK = {
     ),
     "10.6": Bank(
         wrong=[
-            swap("losses[said != PADDING].mean()", "losses.mean()", says="are counted, too"),
-            swap("said != PADDING", "said > 3", says="ids 1 to 3"),
-            swap("said != PADDING", "(said != PADDING) & (said != END)", says="when it is done"),
+            swap("losses[said != PADDING].mean()", "losses.mean()", cause="padding-is-counted"),
+            swap("said != PADDING", "said > 3", cause="special-ids-not-counted"),
+            swap("said != PADDING", "(said != PADDING) & (said != END)", cause="end-not-counted"),
             swap(
                 "-(1 - smoothing) *",
                 "-(1 - smoothing + smoothing / scores.shape[-1]) *",
-                says="counted twice",
+                cause="right-id-counted-twice",
             ),
             swap(
                 "losses[said != PADDING].mean()",
                 "losses[said != PADDING].sum() / len(said)",
-                says="the number of sentences",
+                cause="loss-by-number-of-pairs",
             ),
             loss(
                 "logs = scores.log_softmax(-1)",
                 "right = logs.gather(-1, said[..., None])[..., 0]",
                 "losses = -0.9 * right - 0.1 * logs.mean(-1)",
                 "return losses[said != PADDING].mean()",
-                says="is always 0.1",
+                cause="smoothing-is-fixed",
             ),
             loss(
                 "logs = scores.log_softmax(-1)",
@@ -470,37 +476,51 @@ BANK = {
                 "share = smoothing / scores.shape[-1]",
                 "losses = -(1 - smoothing) * right - share * logs[..., 1:].sum(-1)",
                 "return losses[said != PADDING].mean()",
-                says="gets no share",
+                cause="spread-without-padding-id",
             ),
             swap(
                 "losses[said != PADDING].mean()",
                 "(losses * (said != PADDING)).mean()",
-                says="by the number of all places",
+                cause="divided-by-padding-too",
             ),
-            swap(".mean()\n", ".sum()\n", says="it is the sum over the real places"),
-            swap("!= PADDING", "== PADDING", says="only the places of the padding"),
-            swap("-(1 - smoothing) * right", "-right", says="keep"),
-            swap("-(1 - smoothing) * right", "-smoothing * right", says="keeps smoothing, and"),
-            swap(" - smoothing * logs.mean(dim=-1)", "", says="nobody gets it"),
-            swap("- smoothing * logs", "+ smoothing * logs", says="has the wrong sign"),
-            swap("logs.mean(dim=-1)", "logs.sum(dim=-1)", says="the whole of smoothing"),
-            swap("scores.log_softmax(dim=-1)", "scores.log_softmax(dim=1)", says="over the places"),
-            swap("scores.log_softmax(dim=-1)", "scores", says="taken for logarithms"),
-            swap("scores.log_softmax(dim=-1)", "scores.softmax(dim=-1)", says="no logarithm"),
+            swap(".mean()\n", ".sum()\n", cause="losses-are-summed"),
+            swap("!= PADDING", "== PADDING", cause="only-padding-counted"),
+            swap("-(1 - smoothing) * right", "-right", cause="spread-is-added"),
+            swap(
+                "-(1 - smoothing) * right", "-smoothing * right", cause="both-shares-are-smoothing"
+            ),
+            swap(" - smoothing * logs.mean(dim=-1)", "", cause="spread-is-missing"),
+            swap("- smoothing * logs", "+ smoothing * logs", cause="spread-has-wrong-sign"),
+            swap("logs.mean(dim=-1)", "logs.sum(dim=-1)", cause="smoothing-not-divided"),
+            swap(
+                "scores.log_softmax(dim=-1)",
+                "scores.log_softmax(dim=1)",
+                cause="loss-softmax-over-places",
+            ),
+            swap("scores.log_softmax(dim=-1)", "scores", cause="scores-as-logarithms"),
+            swap("scores.log_softmax(dim=-1)", "scores.softmax(dim=-1)", cause="no-logarithm"),
             swap(
                 "scores.log_softmax(dim=-1)",
                 "scores.softmax(dim=-1).log_softmax(dim=-1)",
-                says="softmax is taken twice",
+                cause="smoothed-softmax-twice",
             ),
-            swap("scores.log_softmax(dim=-1)", "scores.softmax(dim=-1).log2()", says="of base 2"),
-            swap("scores.log_softmax(dim=-1)", "scores.softmax(dim=-1).log10()", says="of base 10"),
+            swap(
+                "scores.log_softmax(dim=-1)",
+                "scores.softmax(dim=-1).log2()",
+                cause="logarithm-of-base-2",
+            ),
+            swap(
+                "scores.log_softmax(dim=-1)",
+                "scores.softmax(dim=-1).log10()",
+                cause="logarithm-of-base-10",
+            ),
             loss(
                 "logs = scores.log_softmax(-1)",
                 "right = logs.gather(-1, said[..., None])[..., 0]",
                 "share = smoothing / (scores.shape[-1] - 1)",
                 "losses = -(1 - smoothing) * right - share * (logs.sum(-1) - right)",
                 "return losses[said != PADDING].mean()",
-                says="shared among the wrong ids only",
+                cause="spread-over-the-others",
             ),
             loss(
                 "logs = scores.log_softmax(-1)",
@@ -508,19 +528,19 @@ BANK = {
                 "losses = -(1 - smoothing) * right - smoothing * logs.mean(-1)",
                 "real = said != PADDING",
                 "return ((losses * real).sum(1) / real.sum(1)).mean()",
-                says="the mean of the sentences' means",
+                cause="mean-by-sentence",
             ),
             loss(
                 "return torch.nn.functional.cross_entropy(",
                 "    scores.flatten(0, 1), said.flatten(), ignore_index=PADDING,",
                 "    label_smoothing=smoothing)",
-                says="write it with log_softmax",
+                cause="calls-shortcut",
             ),
             loss(
                 "logs = scores.log_softmax(-1)",
                 "right = logs.gather(-1, said[..., None])[..., 0]",
                 "return -right[said != PADDING].mean()",
-                says="there is no smoothing",
+                cause="no-smoothing",
             ),
         ],
         right=[
@@ -548,26 +568,26 @@ BANK = {
     ),
     "10.7": Bank(
         wrong=[
-            swap(".log_softmax(dim=-1)", "", says="these are the scores"),
-            swap("source[None]", "source.flip(0)[None]", says="read from its end"),
-            swap("log_softmax", "softmax", says="these are the probabilities"),
-            swap("log_softmax(dim=-1)", "log_softmax(dim=0)", says="over the beginnings"),
-            swap("log_softmax(dim=-1)", "log()", says="the logarithm of the scores themselves"),
-            swap("scores[:, -1]", "scores[:, 0]", says="what follows the first token"),
-            swap("scores[:, -1]", "scores[:, -2]", says="the token before the last one"),
-            swap("scores[:, -1]", "scores.mean(dim=1)", says="all places are averaged"),
-            swap("scores[:, -1]", "scores", says="shape"),
-            swap("decode(beginnings,", "decode(beginnings[:, -1:],", says="only the last token"),
-            swap("decode(beginnings,", "decode(beginnings[:, 1:],", says="BEGIN is cut off"),
+            swap(".log_softmax(dim=-1)", "", cause="scores-not-logarithms"),
+            swap("source[None]", "source.flip(0)[None]", cause="source-is-turned"),
+            swap("log_softmax", "softmax", cause="probabilities-not-logarithms"),
+            swap("log_softmax(dim=-1)", "log_softmax(dim=0)", cause="softmax-over-beginnings"),
+            swap("log_softmax(dim=-1)", "log()", cause="log-of-bare-scores"),
+            swap("scores[:, -1]", "scores[:, 0]", cause="place-is-first"),
+            swap("scores[:, -1]", "scores[:, -2]", cause="place-before-last"),
+            swap("scores[:, -1]", "scores.mean(dim=1)", cause="mean-over-places"),
+            swap("scores[:, -1]", "scores", cause="shape-differs"),
+            swap("decode(beginnings,", "decode(beginnings[:, -1:],", cause="only-last-token-read"),
+            swap("decode(beginnings,", "decode(beginnings[:, 1:],", cause="begin-is-cut-off"),
             swap(
                 "scores[:, -1].log_softmax(dim=-1)",
                 "scores.log_softmax(dim=1)[:, -1]",
-                says="over the places",
+                cause="softmax-over-the-places",
             ),
             swap(
                 "scores[:, -1].log",
                 "scores[:, -1].index_fill(-1, torch.tensor([PADDING]), -torch.inf).log",
-                says="PADDING is ruled out",
+                cause="padding-forbidden",
             ),
             code(
                 """
@@ -577,17 +597,17 @@ BANK = {
                     own = logs[:, :-1].gather(-1, beginnings[:, 1:, None])[..., 0]
                     return logs[:, -1] + own.sum(dim=1, keepdim=True)
                 """,
-                says="the beginning's own tokens",
+                cause="whole-beginning-scored",
             ),
-            swap("[:, -1]", "[-1]", says="shape"),
-            swap(".expand(len(beginnings), -1, -1)", "", says="raises"),
+            swap("[:, -1]", "[-1]", cause="shape-differs"),
+            swap(".expand(len(beginnings), -1, -1)", "", cause="raises"),
             code(
                 """
                 def next_log_probabilities(model, source, beginnings):
                     sources = source.expand(len(beginnings), -1)
                     return model(sources, beginnings)[:, -1].log_softmax(dim=-1)
                 """,
-                says="went through the encoder, and there is one",
+                cause="source-encoded-again",
             ),
             code(
                 """
@@ -595,7 +615,7 @@ BANK = {
                     rows = [model(source[None], ids[None])[0, -1] for ids in beginnings]
                     return torch.stack(rows).log_softmax(dim=-1)
                 """,
-                says="went through the encoder, and there is one",
+                cause="source-encoded-again",
             ),
             code(
                 """
@@ -604,7 +624,7 @@ BANK = {
                     begun = torch.cat([torch.full_like(beginnings[:, :1], BEGIN), beginnings], 1)
                     return model.decode(begun, memory)[:, -1].log_softmax(dim=-1)
                 """,
-                says="the beginnings have it already",
+                cause="begin-put-in-front",
             ),
         ],
         right=[

@@ -3,16 +3,16 @@
 from exercise_bank import Bank, code, swap
 
 
-def drawn(*lines, says=""):
+def drawn(*lines, cause=""):
     """A function `right_by_drawing` of these lines."""
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def right_by_drawing(texts, answers):\n" + body, says=says)
+    return code("def right_by_drawing(texts, answers):\n" + body, cause=cause)
 
 
-def step(*lines, says=""):
+def step(*lines, cause=""):
     """A function `beam_step` of these lines."""
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def beam_step(scores, step, width):\n" + body, says=says)
+    return code("def beam_step(scores, step, width):\n" + body, cause=cause)
 
 
 LOSS = """    source, target = batch
@@ -39,15 +39,15 @@ MODEL = """reader = Transformer(
 BANK = {
     "11.1": Bank(
         wrong=[
-            swap("(7, 19, 40)", "(7, 12, 40)", says="look at j"),
-            swap("(7, 19, 40)", "(7, 40, 19)", says="right sizes in another order"),
-            swap("(7, 5, 11, 19)", "(7, 5, 12, 19)", says="look at i"),
-            swap("(7, 5, 11, 19)", "(7, 5, 19, 11)", says="right sizes in another order"),
-            swap("(7, 5, 11, 19)", "(7, 5, 11, 11)", says="look at j"),
-            swap("(7, 11, 13)", "(7, 12, 13)", says="look at i"),
-            swap("(7, 11, 13)", "(7, 13)", says="needs 3 axes"),
-            swap("(3, 13)", "(3, 3)", says="look at v"),
-            swap("(3, 13)", "(39,)", says="needs 2 axes"),
+            swap("(7, 19, 40)", "(7, 12, 40)", cause="look-at-axes j"),
+            swap("(7, 19, 40)", "(7, 40, 19)", cause="sizes-in-another-order"),
+            swap("(7, 5, 11, 19)", "(7, 5, 12, 19)", cause="look-at-axes i"),
+            swap("(7, 5, 11, 19)", "(7, 5, 19, 11)", cause="sizes-in-another-order"),
+            swap("(7, 5, 11, 19)", "(7, 5, 11, 11)", cause="look-at-axes j"),
+            swap("(7, 11, 13)", "(7, 12, 13)", cause="look-at-axes i"),
+            swap("(7, 11, 13)", "(7, 13)", cause="number-of-axes"),
+            swap("(3, 13)", "(3, 3)", cause="look-at-axes v"),
+            swap("(3, 13)", "(39,)", cause="number-of-axes"),
         ],
         right=[
             swap("(7, 11, 13)", "[7, 12 - 1, 13]"),
@@ -59,31 +59,31 @@ BANK = {
             swap(
                 "        following = following.where(~done, PADDING)\n",
                 "",
-                says="goes on writing; it should get PADDING",
+                cause="goes-on-after-the-end",
             ),
-            swap("~done, PADDING", "~done, END", says="gets END again and again"),
+            swap("~done, PADDING", "~done, END", cause="filled-with-end"),
             swap(
                 "        if done.all():\n            break\n",
                 "",
-                says="it goes on although all rows are done",
+                cause="does-not-stop",
             ),
-            swap("done.all()", "done.any()", says="it stops when one row is done"),
+            swap("done.all()", "done.any()", cause="stops-at-the-first-end"),
             swap(
                 "following = following.where(~done, PADDING)",
                 "done = done | (following == END)\n"
                 "        following = following.where(~done, PADDING)",
-                says="END itself is written over",
+                cause="end-becomes-padding",
             ),
-            swap("(b, 1), BEGIN", "(b, 1), PADDING", says="begin with BEGIN, not with PADDING"),
-            swap("return ids", "return ids[:, 1:]", says="the rows should begin with BEGIN, as"),
-            swap("argmax", "argmin", says="it takes the smallest score"),
+            swap("(b, 1), BEGIN", "(b, 1), PADDING", cause="begins-with-padding"),
+            swap("return ids", "return ids[:, 1:]", cause="begin-left-out"),
+            swap("argmax", "argmin", cause="takes-the-smallest"),
             swap(
                 "        if done.all():\n            break\n    return ids",
                 "    return ids\n",
-                says="it goes on although all rows are done",
+                cause="does-not-stop",
             ),
-            swap("return ids", "return ids.float()", says="dtype"),
-            code("def greedy(next_scores, b, steps):\n    ids = 1", says="None"),
+            swap("return ids", "return ids.float()", cause="dtype-differs"),
+            code("def greedy(next_scores, b, steps):\n    ids = 1", cause="returns-none"),
         ],
         right=[
             code(
@@ -123,47 +123,47 @@ BANK = {
     ),
     "11.3": Bank(
         wrong=[
-            swap("scores[:, None] + step", "step", says="is not added"),
-            swap("scores[:, None] + step", "scores[:, None] * step", says="logarithms are multi"),
+            swap("scores[:, None] + step", "step", cause="last-step-alone"),
+            swap("scores[:, None] + step", "scores[:, None] * step", cause="logs-multiplied"),
             swap(
                 "best.indices // v, best.indices % v",
                 "best.indices % v, best.indices // v",
-                says="have changed places",
+                cause="parents-and-tokens-exchanged",
             ),
-            swap("v = step.shape[1]", "v = step.shape[0]", says="is divided by w"),
-            swap("best.values\n", "best.values.exp()\n", says="scores are probabilities"),
+            swap("v = step.shape[1]", "v = step.shape[0]", cause="divided-by-w"),
+            swap("best.values\n", "best.values.exp()\n", cause="probabilities-for-logs"),
             swap(
                 ".topk(min(width, len(longer)))",
                 ".topk(min(width, len(longer)), largest=False)",
-                says="the smallest sums",
+                cause="worst-are-taken",
             ),
-            swap(".topk(min(width, len(longer)))", ".topk(width)", says="it raises RuntimeError"),
+            swap(".topk(min(width, len(longer)))", ".topk(width)", cause="raises RuntimeError"),
             step(
                 "values, tokens = (scores[:, None] + step).max(dim=1)",
                 "best = values.topk(min(width, len(values)))",
                 "return best.indices, tokens[best.indices], best.values",
-                says="each beginning gives its best continuation only",
+                cause="best-of-each-row",
             ),
             step(
                 "longer = (scores[:, None] + step).flatten()",
                 "best = longer.topk(min(width, len(longer)))",
                 "parents, tokens = best.indices // step.shape[1], best.indices % step.shape[1]",
                 "return parents, tokens, step[parents, tokens]",
-                says="those of the last step; the sums",
+                cause="score-of-the-step",
             ),
             step(
                 "longer = (scores[:, None] + step).flatten()",
                 "order = longer.argsort()[-width:]",
                 "v = step.shape[1]",
                 "return order // v, order % v, longer[order]",
-                says="but worst first",
+                cause="worst-first",
             ),
             step(
                 "longer = (scores[:, None] + step).T.flatten()",
                 "best = longer.topk(min(width, len(longer)))",
                 "w = len(step)",
                 "return best.indices // w, best.indices % w, best.values",
-                says="have changed places",
+                cause="parents-and-tokens-exchanged",
             ),
             step(
                 "pairs = [",
@@ -174,7 +174,7 @@ BANK = {
                 "values, parents, tokens = zip(*pairs)",
                 "best = torch.tensor(values, dtype=step.dtype)",
                 "return torch.tensor(parents), torch.tensor(tokens), best",
-                says="loop",
+                cause="loops-and-may-not",
             ),
         ],
         right=[
@@ -198,30 +198,38 @@ BANK = {
     ),
     "11.4": Bank(
         wrong=[
-            swap("count**2 / of_text[text]", "count", says="every answer counts as right"),
-            swap("count**2 / of_text[text]", "count**2", says="are not divided by how often"),
-            swap("return right / len(texts)", "return right", says="not their share"),
-            swap("return right / len(texts)", "return 100 * right / len(texts)", says="percentage"),
-            swap("return right / len(texts)", "return 1 - right / len(texts)", says="is wrong"),
+            swap("count**2 / of_text[text]", "count", cause="counts-not-squared"),
+            swap("count**2 / of_text[text]", "count**2", cause="not-divided-by-text"),
+            swap("return right / len(texts)", "return right", cause="number-not-share-of-texts"),
+            swap(
+                "return right / len(texts)",
+                "return 100 * right / len(texts)",
+                cause="percentage-of-texts",
+            ),
+            swap(
+                "return right / len(texts)",
+                "return 1 - right / len(texts)",
+                cause="share-that-is-wrong",
+            ),
             drawn(
                 "counts = {}",
                 "for text, answer in zip(texts, answers):",
                 "    of_text = counts.setdefault(text, {})",
                 "    of_text[answer] = of_text.get(answer, 0) + 1",
                 "return sum(max(c.values()) for c in counts.values()) / len(texts)",
-                says="nothing is drawn",
+                cause="most-frequent-not-drawn",
             ),
             drawn(
                 "counts = {}",
                 "for text, answer in zip(texts, answers):",
                 "    counts.setdefault(text, set()).add(answer)",
                 "return sum(1 / len(counts[text]) for text in texts) / len(texts)",
-                says="drawn equally often",
+                cause="drawn-uniformly",
             ),
             drawn(
                 "shares = [answers.count(answer) / len(answers) for answer in answers]",
                 "return sum(shares) / len(shares)",
-                says="whatever the text is",
+                cause="text-is-ignored",
             ),
             drawn(
                 "right = []",
@@ -229,13 +237,13 @@ BANK = {
                 "    given = [a for t, a in zip(texts, answers) if t == text]",
                 "    right.append(sum(given.count(a) for a in given) / len(given) ** 2)",
                 "return sum(right) / len(right)",
-                says="each different text counts once",
+                cause="different-texts-once",
             ),
             drawn(
                 "pairs = list(zip(texts, answers))",
                 "sure = [t for t in texts if len({a for u, a in pairs if u == t}) == 1]",
                 "return len(sure) / len(texts)",
-                says="only texts with one answer count",
+                cause="sure-texts-only",
             ),
         ],
         right=[
@@ -259,39 +267,39 @@ BANK = {
     ),
     "11.5": Bank(
         wrong=[
-            code("share_right = sick_share", says="still reads the right beginning"),
+            code("share_right = sick_share", cause="right-beginning-is-handed-in"),
             swap(
                 FORCED,
                 "model.decode(target[:, : ids.shape[1]], memory, mask)",
-                says="still reads the right beginning",
+                cause="right-beginning-is-handed-in",
             ),
             swap(
                 "mask = padding_mask_of_ids(source)",
                 "mask = None",
-                says="the padding of the source is read",
+                cause="padding-is-read",
             ),
             swap(
                 "(ids[:, 1:] == target[:, 1:]).double()",
                 "(ids == target).double()",
-                says="BEGIN is counted",
+                cause="begin-is-counted",
             ),
             swap(
                 "(ids[:, 1:] == target[:, 1:]).double()",
                 "(ids == target).all(dim=1).double()",
-                says="whole answers are counted",
+                cause="whole-answers-counted",
             ),
             swap(
                 "(ids[:, 1:] == target[:, 1:]).double()",
                 "(ids[:, -1] == target[:, -1]).double()",
-                says="only the last token",
+                cause="last-token-alone",
             ),
             swap(
                 "(ids[:, 1:] == target[:, 1:]).double()",
                 "(ids[:, :-1] == target[:, 1:]).double()",
-                says="one place further to the right",
+                cause="one-place-off",
             ),
-            swap(".mean().item()", ".sum().item()", says="the number of right tokens"),
-            swap("ids[:, 1:] == target", "ids[:, 1:] != target", says="tokens that are wrong"),
+            swap(".mean().item()", ".sum().item()", cause="number-of-tokens"),
+            swap("ids[:, 1:] == target", "ids[:, 1:] != target", cause="tokens-that-are-wrong"),
         ],
         right=[
             code(
@@ -326,12 +334,12 @@ BANK = {
     ),
     "11.6": Bank(
         wrong=[
-            swap(TRAINING, "", says="says nearly the same to every text"),
-            swap("steps=300", "steps=30", says="has not learned enough"),
+            swap(TRAINING, "", cause="model-says-the-same"),
+            swap("steps=300", "steps=30", cause="model-has-not-learned"),
             swap(
                 TRAINING,
                 'reader = "text"\n',
-                says="reader should be a model",
+                cause="reader-is-a-module",
             ),
             swap(
                 "scores = model(source, target[:, :-1], padding_mask_of_ids(source))\n"
@@ -341,28 +349,28 @@ BANK = {
                 "scores = model(source, target, padding_mask_of_ids(source))\n"
                 '    rows = rearrange(scores, "b i v -> (b i) v")\n'
                 "    return F.cross_entropy(rows, target.flatten(), ignore_index=PADDING)",
-                says="the target was not shifted",
+                cause="model-copies",
             ),
-            swap("range(5)", "range(3)", says="read takes fewer steps"),
-            swap("row[: row.index(END)]", "row", says="keeps what a model writes after END"),
+            swap("range(5)", "range(3)", cause="read-stops-too-early"),
+            swap("row[: row.index(END)]", "row", cause="read-goes-on-after-the-end"),
             swap(
                 '"".join(figures.decode(row[: row.index(END)]))',
                 '"".join(figures.decode(row[: row.index(END)]))[::-1]',
-                says="in the wrong order",
+                cause="read-is-turned-round",
             ),
             code(
                 """
                 def read(model, texts, letters, figures):
                     return [str(words.index(text)) for text in texts]
                 """,
-                says="read reads as well with random weights",
+                cause="reads-without-the-model",
             ),
             swap(
                 'return ["".join(figures.decode(row[: row.index(END)])) for row in rows]',
                 "return [figures.decode(row[: row.index(END)]) for row in rows]",
-                says="a list of strings",
+                cause="read-returns-texts list",
             ),
-            swap("for row in rows]", "for row in rows[1:]]", says="one string for each text"),
+            swap("for row in rows]", "for row in rows[1:]]", cause="read-returns-as-many"),
         ],
         right=[
             swap(

@@ -3,28 +3,28 @@
 from exercise_bank import Bank, code, swap
 
 
-def blank(line, says=""):
-    return code(f"def blank_loss(scores, ids, hidden):\n    {line}\n", says=says)
+def blank(line, cause=""):
+    return code(f"def blank_loss(scores, ids, hidden):\n    {line}\n", cause=cause)
 
 
-def text(*lines, says=""):
+def text(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def text_bits(scores, ids):\n" + body, says=says)
+    return code("def text_bits(scores, ids):\n" + body, cause=cause)
 
 
-def choose(*lines, says=""):
+def choose(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def min_p(scores, share):\n" + body, says=says)
+    return code("def min_p(scores, share):\n" + body, cause=cause)
 
 
-def step(*lines, says=""):
+def step(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def step(model, ids, cache):\n" + body, says=says)
+    return code("def step(model, ids, cache):\n" + body, cause=cause)
 
 
-def reader(*lines, says=""):
+def reader(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def digit_bits(model, pixels):\n" + body, says=says)
+    return code("def digit_bits(model, pixels):\n" + body, cause=cause)
 
 
 SURPRISE = 'cost = F.cross_entropy(scores[:, :-1].mT, ids[:, 1:], reduction="none")'
@@ -33,17 +33,17 @@ RUN = "return model.head(model.encoder(tokens, mask, cache))"
 BANK = {
     "12.1": Bank(
         wrong=[
-            swap("(5, 7, 50)", "(5, 7, 24)", says="look at v"),
-            swap("(5, 7, 50)", "(5, 50)", says="needs 3 axes"),
-            swap("(5, 7, 50)", "(5, 50, 7)", says="right sizes in another order"),
-            swap("(5, 4, 9, 6)", "(5, 4, 7, 6)", says="look at j"),
-            swap("(5, 4, 9, 6)", "(5, 4, 2, 6)", says="look at j"),
-            swap("(5, 4, 9, 6)", "(5, 9, 24)", says="needs 4 axes"),
-            swap("(5, 4, 9, 6)", "(5, 4, 9, 24)", says="look at d"),
-            swap("(5, 4, 9, 6)", "(5, 9, 4, 6)", says="right sizes in another order"),
-            swap("(5, 15)", "(5, 8)", says="look at n"),
-            swap("(5, 15)", "(5, 17)", says="look at n"),
-            swap("(5, 15)", "(5, 15, 50)", says="needs 2 axes"),
+            swap("(5, 7, 50)", "(5, 7, 24)", cause="look-at-axes v"),
+            swap("(5, 7, 50)", "(5, 50)", cause="number-of-axes"),
+            swap("(5, 7, 50)", "(5, 50, 7)", cause="sizes-in-another-order"),
+            swap("(5, 4, 9, 6)", "(5, 4, 7, 6)", cause="look-at-axes j"),
+            swap("(5, 4, 9, 6)", "(5, 4, 2, 6)", cause="look-at-axes j"),
+            swap("(5, 4, 9, 6)", "(5, 9, 24)", cause="number-of-axes"),
+            swap("(5, 4, 9, 6)", "(5, 4, 9, 24)", cause="look-at-axes d"),
+            swap("(5, 4, 9, 6)", "(5, 9, 4, 6)", cause="sizes-in-another-order"),
+            swap("(5, 15)", "(5, 8)", cause="look-at-axes n"),
+            swap("(5, 15)", "(5, 17)", cause="look-at-axes n"),
+            swap("(5, 15)", "(5, 15, 50)", cause="number-of-axes"),
         ],
         right=[
             swap("(5, 7, 50)", "[5, 7, 50]"),
@@ -52,20 +52,20 @@ BANK = {
     ),
     "12.2": Bank(
         wrong=[
-            blank("return F.cross_entropy(scores.mT, ids)", says="all places are counted"),
+            blank("return F.cross_entropy(scores.mT, ids)", cause="all-places-counted"),
             blank(
                 'return (F.cross_entropy(scores.mT, ids, reduction="none") * hidden).mean()',
-                says="divided by the number of all places",
+                cause="blanks-divided-by-all-places",
             ),
-            swap("hidden]", "~hidden]", says="visible places are counted"),
+            swap("hidden]", "~hidden]", cause="visible-places-counted"),
             blank(
                 "return F.cross_entropy(scores[:, :-1][hidden[:, 1:]], ids[:, 1:][hidden[:, 1:]])",
-                says="targets are shifted",
+                cause="blanks-shifted",
             ),
             blank(
                 "return F.cross_entropy(scores[:, :-1][hidden[:, :-1]], "
                 "ids[:, 1:][hidden[:, :-1]])",
-                says="shifted by one place against the blanks",
+                cause="blanks-shifted-back",
             ),
             code(
                 """
@@ -73,28 +73,28 @@ BANK = {
                     cost = F.cross_entropy(scores.mT, ids, reduction="none") * hidden
                     return (cost.sum(dim=1) / hidden.sum(dim=1)).mean()
                 """,
-                says="each text is averaged first",
+                cause="mean-of-text-means",
             ),
-            swap("ids[hidden])", 'ids[hidden], reduction="sum")', says="the mean is asked for"),
+            swap("ids[hidden])", 'ids[hidden], reduction="sum")', cause="blanks-summed"),
             blank(
                 'return F.cross_entropy(scores[hidden], ids[hidden], reduction="sum") / len(ids)',
-                says="divided by the number of texts",
+                cause="divided-by-texts",
             ),
-            swap("ids[hidden])", "ids[hidden]) / math.log(2)", says="nats are asked for"),
-            swap("scores[hidden]", "scores.softmax(dim=-1)[hidden]", says="applies it again"),
-            swap("return F", "return -F", says="the sign is wrong"),
-            blank("return F.nll_loss(scores[hidden], ids[hidden])", says="log_softmax is missing"),
+            swap("ids[hidden])", "ids[hidden]) / math.log(2)", cause="loss-in-bits"),
+            swap("scores[hidden]", "scores.softmax(dim=-1)[hidden]", cause="blanks-softmax-twice"),
+            swap("return F", "return -F", cause="sign-missing"),
+            blank("return F.nll_loss(scores[hidden], ids[hidden])", cause="scores-not-normalised"),
             blank(
                 "return F.nll_loss(scores.log_softmax(dim=1)[hidden], ids[hidden])",
-                says="over the places",
+                cause="softmax-over-places",
             ),
             blank(
                 "return F.cross_entropy((scores * hidden[..., None]).mT, ids)",
-                says="set to 0, and these places still count",
+                cause="masked-scores-as-zero",
             ),
             blank(
                 "return F.cross_entropy(scores.mT, ids.masked_fill(hidden, -100))",
-                says="visible places are counted",
+                cause="visible-places-counted",
             ),
         ],
         right=[
@@ -110,36 +110,38 @@ BANK = {
     ),
     "12.3": Bank(
         wrong=[
-            swap(" / math.log(2)", "", says="these are nats"),
-            swap(" * (later != PADDING)", "", says="padding is paid for"),
-            swap("later != PADDING", "ids[:, :-1] != PADDING", says="first padding after each"),
+            swap(" / math.log(2)", "", cause="given-in-nats"),
+            swap(" * (later != PADDING)", "", cause="padding-is-paid"),
+            swap(
+                "later != PADDING", "ids[:, :-1] != PADDING", cause="padding-after-the-end-is-paid"
+            ),
             text(
                 'cost = F.cross_entropy(scores.mT, ids, reduction="none") / math.log(2)',
                 "return (cost * (ids != PADDING)).sum(dim=1)",
-                says="that the model was given there",
+                cause="target-at-same-place",
             ),
             text(
                 'cost = F.cross_entropy(scores[:, :-2].mT, ids[:, 2:], reduction="none")',
                 "return (cost * (ids[:, 2:] != PADDING)).sum(dim=1) / math.log(2)",
-                says="two places further",
+                cause="target-two-ahead",
             ),
             text(
                 SURPRISE,
                 "real = ids[:, 1:] != PADDING",
                 "return (cost * real).sum(dim=1) / real.sum(dim=1) / math.log(2)",
-                says="the mean of a token",
+                cause="mean-instead-of-sum",
             ),
-            swap(".sum(dim=1)", ".mean(dim=1)", says="divided by the number of places"),
-            swap("bits = -log", "bits = log", says="the sign is wrong"),
-            swap(".sum(dim=1)", ".sum()", says="all texts are added up"),
-            swap(".sum(dim=1)", ".sum(dim=1).mean()", says="the mean of all texts"),
-            swap(".sum(dim=1)", ".sum(dim=0)", says="runs over the texts"),
-            swap("[:, :-1].log_softmax(dim=-1)", "[:, :-1]", says="log_softmax is missing"),
+            swap(".sum(dim=1)", ".mean(dim=1)", cause="mean-over-all-places"),
+            swap("bits = -log", "bits = log", cause="log-probability-has-a-sign"),
+            swap(".sum(dim=1)", ".sum()", cause="all-texts-together"),
+            swap(".sum(dim=1)", ".sum(dim=1).mean()", cause="mean-of-the-texts"),
+            swap(".sum(dim=1)", ".sum(dim=0)", cause="sum-over-texts"),
+            swap("[:, :-1].log_softmax(dim=-1)", "[:, :-1]", cause="scores-summed"),
             text(
                 "log = scores.log_softmax(dim=-1)",
                 "each = -(log.exp() * log).sum(dim=-1)[:, :-1] / math.log(2)",
                 "return (each * (ids[:, 1:] != PADDING)).sum(dim=1)",
-                says="this is the entropy",
+                cause="entropy-instead",
             ),
         ],
         right=[
@@ -162,46 +164,50 @@ BANK = {
     ),
     "12.4": Bank(
         wrong=[
-            swap("return kept / kept.sum(dim=-1, keepdim=True)", "return kept", says="sum to 1"),
+            swap(
+                "return kept / kept.sum(dim=-1, keepdim=True)",
+                "return kept",
+                cause="not-divided-by-what-is-left",
+            ),
             swap(
                 "share * probabilities.amax(dim=-1, keepdim=True)",
                 "share",
-                says="a share of the largest",
+                cause="share-is-of-the-largest",
             ),
             choose(
                 "ranked, order = scores.softmax(dim=-1).sort(dim=-1, descending=True)",
                 "ranked = ranked.masked_fill(ranked.cumsum(dim=-1) - ranked >= share, 0)",
                 "ranked = ranked / ranked.sum(dim=-1, keepdim=True)",
                 "return torch.zeros_like(scores).scatter(-1, order, ranked)",
-                says="this is top-p",
+                cause="this-is-top-p",
             ),
             choose(
                 "p = scores.softmax(dim=-1)",
                 "p = p.masked_fill(scores < share * scores.amax(dim=-1, keepdim=True), 0)",
                 "return p / p.sum(dim=-1, keepdim=True)",
-                says="compare probabilities",
+                cause="scores-are-compared",
             ),
-            swap("amax(dim=-1, keepdim=True)", "max()", says="all rows together"),
-            swap("amax(dim=-1", "amax(dim=0", says="over the texts"),
-            swap("amax(dim=-1", "amax(dim=1", says="over the places"),
-            swap("probabilities < enough", "probabilities > enough", says="keeps the unlikely"),
+            swap("amax(dim=-1, keepdim=True)", "max()", cause="gpt-largest-of-all-rows"),
+            swap("amax(dim=-1", "amax(dim=0", cause="largest-over-the-texts"),
+            swap("amax(dim=-1", "amax(dim=1", cause="largest-over-the-places"),
+            swap("probabilities < enough", "probabilities > enough", cause="keeps-the-unlikely"),
             swap(
                 "return kept / kept.sum(dim=-1, keepdim=True)",
                 "return kept.softmax(dim=-1)",
-                says="applied to probabilities",
+                cause="softmax-of-probabilities",
             ),
             choose(
                 "p = scores.softmax(dim=-1)",
                 "small = p < share * p.amax(dim=-1, keepdim=True)",
                 "return scores.masked_fill(small, 0.0).softmax(dim=-1)",
-                says="exp(0) is 1",
+                cause="cut-scores-set-to-zero",
             ),
-            choose("return scores.softmax(dim=-1)", says="nothing is cut"),
-            swap("kept.sum(dim=-1, keepdim=True)", "kept.sum()", says="its own sum"),
+            choose("return scores.softmax(dim=-1)", cause="nothing-cut"),
+            swap("kept.sum(dim=-1, keepdim=True)", "kept.sum()", cause="divided-over-everything"),
             swap(
                 "kept / kept.sum(dim=-1, keepdim=True)",
                 "kept / kept.amax(dim=-1, keepdim=True)",
-                says="divided by the largest",
+                cause="divided-by-the-largest",
             ),
         ],
         right=[
@@ -218,29 +224,33 @@ BANK = {
     ),
     "12.5": Bank(
         wrong=[
-            swap("model.embedding(ids, before)", "model.embedding(ids)", says="start at 0 again"),
-            swap("(ids, before)", "(ids, before + (before > 0))", says="one place too far"),
-            swap("(ids, before)", "(ids, max(before - 1, 0))", says="one place too early"),
+            swap(
+                "model.embedding(ids, before)",
+                "model.embedding(ids)",
+                cause="positions-start-again",
+            ),
+            swap("(ids, before)", "(ids, before + (before > 0))", cause="positions-one-too-far"),
+            swap("(ids, before)", "(ids, max(before - 1, 0))", cause="positions-one-too-near"),
             swap(
                 "(ids, before)",
                 "(ids, before + ids.shape[1] if before else 0)",
-                says="begin behind the new tokens",
+                cause="positions-after-the-part",
             ),
             step(
                 "tokens = model.embedding(ids, cache.length)",
                 "return model.head(model.encoder(tokens, cache=cache))",
-                says="there is no mask",
+                cause="new-tokens-see-all",
             ),
-            swap("tokens, mask, cache", "tokens, mask[:, before:]", says="not handed on"),
-            swap("[before:]", "[: ids.shape[1]]", says="the last ones"),
+            swap("tokens, mask, cache", "tokens, mask[:, before:]", cause="cache-is-not-used"),
+            swap("[before:]", "[: ids.shape[1]]", cause="first-rows-of-the-mask"),
             step(
                 "return model(ids, cache=cache)",
-                says="write the steps yourself",
+                cause="calls-shortcut",
             ),
             swap(
                 "return model.head(model.encoder(tokens, mask, cache))",
                 "return model.encoder(tokens, mask, cache)",
-                says="what the encoder returns",
+                cause="scores-are-asked",
             ),
             step(
                 "before = cache.length",
@@ -249,7 +259,7 @@ BANK = {
                 "for layer in model.encoder.layers:",
                 "    x = layer(x, mask, cache)",
                 "return model.head(x)",
-                says="the norm after the last block",
+                cause="last-norm-forgotten",
             ),
         ],
         right=[
@@ -271,24 +281,24 @@ BANK = {
     ),
     "12.6": Bank(
         wrong=[
-            swap("INK_LEVELS + digit", "digit", says="ids below 17"),
-            swap("INK_LEVELS + digit", "INK_LEVELS + digit + 1", says="one too far"),
-            swap("INK_LEVELS + digit", "INK_LEVELS + digit - 1", says="one too early"),
-            swap("INK_LEVELS + digit", "27", says="word for any digit"),
-            swap(" / math.log(2)", "", says="these are nats"),
-            swap("surprise.sum(dim=1)", "surprise.mean(dim=1)", says="bits a pixel"),
-            swap("surprise.sum(dim=1)", "surprise[:, 1:].sum(dim=1)", says="first pixel"),
+            swap("INK_LEVELS + digit", "digit", cause="words-begin-at-17"),
+            swap("INK_LEVELS + digit", "INK_LEVELS + digit + 1", cause="words-one-further"),
+            swap("INK_LEVELS + digit", "INK_LEVELS + digit - 1", cause="words-one-short"),
+            swap("INK_LEVELS + digit", "27", cause="one-word-for-all"),
+            swap(" / math.log(2)", "", cause="given-in-nats"),
+            swap("surprise.sum(dim=1)", "surprise.mean(dim=1)", cause="bits-a-pixel"),
+            swap("surprise.sum(dim=1)", "surprise[:, 1:].sum(dim=1)", cause="first-pixel-free"),
             swap(
                 "scores = model(torch.cat([words, pixels[:, :-1]], dim=1))",
                 "scores = model(torch.cat([words, pixels], dim=1))[:, 1:]",
-                says="the place before it",
+                cause="pixel-asked-at-its-own-place",
             ),
-            swap("columns.append(", "columns.append(-", says="the sign is wrong"),
-            swap("torch.stack(columns, dim=1)", "torch.stack(columns)", says="should be the other"),
-            swap("columns, dim=1)", "columns, dim=1).argmin(dim=1)", says="bits of all ten"),
-            swap("columns, dim=1)", "columns, dim=1).argmax(dim=1)", says="cost most"),
-            swap("columns, dim=1)", "columns, dim=1).sum(dim=0)", says="each has its own row"),
-            swap("range(10)", "range(9, -1, -1)", says="from 9 to 0"),
+            swap("columns.append(", "columns.append(-", cause="log-probability-has-a-sign"),
+            swap("torch.stack(columns, dim=1)", "torch.stack(columns)", cause="digits-are-rows"),
+            swap("columns, dim=1)", "columns, dim=1).argmin(dim=1)", cause="argmin-returned"),
+            swap("columns, dim=1)", "columns, dim=1).argmax(dim=1)", cause="argmax-returned"),
+            swap("columns, dim=1)", "columns, dim=1).sum(dim=0)", cause="drawings-added-up"),
+            swap("range(10)", "range(9, -1, -1)", cause="digits-backwards"),
         ],
         right=[
             reader(

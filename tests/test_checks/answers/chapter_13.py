@@ -8,30 +8,30 @@ SHARED = 'repeat(heads, "b g n d -> b (g r) n d", r=r)'
 MIX = "share * speeds + (1 - share) * speeds / factor"
 
 
-def gated(line, *, says=""):
+def gated(line, *, cause=""):
     """The function of 13.2 that makes something else of gate and value."""
-    return swap(GATE, line, says=says)
+    return swap(GATE, line, cause=cause)
 
 
-def shared(line, *, says=""):
+def shared(line, *, cause=""):
     """The layer of 13.5 that repeats its heads otherwise."""
-    return swap(SHARED, line, says=says)
+    return swap(SHARED, line, cause=cause)
 
 
 BANK = {
     "13.1": Bank(
         wrong=[
-            swap("(16, 40)", "(40, 16)", says="right sizes in another order"),
-            swap("(16, 40)", "(48, 40)", says="look at gd"),
-            swap("(3, 6, 11, 8)", "(3, 11, 6, 8)", says="right sizes in another order"),
-            swap("(3, 2, 11, 8)", "(3, 6, 11, 8)", says="look at g"),
-            swap("(3, 2, 11, 8)", "(3, 11, 16)", says="needs 4 axes"),
-            swap("2 * 5 * 3 * 2 * 11 * 8", "5 * 3 * 2 * 11 * 8", says="keys and values are kept"),
-            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 3 * 2 * 11 * 8", says="that is one layer"),
-            swap("2 * 5 * 3 * 2 * 11 * 8", "3 * 2 * 11 * 8", says="the keys of one layer"),
-            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 5 * 2 * 11 * 8", says="that is one text"),
-            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 5 * 3 * 6 * 11 * 8", says="queries are not kept"),
-            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 5 * 3 * 2 * 8", says="one token of each text"),
+            swap("(16, 40)", "(40, 16)", cause="sizes-in-another-order"),
+            swap("(16, 40)", "(48, 40)", cause="look-at-axes gd"),
+            swap("(3, 6, 11, 8)", "(3, 11, 6, 8)", cause="sizes-in-another-order"),
+            swap("(3, 2, 11, 8)", "(3, 6, 11, 8)", cause="look-at-axes g"),
+            swap("(3, 2, 11, 8)", "(3, 11, 16)", cause="number-of-axes"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "5 * 3 * 2 * 11 * 8", cause="keys-and-values-are-kept"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 3 * 2 * 11 * 8", cause="every-layer-keeps"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "3 * 2 * 11 * 8", cause="every-layer-keeps-both"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 5 * 2 * 11 * 8", cause="every-text-keeps"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 5 * 3 * 6 * 11 * 8", cause="queries-are-not-kept"),
+            swap("2 * 5 * 3 * 2 * 11 * 8", "2 * 5 * 3 * 2 * 8", cause="every-token-keeps"),
         ],
         right=[
             swap("(16, 40)", "torch.Size([2 * 8, 40])"),
@@ -40,26 +40,26 @@ BANK = {
     ),
     "13.2": Bank(
         wrong=[
-            gated("(gate * bend(value)) @ narrow.T", says="gate and value are exchanged"),
-            gated("(bend(gate) * bend(value)) @ narrow.T", says="only the gate is"),
-            gated("(gate * value) @ narrow.T", says="nothing is bent"),
-            gated("bend(gate * value) @ narrow.T", says="the product is bent"),
-            gated("(bend(gate) + value) @ narrow.T", says="it multiplies"),
-            gated("bend(gate) @ narrow.T", says="only the gate comes through"),
-            gated("value @ narrow.T", says="only the value comes through"),
-            gated("(F.silu(gate) * value) @ narrow.T", says="whatever bend was given"),
-            gated("(torch.sigmoid(gate) * value) @ narrow.T", says="it bends with the sigmoid"),
-            gated("(gate * bend(gate) * value) @ narrow.T", says="multiplied in twice"),
-            swap(".chunk(2, dim=-1)", ".chunk(2, dim=1)", says=" "),
+            gated("(gate * bend(value)) @ narrow.T", cause="gate-and-value-exchanged"),
+            gated("(bend(gate) * bend(value)) @ narrow.T", cause="both-are-bent"),
+            gated("(gate * value) @ narrow.T", cause="nothing-is-bent"),
+            gated("bend(gate * value) @ narrow.T", cause="product-is-bent"),
+            gated("(bend(gate) + value) @ narrow.T", cause="gate-is-added"),
+            gated("bend(gate) @ narrow.T", cause="value-is-missing"),
+            gated("value @ narrow.T", cause="gate-is-missing"),
+            gated("(F.silu(gate) * value) @ narrow.T", cause="bend-is-always-silu"),
+            gated("(torch.sigmoid(gate) * value) @ narrow.T", cause="bend-is-always-sigmoid"),
+            gated("(gate * bend(gate) * value) @ narrow.T", cause="gate-times-itself"),
+            swap(".chunk(2, dim=-1)", ".chunk(2, dim=1)", cause="raises"),
             code(
                 """
                 def gated(x, wide, narrow, bend):
                     inner = x @ wide.T
                     return (bend(inner[..., 0::2]) * inner[..., 1::2]) @ narrow.T
                 """,
-                says="take the rows in turn",
+                cause="rows-taken-in-turn",
             ),
-            gated("(bend(gate.detach()) * value) @ narrow.T", says="gradient"),
+            gated("(bend(gate.detach()) * value) @ narrow.T", cause="part-of-graph-cut"),
         ],
         right=[
             code(
@@ -97,7 +97,7 @@ BANK = {
                     )
                     return torch.cat([turned.flatten(-2), rest], dim=-1)
                 """,
-                says="it turns neighbours",
+                cause="turns-neighbours",
             ),
             code(
                 """
@@ -109,7 +109,7 @@ BANK = {
                     other = torch.cat([-second, first], dim=-1)
                     return torch.cat([part * angles.cos() + other * angles.sin(), rest], -1)
                 """,
-                says="laid out for neighbours",
+                cause="turns-halves-by-angles-of-neighbours",
             ),
             code(
                 """
@@ -126,31 +126,33 @@ BANK = {
                         dim=-1,
                     )
                 """,
-                says="it turns all d numbers",
+                cause="turns-whole-head",
             ),
-            swap("torch.cat([*turned, rest]", "torch.cat(turned", says="r are missing"),
-            swap(SPEEDS, SPEEDS.replace("/ r)", "/ x.shape[-1])"), says="divided by d"),
-            swap(SPEEDS, SPEEDS.replace("0, r, 2", "r // 2"), says="the exponent is -p/r"),
-            swap(SPEEDS, SPEEDS.replace("(-torch", "(torch"), says="has a minus sign"),
-            swap(SPEEDS, SPEEDS.replace("base", "10_000.0"), says="whatever was given"),
-            swap("positions[:, None", "(positions + 1)[:, None", says="adds 1 to the positions"),
-            swap("positions[:, None", "positions[:1, None", says="the positions of the first"),
+            swap("torch.cat([*turned, rest]", "torch.cat(turned", cause="rest-is-lost"),
+            swap(
+                SPEEDS, SPEEDS.replace("/ r)", "/ x.shape[-1])"), cause="exponent-over-all-numbers"
+            ),
+            swap(SPEEDS, SPEEDS.replace("0, r, 2", "r // 2"), cause="exponent-without-two"),
+            swap(SPEEDS, SPEEDS.replace("(-torch", "(torch"), cause="speeds-grow"),
+            swap(SPEEDS, SPEEDS.replace("base", "10_000.0"), cause="base-is-fixed"),
+            swap("positions[:, None", "(positions + 1)[:, None", cause="positions-start-at-one"),
+            swap("positions[:, None", "positions[:1, None", cause="positions-of-first-text"),
             swap(
                 "first * angles.cos() - second * angles.sin(),\n"
                 "        first * angles.sin() + second * angles.cos()",
                 "first * angles.cos() + second * angles.sin(),\n"
                 "        second * angles.cos() - first * angles.sin()",
-                says="it turns the other way",
+                cause="turns-backwards",
             ),
             swap(
                 "positions[:, None, :, None]",
                 "torch.arange(x.shape[2])[None, None, :, None]",
-                says="counts positions itself",
+                cause="positions-not-used",
             ),
             swap(
                 "x[..., : r // 2], x[..., r // 2 : r], x[..., r:]",
                 "x[..., -r : -r // 2], x[..., -r // 2 :], x[..., :-r]",
-                says=" ",
+                cause="values-differ",
             ),
         ],
         right=[
@@ -183,7 +185,7 @@ BANK = {
             swap(
                 'two p) e -> (h p two) e", h=h',
                 'two p) e -> (h p two) e", h=1',
-                says="the values are not",
+                cause="values-differ",
             ),
             code(
                 """
@@ -192,24 +194,26 @@ BANK = {
                     k_weight = rearrange(k_weight, "(g p two) e -> (g two p) e", g=g, two=2)
                     return q_weight, k_weight, rearrange(norm_weight, "(p two) -> (two p)", two=2)
                 """,
-                says="it converts the other way",
+                cause="converts-to-halves",
             ),
             swap(
                 'rearrange(norm_weight, "(two p) -> (p two)", two=2)',
                 "norm_weight",
-                says="the weight of the norm comes back as it was",
+                cause="norm-is-forgotten",
             ),
             swap(
                 'k_weight = rearrange(k_weight, "(g two p) e -> (g p two) e", g=g, two=2)\n',
                 "k_weight = k_weight * 1\n",
-                says="the keys come back as they were",
+                cause="keys-are-forgotten",
             ),
             swap(
                 'q_weight = rearrange(q_weight, "(h two p) e -> (h p two) e", h=h, two=2)\n',
                 "q_weight = q_weight * 1\n",
-                says="the queries come back as they were",
+                cause="queries-are-forgotten",
             ),
-            swap('"(two p) -> (p two)"', '"(p two) -> (two p)"', says="converted the other way"),
+            swap(
+                '"(two p) -> (p two)"', '"(p two) -> (two p)"', cause="norm-converted-the-other-way"
+            ),
             code(
                 """
                 def to_neighbours(q_weight, k_weight, norm_weight, h, g):
@@ -219,7 +223,7 @@ BANK = {
 
                     return one(q_weight), one(k_weight), one(norm_weight)
                 """,
-                says="as if all were one head",
+                cause="heads-not-told-apart",
             ),
             code(
                 """
@@ -230,7 +234,7 @@ BANK = {
                     norm_weight = rearrange(norm_weight, "(two p) -> (p two)", two=2)
                     return columns(q_weight), columns(k_weight), norm_weight
                 """,
-                says="the columns are sorted",
+                cause="columns-are-sorted",
             ),
         ],
         right=[
@@ -258,26 +262,26 @@ BANK = {
     ),
     "13.5": Bank(
         wrong=[
-            shared("heads.repeat(1, r, 1, 1)", says="still put down 0 1 2 0 1 2"),
-            shared('repeat(heads, "b g n d -> b (r g) n d", r=r)', says="0 0 1 1 2 2"),
-            shared("heads[:, :1].expand(-1, self.h, -1, -1)", says="read the first head of keys"),
-            shared("heads[:, -1:].expand(-1, self.h, -1, -1)", says="read the last head of keys"),
+            shared("heads.repeat(1, r, 1, 1)", cause="heads-tiled"),
+            shared('repeat(heads, "b g n d -> b (r g) n d", r=r)', cause="heads-tiled"),
+            shared("heads[:, :1].expand(-1, self.h, -1, -1)", cause="first-head-for-all"),
+            shared("heads[:, -1:].expand(-1, self.h, -1, -1)", cause="last-head-for-all"),
             shared(
                 "heads.mean(dim=1, keepdim=True).expand(-1, self.h, -1, -1)",
-                says="the mean of the heads",
+                cause="mean-of-heads",
             ),
-            shared("heads.flip(1).repeat_interleave(r, dim=1)", says="the groups are in reverse"),
+            shared("heads.flip(1).repeat_interleave(r, dim=1)", cause="groups-in-reverse"),
             swap(
                 f"k, v = ({SHARED} for heads in (k, v))",
                 "k, v = k.repeat_interleave(r, dim=1), v.repeat(1, r, 1, 1)",
-                says="the values are still put down",
+                cause="values-tiled",
             ),
             swap(
                 f"k, v = ({SHARED} for heads in (k, v))",
                 "k, v = k.repeat(1, r, 1, 1), v.repeat_interleave(r, dim=1)",
-                says="the keys are still put down",
+                cause="keys-tiled",
             ),
-            swap('"b h n d -> b n (h d)"))', '"b h n d -> b n (d h)"))', says="values are not"),
+            swap('"b h n d -> b n (h d)"))', '"b h n d -> b n (d h)"))', cause="values-differ"),
             code(
                 """
                 class Healthy(Sick):
@@ -289,7 +293,7 @@ BANK = {
                         g = self.g
                         return self.out_proj(rearrange(mixed, "b (g r) n d -> b n (r g d)", g=g))
                 """,
-                says="joined in another order",
+                cause="joined-in-other-order",
             ),
         ],
         right=[
@@ -321,27 +325,29 @@ BANK = {
     ),
     "13.6": Bank(
         wrong=[
-            swap(MIX, "speeds / factor", says="all pairs are slower"),
-            swap(MIX, "speeds * 1", says="no pair is slower"),
-            swap("    share = share.clamp(0, 1)\n", "", says="leaves 0 to 1"),
-            swap("share.clamp(0, 1)", "share.clamp(max=1)", says="falls below 0"),
-            swap("share.clamp(0, 1)", "share.clamp(min=0)", says="rises above 1"),
-            swap(MIX, "(1 - share) * speeds + share * speeds / factor", says="are exchanged"),
-            swap("share.clamp(0, 1)", "(share > 0).to(speeds)", says="every pair above low"),
-            swap("share.clamp(0, 1)", "(share >= 1).to(speeds)", says="every pair below high"),
-            swap("2 * math.pi / speeds", "1 / speeds", says="a whole turn is 2 pi"),
-            swap("2 * math.pi / speeds", "2 * math.pi * speeds", says="no pair is slower"),
+            swap(MIX, "speeds / factor", cause="all-pairs-slower"),
+            swap(MIX, "speeds * 1", cause="no-pair-slower"),
+            swap("    share = share.clamp(0, 1)\n", "", cause="share-outside-0-and-1"),
+            swap("share.clamp(0, 1)", "share.clamp(max=1)", cause="share-not-below-0"),
+            swap("share.clamp(0, 1)", "share.clamp(min=0)", cause="share-not-above-1"),
+            swap(
+                MIX, "(1 - share) * speeds + share * speeds / factor", cause="share-turned-around"
+            ),
+            swap("share.clamp(0, 1)", "(share > 0).to(speeds)", cause="no-pairs-between"),
+            swap("share.clamp(0, 1)", "(share >= 1).to(speeds)", cause="no-pairs-between-high"),
+            swap("2 * math.pi / speeds", "1 / speeds", cause="wavelength-without-2-pi"),
+            swap("2 * math.pi / speeds", "2 * math.pi * speeds", cause="no-pair-slower"),
             swap(
                 "(trained / wavelengths - low) / (high - low)",
                 "(trained / wavelengths - high) / (low - high)",
-                says="kept and divided are exchanged",
+                cause="share-turned-around",
             ),
-            swap("speeds / factor", "speeds * factor", says="they are divided by it"),
-            swap(MIX, "2 * math.pi / (" + MIX + ")", says="it returns wavelengths"),
+            swap("speeds / factor", "speeds * factor", cause="multiplied-by-factor"),
+            swap(MIX, "2 * math.pi / (" + MIX + ")", cause="returns-wavelengths"),
             swap(
                 MIX,
                 "2 * math.pi / (share * wavelengths + (1 - share) * wavelengths * factor)",
-                says="the wavelengths are mixed",
+                cause="wavelengths-are-mixed",
             ),
             code(
                 """
@@ -353,7 +359,7 @@ BANK = {
                         result.append(share * speed + (1 - share) * speed / factor)
                     return torch.stack(result)
                 """,
-                says="loop",
+                cause="loops-and-may-not",
             ),
         ],
         right=[

@@ -3,16 +3,16 @@
 from exercise_bank import Bank, code, swap
 
 
-def parts(line, says=""):
-    return code(f"def score_parts(q, k, i, j):\n    {line}\n", says=says)
+def parts(line, cause=""):
+    return code(f"def score_parts(q, k, i, j):\n    {line}\n", cause=cause)
 
 
-def wide(*lines, says=""):
+def wide(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def spread(weights):\n" + body, says=says)
+    return code("def spread(weights):\n" + body, cause=cause)
 
 
-def follow(step, says="", after="return path"):
+def follow(step, cause="", after="return path"):
     """A rollout whose step from layer to layer is another one."""
     return code(
         f"""
@@ -24,16 +24,16 @@ def follow(step, says="", after="return path"):
                 {step}
             {after}
         """,
-        says=says,
+        cause=cause,
     )
 
 
-def without(*lines, says=""):
+def without(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def attend_without(layer, x, head):\n" + body, says=says)
+    return code("def attend_without(layer, x, head):\n" + body, cause=cause)
 
 
-def silenced(change, says=""):
+def silenced(change, cause=""):
     """The hook of the solution with another line in it."""
     return code(
         f"""
@@ -48,13 +48,13 @@ def silenced(change, says=""):
             hook.remove()
             return result
         """,
-        says=says,
+        cause=cause,
     )
 
 
-def matter(*lines, says=""):
+def matter(*lines, cause=""):
     body = "".join(f"    {line}\n" for line in lines)
-    return code("def importance(maps, gradients):\n" + body, says=says)
+    return code("def importance(maps, gradients):\n" + body, cause=cause)
 
 
 ROWS = "row = -torch.special.xlogy(weights, weights).sum(dim=-1) / math.log(2)"
@@ -66,14 +66,14 @@ BROUGHT = "nobody else reads what the heads bring"
 BANK = {
     "14.1": Bank(
         wrong=[
-            swap("(5, 6, 65, 65)", "(5, 6, 64, 64)", says="look at i"),
-            swap("(5, 6, 65, 65)", "(5, 65, 65)", says="needs 4 axes"),
-            swap("(5, 6, 65, 65)", "(6, 5, 65, 65)", says="right sizes in another order"),
-            swap("(5, 6, 65, 8)", "(5, 6, 65, 48)", says="look at d"),
-            swap("(5, 6, 65, 8)", "(5, 65, 48)", says="needs 4 axes"),
-            swap("(5, 6, 65, 8)", "(5, 65, 6, 8)", says="right sizes in another order"),
-            swap("(5, 64)", "(5, 65)", says="look at n"),
-            swap("(5, 64)", "(5, 65, 65)", says="needs 2 axes"),
+            swap("(5, 6, 65, 65)", "(5, 6, 64, 64)", cause="look-at-axes i"),
+            swap("(5, 6, 65, 65)", "(5, 65, 65)", cause="number-of-axes"),
+            swap("(5, 6, 65, 65)", "(6, 5, 65, 65)", cause="sizes-in-another-order"),
+            swap("(5, 6, 65, 8)", "(5, 6, 65, 48)", cause="look-at-axes d"),
+            swap("(5, 6, 65, 8)", "(5, 65, 48)", cause="number-of-axes"),
+            swap("(5, 6, 65, 8)", "(5, 65, 6, 8)", cause="sizes-in-another-order"),
+            swap("(5, 64)", "(5, 65)", cause="look-at-axes n"),
+            swap("(5, 64)", "(5, 65, 65)", cause="number-of-axes"),
         ],
         right=[
             swap("(5, 6, 65, 65)", "[5, 6, 65, 65]"),
@@ -82,40 +82,45 @@ BANK = {
     ),
     "14.2": Bank(
         wrong=[
-            swap(" / math.sqrt(q.shape[-1])", "", says="divided by the root of d"),
-            swap("math.sqrt(q.shape[-1])", "q.shape[-1]", says="this divides by d"),
+            swap(" / math.sqrt(q.shape[-1])", "", cause="parts-not-divided"),
+            swap("math.sqrt(q.shape[-1])", "q.shape[-1]", cause="parts-divided-by-d"),
             swap(
                 "q.shape[-1]",
                 "q.shape[-1] * q.shape[1]",
-                says="the width of all heads together",
+                cause="parts-divided-by-whole-width",
             ),
-            swap("q.shape[-1]", "q.shape[-2]", says="the number of tokens"),
+            swap("q.shape[-1]", "q.shape[-2]", cause="parts-divided-by-tokens"),
             parts(
                 "return (q[:, :, i] * k[:, :, j]).sum(dim=-1) / q.shape[-1] ** 0.5",
-                says="this is the score itself",
+                cause="parts-summed",
             ),
             parts(
                 "return (q[:, :, i] * k[:, :, j]).sum(dim=-1, keepdim=True) / q.shape[-1] ** 0.5",
-                says="this is the score itself",
+                cause="parts-summed-with-axis",
             ),
             parts(
-                "return q[:, :, j] * k[:, :, i] / q.shape[-1] ** 0.5", says="the other way round"
+                "return q[:, :, j] * k[:, :, i] / q.shape[-1] ** 0.5", cause="parts-sides-exchanged"
             ),
-            parts("return q[:, :, i] * q[:, :, j] / q.shape[-1] ** 0.5", says="are queries"),
-            parts("return k[:, :, i] * k[:, :, j] / q.shape[-1] ** 0.5", says="are keys"),
+            parts(
+                "return q[:, :, i] * q[:, :, j] / q.shape[-1] ** 0.5",
+                cause="parts-of-query-with-query",
+            ),
+            parts(
+                "return k[:, :, i] * k[:, :, j] / q.shape[-1] ** 0.5", cause="parts-of-key-with-key"
+            ),
             parts(
                 "return (q[:, :, i] * k[:, :, j] / q.shape[-1] ** 0.5).softmax(dim=-1)",
-                says="before any softmax",
+                cause="parts-softmax",
             ),
             swap(
                 "q[:, :, i] * k[:, :, j]",
                 "(q[:, :, i] + k[:, :, j])",
-                says="multiplied, feature by feature",
+                cause="parts-added",
             ),
-            swap("/ math", "* math", says="multiplies by the root"),
+            swap("/ math", "* math", cause="parts-multiplied-by-root"),
             parts(
                 "return (q[:, :, i] * k[:, :, j] / q.shape[-1] ** 0.5).mean(dim=1)",
-                says="each has its own parts",
+                cause="parts-mean-of-heads",
             ),
         ],
         right=[
@@ -127,30 +132,30 @@ BANK = {
         wrong=[
             wide(
                 "return -(weights * weights.log2()).sum(dim=-1).mean(dim=(0, 2))",
-                says="0 times the log of 0",
+                cause="spread-zeros-not-safe",
             ),
-            swap("log2()", "log()", says="these are nats"),
-            swap("return -(", "return (", says="the sign is wrong"),
-            swap("mean(dim=(0, 2))", "mean()", says="all heads are averaged"),
-            swap("mean(dim=(0, 2))", "mean(dim=(1, 2))", says="each text has a number"),
-            swap("mean(dim=(0, 2))", "mean(dim=(0, 1))", says="each place has a number"),
-            swap("mean(dim=(0, 2))", "sum(dim=(0, 2))", says="texts and rows are summed"),
-            swap("mean(dim=(0, 2))", "sum(dim=2).mean(dim=0)", says="the rows are summed"),
-            swap("mean(dim=(0, 2))", "mean(dim=2)", says="each text has its own number"),
-            swap("sum(dim=-1)", "mean(dim=-1)", says="the number of keys"),
+            swap("log2()", "log()", cause="given-in-nats"),
+            swap("return -(", "return (", cause="sign-missing"),
+            swap("mean(dim=(0, 2))", "mean()", cause="spread-one-number"),
+            swap("mean(dim=(0, 2))", "mean(dim=(1, 2))", cause="heads-averaged-texts-left"),
+            swap("mean(dim=(0, 2))", "mean(dim=(0, 1))", cause="spread-heads-and-texts-averaged"),
+            swap("mean(dim=(0, 2))", "sum(dim=(0, 2))", cause="spread-summed"),
+            swap("mean(dim=(0, 2))", "sum(dim=2).mean(dim=0)", cause="spread-summed-over-rows"),
+            swap("mean(dim=(0, 2))", "mean(dim=2)", cause="each-text-has-a-number"),
+            swap("sum(dim=-1)", "mean(dim=-1)", cause="spread-mean-over-keys"),
             wide(
                 "weights = weights.mean(dim=0, keepdim=True)",
                 ROWS,
                 "return row.mean(dim=(0, 2))",
-                says="the texts are averaged first",
+                cause="spread-of-the-mean-map",
             ),
             wide(
                 "weights = weights.mean(dim=2, keepdim=True)",
                 ROWS,
                 "return row.mean(dim=(0, 2))",
-                says="the rows are averaged first",
+                cause="spread-of-the-mean-row",
             ),
-            wide(ROWS, "return 2 ** row.mean(dim=(0, 2))", says="numbers of tokens"),
+            wide(ROWS, "return 2 ** row.mean(dim=(0, 2))", cause="spread-as-a-count"),
         ],
         right=[
             wide(ROWS, "return row.mean(dim=2).mean(dim=0)"),
@@ -169,39 +174,43 @@ BANK = {
     ),
     "14.4": Bank(
         wrong=[
-            swap("amax(dim=1)", "mean(dim=1)", says="this is the mean of the heads"),
-            swap("amax(dim=1)", "amin(dim=1)", says="this is the weakest head"),
-            swap(" + itself", "", says="the residual is missing"),
-            follow("path = (most + itself) @ path", says="rows do not sum to 1"),
-            follow("path = (most + itself) / 2 @ path", says="sum to more than 1"),
+            swap("amax(dim=1)", "mean(dim=1)", cause="rollout-of-the-mean"),
+            swap("amax(dim=1)", "amin(dim=1)", cause="rollout-of-the-least"),
+            swap(" + itself", "", cause="rollout-without-residual"),
+            follow("path = (most + itself) @ path", cause="rollout-rows-not-divided"),
+            follow("path = (most + itself) / 2 @ path", cause="rollout-halved-only"),
             follow(
                 "path = (most + itself) @ path",
                 after="return path / path.sum(dim=-1, keepdim=True)",
-                says="once, at the end",
+                cause="rollout-divided-at-the-end",
             ),
             follow(
                 "path = (most / most.sum(dim=-1, keepdim=True) + itself) / 2 @ path",
-                says="before the identity is added",
+                cause="rollout-divided-first",
             ),
-            swap("sum(dim=-1, keepdim=True)", "sum(dim=1, keepdim=True)", says="columns sum to 1"),
+            swap(
+                "sum(dim=-1, keepdim=True)",
+                "sum(dim=1, keepdim=True)",
+                cause="rollout-columns-divided",
+            ),
             swap(
                 "sum(dim=-1, keepdim=True)",
                 "sum(dim=-1)[:, None]",
-                says="keepdim=True is missing",
+                cause="rollout-keepdim-missing",
             ),
-            swap("in maps:", "in maps[::-1]:", says="in the wrong order"),
-            swap("in maps:", "in maps[-1:]:", says="the last layer alone"),
-            swap("in maps:", "in maps[:1]:", says="the first layer alone"),
-            swap("return path", "return path.mT", says="rows and columns are exchanged"),
+            swap("in maps:", "in maps[::-1]:", cause="rollout-backwards"),
+            swap("in maps:", "in maps[-1:]:", cause="rollout-last-layer-only"),
+            swap("in maps:", "in maps[:1]:", cause="rollout-first-layer-only"),
+            swap("return path", "return path.mT", cause="rollout-turned"),
             follow(
                 "steps = [w.amax(dim=1) + itself for w in maps]",
                 after="return torch.stack([s / s.sum(-1, keepdim=True) for s in steps]).mean(0)",
-                says="the layers are averaged",
+                cause="rollout-layers-averaged",
             ),
             follow(
                 "steps = [w.amax(dim=1) + itself for w in maps]",
                 after="return torch.stack([s / s.sum(-1, keepdim=True) for s in steps]).prod(0)",
-                says="number by number",
+                cause="rollout-number-by-number",
             ),
         ],
         right=[
@@ -236,30 +245,32 @@ BANK = {
                 'parts = rearrange(layer(x), "b n (h d) -> b n h d", h=layer.num_heads).clone()',
                 "parts[:, :, head] = 0",
                 'return rearrange(parts, "b n h d -> b n (h d)")',
-                says="behind the output projection",
+                cause="head-after-the-projection",
             ),
             silenced(
                 "inputs[0][..., head :: layer.num_heads] = 0; parts = 1 * rearrange("
                 'inputs[0], "b n (h d) -> b n h d", h=layer.num_heads)',
-                says="stand side by side",
+                cause="head-interleaved",
             ),
-            without("return layer(x)", says="nothing is taken away"),
-            silenced("parts[:, :, (head + 1) % layer.num_heads] = 0", says="count from 0"),
-            silenced("parts[:, :, -1 - head] = 0", says="counted from the end"),
+            without("return layer(x)", cause="head-nothing-gone"),
+            silenced("parts[:, :, (head + 1) % layer.num_heads] = 0", cause="head-next-one-gone"),
+            silenced("parts[:, :, -1 - head] = 0", cause="head-counted-from-the-end"),
             silenced(
                 "parts[:, :, head] = parts[:, :, head].mean(dim=1, keepdim=True)",
-                says="its mean over the tokens",
+                cause="head-averaged",
             ),
             silenced(
                 "parts = parts * (torch.arange(layer.num_heads) == head)[:, None]",
-                says="only this head is left",
+                cause="head-alone-is-left",
             ),
             silenced(
                 "parts[:, :, head] = 0; parts = parts * layer.num_heads / (layer.num_heads - 1)",
-                says="scaled up",
+                cause="head-others-scaled-up",
             ),
-            swap("    hook.remove()\n", "", says="take the hook off"),
-            swap("return result", "return result - layer.out_proj.bias", says="belongs to no head"),
+            swap("    hook.remove()\n", "", cause="head-stays-gone"),
+            swap(
+                "return result", "return result - layer.out_proj.bias", cause="head-and-bias-gone"
+            ),
         ],
         right=[
             silenced("parts = parts * (torch.arange(layer.num_heads) != head)[:, None]"),
@@ -284,34 +295,36 @@ BANK = {
             matter(
                 GAINS,
                 "return each.abs().sum(dim=(3, 4)).mean(dim=1)",
-                says="made positive before they are added",
+                cause="importance-absolute-too-early",
             ),
             matter(
                 GAINS,
                 "return each.sum(dim=(3, 4)).mean(dim=1).abs()",
-                says="averaged before the sign is dropped",
+                cause="importance-absolute-too-late",
             ),
-            swap("gain.abs()", "gain", says="the signs stay"),
-            swap("gain.abs()", "gain.clamp(min=0)", says="count as 0"),
+            swap("gain.abs()", "gain", cause="importance-keeps-its-sign"),
+            swap("gain.abs()", "gain.clamp(min=0)", cause="importance-clamped"),
             matter(
                 GAINS,
                 "return each.clamp(min=0).sum(dim=(3, 4)).mean(dim=1)",
-                says="only weights that help",
+                cause="importance-of-what-helps",
             ),
-            swap("(weights * gradient)", "gradient", says="multiply with the weights"),
-            swap("(weights * gradient)", "weights", says="gradients are not used"),
-            swap(".mean(dim=0)", ".sum(dim=0)", says="the texts are summed"),
-            swap(".sum(dim=(2, 3))", ".mean(dim=(2, 3))", says="weights of a head are averaged"),
-            swap(".mean(dim=0)", ".mean(dim=1)", says="each text has a number"),
-            swap(".mean(dim=0)", "", says="each text has its own number"),
-            swap("torch.stack(found)", "torch.stack(found).mT", says="the other way round"),
+            swap("(weights * gradient)", "gradient", cause="importance-without-weights"),
+            swap("(weights * gradient)", "weights", cause="importance-without-gradients"),
+            swap(".mean(dim=0)", ".sum(dim=0)", cause="importance-summed-over-texts"),
+            swap(".sum(dim=(2, 3))", ".mean(dim=(2, 3))", cause="importance-mean-of-weights"),
+            swap(".mean(dim=0)", ".mean(dim=1)", cause="heads-averaged-texts-left"),
+            swap(".mean(dim=0)", "", cause="each-text-has-a-number"),
+            swap("torch.stack(found)", "torch.stack(found).mT", cause="importance-turned"),
             swap(
-                "torch.stack(found)", "torch.stack(found).mean(dim=0)", says="layers are averaged"
+                "torch.stack(found)",
+                "torch.stack(found).mean(dim=0)",
+                cause="importance-layers-averaged",
             ),
             matter(
                 GAINS,
                 "return each.sum(dim=4).abs().sum(dim=3).mean(dim=1)",
-                says="row by row",
+                cause="importance-of-rows",
             ),
         ],
         right=[

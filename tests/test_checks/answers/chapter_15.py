@@ -12,34 +12,34 @@ UP_DOWN = "u[:, :r] * s[:r], v[:r]"
 BICUBIC = 'mode="bicubic", align_corners=False'
 
 
-def numbers(line, *, says=""):
-    return swap(NUMBERS, line, says=says)
+def numbers(line, *, cause=""):
+    return swap(NUMBERS, line, cause=cause)
 
 
-def order(pattern, *, says=""):
+def order(pattern, *, cause=""):
     """The function of 15.2 that lays a patch out otherwise."""
-    return swap("(c ph pw)", pattern, says=says)
+    return swap("(c ph pw)", pattern, cause=cause)
 
 
-def stretched(line, *, says=""):
-    return swap(BICUBIC, line, says=says)
+def stretched(line, *, cause=""):
+    return swap(BICUBIC, line, cause=cause)
 
 
 BANK = {
     "15.1": Bank(
         wrong=[
-            swap("(40, 120)", "(120, 40)", says="right sizes in another order"),
-            swap("(40, 120)", "(40, 40)", says="look at out"),
-            swap("(160, 40)", "(40, 160)", says="right sizes in another order"),
-            swap("(160, 40)", "(120, 40)", says="look at out"),
-            numbers("4 * 4 * (40 + 40)", says="fc1 and fc2 have theirs"),
-            numbers("2 * 4 * (40 + 160)", says="q, k, v and out have theirs"),
-            numbers("4 * (40 + 40) + 2 * (40 + 160)", says="that is for rank 1"),
-            numbers("4 * 4 * 40 + 4 * (40 + 160)", says="each product has two"),
-            numbers("4 * 40 * 40 + 2 * 40 * 160", says="the weights themselves"),
-            numbers(NUMBERS + " + 5 * 40 + 160", says="the biases stay frozen"),
-            numbers("4 * 4 * (40 + 40) + 4 * (40 + 160)", says="two Linears, fc1 and fc2"),
-            numbers("4 * (40 + 120) + 4 * 80 + 2 * 4 * 200", says="three Linears"),
+            swap("(40, 120)", "(120, 40)", cause="sizes-in-another-order in"),
+            swap("(40, 120)", "(40, 40)", cause="look-at-axes out"),
+            swap("(160, 40)", "(40, 160)", cause="sizes-in-another-order in"),
+            swap("(160, 40)", "(120, 40)", cause="look-at-axes out"),
+            numbers("4 * 4 * (40 + 40)", cause="feed-forward-has-products-too"),
+            numbers("2 * 4 * (40 + 160)", cause="attention-has-products-too"),
+            numbers("4 * (40 + 40) + 2 * (40 + 160)", cause="rank-is-left-out"),
+            numbers("4 * 4 * 40 + 4 * (40 + 160)", cause="one-of-two-matrices"),
+            numbers("4 * 40 * 40 + 2 * 40 * 160", cause="whole-weights-counted"),
+            numbers(NUMBERS + " + 5 * 40 + 160", cause="biases-stay-frozen"),
+            numbers("4 * 4 * (40 + 40) + 4 * (40 + 160)", cause="one-linear-of-the-feed-forward"),
+            numbers("4 * (40 + 120) + 4 * 80 + 2 * 4 * 200", cause="packed-as-one-linear"),
         ],
         right=[
             swap("(40, 120)", "torch.Size([40, 3 * 40])"),
@@ -48,15 +48,15 @@ BANK = {
     ),
     "15.2": Bank(
         wrong=[
-            order("(ph pw c)", says="the channels run fastest"),
-            order("(c pw ph)", says="column by column"),
-            order("(pw ph c)", says="the patch goes column by column"),
-            order("(ph c pw)", says="between rows and columns"),
-            order("(pw c ph)", says="columns, channels, rows"),
-            swap(LINEAR, "kernel.reshape(kernel.shape[3], -1)", says="axes have to be moved"),
-            swap(LINEAR, 'rearrange(kernel, "ph pw c e -> (c ph pw) e")', says="shape"),
-            swap(LINEAR, 'rearrange(kernel, "ph pw c e -> e c ph pw")', says="asked for is"),
-            swap(LINEAR, LINEAR + ".detach()", says="gradient"),
+            order("(ph pw c)", cause="channels-lie-last"),
+            order("(c pw ph)", cause="patch-goes-by-columns"),
+            order("(pw ph c)", cause="channels-last-column-by-column"),
+            order("(ph c pw)", cause="channels-in-the-middle"),
+            order("(pw c ph)", cause="channels-in-the-middle-of-columns"),
+            swap(LINEAR, "kernel.reshape(kernel.shape[3], -1)", cause="kernel-not-sorted"),
+            swap(LINEAR, 'rearrange(kernel, "ph pw c e -> (c ph pw) e")', cause="shape-differs"),
+            swap(LINEAR, 'rearrange(kernel, "ph pw c e -> e c ph pw")', cause="shape-differs"),
+            swap(LINEAR, LINEAR + ".detach()", cause="no-gradient"),
         ],
         right=[
             swap(LINEAR, "kernel.permute(3, 2, 0, 1).flatten(1)"),
@@ -65,16 +65,16 @@ BANK = {
     ),
     "15.3": Bank(
         wrong=[
-            swap("c_proj.T", "c_proj", says="it is square"),
-            swap(SPLIT, '"b n (h three d) -> three b h n d"', says="head by head"),
-            swap(SPLIT, '"b n (three d h) -> three b h n d"', says="the heads run fastest"),
-            swap("q, k, v = ", "k, q, v = ", says="queries and keys are exchanged"),
-            swap("q, k, v = ", "q, v, k = ", says="keys and values are exchanged"),
-            swap("q, k, v = ", "v, k, q = ", says="queries and values are exchanged"),
-            swap(", is_causal=True", "", says="GPT-2 is causal"),
-            swap("c_proj.T, proj_bias", "c_proj.T", says="the bias of c_proj"),
-            swap("c_attn.T, attn_bias", "c_attn.T", says="the bias of c_attn"),
-            swap('"b h n d -> b n (h d)"', '"b h n d -> b n (d h)"', says="values"),
+            swap("c_proj.T", "c_proj", cause="c-proj-not-turned"),
+            swap(SPLIT, '"b n (h three d) -> three b h n d"', cause="packed-head-by-head"),
+            swap(SPLIT, '"b n (three d h) -> three b h n d"', cause="heads-run-fastest"),
+            swap("q, k, v = ", "k, q, v = ", cause="keys-before-queries"),
+            swap("q, k, v = ", "q, v, k = ", cause="values-exchanged-with-keys"),
+            swap("q, k, v = ", "v, k, q = ", cause="values-before-all"),
+            swap(", is_causal=True", "", cause="sees-later-tokens"),
+            swap("c_proj.T, proj_bias", "c_proj.T", cause="proj-bias-left-out"),
+            swap("c_attn.T, attn_bias", "c_attn.T", cause="attn-bias-left-out"),
+            swap('"b h n d -> b n (h d)"', '"b h n d -> b n (d h)"', cause="values-differ"),
         ],
         right=[
             code(
@@ -105,20 +105,26 @@ BANK = {
                     rows = len(packed) // (r + 2)
                     return packed.split([r * rows, rows, rows])
                 """,
-                says="three blocks",
+                cause="cut-as-three-blocks",
             ),
-            swap(CUT, "groups[:, :r], groups[:, r + 1], groups[:, r]", says="values is the last"),
-            swap(CUT, "groups[:, 2:], groups[:, 0], groups[:, 1]", says="the front of each group"),
-            swap(CUT, "groups[:, 2:], groups[:, 1], groups[:, 0]", says="the end of each group"),
+            swap(
+                CUT,
+                "groups[:, :r], groups[:, r + 1], groups[:, r]",
+                cause="keys-exchanged-with-values",
+            ),
+            swap(
+                CUT, "groups[:, 2:], groups[:, 0], groups[:, 1]", cause="keys-and-values-lie-first"
+            ),
+            swap(CUT, "groups[:, 2:], groups[:, 1], groups[:, 0]", cause="queries-lie-last"),
             swap(
                 "return q.flatten(0, 2)",
                 "return q.transpose(0, 1).flatten(0, 2)",
-                says="place in the group",
+                cause="queries-by-place-in-the-group",
             ),
-            swap(GROUPS, '"(heads g d) e -> g heads d e"', says="the group goes outside"),
-            swap(GROUPS, '"(d g heads) e -> g heads d e"', says="lie together"),
-            swap("q.flatten(0, 2)", "q.flatten(1, 2)", says="asked for is"),
-            swap("v.flatten(0, 1)", "k.flatten(0, 1)", says="values"),
+            swap(GROUPS, '"(heads g d) e -> g heads d e"', cause="groups-run-inside"),
+            swap(GROUPS, '"(d g heads) e -> g heads d e"', cause="rows-run-outside"),
+            swap("q.flatten(0, 2)", "q.flatten(1, 2)", cause="shape-differs"),
+            swap("v.flatten(0, 1)", "k.flatten(0, 1)", cause="values-differ"),
         ],
         right=[
             code(
@@ -146,28 +152,32 @@ BANK = {
     ),
     "15.5": Bank(
         wrong=[
-            stretched('mode="bilinear", align_corners=False', says="bilinear"),
-            stretched('mode="nearest"', says="nearest"),
-            stretched('mode="bicubic", align_corners=True', says="align_corners=True"),
-            stretched('mode="bilinear", align_corners=True', says="bilinear"),
-            swap("torch.cat([first, ", "torch.cat([", says="the row of the class token is missing"),
-            swap("torch.cat([first, ", "torch.cat([0 * first, ", says="stays as it was"),
-            swap('"b (gh gw) e -> b e gh gw"', '"b (gw gh) e -> b e gh gw"', says="row by row"),
+            stretched('mode="bilinear", align_corners=False', cause="stretched-bilinearly"),
+            stretched('mode="nearest"', cause="nearest-taken"),
+            stretched('mode="bicubic", align_corners=True', cause="corners-aligned"),
+            stretched('mode="bilinear", align_corners=True', cause="bilinear-corners-aligned"),
+            swap("torch.cat([first, ", "torch.cat([", cause="class-token-is-lost"),
+            swap("torch.cat([first, ", "torch.cat([0 * first, ", cause="class-token-set-to-0"),
+            swap(
+                '"b (gh gw) e -> b e gh gw"',
+                '"b (gw gh) e -> b e gh gw"',
+                cause="grid-read-by-columns",
+            ),
             swap(
                 'rearrange(grid, "b e gh gw -> b (gh gw) e")',
                 'rearrange(grid, "b e gh gw -> b (gw gh) e")',
-                says="written column by column",
+                cause="grid-written-by-columns",
             ),
-            swap("size=(new_gh, new_gw)", "size=(new_gw, new_gh)", says="values"),
+            swap("size=(new_gh, new_gw)", "size=(new_gw, new_gh)", cause="values-differ"),
             swap(
                 'rearrange(grid, "b (gh gw) e -> b e gh gw", gh=gh, gw=gw)',
                 "grid.reshape(1, -1, gh, gw)",
-                says="a view makes channels",
+                cause="numbers-mixed-by-a-view",
             ),
             swap(
                 'rearrange(grid, "b e gh gw -> b (gh gw) e")',
                 "grid.reshape(1, new_gh * new_gw, -1)",
-                says="a view makes rows",
+                cause="numbers-mixed-by-a-view-at-the-end",
             ),
             code(
                 """
@@ -177,7 +187,7 @@ BANK = {
                     )
                     return torch.cat([positions[:, :1], row.mT], dim=1)
                 """,
-                says="one long row",
+                cause="stretched-as-one-row",
             ),
         ],
         right=[
@@ -213,24 +223,24 @@ BANK = {
     ),
     "15.6": Bank(
         wrong=[
-            swap("svd(after - before", "svd(after", says="the product for what changed"),
-            swap("return before + up @ down", "return up @ down", says="`before` is missing"),
-            swap("after - before", "before - after", says="before - after"),
-            swap("return before + up", "return after + up", says="has the change already"),
-            swap(UP_DOWN, "u[:, :r], v[:r]", says="weighted"),
-            swap(UP_DOWN, "u[:, :r] * s[:r], s[:r, None] * v[:r]", says="come in twice"),
-            swap(UP_DOWN, "u[:, -r:] * s[-r:], v[-r:]", says="smallest singular values"),
-            swap(UP_DOWN, "u[:, r:] * s[r:], v[r:]", says="largest singular values out"),
-            swap(UP_DOWN, "u[:, : r + 1] * s[: r + 1], v[: r + 1]", says="keeps r + 1"),
-            swap(UP_DOWN, "u[:, : r - 1] * s[: r - 1], v[: r - 1]", says="keeps r - 1"),
-            swap(UP_DOWN, "u * s, v", says="nothing is of low rank"),
+            swap("svd(after - before", "svd(after", cause="after-is-compressed-and-added"),
+            swap("return before + up @ down", "return up @ down", cause="only-the-product"),
+            swap("after - before", "before - after", cause="change-has-the-wrong-sign"),
+            swap("return before + up", "return after + up", cause="added-to-after"),
+            swap(UP_DOWN, "u[:, :r], v[:r]", cause="singular-values-left-out"),
+            swap(UP_DOWN, "u[:, :r] * s[:r], s[:r, None] * v[:r]", cause="singular-values-twice"),
+            swap(UP_DOWN, "u[:, -r:] * s[-r:], v[-r:]", cause="smallest-kept"),
+            swap(UP_DOWN, "u[:, r:] * s[r:], v[r:]", cause="largest-left-out"),
+            swap(UP_DOWN, "u[:, : r + 1] * s[: r + 1], v[: r + 1]", cause="one-too-many"),
+            swap(UP_DOWN, "u[:, : r - 1] * s[: r - 1], v[: r - 1]", cause="one-too-few"),
+            swap(UP_DOWN, "u * s, v", cause="nothing-is-compressed"),
             code(
                 """
                 def compress(before, after, r):
                     u, s, v = torch.linalg.svd(after, full_matrices=False)
                     return u[:, :r] * s[:r] @ v[:r]
                 """,
-                says="`after` itself",
+                cause="after-is-compressed",
             ),
         ],
         right=[

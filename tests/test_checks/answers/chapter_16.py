@@ -14,23 +14,23 @@ SCALE = "weight.abs().amax(dim=-1, keepdim=True) / 127"
 BANK = {
     "16.1": Bank(
         wrong=[
-            swap("(5, 4, 1, 8)", "(5, 4, 33, 8)", says="look at n"),
-            swap("(5, 4, 1, 8)", "(5, 1, 4, 8)", says="right sizes in another order"),
-            swap("(5, 4, 33, 8)", "(5, 12, 33, 8)", says="look at g"),
-            swap("(5, 4, 33, 8)", "(5, 4, 20, 8)", says="look at n"),
-            swap("(5, 12, 1, 33)", "(5, 12, 33, 33)", says="look at i"),
-            swap("(5, 12, 1, 33)", "(5, 4, 1, 33)", says="look at h"),
-            swap("(5, 12, 1, 33)", "(5, 12, 33)", says="needs 4 axes"),
-            swap(BYTES, "6 * 5 * 4 * 33 * 8 * 4", says="keys and values are kept"),
-            swap(BYTES, "2 * 5 * 4 * 33 * 8 * 4", says="that is one layer"),
-            swap(BYTES, "5 * 4 * 33 * 8 * 4", says="the keys of one layer"),
-            swap(BYTES, "2 * 6 * 4 * 33 * 8 * 4", says="that is one text"),
-            swap(BYTES, "2 * 6 * 5 * 4 * 8 * 4", says="one token of each text"),
-            swap(BYTES, "2 * 6 * 5 * 4 * 20 * 8 * 4", says="the first 20 tokens"),
-            swap(BYTES, "2 * 6 * 5 * 4 * 13 * 8 * 4", says="the 13 later tokens"),
-            swap(BYTES, "2 * 6 * 5 * 4 * 32 * 8 * 4", says="one token too few"),
-            swap(BYTES, "2 * 6 * 5 * 4 * 33 * 8", says="each has 4 bytes"),
-            swap(BYTES, "2 * 6 * 5 * 12 * 33 * 8 * 4", says="queries are not kept"),
+            swap("(5, 4, 1, 8)", "(5, 4, 33, 8)", cause="look-at-axes n"),
+            swap("(5, 4, 1, 8)", "(5, 1, 4, 8)", cause="sizes-in-another-order"),
+            swap("(5, 4, 33, 8)", "(5, 12, 33, 8)", cause="look-at-axes g"),
+            swap("(5, 4, 33, 8)", "(5, 4, 20, 8)", cause="look-at-axes n"),
+            swap("(5, 12, 1, 33)", "(5, 12, 33, 33)", cause="look-at-axes i"),
+            swap("(5, 12, 1, 33)", "(5, 4, 1, 33)", cause="look-at-axes h"),
+            swap("(5, 12, 1, 33)", "(5, 12, 33)", cause="number-of-axes"),
+            swap(BYTES, "6 * 5 * 4 * 33 * 8 * 4", cause="keys-and-values-are-kept"),
+            swap(BYTES, "2 * 5 * 4 * 33 * 8 * 4", cause="cache-of-every-layer"),
+            swap(BYTES, "5 * 4 * 33 * 8 * 4", cause="cache-of-every-layer-both"),
+            swap(BYTES, "2 * 6 * 4 * 33 * 8 * 4", cause="cache-of-every-text"),
+            swap(BYTES, "2 * 6 * 5 * 4 * 8 * 4", cause="cache-of-every-token"),
+            swap(BYTES, "2 * 6 * 5 * 4 * 20 * 8 * 4", cause="cache-of-later-tokens"),
+            swap(BYTES, "2 * 6 * 5 * 4 * 13 * 8 * 4", cause="cache-of-earlier-tokens"),
+            swap(BYTES, "2 * 6 * 5 * 4 * 32 * 8 * 4", cause="cache-of-last-token"),
+            swap(BYTES, "2 * 6 * 5 * 4 * 33 * 8", cause="cache-in-bytes"),
+            swap(BYTES, "2 * 6 * 5 * 12 * 33 * 8 * 4", cause="cache-keeps-no-queries"),
         ],
         right=[
             swap("(5, 4, 1, 8)", "torch.Size([5, 4, 1, 8])"),
@@ -44,24 +44,26 @@ BANK = {
                 def join(top_1, total_1, mixed_1, top_2, total_2, mixed_2):
                     return torch.maximum(top_1, top_2), total_1 + total_2, mixed_1 + mixed_2
                 """,
-                says="added as they are",
+                cause="halves-not-shrunk",
             ),
             swap(
-                "mixed_1 * shrink_1 + mixed_2 * shrink_2", "mixed_1 + mixed_2", says="mixed is not"
+                "mixed_1 * shrink_1 + mixed_2 * shrink_2",
+                "mixed_1 + mixed_2",
+                cause="only-total-shrinks",
             ),
             swap(
                 "total = total_1 * shrink_1 + total_2 * shrink_2",
                 "total = total_1 + total_2",
-                says="total is not",
+                cause="only-mixed-shrinks",
             ),
-            swap(f"{ONE}, {TWO}", "(top - top_1).exp(), (top - top_2).exp()", says="wrong sign"),
-            swap(f"{ONE}, {TWO}", f"{TWO}, {ONE}", says="are exchanged"),
-            swap(f"{ONE}, {TWO}", "top_1 - top, top_2 - top", says="not the difference itself"),
-            swap(f"{ONE}, {TWO}", "top_1.exp(), top_2.exp()", says="as they are"),
+            swap(f"{ONE}, {TWO}", "(top - top_1).exp(), (top - top_2).exp()", cause="halves-grow"),
+            swap(f"{ONE}, {TWO}", f"{TWO}, {ONE}", cause="factors-exchanged"),
+            swap(f"{ONE}, {TWO}", "top_1 - top, top_2 - top", cause="factors-without-exp"),
+            swap(f"{ONE}, {TWO}", "top_1.exp(), top_2.exp()", cause="relative-to-nothing"),
             swap(
                 "mixed_1 * shrink_1 + mixed_2 * shrink_2",
                 "(mixed_1 * shrink_1 + mixed_2 * shrink_2) / total",
-                says="divided by total already",
+                cause="mixed-is-divided",
             ),
             code(
                 """
@@ -71,16 +73,16 @@ BANK = {
                     mixed = mixed_1 / total_1 * one + mixed_2 / total_2 * two
                     return top, total_1 * one + total_2 * two, mixed
                 """,
-                says="by its own total",
+                cause="halves-are-divided",
             ),
-            swap("torch.maximum", "torch.minimum", says="the smaller maximum"),
-            swap("torch.maximum(top_1, top_2)", "top_1", says="of the first half"),
-            swap("torch.maximum(top_1, top_2)", "top_2", says="of the second half"),
-            swap("torch.maximum(top_1, top_2)", "(top_1 + top_2) / 2", says="the mean of the two"),
+            swap("torch.maximum", "torch.minimum", cause="relative-to-smaller"),
+            swap("torch.maximum(top_1, top_2)", "top_1", cause="relative-to-first"),
+            swap("torch.maximum(top_1, top_2)", "top_2", cause="relative-to-second"),
+            swap("torch.maximum(top_1, top_2)", "(top_1 + top_2) / 2", cause="relative-to-mean"),
             swap(
                 "torch.maximum(top_1, top_2)",
                 "torch.maximum(top_1, top_2).max().expand_as(top_1)",
-                says="each query has its own",
+                cause="relative-to-all-queries",
             ),
         ],
         right=[
@@ -111,8 +113,14 @@ BANK = {
     ),
     "16.3": Bank(
         wrong=[
-            swap(PLACES, "first + torch.arange(rows.shape[2])[:, None]", says="the last i of j"),
-            swap("scores.masked_fill(future, -torch.inf)", "scores + 0", says="in the last one"),
+            swap(
+                PLACES, "first + torch.arange(rows.shape[2])[:, None]", cause="corner-at-top-left"
+            ),
+            swap(
+                "scores.masked_fill(future, -torch.inf)",
+                "scores + 0",
+                cause="no-causal-mask-in-tiles",
+            ),
             code(
                 """
                 def attend_back(q, k, v, size):
@@ -131,18 +139,18 @@ BANK = {
                         out[:, :, first : first + size] = mixed / total
                     return out
                 """,
-                says="every query sees all keys",
+                cause="no-causal-mask",
             ),
-            swap("> places", "> places + 1", says="one key too many"),
+            swap("> places", "> places + 1", cause="sees-one-key-too-many-in-tiles"),
             swap(
                 "rows = q[:, :, first : first + size] / d**0.5",
                 "rows = q[:, :, first : first + size]",
-                says="not divided",
+                cause="tiles-scores-not-divided",
             ),
-            swap("/ d**0.5", "/ d", says="it is the root of d"),
-            swap("mixed = mixed * shrink + ", "mixed = mixed + ", says="mixed does not shrink"),
-            swap("total = total * shrink + ", "total = total + ", says="total does not shrink"),
-            swap("mixed / total", "mixed", says="never divided"),
+            swap("/ d**0.5", "/ d", cause="scores-divided-twice"),
+            swap("mixed = mixed * shrink + ", "mixed = mixed + ", cause="tiles-mixed-not-shrunk"),
+            swap("total = total * shrink + ", "total = total + ", cause="tiles-total-not-shrunk"),
+            swap("mixed / total", "mixed", cause="tiles-not-divided"),
             code(
                 """
                 def attend_back(q, k, v, size):
@@ -151,12 +159,12 @@ BANK = {
                     future = torch.arange(j) > j - i + torch.arange(i)[:, None]
                     return scores.masked_fill(future, -torch.inf).softmax(dim=-1) @ v
                 """,
-                says="makes a table of 24 times 40",
+                cause="holds-a-table",
             ),
             swap(
                 "out = torch.empty_like(q)",
                 "out, future_of_all = torch.empty_like(q), torch.ones(i, j).triu(j - i + 1)",
-                says="makes a table of 24 times 40",
+                cause="holds-a-table",
             ),
             code(
                 """
@@ -171,7 +179,7 @@ BANK = {
                         parts.append(scores.softmax(dim=-1) @ v)
                     return torch.cat(parts, dim=2)
                 """,
-                says="makes a table of 8 times 40",
+                cause="holds-a-table",
             ),
         ],
         right=[
@@ -238,11 +246,11 @@ BANK = {
     ),
     "16.4": Bank(
         wrong=[
-            swap(X_SCALE, "x.abs().max()[None, None] / 127", says="all tokens share one"),
+            swap(X_SCALE, "x.abs().max()[None, None] / 127", cause="one-scale-for-all-tokens"),
             swap(
                 X_SCALE,
                 "x.abs().amax(dim=(1, 2), keepdim=True) / 127",
-                says="all tokens of a text share",
+                cause="one-scale-for-each-text",
             ),
             code(
                 """
@@ -252,9 +260,9 @@ BANK = {
                     x, weight = (x / columns).round() * columns, (weight / rows).round() * rows
                     return x @ weight.T
                 """,
-                says="of a column of x",
+                cause="scale-of-columns-of-x",
             ),
-            swap(SCALE, "weight.abs().max()[None, None] / 127", says="all rows of the weight"),
+            swap(SCALE, "weight.abs().max()[None, None] / 127", cause="one-scale-for-all-rows"),
             code(
                 """
                 def whole_linear(x, weight):
@@ -262,28 +270,30 @@ BANK = {
                     scale = weight.amax(dim=-1, keepdim=True) / 127
                     return (x / x_scale).round() @ (weight / scale).round().T * x_scale * scale.T
                 """,
-                says="the largest absolute one",
+                cause="scale-without-abs",
             ),
             code(
                 """
                 def whole_linear(x, weight):
                     return x @ weight.T
                 """,
-                says="nothing is rounded",
+                cause="not-rounded",
             ),
-            swap(".round()", ".trunc()", says="cut off behind the point"),
-            swap(".round()", ".floor()", says="rounded down"),
-            swap("/ 127", "/ 128", says="int8 ends at 127"),
-            swap("/ 127", "/ 255", says="go up to 255"),
-            swap(" * x_scale * scale[:, 0]", " * scale[:, 0]", says="of the tokens is not"),
-            swap(" * x_scale * scale[:, 0]", " * x_scale", says="of the rows is not"),
+            swap(".round()", ".trunc()", cause="cut-off-not-rounded"),
+            swap(".round()", ".floor()", cause="rounded-down"),
+            swap("/ 127", "/ 128", cause="up-to-128"),
+            swap("/ 127", "/ 255", cause="up-to-255"),
+            swap(" * x_scale * scale[:, 0]", " * scale[:, 0]", cause="scale-of-x-is-missing"),
+            swap(" * x_scale * scale[:, 0]", " * x_scale", cause="scale-of-weight-is-missing"),
             swap(
-                "return product * x_scale * scale[:, 0]", "return product.to(x)", says="are not put"
+                "return product * x_scale * scale[:, 0]",
+                "return product.to(x)",
+                cause="scales-are-missing",
             ),
             swap(
                 'torch.einsum("bne,oe->bno", whole_x, whole)',
                 "(whole_x @ whole.T).to(torch.int8)",
-                says="wrap around",
+                cause="sums-in-eight-bits",
             ),
             code(
                 """
@@ -291,7 +301,7 @@ BANK = {
                     scale = weight.abs().amax(dim=1, keepdim=True) / 127
                     return x @ ((weight / scale).round() * scale).T
                 """,
-                says="only the weight was made whole",
+                cause="only-weight-is-whole",
             ),
             code(
                 """
@@ -299,7 +309,7 @@ BANK = {
                     scale = x.abs().amax(dim=-1, keepdim=True) / 127
                     return (x / scale).round() * scale @ weight.T
                 """,
-                says="only x was made whole",
+                cause="only-x-is-whole",
             ),
         ],
         right=[
@@ -334,25 +344,29 @@ BANK = {
     ),
     "16.5": Bank(
         wrong=[
-            swap(PAIRS, "sick_follow(layers, parents)", says="still written one after the other"),
-            swap(PAIRS, "[(k[parents], v.clone()) for k, v in layers]", says="the values stay"),
-            swap(PAIRS, "[(k.clone(), v[parents]) for k, v in layers]", says="the keys stay"),
+            swap(PAIRS, "sick_follow(layers, parents)", cause="rows-overwritten"),
+            swap(PAIRS, "[(k[parents], v.clone()) for k, v in layers]", cause="values-stay"),
+            swap(PAIRS, "[(k.clone(), v[parents]) for k, v in layers]", cause="keys-stay"),
             swap(
                 PAIRS,
                 "[(layers[0][0][parents], layers[0][1][parents])] + layers[1:]",
-                says="the later ones stay",
+                cause="later-layers-stay",
             ),
-            swap(PAIRS, "list(layers)", says="all stays with the old beams"),
+            swap(PAIRS, "list(layers)", cause="nothing-follows"),
             swap(
                 PAIRS,
                 "[(k.index_copy(0, parents, k), v.index_copy(0, parents, v)) for k, v in layers]",
-                says="the other way round",
+                cause="beams-go-to-parents",
             ),
-            swap(PAIRS, "[(v[parents], k[parents]) for k, v in layers]", says="are exchanged"),
+            swap(
+                PAIRS,
+                "[(v[parents], k[parents]) for k, v in layers]",
+                cause="wide-keys-values-exchanged",
+            ),
             swap(
                 PAIRS,
                 "[(k[:, parents % k.shape[1]], v[:, parents % v.shape[1]]) for k, v in layers]",
-                says="beams are the first axis",
+                cause="heads-follow",
             ),
             code(
                 """
@@ -362,7 +376,7 @@ BANK = {
                         v.copy_(v[parents])
                     return layers
                 """,
-                says=" ",
+                cause="changed-in-place",
             ),
         ],
         right=[
@@ -390,11 +404,11 @@ BANK = {
     ),
     "16.6": Bank(
         wrong=[
-            swap(FACTORS, "sizes / sizes.sum()", says="DDP still divides"),
-            swap(FACTORS, "torch.ones(len(sizes))", says="counts as much as a large one"),
-            swap(FACTORS, "sizes.sum() / (sizes * len(sizes))", says="upside down"),
-            swap(FACTORS, "sizes", says="not divided by anything"),
-            swap(FACTORS, "sizes / sizes.max()", says="divides by the largest share"),
+            swap(FACTORS, "sizes / sizes.sum()", cause="division-by-processes-forgotten"),
+            swap(FACTORS, "torch.ones(len(sizes))", cause="shares-count-alike"),
+            swap(FACTORS, "sizes.sum() / (sizes * len(sizes))", cause="factor-upside-down"),
+            swap(FACTORS, "sizes", cause="sizes-not-divided"),
+            swap(FACTORS, "sizes / sizes.max()", cause="divided-by-largest-share"),
         ],
         right=[
             swap(FACTORS, "sizes / sizes.mean()"),

@@ -12,18 +12,18 @@ KEPT = "all(shared[n, other] <= threshold for other in kept)"
 BANK = {
     "17.1": Bank(
         wrong=[
-            swap("(5, 12 * 16, 40)", "(5, 193, 40)", says="look at n"),
-            swap("(5, 12 * 16, 40)", "(5, 40, 192)", says="right sizes in another order"),
-            swap("(5, 12 * 16, 40)", "(5, 12, 16, 40)", says="needs 3 axes"),
-            swap("(5, 8, 7, 192)", "(5, 8, 192, 7)", says="right sizes in another order"),
-            swap("(5, 8, 7, 192)", "(5, 8, 7, 7)", says="look at n"),
-            swap("(3, 5, 7, 12)", "(3, 5, 7, 11)", says="look at k+1"),
-            swap("(3, 5, 7, 12)", "(5, 7, 12)", says="needs 4 axes"),
-            swap("(7, 4)", "(4, 7)", says="right sizes in another order"),
-            swap("3 + 7 + 5", "35 - 22", says="a query answers for its own picture"),
-            swap("3 + 7 + 5", "3 * 15", says="that is all 3 blocks"),
-            swap("3 + 7 + 5", "22", says="number of objects"),
-            swap("3 + 7 + 5", "5 * 7", says="that is all queries"),
+            swap("(5, 12 * 16, 40)", "(5, 193, 40)", cause="look-at-axes n"),
+            swap("(5, 12 * 16, 40)", "(5, 40, 192)", cause="sizes-in-another-order"),
+            swap("(5, 12 * 16, 40)", "(5, 12, 16, 40)", cause="number-of-axes"),
+            swap("(5, 8, 7, 192)", "(5, 8, 192, 7)", cause="sizes-in-another-order"),
+            swap("(5, 8, 7, 192)", "(5, 8, 7, 7)", cause="look-at-axes n"),
+            swap("(3, 5, 7, 12)", "(3, 5, 7, 11)", cause="look-at-axes"),
+            swap("(3, 5, 7, 12)", "(5, 7, 12)", cause="number-of-axes"),
+            swap("(7, 4)", "(4, 7)", cause="sizes-in-another-order"),
+            swap("3 + 7 + 5", "35 - 22", cause="nobody-lends-queries"),
+            swap("3 + 7 + 5", "3 * 15", cause="counted-in-every-block"),
+            swap("3 + 7 + 5", "22", cause="objects-counted"),
+            swap("3 + 7 + 5", "5 * 7", cause="all-queries-counted"),
         ],
         right=[
             swap("3 + 7 + 5", "15"),
@@ -38,18 +38,22 @@ BANK = {
     ),
     "17.2": Bank(
         wrong=[
-            swap(SHARED, "(end - start).prod(dim=-1)", says="share nothing"),
-            swap(SHARED, "(end - start).prod(dim=-1).clamp(min=0)", says="each side must be"),
-            swap(COVERED, "(area_a + area_b)", says="counts twice"),
-            swap(f"shared / {COVERED}", "shared", says="it returns the shared area"),
-            swap(COVERED, "torch.minimum(area_a, area_b)", says="the smaller of the two"),
-            swap("first[:, None], second[None]", "second[:, None], first[None]", says="shape"),
+            swap(SHARED, "(end - start).prod(dim=-1)", cause="apart-is-not-cut-off"),
+            swap(SHARED, "(end - start).prod(dim=-1).clamp(min=0)", cause="area-is-cut-off-late"),
+            swap(COVERED, "(area_a + area_b)", cause="shared-counted-twice"),
+            swap(f"shared / {COVERED}", "shared", cause="shared-alone"),
+            swap(COVERED, "torch.minimum(area_a, area_b)", cause="divided-by-smaller"),
+            swap(
+                "first[:, None], second[None]",
+                "second[:, None], first[None]",
+                cause="second-against-first",
+            ),
             code(
                 """
                 def overlaps(first, second):
                     return overlap(first[:, None], second)
                 """,
-                says="not middle and size",
+                cause="edges-read-as-middles",
             ),
             code(
                 """
@@ -62,7 +66,7 @@ BANK = {
                     area_b = (b[..., 2:] - b[..., :2]).prod(dim=-1)
                     return shared / (area_a + area_b - shared)
                 """,
-                says="smaller and larger are exchanged",
+                cause="frame-for-shared",
             ),
             code(
                 """
@@ -75,7 +79,7 @@ BANK = {
                     area_b = (b[..., 2:] - b[..., :2] + 1).prod(dim=-1)
                     return shared / (area_a + area_b - shared)
                 """,
-                says="it adds 1 to the sides",
+                cause="one-pixel-more",
             ),
             code(
                 """
@@ -90,7 +94,7 @@ BANK = {
                         rows.append(shared / (areas - shared))
                     return torch.stack(rows)
                 """,
-                says="loop",
+                cause="loops-and-may-not",
             ),
         ],
         right=[
@@ -131,7 +135,7 @@ BANK = {
                 def cheapest(costs):
                     return costs.argmin(dim=0)
                 """,
-                says="each object takes the query that is cheapest for it",
+                cause="each-for-itself",
             ),
             code(
                 """
@@ -142,7 +146,7 @@ BANK = {
                         left[chosen[-1]] = float("inf")
                     return torch.tensor(chosen)
                 """,
-                says="one after the other",
+                cause="objects-one-by-one",
             ),
             code(
                 """
@@ -155,7 +159,7 @@ BANK = {
                         chosen[t] = i
                     return torch.tensor(chosen)
                 """,
-                says="the cheapest pair is taken first",
+                cause="cheapest-pair-first",
             ),
             code(
                 """
@@ -165,16 +169,22 @@ BANK = {
                         max(permutations(range(i), t), key=lambda o: costs[list(o), range(t)].sum())
                     )
                 """,
-                says="it finds the largest sum",
+                cause="dearest",
             ),
-            swap("permutations(range(i), t)", "permutations(range(t), t)", says="only the first t"),
-            swap("return torch.tensor(best)", "return torch.tensor(sorted(best))", says="sorted"),
+            swap(
+                "permutations(range(i), t)", "permutations(range(t), t)", cause="first-queries-only"
+            ),
+            swap(
+                "return torch.tensor(best)",
+                "return torch.tensor(sorted(best))",
+                cause="queries-are-sorted",
+            ),
             swap(
                 "return torch.tensor(best)",
                 "return costs[list(best), range(t)].sum()",
-                says="sum of the costs",
+                cause="returns-the-sum",
             ),
-            swap("return torch.tensor(best)", "return best", says="tensor"),
+            swap("return torch.tensor(best)", "return best", cause="is-no-tensor"),
         ],
         right=[
             code(
@@ -216,23 +226,25 @@ BANK = {
     ),
     "17.4": Bank(
         wrong=[
-            swap(WANTED, "wanted[queries] = labels", says="in their own order"),
-            swap(WANTED, "wanted[: len(queries)] = labels[objects]", says="values are not"),
-            swap("weights[queries] = 1.0", "weights[:] = 1.0", says="it counts nothing"),
-            swap("nothing, dtype", "0.0, dtype", says="do not count at all"),
-            swap("(i,), classes - 1", "(i,), 0", says="class 0 stands for nothing"),
-            swap(MEAN, "(weights * surprise).mean()", says="the number of queries"),
-            swap(MEAN, "(weights * surprise).sum() / len(queries)", says="matched queries"),
-            swap(MEAN, "(weights * surprise).sum()", says="it is the sum"),
-            swap(LOG, "scores", says="the scores themselves"),
-            swap(LOG, "scores.log_softmax(dim=0)", says="runs over the queries"),
-            swap(LOG, "scores.softmax(dim=-1)", says="their logarithms"),
-            swap(LOG, "scores.softmax(dim=-1).log_softmax(dim=-1)", says="applied twice"),
-            swap("surprise = -scores", "surprise = scores", says="the sign is missing"),
+            swap(WANTED, "wanted[queries] = labels", cause="labels-in-their-own-order"),
+            swap(WANTED, "wanted[: len(queries)] = labels[objects]", cause="values-differ"),
+            swap("weights[queries] = 1.0", "weights[:] = 1.0", cause="nothing-counts-fully"),
+            swap("nothing, dtype", "0.0, dtype", cause="nothing-does-not-count"),
+            swap("(i,), classes - 1", "(i,), 0", cause="nothing-is-class-0"),
+            swap(MEAN, "(weights * surprise).mean()", cause="mean-over-queries"),
+            swap(MEAN, "(weights * surprise).sum() / len(queries)", cause="mean-over-objects"),
+            swap(MEAN, "(weights * surprise).sum()", cause="sum-not-mean-of-answers"),
+            swap(LOG, "scores", cause="scores-are-not-probabilities"),
+            swap(LOG, "scores.log_softmax(dim=0)", cause="softmax-over-queries-of-scores"),
+            swap(LOG, "scores.softmax(dim=-1)", cause="logarithm-is-missing"),
+            swap(
+                LOG, "scores.softmax(dim=-1).log_softmax(dim=-1)", cause="softmax-twice-of-answers"
+            ),
+            swap("surprise = -scores", "surprise = scores", cause="sign-of-the-loss"),
             swap(
                 "weights[queries] = 1.0",
                 "weights[:] = 1.0\n    weights[queries] = nothing",
-                says="the weights are exchanged",
+                cause="weights-exchanged",
             ),
         ],
         right=[
@@ -270,19 +282,21 @@ BANK = {
                 def hits(boxes, places, threshold):
                     return (overlap(boxes[:, None], places) >= threshold).any(dim=-1)
                 """,
-                says="taken already still makes a box right",
+                cause="twice-is-still-right",
             ),
-            swap("free[:, place] = -1", "free[n, place] = -1", says="taken already"),
+            swap("free[:, place] = -1", "free[n, place] = -1", cause="twice-is-still-right"),
             swap(
                 "for n in range(len(boxes)):",
                 "for n in reversed(range(len(boxes))):",
-                says="from the last to the first",
+                cause="least-sure-takes-first",
             ),
             swap(
-                "free[n].argmax()", "(free[n] >= threshold).int().argmax()", says="the first object"
+                "free[n].argmax()",
+                "(free[n] >= threshold).int().argmax()",
+                cause="first-place-that-fits",
             ),
-            swap(">= threshold", ">= 0.5", says="0.5, whatever was given"),
-            swap("return right", "return right[right]", says="shape"),
+            swap(">= threshold", ">= 0.5", cause="threshold-is-half"),
+            swap("return right", "return right[right]", cause="shape-differs"),
             code(
                 """
                 def hits(boxes, places, threshold):
@@ -295,12 +309,12 @@ BANK = {
                             taken.add(place)
                     return torch.tensor(right)
                 """,
-                says="may still take another one",
+                cause="taken-place-not-left-aside",
             ),
             swap(
                 "return right",
                 "return right & (right.cumsum(0) <= 1)",
-                says="only one box is right",
+                cause="all-after-one-are-wrong",
             ),
         ],
         right=[
@@ -351,23 +365,23 @@ BANK = {
                     shared = overlap(boxes[order][:, None], boxes[order]).tril(-1)
                     return order[(shared <= threshold).all(dim=-1)]
                 """,
-                says="thrown away throws others out",
+                cause="suppressed-ones-suppress",
             ),
-            swap("in kept)", "in kept[-1:])", says="kept last"),
-            swap("descending=True", "descending=False", says="least sure box"),
+            swap("in kept)", "in kept[-1:])", cause="only-last-kept-suppresses"),
+            swap("descending=True", "descending=False", cause="least-sure-first"),
             swap(
                 "sure.argsort(descending=True).tolist()",
                 "range(len(boxes))",
-                says="in which they come",
+                cause="not-sorted-by-sureness",
             ),
-            swap("<= threshold", "> threshold", says="throws out the others"),
-            swap("<= threshold", "<= 0.5", says="0.5, whatever was given"),
-            swap("torch.tensor(kept)", "torch.tensor(sorted(kept))", says="sorted by number"),
-            swap("torch.tensor(kept)", "boxes[kept]", says="their numbers are asked for"),
+            swap("<= threshold", "> threshold", cause="suppress-turned-around"),
+            swap("<= threshold", "<= 0.5", cause="threshold-is-half"),
+            swap("torch.tensor(kept)", "torch.tensor(sorted(kept))", cause="kept-are-sorted"),
+            swap("torch.tensor(kept)", "boxes[kept]", cause="boxes-for-numbers"),
             swap(
                 "torch.tensor(kept)",
                 "torch.isin(torch.arange(len(boxes)), torch.tensor(kept))",
-                says="truth values",
+                cause="truths-for-numbers",
             ),
         ],
         right=[
