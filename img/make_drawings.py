@@ -280,12 +280,16 @@ class Drawing:
 ROOT = Path(__file__).resolve().parent.parent
 # The rooms, from left to right; clinic stands apart. Each: its folder, what is drawn in it.
 BUILDINGS = {
-    "utils": {"utils": "teaching files", "utils/draw": "pictures"},
+    "utils": {
+        "utils": "teaching files",
+        "utils/data": "data",
+        "utils/hub": "checkpoints",
+        "utils/draw": "pictures",
+    },
     "clinic": {"clinic": "names the bug"},
     "checks": {
         "checks": "of exercises",
         "checks/engine": "comparing",
-        "checks/language": "sentences",
     },
     "tools": {
         "tools": "commands",
