@@ -18,6 +18,7 @@ class Row:
     kind: str
     places: tuple[str, ...]
     report: Report
+    is_causal: bool = False
 
     @property
     def where(self) -> str:
@@ -33,12 +34,6 @@ class Row:
         starts, ends = [found[0], *(b for _, b in gaps)], [*(a for a, _ in gaps), found[-1]]
         ranges = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
         return ".".join([*split[0][: apart[0]], ",".join(ranges), *split[0][apart[0] + 1 :]])
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether the report says that the part is causal."""
-        words = " ".join(self.report.checked).replace(",", " ").replace(";", " ").split()
-        return "causal" in words
 
     @property
     def verdict(self) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import product
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
 from typing import Any
 
 import torch
@@ -17,19 +17,18 @@ from attention_clinic.capture import module
 from attention_clinic.capture.calling import parameters_of
 from attention_clinic.capture.module import CallFailed, first_line, place
 from attention_clinic.capture.tape import tensors_in
-from attention_clinic.catalogue.forms import BUGS
+from attention_clinic.catalogue import BUGS
 from attention_clinic.embedding import diagnose_embedding
 from attention_clinic.losses import diagnose_loss
 from attention_clinic.models import find
-from attention_clinic.models.find import Call, Recording, Replay, Site, above, is_inside
+from attention_clinic.models.find import Recording, Replay, Site, above, is_inside
 from attention_clinic.models.report import ModelReport, Row
 from attention_clinic.positions import diagnose_positions
 from attention_clinic.report import Report, explain
 
 WHERE = "diagnose_model"
-LABELS = ("labels", "targets", "target", "label", "lm_labels", "y", "tgt_labels")
+LABELS = ("labels", "targets", "target", "label", "y")
 MANY = 512  # tokens: with more of them, an examination takes minutes
-SHARED = 0.25  # of the numbers of a layer: a smaller part may be shared on purpose
 SHOWN = 6  # parts that nothing examined, by name
 NOT_CALLED = "the clinic can call it: try num_heads=..., or diagnose(part, call=...)"
 HIDDEN = "an attention was found in it, as in the others of its list"
@@ -83,22 +82,26 @@ def diagnose_model(
         made = module.copied(WHERE, plain)
         for ours, theirs in zip(made.parameters(), plain.parameters(), strict=True):
             ours.requires_grad_(theirs.requires_grad)  # whether gradients arrive is examined
-        report: ModelReport | ValueError
-        try:
-            report = Examination(made, inputs, num_heads, causal).report()
-            if any(row.places != ("",) or row.verdict != "unexplained" for row in report.rows):
-                return report
-        except ValueError as error:
-            if inputs is not None:
-                raise
-            report = error
-        for kind, tool in (("attention", diagnose), ("block", diagnose_block)):
-            alone = found_by(tool, plain, num_heads, causal=causal)
-            if alone is not None and alone.kind != "unexplained":
-                return ModelReport(type(plain).__name__, (Row(kind, ("",), alone),))
-        if isinstance(report, ValueError):
-            raise report
-        return report
+        return Examination(made, inputs, num_heads, causal).report()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parts that give the same numbers for the same weights and tokens.
+
+    Args:
+        path: of the first of them, a block or an attention without one.
+        sites: the attentions inside it.
+        numbers: what it gives.
+        is_causal: whether its tokens do not depend on later ones.
+        places: the paths of all.
+    """
+
+    path: str
+    sites: list[Site]
+    numbers: Tensor
+    is_causal: bool
+    places: list[str] = field(default_factory=list)
 
 
 class Examination:
@@ -111,119 +114,121 @@ class Examination:
         self.recording, self.given = recorded(model, inputs)
         self.parts, self.calls = self.recording.parts, self.recording.calls
         self.sites = find.sites_of(self.recording)
-        self.hiding: set[str] = set()  # paths of parts whose tokens do not depend on later ones
 
     def report(self) -> ModelReport:
         """Examine all parts."""
         rows = [*self.patches(), *self.tables()]
-        for path, places, sites, _ in self.groups():
-            rows += self.rows(path, tuple(places), sites)
+        for group in self.groups():
+            rows += self.rows(group)
         rows += [*self.stacks(), *self.loss()]
         failing = [MIXING] * self.mixes()
-        for loss in [row for row in rows if row.kind == "loss" and row.report.healthy]:
-            if "next token" in " ".join(loss.report.checked):
-                open_ = (row for row in rows if not row.is_causal)
-                kinds = ("block", "attention")
-                failing += [AHEAD.format(row.where) for row in open_ if row.kind in kinds]
-        name, untried = type(self.model).__name__, tuple(self.untried(rows))
-        return ModelReport(name, tuple(rows), tuple(failing), (), untried)
+        if any(
+            row.kind == "loss" and row.report.healthy and not row.report.untried for row in rows
+        ):
+            open_ = (row for row in rows if row.kind in ("block", "attention"))
+            failing += [AHEAD.format(row.where) for row in open_ if not row.is_causal]
+        name = type(self.model).__name__
+        return ModelReport(name, tuple(rows), tuple(failing), (), tuple(self.untried(rows)))
 
-    def groups(self) -> list[tuple[str, list[str], list[Site], Tensor]]:
-        """Return blocks, and attentions without one: path, paths of all alike, attentions inside.
-
-        Alike are parts that give the same numbers for the same weights and tokens.
-        """
+    def groups(self) -> list[Group]:
+        """Return the blocks, and the attentions without one."""
         held: dict[str, list[Site]] = {}
         for site in self.sites:
             held.setdefault(site.levels[-1] if site.block is None else site.block, []).append(site)
-        groups: list[tuple[str, list[str], list[Site], Tensor]] = []
-        for number, (path, sites) in enumerate(held.items()):
-            numbers = torch.tensor([float(number)])  # of a part that cannot be called
-            if (replay := find.replay_of(self.recording, path, sites)) is not None:
-                patient = module.Patient(WHERE, self.parts[path], replay)
-                x = patient.tokens(*replay.sizes(replay.tokens[0]))
-                sizes = [replay.sizes(name) for name in replay.context[:1]]
-                context = patient.tokens(*sizes[0], seed=9) if sizes else None
-                try:
-                    numbers = patient.run(x, context=context)
-                    x[:, -1] = x[:, -1].flip(-1)
-                    later = patient.run(x, context=context)
-                    if numbers.shape == x.shape and module.same(numbers[:, :-1], later[:, :-1]):
-                        self.hiding.add(path)
-                except CallFailed:
-                    pass
-            alike = [group for group in groups if module.same(group[3], numbers)]
-            if alike:
-                alike[0][1].append(path)
-            else:
-                groups.append((path, [path], sites, numbers))
+        groups: list[Group] = []
+        for path, sites in held.items():
+            new = Group(path, sites, *self.numbers(path, sites))
+            alike = (group for group in groups if module.same(group.numbers, new.numbers))
+            group = next(alike, new)
+            groups += [new] * (group is new)
+            group.places.append(path)
         return groups
 
-    def rows(self, path: str, places: tuple[str, ...], sites: list[Site]) -> Iterator[Row]:
+    def numbers(self, path: str, sites: list[Site]) -> tuple[Tensor, bool]:
+        """Return what a part gives, and whether its tokens do not depend on later ones."""
+        own = torch.tensor([float(list(self.parts).index(path))])  # of one that cannot be called
+        replay = find.replay_of(self.recording, path, sites)
+        if replay is None:
+            return own, False
+        patient = module.Patient(WHERE, self.parts[path], replay)
+        x = patient.tokens(*replay.sizes(replay.tokens[0]))
+        sizes = [replay.sizes(name) for name in replay.context[:1]]
+        context = patient.tokens(*sizes[0], seed=9) if sizes else None
+        try:
+            made = patient.run(x, context=context)
+            x[:, -1] = x[:, -1].flip(-1)
+            later = patient.run(x, context=context)
+        except CallFailed:
+            return own, False
+        return made, made.shape == x.shape and module.same(made[:, :-1], later[:, :-1])
+
+    def rows(self, group: Group) -> Iterator[Row]:
         """Yield the row of a block, or rows of its attentions and of the rest."""
-        alone = sites[0].block is None
-        block = None if alone else self.examined(diagnose_block, path, sites)
+        path, places = group.path, tuple(group.places)
+        row = Row("block", places, Report("", False), group.is_causal)
+        block = None
+        if group.sites[0].block is not None:
+            block = self.examined(diagnose_block, path, group.sites)
         if block is not None and block.healthy:
-            yield Row("block", places, block)
+            yield replace(row, report=block)
             return
-        inner = [self.attention(site, path, places) for site in sites]
-        kinds = {row.report.kind for row in inner}
-        buggy, unknown = kinds & {"buggy", "unexplained"}, "unexplained" in kinds
-        if alone and unknown:
-            block = self.examined(diagnose_block, path, sites)
-        if block is None or (block.kind == "unexplained" and (alone or buggy)):
+        inner = [self.attention(site, row) for site in group.sites]
+        wrong = [one.report.kind for one in inner if not one.report.healthy]
+        if block is None or (block.kind == "unexplained" and wrong):
             yield from inner
-        elif unknown or not buggy:
-            yield Row("block", places, block)
+        elif not wrong or "unexplained" in wrong:
+            yield replace(row, report=block)
         else:
-            own = {id for row in inner for one in row.report.explanations for id in one.ids}
+            own = {id for one in inner for id in one.report.ids}
             left = [BUGS[id] for id in block.ids if id not in own]
             found = (explain(left, detail=block.explanations[0].detail),) if left else ()
             rest = replace(block, healthy=not left, explanations=found, untried=())
-            yield from (*inner, Row("rest of block", places, rest))
+            yield from (*inner, replace(row, kind="rest of block", report=rest))
 
-    def attention(self, site: Site, path: str, places: tuple[str, ...]) -> Row:
-        """Return the row of an attention, at the level that is healthy or explained.
+    def attention(self, site: Site, block: Row) -> Row:
+        """Return the row of an attention in a block: at the outermost level that is understood.
 
-        Inside a block this is the first such level from the inside. Alone, it is the outermost
-        one, or the innermost one with the same bugs.
+        If a level inside has the same bugs, it is the place.
         """
-        alone, level = site.block is None, site.levels[0]
+        level = site.levels[0]
         best = Report(type(self.parts[level]).__name__, False, failing=(NOT_CALLED,))
-        for one in site.levels[::-1] if alone else site.levels:
+        for one in site.levels[::-1]:
             report = self.examined(diagnose, one, [site])
-            if report is None or (best.explanations and report.ids != best.ids):
+            understood = best.kind != "unexplained"
+            if report is None or (
+                understood and (report.kind, report.ids) != (best.kind, best.ids)
+            ):
                 continue
-            if best.failing == (NOT_CALLED,) or report.kind != "unexplained":
-                best, level = report, one
-            if report.healthy or (report.explanations and not alone):
+            best, level = report, one
+            if best.healthy:
                 break
         replay = find.replay_of(self.recording, level, [site])
         kind = "cross-attention" if replay is not None and replay.context else "attention"
-        moved = tuple(f"{other}{level[len(path) :]}".lstrip(".") for other in places)
-        return Row(kind, moved if is_inside(level, path) else places, best)
+        first = block.places[0]
+        moved = tuple(f"{other}{level[len(first) :]}".lstrip(".") for other in block.places)
+        places = moved if is_inside(level, first) else block.places
+        return Row(kind, places, best, block.is_causal and kind == "attention")
 
     def examined(
         self, tool: Callable[..., Report], path: str, sites: Sequence[Site]
     ) -> Report | None:
         """Return the report on a part, called as the model called it; None if it cannot be."""
-        replay, scores = find.replay_of(self.recording, path, sites), sites[0].scores
+        replay = find.replay_of(self.recording, path, sites)
         if replay is None:
             return None
         b, n, _ = replay.sizes(replay.tokens[0])
         contexts = [replay.sizes(name)[1:] for name in replay.context[:1]]
         options = {"context": contexts[0]} if contexts else {"causal": self.causal}
-        ways: list[dict[str, Any]] = [{"call": replay}, {"call": replay, "size": (3, n)}]
-        if replay.is_sized:  # with many tokens it is called as its signature says, with few
-            ways = [{"call": replay, "size": (b, n)} if n <= MANY else {}]
-        heads = (self.num_heads, self.num_heads or (scores[1] if len(scores) == 4 else None))
-        for way, h in product(ways, dict.fromkeys(heads)):
-            report = found_by(tool, self.parts[path], h, **options, **way)
+        # other arguments, such as a mask, may fix the number of samples and tokens
+        sizes = (None, (3, n), (b, n))[: 3 if n <= MANY else 1]
+        scores = sites[0].scores
+        observed = self.num_heads or (scores[1] if len(scores) == 4 else None)
+        for size, heads in product(sizes, dict.fromkeys((self.num_heads, observed))):
+            report = found_by(tool, self.parts[path], heads, call=replay, size=size, **options)
             if report is not None:
                 masks = tuple(words for words in report.untried if "mask" in words)
                 added = tuple(f"what comes from outside as {name}" for name in replay.zeroed)
-                checked = dict.fromkeys((*report.checked, *["causal"] * (path in self.hiding)))
-                return replace(report, checked=tuple(checked), untried=(*masks, *added))
+                return replace(report, untried=(*masks, *added))
         return None
 
     def patches(self) -> Iterator[Row]:
@@ -239,17 +244,16 @@ class Examination:
                 side = math.isqrt(layer.in_features // c) if isinstance(layer, nn.Linear) else 0
                 if isinstance(layer, nn.Conv2d) and layer.kernel_size == layer.stride:
                     side = layer.stride[0]
-                if side < 2 or call.output.shape[1] - math.prod(s // side for s in size) not in (
-                    0,
-                    1,
-                ):
+                n = math.prod(length // side for length in size) if side > 1 else 0
+                known = rows.get(layer)
+                if n < 1 or call.output.shape[1] - n not in (0, 1):
                     continue
-                given, known = Replay(call, (images[0],)), rows.get(layer)
-                report = found_by(
-                    diagnose_embedding, self.parts[path], tuple(size), side, c, call=given
-                )
-                if report is not None and (known is None or known.verdict == "unexplained"):
-                    rows[layer] = Row("patches", (path,), report)
+                if known is None or known.verdict == "unexplained":
+                    given = Replay(call, (images[0],))
+                    sizes = tuple(size), side, c
+                    report = found_by(diagnose_embedding, self.parts[path], *sizes, call=given)
+                    if report is not None:
+                        rows[layer] = Row("patches", (path,), report)
         yield from rows.values()
 
     def tables(self) -> Iterator[Row]:
@@ -264,12 +268,11 @@ class Examination:
             if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
                 continue
             at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)
-            if not bool(at_zero.all()) or float(table.abs().max()) > 1 + 1e-6:
-                continue
-            plain, grid = (diagnose_positions(table, base=base) for base in (10_000.0, 100.0))
-            report = grid if grid.healthy and grid.variants else plain  # as images have them
-            if report.kind != "unexplained" or 0 < int((table[0] > 0.5).sum()) < table.shape[1]:
-                yield Row("positions", (name,), report)
+            if bool(at_zero.all()) and float(table.abs().max()) < 1 + 1e-6:
+                plain, grid = (diagnose_positions(table, base=base) for base in (10_000.0, 100.0))
+                report = grid if grid.healthy and grid.variants else plain  # as images have them
+                if report.kind != "unexplained" or 0 < int(table[0].sum()) < table.shape[1]:
+                    yield Row("positions", (name,), report)
 
     def stacks(self) -> Iterator[Row]:
         """Yield what is wrong in lists of layers."""
@@ -285,8 +288,7 @@ class Examination:
             for name, layer in zip(own, layers, strict=True):
                 if name in self.calls and name not in holding and type(layer) in blocks:
                     yield Row("block", (name,), Report(type(layer).__name__, False, (), (HIDDEN,)))
-            id_ = mistake_of(layers)
-            if id_:
+            if id_ := mistake_of(layers):
                 name = f"{type(part).__name__} of {type(layers[0]).__name__}"
                 found = explain([BUGS[id_]])
                 yield Row("stack", (path,), Report(name, False, (found,)))
@@ -323,12 +325,14 @@ class Examination:
         """Return whether changing the first image changes what the model says of another."""
         images = {n: t for n, t in self.given.items() if isinstance(t, Tensor) and t.ndim == 4}
         changed = {name: torch.cat([t[:1].flip(-1), t[1:]]) for name, t in images.items()}
-        results = [find.run(self.model, self.given | more) for more in ({}, {}, changed) if images]
-        y, again, other = [Call({}, (), one).output for one in results] or [None] * 3
-        if y is None or not module.same(y, again):
+        given = [self.given, self.given, self.given | changed] if images else []
+        results = [next(tensors_in(find.run(self.model, one)), None) for one in given]
+        if not results or results[0] is None or not module.same(*results[:2]):
             return False
+        y, _, other = results
+        count = len(next(iter(images.values())))
+        axes = [axis for axis, size in enumerate(y.shape) if size == count]
         difference = (y - other).abs() > 1e-4 + 1e-3 * y.abs()
-        axes = [axis for axis, size in enumerate(y.shape) if {size} == {*map(len, images.values())}]
         return bool(axes) and all(bool(difference.movedim(axis, 0)[1:].any()) for axis in axes)
 
     def untried(self, rows: list[Row]) -> Iterator[str]:
@@ -358,16 +362,13 @@ def found_by(tool: Callable[..., Report], *args: Any, **options: Any) -> Report 
 def mistake_of(layers: list[nn.Module]) -> str:
     """Return the mistake that the weights of layers show, "" for none."""
     held = [[p for p in layer.parameters() if p.ndim > 1] for layer in layers]
-    for mine, before in zip(held[1:], held, strict=False):
-        known = sum(p.numel() for p in mine if any(p is other for other in before))
-        if known > SHARED * sum(p.numel() for p in mine):
-            return "layers-shared"
-    shapes = [[p.shape for p in mine] for mine in held]
-    random = [n for n, p in enumerate(held[0]) if p.unique().numel() > 2]
-    if not random or any(other != shapes[0] for other in shapes):
-        return ""
-    alike = all(torch.equal(mine[n], held[0][n]) for mine in held for n in random)
-    return "layers-same-init" if alike else ""
+    if any(two and {*map(id, two)} <= {*map(id, one)} for one, two in pairwise(held)):
+        return "layers-shared"
+    random = any(p.unique().numel() > 2 for p in held[0])
+    alike = all(
+        len(other) == len(held[0]) and all(map(torch.equal, other, held[0])) for other in held
+    )
+    return "layers-same-init" if random and alike else ""
 
 
 def recorded(model: nn.Module, inputs: Inputs) -> tuple[Recording, dict[str, Any]]:
@@ -375,22 +376,16 @@ def recorded(model: nn.Module, inputs: Inputs) -> tuple[Recording, dict[str, Any
     names = parameters_of(model)
     values = inputs if isinstance(inputs, tuple | list) else (inputs,)
     named = inputs if isinstance(inputs, Mapping) else dict(zip(names, values, strict=False))
-    best, why = None, ""
+    why = ""
     for given in find.inputs_of(model) if inputs is None else [dict(named)]:
         try:
             with Recording(model) as recording:
-                output = Call({}, (), find.run(model, given)).output
+                find.run(model, given)
+            return recording, given
         except CallFailed as failed:
             error = failed.error
             why = why or f"{type(error).__name__}: {first_line(error)}{place(error)}"
-            continue
-        usable = not recording.uniform and (output is None or bool(output.isfinite().all()))
-        best = (recording, given) if best is None or usable else best
-        if usable:
-            break
-    if best is None:
-        raise ValueError(
-            f"{WHERE}: {type(model).__name__} must run on its inputs, got {why or 'none'}. Pass "
-            f"what you call it with: diagnose_model(model, inputs=({', '.join(names)},))."
-        )
-    return best
+    raise ValueError(
+        f"{WHERE}: {type(model).__name__} must run on its inputs, got {why or 'none'}. Pass "
+        f"what you call it with: diagnose_model(model, inputs=({', '.join(names)},))."
+    )
