@@ -7,7 +7,7 @@ The other files are the tools for embeddings, positions, losses, loaded weights,
 
 from attention_clinic.attention.tool import assert_healthy, diagnose
 from attention_clinic.blocks.tool import diagnose_block
-from attention_clinic.caching.tool import diagnose_cache
+from attention_clinic.caching import diagnose_cache
 from attention_clinic.catalogue import BUGS, VARIANTS
 from attention_clinic.embedding import diagnose_embedding
 from attention_clinic.loading.tool import diagnose_loading

@@ -1,13 +1,18 @@
 """What loading weights, and later calls with a cache, get wrong.
 
 A form of loading undoes a bug: it returns the values of my model that change. Layers are found by
-the shapes of their tensors. A form of caching changes the calls of a plan (`caching.decoding`).
+the shapes of their tensors.
+
+A form of caching changes the calls of a plan, which is put into the model's own run on the whole
+sequence: wherever scores are made or values are summed, the rows of new tokens are replaced by what
+the plan says. One more sequence for each call has its tokens at other positions; both copies of a
+token get the same result from every attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, combinations, permutations
 from typing import Any
 
@@ -15,12 +20,14 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from attention_clinic.caching.decoding import Call
+from attention_clinic.capture.tape import TorchDispatchMode
 from attention_clinic.catalogue.forms import Form, State, Step, always, bug
 
 Values = Mapping[str, Tensor]
 NONE = Form(lambda values: {})
 STEPS: list[Step] = []
+MASKED = -1e6  # scores below are those of masked keys
+ATEN = torch.ops.aten
 
 
 def kind(name: str) -> str:
@@ -85,14 +92,11 @@ Seen: vllm-project/vllm#44113; lablup/mlxcel#926; nntile/nntile#402""")
 
 @proposing
 def transposed(state: State) -> Iterator[Form]:
-    """Propose square matrices: some kinds of them, and the one of a single layer."""
-    alone, values = state["total"] == 1, state["values"]
-    squares = [n for n, t in values.items() if t.ndim == 2 and t.shape[0] == t.shape[1]]
-    groups = by_kind(squares)
-    sizes = range(1, len(groups) + 1) if alone and len(groups) < 7 else (1, len(groups))
-    chosen = [[*chain(*some)] for size in sizes for some in combinations(groups, size)]
-    for names in filter(None, (*chosen, *([name] for name in squares[: 40 * alone]))):
-        said = names[0] if len(names) == 1 else ", ".join(dict.fromkeys(map(kind, names)))
+    """Propose the square matrices of one kind, and of all."""
+    values = state["values"]
+    groups = by_kind(n for n, t in values.items() if t.ndim == 2 and t.shape[0] == t.shape[1])
+    for names in (*groups, [*chain(*groups)]) if groups else ():
+        said = ", ".join(dict.fromkeys(map(kind, names)))
         yield undone("loading-transposed", said, names, lambda t: t.T)
 
 
@@ -211,15 +215,106 @@ Fix: reorder the keys and values of every layer along the batch, as the beams: h
 Seen: huggingface/transformers#46612; allenai/OLMo#526; bigscience-workshop/petals#571""")
 
 
+@dataclass(frozen=True)
+class Call:
+    """What the attention of one call with a cache computes."""
+
+    start: int  # number of tokens before it
+    end: int  # number of tokens after it
+    shift: int = 0  # how far its tokens are from their own positions
+    mask: str = ""  # "corner" hides the keys after i from its token i, "open" masks no key before
+    cut: bool = False  # whether only the last keys are left, as many as the window of a layer has
+
+
+Plan = tuple[Call, ...]
+
+
+def plan_of(ends: Iterable[int]) -> Plan:
+    """Return what a correct cache does in calls that end after so many tokens."""
+    ends = tuple(ends)
+    return tuple(Call(start, end) for start, end in zip((0, *ends), ends, strict=False))
+
+
+class Emulation(TorchDispatchMode):
+    """Carry out a plan, for b samples of n tokens, in every attention; n is no size of a weight."""
+
+    def __init__(self, plan: Plan, b: int, n: int) -> None:
+        super().__init__()
+        self.plan, self.b, self.n, self.batch = plan, b, n, b * (1 + len(plan))
+        self.raw: Tensor | None = None  # scores before the mask, and a copy of them
+        self.open: Tensor | None = None
+
+    _should_skip_dynamo = classmethod(lambda cls: False)  # else its compiler is imported: seconds
+
+    def place(self, call: Call) -> tuple[slice, slice]:
+        """Return the samples and positions of a call's tokens at the positions of the plan."""
+        first = self.b * (1 + self.plan.index(call))
+        return slice(first, first + self.b), slice(call.start + call.shift, call.end + call.shift)
+
+    def _front(self, t: Tensor, axis: int = 1) -> Tensor:
+        """Return a view (batch, length, heads, ...) of a tensor (batch * heads, ..., ...)."""
+        return t.unflatten(0, (self.batch, -1)).movedim(axis + 1, 1)
+
+    def _read(self, t: Tensor, axis: int, calls: Sequence[Call]) -> Tensor:
+        """Return queries, keys or values of calls as rows of the sequence, 0 elsewhere."""
+        made = torch.zeros_like(t)
+        for call in calls:
+            rows = self._front(t, axis)[self.place(call)]
+            self._front(made, axis)[: self.b, call.start : call.end] = rows
+        return made
+
+    def _product(self, func: Callable, t: Tensor, other: Tensor, scores: bool) -> Tensor:
+        """Return scores of queries and keys, or sums of values, as the calls compute them."""
+        made = func(t, other)
+        for number, call in enumerate(self.plan, 1):
+            held = self._read(other, 2 if scores else 1, self.plan[:number])
+            # a value that was cut off may be NaN
+            new = func(self._read(t, 1, [call]), held) if scores else func(t, held.nan_to_num())
+            rows = self._front(new)[: self.b, call.start : call.end]
+            self._front(made)[: self.b, call.start : call.end] = rows
+            if not scores:
+                self._front(made)[self.place(call)] = rows
+        return made
+
+    def _masked(self, s: Tensor) -> Tensor:
+        """Return masked scores (batch * heads, i, j) under the masks of the plan."""
+        made, last = s.clone(), self.plan[-1].end
+        window = int((self._front(s)[0, last - 1] > MASKED).any(0)[:last].sum())
+        for call in self.plan:
+            index = (slice(self.b), slice(call.start, call.end), ..., slice(call.end))
+            part = self._front(made)[index]  # a view (b, i, heads, j)
+            square = torch.ones(call.end - call.start, call.end).bool()
+            if call.mask == "open" and self.open is not None:
+                shown = square.tril(call.start)[:, None] & (part <= MASKED)
+                part.copy_(torch.where(shown, self._front(self.open.view(s.shape))[index], part))
+            elif call.mask == "corner":
+                part.masked_fill_(square.triu(1)[:, None], -torch.inf)
+            if call.cut and window < last:
+                part[..., : max(0, call.end - window)] = -torch.inf
+        return made
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        t, n, packet = next(iter(args), None), self.n, func.overloadpacket
+        if packet is ATEN.bmm and t.shape[1] == n in (t.shape[2], args[1].shape[2]):
+            made = self._product(func, *args, scores=t.shape[2] != n)
+            if t.shape[2] != n:
+                self.raw, self.open = made, made.clone()
+            return made
+        if packet in (ATEN._softmax, ATEN._safe_softmax) and t.shape[-2:] == (n, n):
+            return func(self._masked(t.flatten(0, -3)).view(t.shape), *args[1:], **kwargs or {})
+        made = func(*args, **kwargs or {})
+        used = self.raw is not None and any(a is self.raw for a in args)
+        if used and made.numel() == self.raw.numel() and not (made <= MASKED).any():
+            self.raw, self.open = made, made.clone()
+        return made
+
+
 def _planned(form: Form, state: State) -> State | None:
     """Change the plan of every schedule; None if nothing changes."""
     made = tuple(tuple(map(form.run, plan)) for plan in state["plans"])
     return None if form.ids and made == state["plans"] else {"plans": made}
-
-
-def _moved(which: str, shift: Callable[[Call], int]) -> Callable[[Call], Call]:
-    """Return a change that puts the new tokens of all calls but the first at other positions."""
-    return lambda call: replace(call, shift=shift(call), shifted=which) if call.start else call
 
 
 def _where(applies: Callable[[Call], bool], **fields: Any) -> Callable[[Call], Call]:
@@ -227,22 +322,27 @@ def _where(applies: Callable[[Call], bool], **fields: Any) -> Callable[[Call], C
     return lambda call: replace(call, **fields) if applies(call) else call
 
 
+def later(call: Call) -> bool:
+    """Return whether tokens came before a call."""
+    return call.start > 0
+
+
 CACHE = (
     Step("positions", _planned, forms=[Form(lambda call: call)]),
     Step("masks", _planned, forms=[Form(lambda call: call)]),
 )
-for _which, _only in (("qk", ""), ("q", "only the queries: "), ("k", "only the keys: ")):
-    for _id, _words, _shift in (
-        ("cache-position", "they begin at 0", lambda call: -call.start),
-        ("cache-offset", "they count one less than they should", lambda call: -1),
-        ("cache-offset", "the cache holds them already", lambda call: call.end - call.start),
-    ):
-        CACHE[0].forms.append(Form(_moved(_which, _shift), (_id,), _only + _words))
+for _id, _words, _shift in (
+    ("cache-position", "they begin at 0", lambda call: -call.start),
+    ("cache-offset", "they count one less than they should", lambda call: -1),
+    ("cache-offset", "the cache holds them already", lambda call: call.end - call.start),
+):
+    _run = lambda c, shift=_shift: replace(c, shift=shift(c)) if later(c) else c  # noqa: E731
+    CACHE[0].forms.append(Form(_run, (_id,), _words))
 for _id, _change, _words in (
-    ("cache-mask-corner", _where(lambda call: call.start > 0, mask="corner"), ""),
+    ("cache-mask-corner", _where(later, mask="corner"), ""),
     ("cache-window-forgotten", _where(lambda call: call.end - call.start == 1, mask="open"), ""),
-    ("cache-window-forgotten", _where(lambda call: call.start > 0, mask="open"), "several as well"),
-    ("cache-window-cut", _where(always, cut=0), ""),
-    ("cache-window-cut", _where(lambda call: call.start == 0, cut=0), "in the first call only"),
+    ("cache-window-forgotten", _where(later, mask="open"), "several as well"),
+    ("cache-window-cut", _where(always, cut=True), ""),
+    ("cache-window-cut", _where(lambda call: not later(call), cut=True), "in the first call only"),
 ):
     CACHE[1].forms.append(Form(_change, (_id,), _words))

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from attention_clinic.caching import decoding
-from attention_clinic.caching.decoding import Decoder, Refused, UserFunction, emulated, relative
-from attention_clinic.capture.calling import MOST
-from attention_clinic.capture.module import Patient, Precision, check_positive, undisturbed
-from attention_clinic.capture.trial import stated_integers
+from attention_clinic.capture import calling as known
+from attention_clinic.capture.calling import MOST, positional
+from attention_clinic.capture.module import (
+    CallFailed,
+    Patient,
+    Precision,
+    attempted,
+    check_positive,
+    first_line,
+    held_tensors,
+    place,
+    undisturbed,
+)
+from attention_clinic.capture.trial import stated_integers, vocabulary
 from attention_clinic.catalogue.forms import BUGS, State, simplest
-from attention_clinic.catalogue.inference import BEAMS, CACHE
+from attention_clinic.catalogue.inference import BEAMS, CACHE, Emulation, Plan, plan_of
 from attention_clinic.report import Explanation, Report, explain
 
 MORE, USUAL = 3, 7  # tokens after the first call, and of the shortest sequence
-WINDOWS = {
-    "window", "window_size", "window_len", "window_length", "sliding_window", "sliding_window_size",
-    "attention_window", "attn_window", "local_window", "local_window_size",
-}  # fmt: skip
+WINDOWS = {"window", "window_size", "sliding_window", "attention_window", "local_window"}
 MAXIMA = {
-    "block_size", "max_len", "max_length", "maxlen", "max_seq_len", "max_seq_length", "n_ctx",
-    "max_sequence_length", "seq_len", "seq_length", "sequence_length", "ctx_len", "context_length",
-    "context_size", "context_len", "max_positions", "n_positions", "max_position_embeddings",
+    "block_size", "max_len", "max_length", "max_seq_len", "max_seq_length", "n_ctx", "seq_len",
+    "context_length", "context_size", "n_positions", "max_position_embeddings",
 }  # fmt: skip
+HELD = known.CACHES | {"past_kv", "past_kvs", "kv_caches", "caches", "kvs", "presents"}
+COUNTS = known.STARTS | known.POSITIONS
+UserFunction = Callable[..., Any] | None
 
 
 def diagnose_cache(
@@ -73,23 +83,137 @@ def diagnose_cache(
         if not (given is None or callable(given)):
             raise ValueError(f"diagnose_cache: {name} must be a function, got {given!r}. Pass one.")
     check_positive("diagnose_cache", vocab_size=1 if vocab_size is None else vocab_size)
-    first: Refused | None = None
     with undisturbed():
-        for single in (False, True):  # some models compute in single precision only
-            patient = Patient("diagnose_cache", model)
-            patient.in_single(single)
-            decoder = Decoder(patient, call, cache, vocab_size)
-            if not decoder.takes_cache:
-                raise ValueError(
-                    f"diagnose_cache: {patient.name} must take a cache, got forward"
-                    f"{signature(model.forward)}. Say how to call it: "
-                    "call=lambda model, ids, cache, start: model(ids, ...)."
-                )
-            try:
-                return Examination(decoder, reorder).report()
-            except Refused as refused:
-                first = first or refused
-        raise first or Refused
+        decoder = Decoder(Patient("diagnose_cache", model), call, cache, vocab_size)
+        if not (decoder.restarts or "use_cache" in decoder.parameters):
+            raise ValueError(
+                f"diagnose_cache: {decoder.patient.name} must take a cache, got forward"
+                f"{signature(model.forward)}. Say how to call it: "
+                "call=lambda model, ids, cache, start: model(ids, ...)."
+            )
+        return Examination(decoder, reorder).report()
+
+
+class Refused(ValueError):
+    """A call that raised an error inside the model; its message is for the user."""
+
+
+class Decoder:
+    """A copy of a model that can be called on whole sequences and with a cache."""
+
+    def __init__(
+        self, patient: Patient, call: UserFunction, cache: UserFunction, vocab_size: int | None
+    ) -> None:
+        self.patient, self.call, self.make = patient, call, cache
+        self.module: nn.Module = patient.module
+        for t in (t for part in self.module.modules() for t in held_tensors(vars(part))):
+            if t.dtype == torch.float32:  # such as the slots of a cache
+                t.data = t.data.to(patient.dtype)
+        self.vocab = min(vocab_size or vocabulary(self.module), 24)  # so many are enough
+        self.parameters = known.parameters_of(self.module)
+        self.name = next((n for n in self.parameters if n in HELD), None)
+        # whether a second sequence may follow on the same model
+        self.restarts = bool(call or self.name or cache or COUNTS & self.parameters.keys())
+
+    def ids(self, *shape: int, seed: int = 0) -> Tensor:
+        return torch.randint(self.vocab, shape, generator=torch.Generator().manual_seed(seed))
+
+    def fresh(self, model: nn.Module | None = None) -> tuple[nn.Module, Any]:
+        """Return a model and an empty cache; None is a copy on which nothing has ever run."""
+        model = model or copy.deepcopy(self.module, {id(p): p for p in self.module.parameters()})
+        if self.make is None or self.make in (dict, list):
+            return model, self.make and self.make()
+        needs_model = any(map(known.is_needed, known.parameters_of(self.make).values()))
+        return model, self.make(model) if needs_model else self.make()
+
+    def whole(self, ids: Tensor) -> Tensor:
+        """Return the logits of a whole sequence (b, n), without a cache."""
+        held = self.fresh() if self.name is None else (self.module, None)  # it may keep something
+        return self.step(*held, ids, 0, False)[0]
+
+    @torch.no_grad()
+    def step(
+        self, model: nn.Module, cache: Any, ids: Tensor, start: int, cached: bool = True
+    ) -> tuple[Tensor, Any]:
+        """Return the logits of some tokens after `start` others, and the cache for the next."""
+        try:
+            if self.call is not None:
+                more = (start,) if positional(self.call) > 3 else ()
+                made = attempted(self.call, model, ids, cache if cached else None, *more)
+            else:
+                made = attempted(model, ids, **self._named(ids.shape[1], cache, start, cached))
+            logits, after = attempted(_split, made)
+        except CallFailed as failed:
+            error, n = failed.error, ids.shape[1]
+            what = f"{n} token{'s' * (n > 1)} with a cache of {start}" if cached else "a sequence"
+            raise Refused(
+                f"diagnose_cache: {self.patient.name} must run on {what}, ids of shape "
+                f"{tuple(ids.shape)}, got {type(error).__name__}: {first_line(error)}"
+                f"{place(error)}. Fix that line, or say how to call it: "
+                "call=lambda model, ids, cache, start: model(ids, cache)."
+            ) from error
+        return logits.cpu(), cache if after is None else after
+
+    def _named(self, n: int, cache: Any, start: int, cached: bool) -> dict[str, Any]:
+        """Return the arguments besides the ids that forward takes in such a call."""
+        named: dict[str, Any] = {}
+        values = {"use_cache": cached, self.name: cache, **dict.fromkeys(known.STARTS, start)}
+        for name, parameter in list(self.parameters.items())[1:]:
+            by_position = name in known.POSITIONS
+            given = known.positions(name, start, n) if by_position else values.get(name)
+            wanted = cached and given is not None and not (by_position and self.name)
+            if name == "use_cache" or known.is_needed(parameter) or wanted:
+                named[name] = given
+        return named
+
+    def reordered(self, model: nn.Module, cache: Any, order: Tensor, reorder: UserFunction) -> Any:
+        """Return the cache after the beams took a new order (b,), NotImplemented without a way."""
+        if reorder is not None:
+            made = reorder(*((model, cache) if positional(reorder) > 2 else (cache,)), order)
+        elif hasattr(model, "_reorder_cache"):
+            made = model._reorder_cache(cache, order)
+        else:
+            made = getattr(cache, "reorder_cache", lambda order: NotImplemented)(order)
+        return cache if made is None else made
+
+
+def _split(made: Any) -> tuple[Tensor, Any]:
+    """Return the logits of a result, and the cache in it, None if there is none."""
+    made = (made,) if isinstance(made, Tensor) else made
+    named = dict(enumerate(made) if isinstance(made, tuple | list) else made.items())
+    logits = next((v for v in named.values() if isinstance(v, Tensor) and v.ndim > 1), None)
+    if logits is None:
+        raise TypeError(f"it returned {type(made).__name__}, without logits (b, n, vocabulary)")
+    others = [v for k, v in named.items() if v is not logits and (k in HELD or isinstance(k, int))]
+    caches = [v for v in others if v is not None and not (isinstance(v, Tensor) and v.ndim < 4)]
+    return logits, caches[-1] if caches else None
+
+
+def emulated(decoder: Decoder, ids: Tensor, plan: Plan, length: int) -> Tensor | None:
+    """Return the logits (b, n, vocabulary) of ids filled up to a length, None if it refuses."""
+    if any(not 0 <= call.start + call.shift <= length - call.end + call.start for call in plan):
+        return None
+    mode = Emulation(plan, len(ids), length)
+    tokens = decoder.ids(mode.batch, length, seed=11)
+    tokens[: len(ids), : ids.shape[1]] = ids
+    for call in plan:
+        tokens[mode.place(call)] = ids[:, call.start : call.end]
+    try:
+        with mode, sdpa_kernel(SDPBackend.MATH):
+            made = decoder.whole(tokens)
+    except Refused:  # a position beyond the model's own
+        return None
+    if made.ndim != 3 or made.shape[:2] != tokens.shape or mode.raw is None:
+        return None
+    return torch.cat([made[mode.place(call)] for call in plan], dim=1)
+
+
+def relative(made: Tensor, wanted: Tensor) -> float:
+    """Return the largest difference relative to what is wanted; NaN equals only NaN."""
+    if made.shape != wanted.shape or not torch.equal(made.isnan(), wanted.isnan()):
+        return math.inf
+    made, wanted = made.nan_to_num(0.0), wanted.nan_to_num(0.0)
+    return float((made - wanted).abs().max() / (1 + wanted.abs().max()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +224,7 @@ class Schedule:
     whole: Tensor
     why: str  # it has so many tokens
     words: str
-    plan: decoding.Plan  # of a correct cache
+    plan: Plan  # of a correct cache
     observed: list[Tensor]
 
     def gap(self, rows: Tensor) -> float:
@@ -119,10 +243,8 @@ class Examination:
         self.decoder, self.reorder = decoder, reorder
         with Precision() as precision:
             decoder.whole(decoder.ids(2, 3))
-        rough = decoder.patient.rough or precision.single
-        double = decoder.patient.dtype == torch.float64
-        self.limit = (1e-5 if rough else 1e-9) if double else 1e-4
-        self.checked = [] if double else ["in single precision"]
+        self.limit = 1e-5 if decoder.patient.rough or precision.single else 1e-9
+        self.checked: list[str] = []
         self.untried: list[str] = []
         self.failing: list[str] = []
 
@@ -190,7 +312,7 @@ class Examination:
             words = f"with a cache, {c} tokens and then {how}"
             try:
                 observed = self._decoded(ids, ends, model, cache)
-                made.append(Schedule(ids, whole, why, words, decoding.plan_of(ends), observed))
+                made.append(Schedule(ids, whole, why, words, plan_of(ends), observed))
             except Refused:
                 if not (why or made):
                     raise
@@ -241,7 +363,7 @@ class Examination:
         sizes = {size // by for p in weights for size in p.shape for by in (1, 2)}
         longer = [size for size in range(n + 3, n + 60) if size not in sizes][:4]
         for length in (*longer, *(size for size in (n + 2, n + 1, n) if size not in sizes)):
-            rows = emulated(self.decoder, s.ids, decoding.plan_of((n - 2, n)), length)
+            rows = emulated(self.decoder, s.ids, plan_of((n - 2, n)), length)
             if rows is not None and relative(rows[:, -s.whole.shape[1] :], s.whole) <= self.limit:
                 return length
         return 0
