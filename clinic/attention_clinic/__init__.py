@@ -10,7 +10,7 @@ from attention_clinic.blocks.tool import diagnose_block
 from attention_clinic.caching import diagnose_cache
 from attention_clinic.catalogue import BUGS, VARIANTS
 from attention_clinic.embedding import diagnose_embedding
-from attention_clinic.loading.tool import diagnose_loading
+from attention_clinic.loading import diagnose_loading
 from attention_clinic.losses import diagnose_loss
 from attention_clinic.models.report import ModelReport, Row
 from attention_clinic.models.tool import diagnose_model

@@ -25,6 +25,7 @@ PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
 NORMALISED = {"softmax", "_softmax", "exp", "sigmoid"}  # scores become weights
 SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # different, so that no axis is mistaken for another
 SIDES = ("image_size", "img_size", "input_size", "resolution")
+CHANNELS = ("in_channels", "in_chans", "num_channels")
 USUAL_SIDES = (64, 224, 32, 28, 96, 8)
 
 
@@ -319,13 +320,15 @@ def tensors_for(model: nn.Module) -> Iterator[Tensor]:
         least = most // 2  # the lowest ids, and the highest one, are mostly those of padding
         yield torch.randint(least, max(least + 1, most - 1), (SAMPLES, length))
     cuts = [part for part in parts if isinstance(part, nn.Conv2d)]
-    sides = [said[-1] if isinstance(said, tuple) else said for said in stated(model, SIDES)]
+    sides = [said if isinstance(said, tuple) else (said, said) for said in stated(model, SIDES)]
     if cuts:
         patches = [n - classes for n in calling.token_counts(model) for classes in (0, 1, 2)]
         roots = [math.isqrt(n) for n in patches if n > 1 and math.isqrt(n) ** 2 == n]
-        sides += [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
-    for edge, c in product(dict.fromkeys(sides), [cuts[0].in_channels] if cuts else (3, 1)):
-        yield torch.randn(SAMPLES, c, edge, edge)
+        edges = [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
+        sides += [(edge, edge) for edge in edges]
+    channels = [cuts[0].in_channels] if cuts else [*stated(model, CHANNELS), 3, 1]
+    for size, c in product(dict.fromkeys(sides), channels):
+        yield torch.randn(SAMPLES, c, *map(int, size))
     firsts = [part.in_features for part in parts if isinstance(part, nn.Linear)][:1]
     widths = dict.fromkeys((*firsts, *possible_widths(model)[:3]))
     for length, width in product(lengths, widths):

@@ -23,18 +23,12 @@ from attention_clinic.capture.module import (
     randomise,
     undisturbed,
 )
-from attention_clinic.capture.trial import (
-    HEAD_NAMES,
-    possible_widths,
-    stated,
-    stated_integers,
-    vocabulary,
-)
+from attention_clinic.capture.trial import HEAD_NAMES, stated_integers
 from attention_clinic.catalogue.forms import BUGS, State, simplest
 from attention_clinic.catalogue.inference import LOADING, Values, by_kind, kind
+from attention_clinic.models.find import tensors_for
 from attention_clinic.report import Explanation, Report, explain
 
-SIDES, CHANNELS = ("image_size", "img_size"), ("num_channels", "in_channels", "in_chans")
 Call = Callable[[Any, Any], Any]
 
 
@@ -65,36 +59,34 @@ def diagnose_loading(
     Raises:
         ValueError: not a module, inputs that do not run, or results of different shapes.
     """
-    makes = not isinstance(mine, nn.Module)
-    if isinstance(mine, type) or not callable(mine):
-        raise ValueError(
-            "diagnose_loading: mine must be an nn.Module, or a function that makes it from "
-            f"theirs, got {mine!r}. Build it first and pass the object."
-        )
-    if isinstance(theirs, type) or not (callable(theirs) or isinstance(theirs, Tensor)):
-        raise ValueError(
-            f"diagnose_loading: theirs must be a model or its result, got {type(theirs).__name__}. "
-            "A state dict alone does not define a result: load it into its own model."
-        )
-    if isinstance(theirs, Tensor) and inputs is None:
-        raise ValueError(
-            "diagnose_loading: a result must come with its inputs, got inputs=None. "
-            "Pass what theirs was given."
-        )
-    if makes and not isinstance(theirs, nn.Module):
-        raise ValueError(
-            "diagnose_loading: theirs must be an nn.Module if mine is made from it, got "
-            f"{type(theirs).__name__}. Pass the model itself."
-        )
+    makes, kind_of = not isinstance(mine, nn.Module), type(theirs).__name__
+    is_result = isinstance(theirs, Tensor)
+    for wrong, words in (
+        (
+            isinstance(mine, type) or not callable(mine),
+            "mine must be an nn.Module, or a function that makes it from theirs, got "
+            f"{mine!r}. Build it first and pass the object.",
+        ),
+        (
+            isinstance(theirs, type) or not (callable(theirs) or is_result),
+            f"theirs must be a model or its result, got {kind_of}. "
+            "A state dict alone does not define a result: load it into its own model.",
+        ),
+        (
+            is_result and inputs is None,
+            "a result must come with its inputs, got inputs=None. Pass what theirs was given.",
+        ),
+        (
+            makes and not isinstance(theirs, nn.Module),
+            f"theirs must be an nn.Module if mine is made from it, got {kind_of}. "
+            "Pass the model itself.",
+        ),
+    ):
+        if wrong:
+            raise ValueError(f"diagnose_loading: {words}")
     with undisturbed():
         theirs, mine = _made(mine, theirs) if makes else (theirs, mine)
-        first: Refused | None = None
-        for dtype in (torch.float64, torch.float32):  # some models compute in single only
-            try:
-                return Comparison(mine, theirs, inputs, (call, their_call), dtype).report(makes)
-            except Refused as refused:
-                first = first or refused
-        raise first or Refused
+        return Comparison(mine, theirs, inputs, call, their_call).report(makes)
 
 
 class Refused(ValueError):
@@ -119,31 +111,30 @@ def _made(make: Callable[[nn.Module], nn.Module], theirs: Any) -> tuple[nn.Modul
     return theirs, mine
 
 
-def _as(given: Any, dtype: torch.dtype) -> Any:
-    """Return inputs, or a copy of a model, with all real numbers in one precision."""
+def _doubled(given: Any) -> Any:
+    """Return inputs, or a copy of a model, with all real numbers in double precision."""
     if isinstance(given, nn.Module):
-        return copied("diagnose_loading", given).to(dtype)
+        return copied("diagnose_loading", given).double()
     if isinstance(given, dict):
-        return {name: _as(value, dtype) for name, value in given.items()}
+        return {name: _doubled(value) for name, value in given.items()}
     real = isinstance(given, Tensor) and given.is_floating_point()
-    return given.to(dtype) if real else given
+    return given.double() if real else given
 
 
 class Comparison:
-    """A comparison of two models in one precision."""
+    """A comparison of two models in double precision."""
 
     def __init__(
-        self, mine: nn.Module, theirs: Any, inputs: Any, calls: tuple[Any, Any], dtype: torch.dtype
+        self, mine: nn.Module, theirs: Any, inputs: Any, call: Call | None, their_call: Call | None
     ) -> None:
-        self.call, self.mine = calls[0], _as(mine, dtype)
-        self.theirs = theirs if isinstance(theirs, Tensor) else _as(theirs, dtype)
+        self.call, self.mine, self.theirs = call, _doubled(mine), _doubled(theirs)
         first: Refused | None = None
-        for given in [inputs] if inputs is not None else self._inputs():
-            self.inputs = _as(given, dtype)
+        for given in [inputs] if inputs is not None else tensors_for(self.mine):
+            self.inputs = _doubled(given)
             try:
                 with Precision() as precision:
-                    self.result = self._result("mine", self.mine, calls[0])
-                    self.wanted = self._result("theirs", self.theirs, calls[1])
+                    self.result = self._result("mine", self.mine, call)
+                    self.wanted = self._result("theirs", self.theirs, their_call)
                 break
             except Refused as refused:
                 first = first or refused
@@ -159,20 +150,7 @@ class Comparison:
                 "their_call=lambda theirs, x: theirs(x).last_hidden_state."
             )
         self.values = {name: p.data for name, p in self.mine.named_parameters()}
-        self.limit = 2e-5 if dtype == torch.float32 else 3e-6 if precision.single else 1e-9
-
-    def _inputs(self) -> Iterator[Tensor]:
-        """Yield what both models may take."""
-        generator = torch.Generator().manual_seed(0)
-        models = [m for m in (self.mine, self.theirs) if isinstance(m, nn.Module)]
-        if any(isinstance(part, nn.Embedding) for m in models for part in m.modules()):
-            yield torch.randint(min(map(vocabulary, models)), (2, 4), generator=generator)
-        sides = [s if isinstance(s, tuple) else (s, s) for m in models for s in stated(m, SIDES)]
-        channels = [c for m in models for c in stated_integers(m, CHANNELS)]
-        for c, side in product(dict.fromkeys((*channels, 3)), dict.fromkeys(sides)):
-            yield torch.randn(2, c, *map(int, side), generator=generator)
-        for width in possible_widths(self.mine):
-            yield torch.randn(2, 7, width, generator=generator)
+        self.limit = 3e-6 if precision.single else 1e-9
 
     def _result(self, name: str, model: Any, call: Call | None) -> Tensor:
         """Return the first tensor of what a model gives, in double precision."""
@@ -206,8 +184,6 @@ class Comparison:
         checked = [f"the results of both, inputs {shape}"]
         checked += ["all weights of theirs made random before they were loaded"] * made_random
         untried = ["other inputs, rows of tables that these do not use, training"]
-        if self.limit > 1e-9:
-            untried.append(f"what changes the result by less than {self.limit:.0e}, as an eps may")
         flat = [n for n, value in self.values.items() if one_number(value) and not made_random]
         if flat:
             said = "hold one number, so a bug does not show; mine=lambda theirs: ... makes it show"
@@ -219,15 +195,8 @@ class Comparison:
         elif self._gap(self.result) is None:
             found = tuple(self._explained())
             failing += ["mine gives what theirs gives"] * (not found)
-        return Report(
-            type(self.mine).__name__,
-            not found and not failing,
-            found,
-            tuple(failing),
-            tuple(checked),
-            tuple(untried),
-            tolerance=self.limit,
-        )
+        name, notes = type(self.mine).__name__, (tuple(failing), tuple(checked), tuple(untried))
+        return Report(name, not found and not failing, found, *notes, tolerance=self.limit)
 
     def _explained(self) -> Iterator[Explanation]:
         """Yield the bugs that, undone, give what theirs gives."""
