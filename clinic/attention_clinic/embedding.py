@@ -29,7 +29,6 @@ from attention_clinic.positions import explained
 from attention_clinic.report import Explanation, Report, explain
 
 WHERE = "diagnose_embedding"
-SEVERAL = 8  # tokens that are not patches, at most
 Size = int | tuple[int, int]
 Join = Callable[[Tensor], Tensor]
 
@@ -170,15 +169,9 @@ def searched(
     """Return the forms with the fewest mistakes that give tokens y; see `_report`."""
     (b, rows, e), (n, ph, pw) = y.shape, sizes
     extra, held = rows - n, list(_held(patient.module).values())
-    if not 0 <= extra <= SEVERAL:
+    if extra not in (0, 1):
         return {}
     tables = list(_tables(held, n, e, b))
-    if extra > 1:  # compare the patches, if the others depend on no image
-        others = patient.run(patient.tokens(*images.shape, seed=3))
-        if not same(y[:, :extra], others[:, :extra]):
-            return {}
-        y = y[:, extra:]
-        tables = [t[:, extra:] for t in tables if t.shape[1] >= n + extra] + tables
     p = images.shape[1] * ph * pw
     projections, limit = _projections(patient, p, e), patient.tolerance * (1 + y.abs().max())
 
@@ -203,11 +196,7 @@ def searched(
         "heads": [Form(join) for join in joins],
         "tables": [Form(none), *(Form(F.pad(t, (0, 0, 0, 1 + b), value=nan)) for t in tables)],
     }
-    ways = simplest(EMBEDDING, state, difference)
-    if ways or extra > 1 or not patient.is_module:
-        return ways
-    made = _computed(patient, images, n, joins, [bias for _, bias in projections])
-    return simplest(EMBEDDING, {**state, "tables": made}, difference)
+    return simplest(EMBEDDING, state, difference)
 
 
 def _norms(patient: Patient, width: int) -> list[nn.Module]:
@@ -245,25 +234,6 @@ def _tables(held: list[Tensor], n: int, e: int, b: int) -> Iterator[Tensor]:
         rows = rows.transpose(0, 1) if rows.ndim == 3 and rows.shape[1] == 1 else rows
         if rows.ndim == 3 and rows.shape[0] in (1, b) and rows.shape[2] == e and rows.shape[1] >= n:
             yield rows
-
-
-def _computed(
-    patient: Patient, images: Tensor, n: int, joins: list[Join], biases: list[Tensor | None]
-) -> list[Form]:
-    """Return tables that no tensor holds: what is added to images of zeros."""
-    empty, forms = patient.run(torch.zeros_like(images[:1])), []
-    for bias in {id(bias): bias for bias in biases}.values():
-        for join in joins:
-            patches = torch.zeros(1, n, empty.shape[2], dtype=patient.dtype)
-            table = empty - join(patches if bias is None else patches + bias)[:1]
-            rows = table[:, 1:]
-            if same(rows, rows[..., :1].expand_as(rows)):
-                continue  # nothing, or one number for all of a token
-            lone = empty.shape[1] > n and bool(table[:, :1].abs().max() < 1e-9)
-            ids = ("pos-before-cls",) * lone
-            ids += ("pos-one-row",) * same(rows, rows[:, :1].expand_as(rows))
-            forms.append(Form(table, ids))
-    return [form for form in forms if "pos-before-cls" in form.ids] or forms
 
 
 def _wrong_table(name: str, table: Tensor) -> list[Explanation]:

@@ -84,20 +84,6 @@ class NormsLast(ByConvolution):
         return self.norm(super().forward(images))
 
 
-class TwoTokens(ByConvolution):
-    """DeiT: one token for the classes, one for distillation."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        self.distilled = nn.Parameter(torch.zeros(1, 1, e))
-        self.pos = nn.Parameter(torch.zeros(1, COUNT + 2, e))
-
-    def join(self, patches):
-        return torch.cat(
-            [self.distilled.expand(len(patches), -1, -1), super().join(patches)], dim=1
-        )
-
-
 class FixedPositions(ByLinear):
     """Has sines and cosines in a frozen parameter."""
 
@@ -114,15 +100,8 @@ class FixedPositions(ByLinear):
         return tokens + self.table
 
 
-def own_waves(module: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """Add positions that the module does not hold."""
-    positions, waves = (torch.arange(size, dtype=tokens.dtype) for size in tokens.shape[1:])
-    return tokens + (positions[:, None] / 100 ** (waves / len(waves))).sin()
-
-
 ClassTokenLast = made(ByConvolution, join=lambda m, x: ByConvolution.join(m, x).roll(-1, dims=1))
-OwnWaves = made(ByLinear, place=own_waves)
-for _make in (NormsLast, TwoTokens, ClassTokenLast, FixedPositions, OwnWaves):
+for _make in (NormsLast, ClassTokenLast, FixedPositions):
     embedding()(_make)
 embedding(name="of_the_course")(lambda e: PatchEmbedding(IMAGE, PATCH, CHANNELS, e))
 embedding("sincos-exponent")(made(FixedPositions, step=4.0))
@@ -197,12 +176,10 @@ for _ids, _make in (
     ("patch-channel-mix", ViewedMap),
     ("patch-channel-mix", made(ByLinear, patches=lambda m, x: as_channels(x))),
     ("pos-one-row", made(ByConvolution, place=lambda m, x: m.join(x) + m.pos[:, :1])),
-    ("pos-one-row", made(ByLinear, place=lambda m, x: x + torch.arange(x.shape[2]).cos())),
     ("pos-one-row", made(LinearOfChannelsLast, place=lambda m, x: x + m.position.weight[5])),
     ("pos-batch-axis", made(ByLinear, place=lambda m, x: x + m.position.weight[: len(x), None])),
     ("pos-before-cls", made(ByConvolution, place=lambda m, x: m.join(x + m.pos[:, 1:]))),
     ("pos-before-cls", made(ClassTokenLast, place=lambda m, x: m.join(x + m.pos[:, :-1]))),
-    ("pos-before-cls", made(ByConvolution, place=lambda m, x: m.join(own_waves(m, x)))),
     ("patch-view pos-one-row", type("ViewOneRow", (LinearOfView, LinearOneRow), {})),
     ("patch-channel-mix pos-before-cls", made(ViewedMap, place=ConvolutionPositionFirst.place)),
     ("param-batch-size", made(ByConvolution, join=lambda m, x: torch.cat([m.cls, x], dim=1))),
