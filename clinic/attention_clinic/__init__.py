@@ -12,8 +12,7 @@ from attention_clinic.catalogue import BUGS, VARIANTS
 from attention_clinic.embedding import diagnose_embedding
 from attention_clinic.loading import diagnose_loading
 from attention_clinic.losses import diagnose_loss
-from attention_clinic.models.report import ModelReport, Row
-from attention_clinic.models.tool import diagnose_model
+from attention_clinic.models.tool import ModelReport, Row, diagnose_model
 from attention_clinic.positions import diagnose_positions
 from attention_clinic.report import Bug, Explanation, Report, Variant
 

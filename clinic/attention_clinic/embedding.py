@@ -18,15 +18,14 @@ from attention_clinic.capture.module import (
     Patient,
     attempted,
     check_positive,
-    same,
     undisturbed,
     unwrapped,
 )
 from attention_clinic.catalogue import BUGS
 from attention_clinic.catalogue.embedding import EMBEDDING
 from attention_clinic.catalogue.forms import Form, Found, State, simplest, with_more
-from attention_clinic.positions import explained
-from attention_clinic.report import Explanation, Report, explain
+from attention_clinic.positions import diagnose_positions
+from attention_clinic.report import Report, explain
 
 WHERE = "diagnose_embedding"
 Size = int | tuple[int, int]
@@ -134,7 +133,7 @@ def _started(patient: Patient, image: tuple[int, ...], n: int) -> tuple[Tensor, 
 
 
 def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, int]) -> Report:
-    """Return the report on tokens y (b, n or more, e); sizes are n and those of a patch."""
+    """Return the report on tokens y (b, n or n + 1, e); sizes are n and those of a patch."""
     n, e = sizes[0], y.shape[2]
     found = searched(patient, images, y, sizes)
     explanations = [
@@ -142,22 +141,22 @@ def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, 
         for ids, way in found.items()
         if ids
     ]
-    failing = [] if found else list(_failing(patient, images, y, sizes))
     used = any(bool(way.state["table"].any()) for way in found.values())
-    for name, held in _held(patient.original).items() if () in found else ():
+    for name, held in _held(patient.original).items() if () in found and used else ():
         table = held.detach().cpu().double().squeeze()
         if not held.requires_grad and table.shape in ((n, e), (n + 1, e)):
-            explanations += _wrong_table(name, table) if used else []
-            idle = f"what it holds of positions is added: nothing adds {name}"
-            failing += [idle] * (not used)
+            for one in diagnose_positions(table).explanations[:1]:
+                if one.ids != ("sincos-base",):  # another base may be intended
+                    detail = "; ".join(filter(None, (f"the fixed table {name}", one.detail)))
+                    explanations.append(replace(one, detail=detail))
     orders = [way.path.forms[0] for way in found.values() if patient.is_module]
     orders = [order for order in orders if order.ids == ("patch-order",)][:1]
     checked = ["cutting", "order inside a patch"] + ["class token"] * (y.shape[1] > n)
     return Report(
         patient.name,
-        bool(found) and not explanations and not failing,
+        () in found and not explanations,
         tuple(explanations),
-        tuple(failing),
+        () if found else tuple(_failing(patient, images, y, sizes)),
         (", ".join(checked + ["positions"] * used),),
         remarks=tuple(explain([BUGS["patch-order"]], detail=order.detail) for order in orders),
     )
@@ -234,15 +233,6 @@ def _tables(held: list[Tensor], n: int, e: int, b: int) -> Iterator[Tensor]:
         rows = rows.transpose(0, 1) if rows.ndim == 3 and rows.shape[1] == 1 else rows
         if rows.ndim == 3 and rows.shape[0] in (1, b) and rows.shape[2] == e and rows.shape[1] >= n:
             yield rows
-
-
-def _wrong_table(name: str, table: Tensor) -> list[Explanation]:
-    """Return what is wrong with a table of sines and cosines; another base may be intended."""
-    ids, way = next(iter(explained(table, 10_000.0)[0].items()), ((), None))
-    if way is None or ids in ((), ("sincos-base",)):
-        return []
-    detail = "; ".join(filter(None, (f"the fixed table {name}", way.path.detail)))
-    return [explain([BUGS[id] for id in ids], way.difference, detail, what="table")]
 
 
 def _failing(

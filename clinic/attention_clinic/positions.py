@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
-from math import isclose
+from math import inf, isclose
 from typing import Any
 
 import torch
@@ -111,7 +111,7 @@ def _of_function(function: Callable[..., Any], embed_dim: int, base: float) -> R
 def _judged(name: str, table: Tensor, base: float) -> Report:
     """Return the report on a table of sines and cosines (n, e)."""
     finite = bool(table.isfinite().all())
-    found, variants = explained(table, base) if finite else ({}, ())
+    found, variants = _explained(table, base) if finite else ({}, ())
     failing = () if finite else ("the table holds numbers: it has NaN or infinity",)
     checked = (f"sines and cosines, by {'row' if 'sincos-2d' in variants else 'position'}",)
     named = tuple(VARIANTS[id] for id in variants)
@@ -121,7 +121,7 @@ def _judged(name: str, table: Tensor, base: float) -> Report:
     return Report(name, () in found, said, failing, checked, variants=named, tolerance=tolerance)
 
 
-def explained(table: Tensor, base: float) -> tuple[Ways, tuple[str, ...]]:
+def _explained(table: Tensor, base: float) -> tuple[Ways, tuple[str, ...]]:
     """Return what gives a table (n, e), of a sequence or an image, and its variants."""
     found = _searched(table, base)
     for rows, columns in () if found else _sides(table):
@@ -144,18 +144,15 @@ def _searched(table: Tensor, base: float) -> Ways:
         positions = torch.arange(len(rows), dtype=torch.float64)
         return {"given": rows, "positions": positions, "base": base}
 
-    def difference(state: State) -> float | None:
-        gap = (state["made"] - state["given"]).abs().amax(dim=0)
-        if float(gap.max()) <= limit:
-            return float(gap.max())
-        return None
-
-    def holds(way: Found) -> bool:
-        made = replay(POSITIONS, way.path.forms, begin(table))
-        return made is not None and difference({**made, "forms": way.path.forms}) is not None
+    def difference(state: State | None) -> float | None:
+        gap = inf if state is None else float((state["made"] - state["given"]).abs().max())
+        return gap if gap <= limit else None
 
     ways = simplest(POSITIONS, begin(table[:FEW]), difference, 3)
-    return {ids: way for ids, way in ways.items() if len(table) <= FEW or holds(way)}
+    if len(table) <= FEW:
+        return ways
+    whole = {ids: replay(POSITIONS, way.path.forms, begin(table)) for ids, way in ways.items()}
+    return {ids: ways[ids] for ids, state in whole.items() if difference(state) is not None}
 
 
 def _sides(table: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
-from attention_clinic import ModelReport, diagnose_loss, diagnose_model
+from attention_clinic import ModelReport, diagnose_model
 from helpers import error_of
 from utils.decoder import Transformer
 from utils.detection import DetectionTransformer
@@ -126,7 +125,7 @@ def test_models_of_transformers(name: str, config: str, sizes: dict, variants: s
     assert len(block.places) == 3 and {v.id for v in block.report.variants} == variants
     assert block.is_causal == name.endswith(("LMHeadModel", "CausalLM"))
     others = {row.kind for row in report.rows} - {"block"}
-    assert others == {"patches" if "ViT" in name else "loss"}
+    assert others == ({"patches"} if "ViT" in name else set())
 
 
 def test_a_buggy_layer_is_named_with_its_path() -> None:
@@ -212,35 +211,7 @@ def test_tables_of_sines_that_are_added() -> None:
         assert [row.kind for row in diagnose_model(Placed(held)).rows] == ["block"]
 
 
-class Speaks(nn.Module):
-    """A language model with a loss of its own, in the style of nanoGPT."""
-
-    def __init__(self, loss, causal: bool = True):
-        super().__init__()
-        self.loss, self.model = loss, speaks(causal)
-
-    def forward(self, idx: Tensor, targets: Tensor | None = None):
-        logits = self.model(idx)
-        return logits, None if targets is None else self.loss(logits, targets)
-
-
-def plain(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-def shifted(logits: Tensor, targets: Tensor) -> Tensor:
-    return plain(logits[:, :-1], targets[:, 1:])
-
-
-def test_the_loss_that_a_model_computes_from_its_own_logits() -> None:
-    report = diagnose_model(Speaks(plain))
-    assert report and report.rows[-1].kind == "loss"
-    assert any("next tokens" in words for words in report.rows[-1].report.untried)
-    assert diagnose_model(Speaks(shifted))
-    known = diagnose_loss(lambda x, y: F.cross_entropy(x.softmax(-1), y)).ids
-    assert diagnose_model(Speaks(lambda x, y: plain(x.softmax(-1), y))).ids == known
-    report = diagnose_model(Speaks(shifted, causal=False))
-    assert not report and any("the future is hidden" in words for words in report.failing)
+def test_what_must_be_causal() -> None:
     assert diagnose_model(speaks(causal=False))
     assert "mask-not-causal" in diagnose_model(speaks(causal=False), causal=True).ids
 

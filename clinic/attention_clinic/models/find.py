@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attention_clinic.capture import calling
 from attention_clinic.capture.calling import CACHES, STARTS, Layout, is_mask, is_needed, side
-from attention_clinic.capture.module import Mode, attempted
+from attention_clinic.capture.module import CallFailed, Mode, attempted, first_line, place
 from attention_clinic.capture.tape import tensors_in
 from attention_clinic.capture.trial import possible_widths, stated, vocabulary
 
@@ -27,6 +27,7 @@ SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # different, so that no axis is mistake
 SIDES = ("image_size", "img_size", "input_size", "resolution")
 CHANNELS = ("in_channels", "in_chans", "num_channels")
 USUAL_SIDES = (64, 224, 32, 28, 96, 8)
+Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
 
 
 @dataclass
@@ -188,30 +189,30 @@ def _matrices(part: nn.Module) -> int:
 
 def _holder(path: str, parts: dict[str, nn.Module]) -> str:
     """Return the innermost part around a softmax with two matrices, or a packed one."""
-    for place in (path, *above(path)):
-        if isinstance(parts[place], nn.ModuleList | nn.ModuleDict | nn.Sequential):
+    for outer in (path, *above(path)):
+        if isinstance(parts[outer], nn.ModuleList | nn.ModuleDict | nn.Sequential):
             continue
-        weights = [p for p in parts[place].parameters() if p.ndim > 1]
+        weights = [p for p in parts[outer].parameters() if p.ndim > 1]
         packed = any(max(p.shape) == 3 * min(p.shape[:2]) for p in weights)
-        if packed or _matrices(parts[place]) > 1:
-            return place
+        if packed or _matrices(parts[outer]) > 1:
+            return outer
     return ""
 
 
 def _site(path: str, order: list[str], scores: tuple[int, ...], recording: Recording) -> Site:
     """Return one attention with the parts around it."""
     levels, block, parts = [path], None, recording.parts
-    for place in above(path):
-        if isinstance(parts[place], nn.ModuleList | nn.ModuleDict):
+    for outer in above(path):
+        if isinstance(parts[outer], nn.ModuleList | nn.ModuleDict):
             continue
-        inside = [p for p in order if is_inside(p, place)]
-        more = _matrices(parts[place]) - sum(_matrices(parts[p]) for p in inside)
-        fits = _keeps(recording.calls.get(place), recording.calls.get(path))
+        inside = [p for p in order if is_inside(p, outer)]
+        more = _matrices(parts[outer]) - sum(_matrices(parts[p]) for p in inside)
+        fits = _keeps(recording.calls.get(outer), recording.calls.get(path))
         if more >= 2:  # a feed-forward
-            block = place if fits else None
+            block = outer if fits else None
             break
         if fits and len(inside) == 1:
-            levels.append(place)
+            levels.append(outer)
     return Site(tuple(levels), block, scores)
 
 
@@ -333,3 +334,23 @@ def tensors_for(model: nn.Module) -> Iterator[Tensor]:
     widths = dict.fromkeys((*firsts, *possible_widths(model)[:3]))
     for length, width in product(lengths, widths):
         yield torch.randn(SAMPLES, length, width)
+
+
+def recorded(model: nn.Module, inputs: Inputs) -> tuple[Recording, dict[str, Any]]:
+    """Return a run of a model on inputs that it takes, and these inputs."""
+    names = calling.parameters_of(model)
+    values = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    named = inputs if isinstance(inputs, Mapping) else dict(zip(names, values, strict=False))
+    why = ""
+    for given in inputs_of(model) if inputs is None else [dict(named)]:
+        try:
+            with Recording(model) as recording:
+                run(model, given)
+            return recording, given
+        except CallFailed as failed:
+            error = failed.error
+            why = why or f"{type(error).__name__}: {first_line(error)}{place(error)}"
+    raise ValueError(
+        f"diagnose_model: {type(model).__name__} must run on its inputs, got {why or 'none'}. Pass "
+        f"what you call it with: diagnose_model(model, inputs=({', '.join(names)},))."
+    )

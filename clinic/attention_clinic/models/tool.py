@@ -1,9 +1,9 @@
-"""`diagnose_model`: examine the attentions, blocks, patches, positions and loss of a model."""
+"""`diagnose_model`: examine the attentions, blocks, patches and positions of a model."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from typing import Any
@@ -14,28 +14,22 @@ from torch import Tensor, nn
 from attention_clinic.attention.tool import diagnose
 from attention_clinic.blocks.tool import diagnose_block
 from attention_clinic.capture import module
-from attention_clinic.capture.calling import parameters_of
-from attention_clinic.capture.module import CallFailed, first_line, place
+from attention_clinic.capture.module import CallFailed
 from attention_clinic.capture.tape import tensors_in
 from attention_clinic.catalogue import BUGS
 from attention_clinic.embedding import diagnose_embedding
-from attention_clinic.losses import diagnose_loss
 from attention_clinic.models import find
-from attention_clinic.models.find import Recording, Replay, Site, above, is_inside
-from attention_clinic.models.report import ModelReport, Row
+from attention_clinic.models.find import Inputs, Replay, Site, above, is_inside
 from attention_clinic.positions import diagnose_positions
-from attention_clinic.report import Report, explain
+from attention_clinic.report import ASKED, Report, explain, notes_of, wrapped
 
 WHERE = "diagnose_model"
-LABELS = ("labels", "targets", "target", "label", "y")
 MANY = 512  # tokens: with more of them, an examination takes minutes
+COLUMNS = 46  # of the paths in a report
 SHOWN = 6  # parts that nothing examined, by name
 NOT_CALLED = "the clinic can call it: try num_heads=..., or diagnose(part, call=...)"
 HIDDEN = "an attention was found in it, as in the others of its list"
 MIXING = "samples stay apart: changing one changes what the model says of another"
-AHEAD = "the future is hidden: the loss predicts the next token; {} sees it"
-AS_GIVEN = "whether the targets are the next tokens: the model takes them as they are"
-Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
 
 
 def diagnose_model(
@@ -45,7 +39,7 @@ def diagnose_model(
     num_heads: int | None = None,
     causal: bool | None = None,
 ) -> ModelReport:
-    """Examine every attention, block, patch embedding, table of sines and the loss of a model.
+    """Examine every attention, block, patch embedding and table of sines of a model.
 
     A copy of the model runs once. A module that computes token-by-token weights during that run
     counts as attention; one that wraps it together with a feed-forward counts as a block. Each
@@ -86,6 +80,114 @@ def diagnose_model(
 
 
 @dataclass(frozen=True)
+class Row:
+    """Parts at some places (paths, in order) that compute the same, and the report of the first."""
+
+    kind: str
+    places: tuple[str, ...]
+    report: Report
+    is_causal: bool = False
+
+    @property
+    def where(self) -> str:
+        """The paths in short: layers.0.attn, layers.1.attn are layers.0-1.attn."""
+        split = [path.split(".") for path in self.places]
+        apart = [n for n, names in enumerate(zip(*split, strict=False)) if len({*names}) > 1]
+        numbers = [names[apart[0]] for names in split] if len(apart) == 1 else [""]
+        if not all(map(str.isdigit, numbers)) or len({*map(len, split)}) > 1:
+            return ", ".join(self.places) or "(the model itself)"
+        runs: list[list[int]] = []
+        for n in sorted(map(int, numbers)):
+            if runs and runs[-1][-1] == n - 1:
+                runs[-1].append(n)
+            else:
+                runs.append([n])
+        ranges = ",".join("-".join(map(str, sorted({run[0], run[-1]}))) for run in runs)
+        return ".".join([*split[0][: apart[0]], ranges, *split[0][apart[0] + 1 :]])
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in a few words."""
+        named = ", ".join(variant.id for variant in self.report.variants)
+        if self.report.healthy:
+            return (f"variant: {named}" if named else "healthy") + "; causal" * self.is_causal
+        if self.report.explanations:
+            return "buggy: " + "; or ".join(" + ".join(e.ids) for e in self.report.explanations)
+        return "unexplained"
+
+
+@dataclass(frozen=True, repr=False)
+class ModelReport:
+    """What `diagnose_model` found; true in a condition when everything examined is healthy.
+
+    Args:
+        name: of the model.
+        rows: the parts that were examined.
+        failing, checked, untried: of the whole model, apart from the rows.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    failing: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether something was examined, and all of it is healthy."""
+        return bool(self.rows) and not self.failing and not self.unhealthy
+
+    @property
+    def unhealthy(self) -> tuple[Row, ...]:
+        """The rows that are not healthy."""
+        return tuple(row for row in self.rows if not row.report.healthy)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all bugs that were found."""
+        return tuple(dict.fromkeys(id for row in self.rows for id in row.report.ids))
+
+    @property
+    def verdict(self) -> str:
+        """The first line of the report."""
+        kinds = [row.report.kind for row in self.rows for _ in row.places]
+        if not kinds:
+            return f"{self.name}: nothing was found that could be examined"
+        count = f"{len(kinds)} part{'s' * (len(kinds) > 1)} examined"
+        said = [f"{kinds.count(k)} {k}" for k in ("buggy", "unexplained") if k in kinds]
+        if said:
+            return f"{self.name}: {' and '.join(said)} of {count}"
+        return f"{self.name}: {'healthy' if self.healthy else 'not healthy as a whole'}, {count}"
+
+    def data(self) -> dict[str, Any]:
+        """Return the report as plain dictionaries, lists and strings, for `json.dumps`."""
+        rows = [
+            {"part": r.kind, "where": r.where, "places": list(r.places), **r.report.data()}
+            for r in self.rows
+        ]
+        notes = {name: list(getattr(self, name)) for name in ("failing", "checked", "untried")}
+        return {"name": self.name, "healthy": self.healthy, "rows": rows, **notes}
+
+    def __bool__(self) -> bool:
+        if not self.healthy:
+            ASKED.append(self)
+        return self.healthy
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        kinds = max((len(row.kind) for row in self.rows), default=0)
+        wide = min(COLUMNS, max((len(row.where) for row in self.rows), default=0))
+        lines = [f"  {row.kind:{kinds}}  {row.where:{wide}}  {row.verdict}" for row in self.rows]
+        lines += [f"  {note}" for note in notes_of(self)]
+        found = [line for row in self.unhealthy for line in ("", row.where, str(row.report))]
+        return "\n".join(
+            [self.verdict, *(part for line in lines for part in wrapped(line)), *found]
+        )
+
+
+@dataclass(frozen=True)
 class Group:
     """Parts that give the same numbers for the same weights and tokens.
 
@@ -111,7 +213,7 @@ class Examination:
         self, model: nn.Module, inputs: Inputs, num_heads: int | None, causal: bool | None
     ) -> None:
         self.model, self.num_heads, self.causal = model, num_heads, causal
-        self.recording, self.given = recorded(model, inputs)
+        self.recording, self.given = find.recorded(model, inputs)
         self.parts, self.calls = self.recording.parts, self.recording.calls
         self.sites = find.sites_of(self.recording)
 
@@ -120,15 +222,11 @@ class Examination:
         rows = [*self.patches(), *self.tables()]
         for group in self.groups():
             rows += self.rows(group)
-        rows += [*self.stacks(), *self.loss()]
-        failing = [MIXING] * self.mixes()
-        if any(
-            row.kind == "loss" and row.report.healthy and not row.report.untried for row in rows
-        ):
-            open_ = (row for row in rows if row.kind in ("block", "attention"))
-            failing += [AHEAD.format(row.where) for row in open_ if not row.is_causal]
-        name = type(self.model).__name__
-        return ModelReport(name, tuple(rows), tuple(failing), (), tuple(self.untried(rows)))
+        rows += self.stacks()
+        failing = (MIXING,) * self.mixes()
+        return ModelReport(
+            type(self.model).__name__, tuple(rows), failing, untried=tuple(self.untried(rows))
+        )
 
     def groups(self) -> list[Group]:
         """Return the blocks, and the attentions without one."""
@@ -293,34 +391,6 @@ class Examination:
                 found = explain([BUGS[id_]])
                 yield Row("stack", (path,), Report(name, False, (found,)))
 
-    def loss(self) -> Iterator[Row]:
-        """Yield the row of the loss that a model computes from its own logits.
-
-        A hook on the layer that makes the logits replaces them, so that the loss gets other ones.
-        """
-        (first, ids), returned = next(iter(self.given.items())), self.calls[""].output
-        made = {p: c.output for p, c in self.calls.items() if isinstance(self.parts[p], nn.Linear)}
-        heads = [self.parts[path] for path, y in made.items() if y is returned is not None]
-        labels = [name for name in LABELS if name in parameters_of(self.model)]
-        is_ids = isinstance(ids, Tensor) and not ids.is_floating_point()
-        if not labels or not heads or returned.ndim != 3 or not is_ids:
-            return
-
-        def loss(logits: Tensor, classes: Tensor) -> Tensor:
-            if logits.ndim == 2:
-                logits, classes = logits[None], classes[None]
-            with heads[-1].register_forward_hook(lambda *_: logits):
-                result = find.run(self.model, {first: classes % 3, labels[0]: classes})
-            return next(t for t in tensors_in(result) if t.ndim == 0)
-
-        reports: list[Report] = []
-        for next_token, untried in ((False, (AS_GIVEN,)), (True, ())):
-            report = found_by(diagnose_loss, loss, heads[-1].out_features, next_token=next_token)
-            if report is not None and report.kind != "unexplained":
-                reports.append(replace(report, name="loss", untried=untried))
-        if reports:
-            yield Row("loss", (labels[0],), min(reports, key=lambda report: len(report.ids)))
-
     def mixes(self) -> bool:
         """Return whether changing the first image changes what the model says of another."""
         images = {n: t for n, t in self.given.items() if isinstance(t, Tensor) and t.ndim == 4}
@@ -369,23 +439,3 @@ def mistake_of(layers: list[nn.Module]) -> str:
         len(other) == len(held[0]) and all(map(torch.equal, other, held[0])) for other in held
     )
     return "layers-same-init" if random and alike else ""
-
-
-def recorded(model: nn.Module, inputs: Inputs) -> tuple[Recording, dict[str, Any]]:
-    """Return a run of a model on inputs that it takes, and these inputs."""
-    names = parameters_of(model)
-    values = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    named = inputs if isinstance(inputs, Mapping) else dict(zip(names, values, strict=False))
-    why = ""
-    for given in find.inputs_of(model) if inputs is None else [dict(named)]:
-        try:
-            with Recording(model) as recording:
-                find.run(model, given)
-            return recording, given
-        except CallFailed as failed:
-            error = failed.error
-            why = why or f"{type(error).__name__}: {first_line(error)}{place(error)}"
-    raise ValueError(
-        f"{WHERE}: {type(model).__name__} must run on its inputs, got {why or 'none'}. Pass "
-        f"what you call it with: diagnose_model(model, inputs=({', '.join(names)},))."
-    )
