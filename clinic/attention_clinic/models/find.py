@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attention_clinic.capture import calling
 from attention_clinic.capture.calling import CACHES, STARTS, Layout, is_mask, is_needed, side
-from attention_clinic.capture.module import CallFailed, Mode, attempted, first_line, place
+from attention_clinic.capture.module import CallFailed, Mode, attempted, first_line, place, same
 from attention_clinic.capture.tape import tensors_in
 from attention_clinic.capture.trial import possible_widths, stated, vocabulary
 
@@ -354,3 +354,47 @@ def recorded(model: nn.Module, inputs: Inputs) -> tuple[Recording, dict[str, Any
         f"diagnose_model: {type(model).__name__} must run on its inputs, got {why or 'none'}. Pass "
         f"what you call it with: diagnose_model(model, inputs=({', '.join(names)},))."
     )
+
+
+def cutting(part: nn.Module, call: Call) -> Iterator[tuple[nn.Module, str, int, int]]:
+    """Yield layers that may cut an image into patches: layer, argument, side of a patch, c."""
+    images = [name for name, t in call.streams.items() if t.ndim == 4]
+    if len(images) != 1 or call.output is None or call.output.ndim != 3:
+        return
+    c, *size = call.given[images[0]].shape[1:]
+    for layer in part.modules():
+        side = math.isqrt(layer.in_features // c) if isinstance(layer, nn.Linear) else 0
+        if isinstance(layer, nn.Conv2d) and layer.kernel_size == layer.stride:
+            side = layer.stride[0]
+        n = math.prod(length // side for length in size) if side > 1 else 0
+        if n and call.output.shape[1] in (n, n + 1):
+            yield layer, images[0], side, c
+
+
+def tables_of(parts: dict[str, nn.Module], widths: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Yield tensors (n, e) that may be tables of sines and cosines, by name."""
+    for path, part in parts.items():
+        own = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+        for name, value in (*own, *vars(part).items()):
+            table = value.detach().squeeze() if isinstance(value, Tensor) else torch.zeros(1)
+            if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
+                continue
+            at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)
+            if bool(at_zero.all()) and float(table.abs().max()) < 1 + 1e-6:
+                yield f"{path}.{name}".lstrip("."), table
+
+
+def mixes(model: nn.Module, given: dict[str, Any]) -> bool:
+    """Return whether changing the first image changes what a model says of another."""
+    images = {n: t for n, t in given.items() if isinstance(t, Tensor) and t.ndim == 4}
+    if not images:
+        return False
+    changed = {name: torch.cat([t[:1].flip(-1), t[1:]]) for name, t in images.items()}
+    runs = [run(model, one) for one in (given, given, given | changed)]
+    y, again, other = (next(tensors_in(made), torch.zeros(0)) for made in runs)
+    if not same(y, again):
+        return False
+    count = len(next(iter(images.values())))
+    axes = [axis for axis, size in enumerate(y.shape) if size == count]
+    difference = (y - other).abs() > 1e-4 + 1e-3 * y.abs()
+    return bool(axes) and all(bool(difference.movedim(axis, 0)[1:].any()) for axis in axes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
@@ -15,7 +14,6 @@ from attention_clinic.attention.tool import diagnose
 from attention_clinic.blocks.tool import diagnose_block
 from attention_clinic.capture import module
 from attention_clinic.capture.module import CallFailed
-from attention_clinic.capture.tape import tensors_in
 from attention_clinic.catalogue import BUGS
 from attention_clinic.embedding import diagnose_embedding
 from attention_clinic.models import find
@@ -189,21 +187,13 @@ class ModelReport:
 
 @dataclass(frozen=True)
 class Group:
-    """Parts that give the same numbers for the same weights and tokens.
+    """Parts that give the same numbers for the same weights and tokens."""
 
-    Args:
-        path: of the first of them, a block or an attention without one.
-        sites: the attentions inside it.
-        numbers: what it gives.
-        is_causal: whether its tokens do not depend on later ones.
-        places: the paths of all.
-    """
-
-    path: str
-    sites: list[Site]
-    numbers: Tensor
-    is_causal: bool
-    places: list[str] = field(default_factory=list)
+    path: str  # of the first of them: a block, or an attention without one
+    sites: list[Site]  # the attentions inside it
+    numbers: Tensor  # what it gives
+    is_causal: bool  # whether its tokens do not depend on later ones
+    places: list[str] = field(default_factory=list)  # the paths of all
 
 
 class Examination:
@@ -223,7 +213,7 @@ class Examination:
         for group in self.groups():
             rows += self.rows(group)
         rows += self.stacks()
-        failing = (MIXING,) * self.mixes()
+        failing = (MIXING,) * find.mixes(self.model, self.given)
         return ModelReport(
             type(self.model).__name__, tuple(rows), failing, untried=tuple(self.untried(rows))
         )
@@ -333,44 +323,28 @@ class Examination:
         """Yield the parts that cut images into patches, the largest one that is explained."""
         rows: dict[nn.Module, Row] = {}
         for path, call in self.calls.items():
-            images = [name for name, t in call.streams.items() if t.ndim == 4]
-            inside = any(is_inside(site.levels[0], path) for site in self.sites)
-            if len(images) != 1 or call.output is None or call.output.ndim != 3 or inside:
+            if any(is_inside(site.levels[0], path) for site in self.sites):
                 continue
-            c, *size = call.given[images[0]].shape[1:]
-            for layer in self.parts[path].modules():
-                side = math.isqrt(layer.in_features // c) if isinstance(layer, nn.Linear) else 0
-                if isinstance(layer, nn.Conv2d) and layer.kernel_size == layer.stride:
-                    side = layer.stride[0]
-                n = math.prod(length // side for length in size) if side > 1 else 0
-                known = rows.get(layer)
-                if n < 1 or call.output.shape[1] - n not in (0, 1):
-                    continue
-                if known is None or known.verdict == "unexplained":
-                    given = Replay(call, (images[0],))
-                    sizes = tuple(size), side, c
-                    report = found_by(diagnose_embedding, self.parts[path], *sizes, call=given)
+            for layer, image, side, c in find.cutting(self.parts[path], call):
+                if layer not in rows or rows[layer].verdict == "unexplained":
+                    given = Replay(call, (image,))
+                    size = tuple(call.given[image].shape[2:])
+                    report = found_by(
+                        diagnose_embedding, self.parts[path], size, side, c, call=given
+                    )
                     if report is not None:
                         rows[layer] = Row("patches", (path,), report)
         yield from rows.values()
 
     def tables(self) -> Iterator[Row]:
         """Yield the tables of sines and cosines that are as wide as tokens."""
-        held = [*self.model.named_parameters(), *self.model.named_buffers()]
-        for path, part in self.parts.items():
-            held += [(f"{path}.{name}".lstrip("."), value) for name, value in vars(part).items()]
         streams = [t for s in self.sites for t in self.calls[s.levels[0]].streams.values()]
         widths = {t.shape[2] for t in streams if t.ndim == 3}
-        for name, value in held:
-            table = value.detach().squeeze() if isinstance(value, Tensor) else torch.zeros(1)
-            if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
-                continue
-            at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)
-            if bool(at_zero.all()) and float(table.abs().max()) < 1 + 1e-6:
-                plain, grid = (diagnose_positions(table, base=base) for base in (10_000.0, 100.0))
-                report = grid if grid.healthy and grid.variants else plain  # as images have them
-                if report.kind != "unexplained" or 0 < int(table[0].sum()) < table.shape[1]:
-                    yield Row("positions", (name,), report)
+        for name, table in find.tables_of(self.parts, widths):
+            plain, grid = (diagnose_positions(table, base=base) for base in (10_000.0, 100.0))
+            report = grid if grid.healthy and grid.variants else plain  # as images have them
+            if report.kind != "unexplained" or 0 < int(table[0].sum()) < table.shape[1]:
+                yield Row("positions", (name,), report)
 
     def stacks(self) -> Iterator[Row]:
         """Yield what is wrong in lists of layers."""
@@ -388,22 +362,7 @@ class Examination:
                     yield Row("block", (name,), Report(type(layer).__name__, False, (), (HIDDEN,)))
             if id_ := mistake_of(layers):
                 name = f"{type(part).__name__} of {type(layers[0]).__name__}"
-                found = explain([BUGS[id_]])
-                yield Row("stack", (path,), Report(name, False, (found,)))
-
-    def mixes(self) -> bool:
-        """Return whether changing the first image changes what the model says of another."""
-        images = {n: t for n, t in self.given.items() if isinstance(t, Tensor) and t.ndim == 4}
-        changed = {name: torch.cat([t[:1].flip(-1), t[1:]]) for name, t in images.items()}
-        given = [self.given, self.given, self.given | changed] if images else []
-        results = [next(tensors_in(find.run(self.model, one)), None) for one in given]
-        if not results or results[0] is None or not module.same(*results[:2]):
-            return False
-        y, _, other = results
-        count = len(next(iter(images.values())))
-        axes = [axis for axis, size in enumerate(y.shape) if size == count]
-        difference = (y - other).abs() > 1e-4 + 1e-3 * y.abs()
-        return bool(axes) and all(bool(difference.movedim(axis, 0)[1:].any()) for axis in axes)
+                yield Row("stack", (path,), Report(name, False, (explain([BUGS[id_]]),)))
 
     def untried(self, rows: list[Row]) -> Iterator[str]:
         """Yield what was not examined."""
@@ -416,8 +375,8 @@ class Examination:
         holding = [path for path, part in self.parts.items() if [*part.parameters(recurse=False)]]
         open_ = [path for path in holding if not any(is_inside(path, place) for place in covered)]
         left = [path or "the model's own parameters" for path in open_]
-        more = [f"{len(left) - SHOWN} more"] * (len(left) > SHOWN)
         if left:
+            more = [f"{len(left) - SHOWN} more"] * (len(left) > SHOWN)
             yield f"other parts: {', '.join([*left[:SHOWN], *more])}"
 
 
@@ -435,7 +394,6 @@ def mistake_of(layers: list[nn.Module]) -> str:
     if any(two and {*map(id, two)} <= {*map(id, one)} for one, two in pairwise(held)):
         return "layers-shared"
     random = any(p.unique().numel() > 2 for p in held[0])
-    alike = all(
-        len(other) == len(held[0]) and all(map(torch.equal, other, held[0])) for other in held
-    )
+    counts = {len(own) for own in held}
+    alike = len(counts) == 1 and all(all(map(torch.equal, own, held[0])) for own in held)
     return "layers-same-init" if random and alike else ""
