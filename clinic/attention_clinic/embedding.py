@@ -38,7 +38,6 @@ def diagnose_embedding(
     patch_size: Size,
     in_channels: int = 3,
     *,
-    inverse: Callable[..., Any] | None = None,
     call: Callable[..., Any] | None = None,
 ) -> Report:
     """Compare a patch embedding, or a function that cuts patches, with the course's own.
@@ -48,7 +47,6 @@ def diagnose_embedding(
         image_size: side of the images in pixels, or (height, width).
         patch_size: side of a patch in pixels, or (height, width).
         in_channels: channels of the images, c.
-        inverse: a function that should put the patches together again.
         call: how to call the module: call(module, images).
 
     Shape:
@@ -75,13 +73,7 @@ def diagnose_embedding(
         try:
             n = image[0] // patch[0] * (image[1] // patch[1])
             images, y, more = _started(patient, (in_channels, *image), n)
-            report = _report(patient, images, y, (n, *patch))
-            if inverse is not None:
-                back = attempted(lambda: first_tensor(inverse(y.clone())))
-                right = back.shape == images.shape and torch.allclose(back, images, atol=1e-9)
-                more += ["unpatch-order"] * (not right)
-                report = replace(report, checked=(*report.checked, "the way back"))
-            report = with_more(report, [(id, "") for id in more])
+            report = with_more(_report(patient, images, y, (n, *patch)), [(id, "") for id in more])
             return learned(report, patient, lambda: patient.run(images), [images])
         except CallFailed as failed:
             raise patient.refusal(failed.error, (3, in_channels, *image)) from failed.error
@@ -167,33 +159,31 @@ def searched(
 ) -> dict[tuple[str, ...], Found]:
     """Return the forms with the fewest mistakes that give tokens y; see `_report`."""
     (b, rows, e), (n, ph, pw) = y.shape, sizes
-    extra, held = rows - n, list(_held(patient.module).values())
-    if extra not in (0, 1):
+    if rows not in (n, n + 1):
         return {}
-    tables = list(_tables(held, n, e, b))
-    p = images.shape[1] * ph * pw
-    projections, limit = _projections(patient, p, e), patient.tolerance * (1 + y.abs().max())
+    held, p = list(_held(patient.module).values()), images.shape[1] * ph * pw
+    limit = patient.tolerance * (1 + y.abs().max())
 
     def difference(state: State) -> float | None:
         made = state["tokens"]
         gap = float((made - y).abs().max()) if made.shape == y.shape else torch.inf
         return gap if gap <= limit else None
 
-    joins = list(_joins(held, e, b)) if extra == 1 else [nn.Identity()]
     none = torch.zeros(1, n + 1 + b, e, dtype=y.dtype)  # the others end in rows without numbers
+    tables = [F.pad(table, (0, 0, 0, 1 + b), value=nan) for table in _tables(held, n, e, b)]
     state = {
         "images": images,
         "sizes": sizes,
         "learns": patient.is_module,
-        "class_token": extra == 1,
+        "class_token": rows > n,
         "projections": [
             Form(lambda x, w=weight, bias=bias, norm=norm: F.linear(norm(x), w, bias))
-            for weight, bias in projections
+            for weight, bias in _projections(patient, p, e)
             for norm in _norms(patient, p)
         ],
         "norms": [Form(norm) for norm in _norms(patient, e)],
-        "heads": [Form(join) for join in joins],
-        "tables": [Form(none), *(Form(F.pad(t, (0, 0, 0, 1 + b), value=nan)) for t in tables)],
+        "heads": [Form(join) for join in (_joins(held, e, b) if rows > n else [nn.Identity()])],
+        "tables": [Form(table) for table in (none, *tables)],
     }
     return simplest(EMBEDDING, state, difference)
 

@@ -227,22 +227,14 @@ def one_number(value: Tensor) -> bool:
     return value.numel() > 1 and bool((value == value.flatten()[0]).all())
 
 
-def _pieces(values: Values) -> dict[str, Tensor]:
-    """Return the tensors, and the thirds of those that may be packed."""
+def _layouts(values: Values) -> dict[str, Tensor]:
+    """Return the tensors, the thirds of those that may be packed, and all of them transposed."""
     found = dict(values)
     for name, t in values.items():
         for axis in range(t.ndim if t.ndim < 3 else 0):
             if t.shape[axis] == 3 * t.shape[1 - axis] if t.ndim == 2 else len(t) % 3 == 0:
                 found |= {f"{name}[{i}]": third for i, third in enumerate(t.chunk(3, dim=axis))}
-    return found
-
-
-def _fitted(value: Tensor, like: Tensor) -> list[Tensor]:
-    """Return the ways in which a tensor may be laid out in the shape of another."""
-    ways = [value, value.T] if value.ndim == 2 else [value]
-    if value.ndim != like.ndim and value.numel() == like.numel():
-        ways.append(value.reshape(like.shape))
-    return [way for way in ways if way.shape == like.shape]
+    return found | {f"{name}.T": t.T for name, t in found.items() if t.ndim == 2}
 
 
 def _rearranged(value: Tensor, other: Tensor) -> bool:
@@ -255,27 +247,19 @@ def _rearranged(value: Tensor, other: Tensor) -> bool:
 
 def _missing(mine: Values, theirs: Values) -> Iterator[tuple[dict[str, Tensor], str]]:
     """Yield tensors of theirs for those of mine that hold none, or one that others hold, too."""
-    held = _pieces(theirs)
-
-    def same(t: Tensor, value: Tensor) -> bool:
-        return any(torch.allclose(way, value, 1e-6, 1e-9) for way in _fitted(t, value))
-
-    owned = {n: [other for other, t in held.items() if same(t, v)] for n, v in mine.items()}
-    claims = Counter(o for n, own in owned.items() if not one_number(mine[n]) for o in own)
-    together: dict[str, Tensor] = {}
-    for names in by_kind(owned):
-        strangers = [mine[n] for n in names if not owned[n]]
-        if all(owned[n] and claims[owned[n][0]] < 2 for n in names) or any(
+    held = _layouts(theirs)
+    owned = {
+        name: [n for n, t in held.items() if t.shape == value.shape and torch.allclose(t, value)]
+        for name, value in mine.items()
+    }
+    claims = Counter(n for name, own in owned.items() if not one_number(mine[name]) for n in own)
+    for names in by_kind(mine):
+        strangers = [mine[name] for name in names if not owned[name]]
+        if all(owned[name] and claims[owned[name][0]] < 2 for name in names) or any(
             _rearranged(*pair) for pair in product(strangers, held.values())
         ):
             continue  # they were loaded, and may be in a different order
         for others in sorted(by_kind(held), key=lambda others: claims[others[0]]):
-            pairs = list(zip(names, others, strict=False))
-            if len(names) != len(others) or all(owned[n] == [o] for n, o in pairs):
-                continue
-            for ways in zip(*(_fitted(held[o], mine[n]) for n, o in pairs), strict=False):
-                made = dict(zip(names, ways, strict=True))
-                together = made | together
+            if [mine[name].shape for name in names] == [held[n].shape for n in others]:
+                made = {name: held[n] for name, n in zip(names, others, strict=True)}
                 yield made, f"{kind(names[0])}; theirs is {kind(others[0])}"
-    if together:
-        yield together, ", ".join(dict.fromkeys(map(kind, together)))

@@ -13,7 +13,7 @@ from torch import nn
 from attention_clinic import Report, diagnose_embedding
 from patients.bank import CASES, Entry
 from patients.positions import made
-from utils.embedding import PatchEmbedding, patchify, unpatchify
+from utils.embedding import PatchEmbedding, patchify
 
 IMAGE, PATCH, CHANNELS, COUNT = (8, 12), (2, 3), 3, 16
 
@@ -139,14 +139,7 @@ for _order in (*ORDERS, "(gw gh) (c ph pw)", "(gw gh) (ph pw c)", "(gw gh) (c pw
     _whole = f"b c (gh ph) (gw pw) -> b {_order}"
     _cut = partial(rearrange, pattern=_whole, ph=PATCH[0], pw=PATCH[1])
     embedding("patch-order", name=f"cut {_order}")(lambda e, cut=_cut: cut)
-for _ids, _inverse in (
-    ("", lambda patches: unpatchify(patches, PATCH, IMAGE)),
-    ("unpatch-order", lambda patches: patches.reshape(len(patches), CHANNELS, *IMAGE)),
-    ("unpatch-order", lambda patches: unpatchify(patches, PATCH, IMAGE).flip(1)),
-):
-    embedding(*_ids.split(), inverse=_inverse, sizes=((18, 1),))(
-        lambda e: lambda x: patchify(x, PATCH)
-    )
+embedding(sizes=((18, 1),))(lambda e: lambda x: patchify(x, PATCH))
 embedding(sizes=((18, 1),))(lambda e: lambda images: F.unfold(images, PATCH, stride=PATCH).mT)
 
 
