@@ -12,11 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.behaviour.gradients import learned
-from attention_clinic.capture.calling import first_tensor
 from attention_clinic.capture.module import (
     CallFailed,
     Patient,
-    attempted,
     check_positive,
     undisturbed,
     unwrapped,
@@ -89,16 +87,11 @@ def _pair(name: str, size: Size) -> tuple[int, int]:
 
 def _held(module: object) -> dict[str, Tensor]:
     """Return the tensors of a module, registered or not, by their paths."""
-    return {
-        f"{path}.{name}".lstrip("."): value
-        for path, part in (module.named_modules() if isinstance(module, nn.Module) else ())
-        for name, value in (
-            *vars(part).items(),
-            *part.named_parameters(recurse=False),
-            *part.named_buffers(recurse=False),
-        )
-        if isinstance(value, Tensor) and value.is_floating_point()
-    }
+    found: dict[str, Tensor] = {}
+    for path, part in module.named_modules() if isinstance(module, nn.Module) else ():
+        own = {**vars(part), **part._parameters, **part._buffers}
+        found |= {f"{path}.{n}".lstrip("."): t for n, t in own.items() if isinstance(t, Tensor)}
+    return {name: t for name, t in found.items() if t.is_floating_point()}
 
 
 def _started(patient: Patient, image: tuple[int, ...], n: int) -> tuple[Tensor, Tensor, list[str]]:

@@ -99,10 +99,10 @@ MINE, THEIRS = MyGpt(24, 4), their_gpt(24, 4)
     [
         (lambda theirs: MyGpt(1), THEIRS, None, "must be made from theirs"),
         (lambda theirs: 3, THEIRS, None, "as an nn.Module, got int"),
-        (lambda theirs: theirs, torch.zeros(2), 3, "theirs must be an nn.Module"),
+        (lambda theirs: theirs, torch.zeros(2), 3, "theirs must be a model, or its result"),
         (3, THEIRS, None, "mine must be an nn.Module, or a function"),
-        (MINE, {}, None, "theirs must be a model or its result"),
-        (MINE, torch.zeros(2), None, "must come with its inputs"),
+        (MINE, {}, None, "theirs must be a model, or its result"),
+        (MINE, torch.zeros(2), None, "or its result with inputs="),
         (MINE, THEIRS, torch.zeros(2, 3, 4), "mine must run on inputs"),
         (MINE, Llama(24, 4), None, "must give results of one shape"),
     ],

@@ -1,7 +1,7 @@
 """What loading weights, and later calls with a cache, get wrong.
 
-A form of loading undoes a bug: it returns the values of my model that change. Layers are found by
-the shapes of their tensors.
+A bug of loading is undone: its function yields changes of the values of my model, given those of
+both and possible numbers of heads. Layers are found by the shapes of their tensors.
 
 A form of caching changes the calls of a plan, which is put into the model's own run on the whole
 sequence: wherever scores are made or values are summed, the rows of new tokens are replaced by what
@@ -11,9 +11,10 @@ token get the same result from every attention.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, permutations
+from itertools import chain, combinations, permutations, product
 from typing import Any
 
 import torch
@@ -24,8 +25,7 @@ from attention_clinic.capture.tape import TorchDispatchMode
 from attention_clinic.catalogue.forms import Form, State, Step, always, bug
 
 Values = Mapping[str, Tensor]
-NONE = Form(lambda values: {})
-STEPS: list[Step] = []
+Changes = Iterator[tuple[str, dict[str, Tensor]]]  # what is said, and the values that change
 MASKED = -1e6  # scores below are those of masked keys
 ATEN = torch.ops.aten
 
@@ -59,25 +59,6 @@ def siblings(values: Values, count: int) -> Iterator[tuple[str, ...]]:
     return (chosen for group in groups.values() for chosen in combinations(group[:3], count))
 
 
-def _changed(form: Form, state: State) -> State | None:
-    """Put changed values among the others; None if nothing changes."""
-    values, made = state["values"], form.run(state["values"])
-    same = all(torch.equal(value, values[name]) for name, value in made.items())
-    return None if form.ids and same else {"values": {**values, **made}}
-
-
-def proposing(propose: Callable[[State], Iterable[Form]]) -> Callable[[State], Iterable[Form]]:
-    """Add a step whose wrong forms are proposed from the weights of both models."""
-    found = lambda state: propose(state) if state["left"] else ()  # noqa: E731
-    STEPS.append(Step(propose.__name__, _changed, found, [NONE]))
-    return propose
-
-
-def undone(id: str, said: str, names: Iterable[str], change: Callable[[Tensor], Tensor]) -> Form:
-    """Return a form that changes each of these tensors."""
-    return Form(lambda values: {name: change(values[name]) for name in names}, (id,), said)
-
-
 def laid(before: str, after: str, **sizes: int) -> Callable[[Tensor], Tensor]:
     """Return a change of the order of rows, given as axes of einops."""
     return lambda t: rearrange(t, f"({before}) ... -> ({after}) ...", **sizes)
@@ -90,14 +71,11 @@ of GPT-2 (in, out)), never by whether the shape fits.
 Seen: vllm-project/vllm#44113; lablup/mlxcel#926; nntile/nntile#402""")
 
 
-@proposing
-def transposed(state: State) -> Iterator[Form]:
-    """Propose the square matrices of one kind, and of all."""
-    values = state["values"]
-    groups = by_kind(n for n, t in values.items() if t.ndim == 2 and t.shape[0] == t.shape[1])
-    for names in (*groups, [*chain(*groups)]) if groups else ():
-        said = ", ".join(dict.fromkeys(map(kind, names)))
-        yield undone("loading-transposed", said, names, lambda t: t.T)
+def transposed(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield the square matrices of one kind, and all of them."""
+    groups = by_kind(n for n, t in mine.items() if t.ndim == 2 and t.shape[0] == t.shape[1])
+    for names in (*groups, [*chain(*groups)]):
+        yield ", ".join(dict.fromkeys(map(kind, names))), {name: mine[name].T for name in names}
 
 
 bug("""loading-exchanged, chapter 15
@@ -106,19 +84,17 @@ Fix: write the names of both models next to each other, ours and theirs, and loa
 Seen: NVIDIA-NeMo/Megatron-Bridge#4200; NVIDIA-NeMo/Speech#11951; b4rtaz/distributed-llama#52""")
 
 
-@proposing
-def exchanged(state: State) -> Iterator[Form]:
-    """Propose two parts of one shape, or three of one parent."""
-    values, found = state["values"], parts(state["values"])
-    three = [(a, *two) for a, *rest in siblings(values, 3) for two in permutations(rest)]
+def exchanged(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield two parts of one shape, or three of one parent."""
+    found = parts(mine)
+    three = [(a, *two) for a, *rest in siblings(mine, 3) for two in permutations(rest)]
     for order in (*combinations(found, 2), *three):
         leaves = [found[part] for part in order]
-        shapes = [[(n, len(own), values[own[0]].shape) for n, own in p.items()] for p in leaves]
+        shapes = [[(n, len(own), mine[own[0]].shape) for n, own in p.items()] for p in leaves]
         if shapes.count(shapes[0]) == len(order):
             places = [list(chain(*part.values())) for part in leaves]
-            pairs = [*zip(chain(*places), chain(*places[1:], places[0]), strict=True)]
-            run = lambda values, pairs=pairs: {own: values[o] for own, o in pairs}  # noqa: E731
-            yield Form(run, ("loading-exchanged",), " and ".join(order))
+            pairs = zip(chain(*places), chain(*places[1:], places[0]), strict=True)
+            yield " and ".join(order), {name: mine[other] for name, other in pairs}
 
 
 bug("""loading-packed, chapter 15
@@ -129,47 +105,40 @@ Seen: sgl-project/sglang#40127; sgl-project/sglang#24321; huggingface/transforme
 huggingface/transformers#21519; awslabs/slapo#46""")
 
 
-@proposing
-def packed(state: State) -> Iterator[Form]:
-    """Propose other orders of the thirds of one matrix, and of three cut from one by head."""
-    values, heads = state["values"], [h for h in state["heads"] if h > 1]
-    for part, leaves in parts(values).items():
+def packed(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield other orders of the thirds of one matrix, and of three cut from one by head."""
+    for part, leaves in parts(mine).items():
         names = list(chain(*leaves.values()))
-        if not any(t.ndim == 2 and len(t) == 3 * t.shape[1] for t in map(values.get, names)):
-            continue
-        for h in (h for h in heads if len(values[names[0]]) % (3 * h) == 0):
-            for before, after in permutations(("h k d", "k h d")):
-                said = f"{part}: ({before}) instead of ({after})"
-                yield undone("loading-packed", said, names, laid(before, after, k=3, h=h))
-    for three in siblings(values, 3):
-        triples = [*zip(*(chain(*parts(values)[part].values()) for part in three), strict=True)]
-        rows = {len(values[name]) for names in triples for name in names}
+        if any(mine[n].ndim == 2 and len(mine[n]) == 3 * mine[n].shape[1] for n in names):
+            for h in (h for h in heads if len(mine[names[0]]) % (3 * h) == 0):
+                for before, after in permutations(("h k d", "k h d")):
+                    change = laid(before, after, k=3, h=h)
+                    said = f"{part}: ({before}) instead of ({after})"
+                    yield said, {name: change(mine[name]) for name in names}
+    for three in siblings(mine, 3):
+        triples = [*zip(*(chain(*parts(mine)[part].values()) for part in three), strict=True)]
+        rows = {len(mine[name]) for names in triples for name in names}
         for h in (h for h in heads if len(rows) == 1 and max(rows) % h == 0):
-
-            def run(values: Values, triples: list = triples, h: int = h) -> Values:
-                wholes = (torch.cat([values[name] for name in names]) for names in triples)
-                cut = [rearrange(t, "(h k d) ... -> k (h d) ...", k=3, h=h) for t in wholes]
-                return dict(zip(chain(*triples), chain(*cut), strict=True))
-
+            wholes = (torch.cat([mine[name] for name in names]) for names in triples)
+            cut = [rearrange(t, "(h k d) ... -> k (h d) ...", k=3, h=h) for t in wholes]
             said = "theirs packs queries, keys and values head by head"
-            yield Form(run, ("loading-packed",), said)
+            yield said, dict(zip(chain(*triples), chain(*cut), strict=True))
 
 
-@proposing
-def rotated(state: State) -> Iterator[Form]:
-    """Propose queries and keys whose rows rotate in other pairs."""
-    values, found = state["values"], parts(state["values"])
-    for two in siblings(values, 2):
+def rotated(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield queries and keys whose rows rotate in other pairs."""
+    found = parts(mine)
+    for two in siblings(mine, 2):
         names = [name for part in two for name in chain(*found[part].values())]
-        rows = [len(values[name]) for name in names]
-        for d in (max(rows) // h for h in state["heads"]):
+        rows = [len(mine[name]) for name in names]
+        for pairs in (max(rows) // h // 2 for h in heads):
             for before, after, said in (
                 ("p s", "s p", "yours are neighbours, and your model rotates halves"),
                 ("s p", "p s", "yours are halves, and your model rotates neighbours"),
             ):
-                change = laid(f"h {before}", f"h {after}", s=2, p=d // 2)
-                if d > 1 and not any(size % (d // 2 * 2) for size in rows):
-                    yield undone("rotary-convention", said, names, change)
+                if pairs and not any(size % (2 * pairs) for size in rows):
+                    change = laid(f"h {before}", f"h {after}", s=2, p=pairs)
+                    yield said, {name: change(mine[name]) for name in names}
 
 
 bug("""loading-missing, chapter 15
@@ -180,14 +149,56 @@ Seen: vllm-project/vllm#53020; tinygrad/tinygrad#13796; huggingface/transformers
 huggingface/transformers#40253; pytorch/examples#1029""")
 
 
-@proposing
-def replaced(state: State) -> Iterator[Form]:
-    """Propose tensors of theirs, which `loading.tool` found once."""
-    for made, said in state["missing"]:
-        yield Form(lambda values, made=made: made, ("loading-missing",), said)
+def one_number(value: Tensor) -> bool:
+    """Return whether all numbers of a tensor are the same."""
+    return value.numel() > 1 and bool((value == value.flatten()[0]).all())
 
 
-LOADING = tuple(STEPS)
+def _layouts(values: Values) -> dict[str, Tensor]:
+    """Return the tensors, the thirds of those that may be packed, and all of them transposed."""
+    found = dict(values)
+    for name, t in values.items():
+        for axis in range(t.ndim if t.ndim < 3 else 0):
+            if t.shape[axis] == 3 * t.shape[1 - axis] if t.ndim == 2 else len(t) % 3 == 0:
+                found |= {f"{name}[{i}]": third for i, third in enumerate(t.chunk(3, dim=axis))}
+    return found | {f"{name}.T": t.T for name, t in found.items() if t.ndim == 2}
+
+
+def _rearranged(value: Tensor, other: Tensor) -> bool:
+    """Return whether a tensor was made from another: reordered, shifted, scaled or rounded."""
+    if value.numel() != other.numel() or value.numel() < 3 or one_number(value):
+        return False
+    one, two = ((t - t.mean()) / (t.std() + 1e-30) for t in (value.flatten(), other.flatten()))
+    return torch.allclose(one.sort().values, two.sort().values, atol=1e-2)
+
+
+def missing(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield tensors of theirs for those of mine that hold none, or one that others hold, too."""
+    held = _layouts(theirs)
+    owned = {
+        name: [n for n, t in held.items() if t.shape == value.shape and torch.allclose(t, value)]
+        for name, value in mine.items()
+    }
+    claims = Counter(n for name, own in owned.items() if not one_number(mine[name]) for n in own)
+    for names in by_kind(mine):
+        strangers = [mine[name] for name in names if not owned[name]]
+        if all(owned[name] and claims[owned[name][0]] < 2 for name in names) or any(
+            _rearranged(*pair) for pair in product(strangers, held.values())
+        ):
+            continue  # they were loaded, and may be in a different order
+        for others in sorted(by_kind(held), key=lambda others: claims[others[0]]):
+            if [mine[name].shape for name in names] == [held[n].shape for n in others]:
+                made = {name: held[n] for name, n in zip(names, others, strict=True)}
+                yield f"{kind(names[0])}; theirs is {kind(others[0])}", made
+
+
+LOADING = (
+    ("loading-transposed", transposed),
+    ("loading-exchanged", exchanged),
+    ("loading-packed", packed),
+    ("rotary-convention", rotated),
+    ("loading-missing", missing),
+)
 
 bug("""cache-offset, chapter 16
 counts the positions of new tokens from a different number than the cache holds
