@@ -163,18 +163,6 @@ def test_what_nothing_explains_is_not_healthy_and_has_its_path() -> None:
     assert report.unhealthy[0].where in ("2", "2.attn")
 
 
-@pytest.mark.parametrize("id", ["", "layers-shared", "layers-same-init"])
-def test_the_layers_of_a_stack(id: str) -> None:
-    one = Block()
-    layers = [one, *(one if id == "layers-shared" else Block() for _ in range(2))]
-    if id == "layers-same-init":
-        layers[1].load_state_dict(one.state_dict())
-        layers[2].load_state_dict(one.state_dict())
-    report = diagnose_model(nn.Sequential(nn.Linear(5, E), nn.Sequential(*layers)))
-    assert report.ids == ((id,) if id else ()) and bool(report) is not bool(id), report
-    assert ("stack", "1", f"buggy: {id}") in table(report) or not id
-
-
 def test_samples_that_mix() -> None:
     class Images(nn.Module):
         def __init__(self):

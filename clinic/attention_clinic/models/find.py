@@ -371,17 +371,15 @@ def cutting(part: nn.Module, call: Call) -> Iterator[tuple[nn.Module, str, int, 
             yield layer, images[0], side, c
 
 
-def tables_of(parts: dict[str, nn.Module], widths: set[int]) -> Iterator[tuple[str, Tensor]]:
+def tables_of(model: nn.Module, widths: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors (n, e) that may be tables of sines and cosines, by name."""
-    for path, part in parts.items():
-        own = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
-        for name, value in (*own, *vars(part).items()):
-            table = value.detach().squeeze() if isinstance(value, Tensor) else torch.zeros(1)
-            if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
-                continue
-            at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)
-            if bool(at_zero.all()) and float(table.abs().max()) < 1 + 1e-6:
-                yield f"{path}.{name}".lstrip("."), table
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        table = value.detach().squeeze()
+        if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
+            continue
+        at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)
+        if bool(at_zero.all()) and float(table.abs().max()) < 1 + 1e-6:
+            yield name, table
 
 
 def mixes(model: nn.Module, given: dict[str, Any]) -> bool:

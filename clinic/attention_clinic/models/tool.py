@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ MANY = 512  # tokens: with more of them, an examination takes minutes
 COLUMNS = 46  # of the paths in a report
 SHOWN = 6  # parts that nothing examined, by name
 NOT_CALLED = "the clinic can call it: try num_heads=..., or diagnose(part, call=...)"
-HIDDEN = "an attention was found in it, as in the others of its list"
+HIDDEN = "an attention was found in it, as in others of its class"
 MIXING = "samples stay apart: changing one changes what the model says of another"
 
 
@@ -212,7 +212,7 @@ class Examination:
         rows = [*self.patches(), *self.tables()]
         for group in self.groups():
             rows += self.rows(group)
-        rows += self.stacks()
+        rows += self.hidden()
         failing = (MIXING,) * find.mixes(self.model, self.given)
         return ModelReport(
             type(self.model).__name__, tuple(rows), failing, untried=tuple(self.untried(rows))
@@ -340,29 +340,20 @@ class Examination:
         """Yield the tables of sines and cosines that are as wide as tokens."""
         streams = [t for s in self.sites for t in self.calls[s.levels[0]].streams.values()]
         widths = {t.shape[2] for t in streams if t.ndim == 3}
-        for name, table in find.tables_of(self.parts, widths):
+        for name, table in find.tables_of(self.model, widths):
             plain, grid = (diagnose_positions(table, base=base) for base in (10_000.0, 100.0))
             report = grid if grid.healthy and grid.variants else plain  # as images have them
             if report.kind != "unexplained" or 0 < int(table[0].sum()) < table.shape[1]:
                 yield Row("positions", (name,), report)
 
-    def stacks(self) -> Iterator[Row]:
-        """Yield what is wrong in lists of layers."""
-        names = {id(part): path for path, part in self.parts.items()}
-        outer = {site.block or site.levels[-1] for site in self.sites}
+    def hidden(self) -> Iterator[Row]:
+        """Yield the parts without an attention whose class is that of a block with one."""
         holding = {p for site in self.sites for p in (site.levels[0], *above(site.levels[0]))}
         blocks = {type(self.parts[site.block]) for site in self.sites if site.block}
-        for path, part in self.parts.items():
-            layers = list(part) if isinstance(part, nn.ModuleList | nn.Sequential) else []
-            own = [names[id(layer)] for layer in layers]
-            if len(layers) < 2 or not outer & {*own}:
-                continue
-            for name, layer in zip(own, layers, strict=True):
-                if name in self.calls and name not in holding and type(layer) in blocks:
-                    yield Row("block", (name,), Report(type(layer).__name__, False, (), (HIDDEN,)))
-            if id_ := mistake_of(layers):
-                name = f"{type(part).__name__} of {type(layers[0]).__name__}"
-                yield Row("stack", (path,), Report(name, False, (explain([BUGS[id_]]),)))
+        for path in self.calls:
+            kind = type(self.parts[path])
+            if kind in blocks - {nn.Sequential} and path not in holding:
+                yield Row("block", (path,), Report(kind.__name__, False, failing=(HIDDEN,)))
 
     def untried(self, rows: list[Row]) -> Iterator[str]:
         """Yield what was not examined."""
@@ -386,14 +377,3 @@ def found_by(tool: Callable[..., Report], *args: Any, **options: Any) -> Report 
         return tool(*args, **options)
     except (ValueError, CallFailed, StopIteration):
         return None
-
-
-def mistake_of(layers: list[nn.Module]) -> str:
-    """Return the mistake that the weights of layers show, "" for none."""
-    held = [[p for p in layer.parameters() if p.ndim > 1] for layer in layers]
-    if any(two and {*map(id, two)} <= {*map(id, one)} for one, two in pairwise(held)):
-        return "layers-shared"
-    random = any(p.unique().numel() > 2 for p in held[0])
-    counts = {len(own) for own in held}
-    alike = len(counts) == 1 and all(all(map(torch.equal, own, held[0])) for own in held)
-    return "layers-same-init" if random and alike else ""
