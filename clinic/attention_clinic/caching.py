@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -229,11 +229,11 @@ class Schedule:
 
     def gap(self, rows: Tensor) -> float:
         """Return how far logits (b, last tokens, vocabulary) are from those of the calls."""
-        gap = 0.0
+        gaps = []
         for call, observed in zip(self.plan, self.observed, strict=True):
             stop = rows.shape[1] - self.plan[-1].end + call.end
-            gap = max(gap, relative(rows[:, max(0, stop - observed.shape[1]) : stop], observed))
-        return gap
+            gaps.append(relative(rows[:, max(0, stop - observed.shape[1]) : stop], observed))
+        return max(gaps)
 
 
 class Examination:
@@ -250,12 +250,10 @@ class Examination:
 
     def report(self) -> Report:
         """Examine, and report what was found."""
-        windows = stated_integers(self.decoder.module, WINDOWS)
         maxima = stated_integers(self.decoder.module, MAXIMA)
-        most = max(maxima, default=MOST + 1)
         lengths = {n: f"as long as {name}={n} allows" for n, name in maxima.items()}
-        for n, name in windows.items():
-            lengths[min(n + MORE + 2, most)] = f"longer than {name}={n}"
+        for n, name in stated_integers(self.decoder.module, WINDOWS).items():
+            lengths[min(n + MORE + 2, *maxima, MOST + 1)] = f"longer than {name}={n}"
         usual = min((USUAL, *(n for n in maxima if n > MORE)))
         schedules = self._schedules(usual)
         for n, why in sorted(lengths.items()):
@@ -268,16 +266,11 @@ class Examination:
         if not self.failing:
             found = self._explained(schedules, wrong) if wrong else self._beams(usual)
         self.failing += (f"{s.words}, the logits are those of the whole sequence" for s in wrong)
-        most = max((s.plan[-1].end for s in schedules), default=usual)
-        return Report(
-            self.decoder.patient.name,
-            not found and not self.failing,
-            tuple(found),
-            () if found else tuple(self.failing),
-            tuple(self.checked),
-            (*self.untried, f"sequences of more than {most} tokens, padding, training"),
-            tolerance=self.limit,
-        )
+        longest = max((s.plan[-1].end for s in schedules), default=usual)
+        self.untried.append(f"sequences of more than {longest} tokens, padding, training")
+        notes = () if found else tuple(self.failing), tuple(self.checked), tuple(self.untried)
+        name, healthy = self.decoder.patient.name, not found and not self.failing
+        return Report(name, healthy, tuple(found), *notes, tolerance=self.limit)
 
     def _truth(self, ids: Tensor) -> Tensor:
         """Return the logits of the last tokens of a sequence, (b, up to n, vocabulary)."""
@@ -298,21 +291,23 @@ class Examination:
                 raise
             self.untried.append(f"{what}: the model refuses it")
             return []
-        fails = [] if whole.isfinite().all() else ["the logits are numbers, not NaN or infinity"]
-        if relative(self._truth(ids), whole) > self.limit:
-            fails.append("two calls in eval mode agree")
-        if relative(shorter, whole[:, -MORE - 1 : -1]) > self.limit:
-            fails.append("no token depends on later ones")
-        self.failing += (f"{words}, without a cache, in {what}" for words in fails[:1])
-        if fails:
+        fails = {
+            "the logits are numbers, not NaN or infinity": not whole.isfinite().all(),
+            "two calls in eval mode agree": relative(self._truth(ids), whole) > self.limit,
+            "no token depends on later ones": relative(shorter, whole[:, -MORE - 1 : -1])
+            > self.limit,
+        }
+        if any(fails.values()):
+            words = next(words for words, fail in fails.items() if fail)
+            self.failing.append(f"{words}, without a cache, in {what}")
             return []
         model, cache = self.decoder.fresh()
         second = f"{MORE} at once{' in a second sequence' * self.decoder.restarts}"
         for ends, how in ((range(c, n + 1), "one at a time"), ((c, n), second)):
-            words = f"with a cache, {c} tokens and then {how}"
+            words, plan = f"with a cache, {c} tokens and then {how}", plan_of(ends)
             try:
-                observed = self._decoded(ids, ends, model, cache)
-                made.append(Schedule(ids, whole, why, words, plan_of(ends), observed))
+                observed = self._decoded(ids, plan, model, cache)
+                made.append(Schedule(ids, whole, why, words, plan, observed))
             except Refused:
                 if not (why or made):
                     raise
@@ -323,13 +318,13 @@ class Examination:
         self.checked.append("; ".join((said, *(schedule.words for schedule in made))))
         return made
 
-    def _decoded(self, ids: Tensor, ends: Iterable[int], model: Any, cache: Any) -> list[Tensor]:
+    def _decoded(self, ids: Tensor, plan: Plan, model: Any, cache: Any) -> list[Tensor]:
         """Return the logits of each call with a cache, (b, rows, vocabulary)."""
-        made, start = [], 0
-        for end in ends:
-            logits, cache = self.decoder.step(model, cache, ids[:, start:end], start)
+        made = []
+        for call in plan:
+            new = ids[:, call.start : call.end]
+            logits, cache = self.decoder.step(model, cache, new, call.start)
             made.append(logits if logits.ndim == 3 else logits[:, None])
-            start = end
         return made
 
     def _explained(self, schedules: list[Schedule], wrong: list[Schedule]) -> list[Explanation]:
@@ -350,19 +345,21 @@ class Examination:
             return worst
 
         why = [f"only in a sequence {wrong[0].why}"] * all(s.why for s in wrong)
-        state = {"plans": tuple(s.plan for s in lengths)}
         made = []
-        for ids, way in simplest(CACHE, state, difference).items():
+        ways = simplest(CACHE, {"plans": tuple(s.plan for s in lengths)}, difference)
+        for ids, way in ways.items():
             said = "; ".join(filter(None, (way.path.detail, *why)))
             made.append(explain([BUGS[id] for id in ids], way.difference, said))
         return made
 
     def _length(self, s: Schedule) -> int:
         """Return to which length a sequence is filled up, 0 if a correct plan fails there."""
-        weights, n = list(self.decoder.module.parameters()), s.plan[-1].end
-        sizes = {size // by for p in weights for size in p.shape for by in (1, 2)}
-        longer = [size for size in range(n + 3, n + 60) if size not in sizes][:4]
-        for length in (*longer, *(size for size in (n + 2, n + 1, n) if size not in sizes)):
+        n = s.plan[-1].end
+        sizes = {size for p in self.decoder.module.parameters() for size in p.shape}
+        sizes |= {size // 2 for size in sizes}
+        free = [size for size in range(n, n + 60) if size not in sizes]
+        longer = [size for size in free if size > n + 2][:4]
+        for length in (*longer, *(size for size in free[::-1] if size <= n + 2)):
             rows = emulated(self.decoder, s.ids, plan_of((n - 2, n)), length)
             if rows is not None and relative(rows[:, -s.whole.shape[1] :], s.whole) <= self.limit:
                 return length
