@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attention_clinic.capture.calling import first_tensor
 from attention_clinic.capture.module import CallFailed, attempted, first_line, place, undisturbed
-from attention_clinic.catalogue.forms import BUGS, VARIANTS, State, simplest
+from attention_clinic.catalogue.forms import BUGS, State, simplest
 from attention_clinic.catalogue.training import LOSS
 from attention_clinic.report import Report, explain
 
@@ -87,8 +87,7 @@ def diagnose_loss(
     checked = "cross-entropy of the logits" + " and the next token" * next_token
     checked += f"; padding ({padding_id}) left out" if padding_id is not None else ""
     said = [explain([BUGS[i] for i in ids], w.difference) for ids, w in found.items() if ids]
-    named = [VARIANTS[id] for way in list(found.values())[:1] for id in way.path.variants]
-    return Report(name, () in found, tuple(said), failing, (checked,), variants=tuple(named))
+    return Report(name, () in found, tuple(said), failing, (checked,))
 
 
 def _examples(k: int, next_token: bool, padding_id: int | None) -> tuple[Tensor, Tensor]:
