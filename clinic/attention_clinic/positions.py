@@ -174,18 +174,18 @@ def _added(patient: Patient, embed_dim: int) -> Tensor:
     stated = [n for n in values if type(n) is int and 1 < n <= 4096]
     widths = dict.fromkeys((*(t.shape[-1] for t in held), *stated, embed_dim))
     lengths = dict.fromkeys((11, *(t.shape[-2] for t in held)))  # some take one length only
-    errors: list[tuple[BaseException, tuple[int, ...]]] = []
+    error: BaseException = ValueError("an output of a different shape")
     for n, width in product(lengths, widths):
-        x, error = patient.tokens(3, n, width), ValueError("an output of a different shape")
+        x = patient.tokens(3, n, width)
         try:
             patient.rest(x)
             y = _on_zeros(patient, x)
-            if y.ndim == 3 and y.shape[0] in (1, 3) and y.shape[1:] == (n, width):
-                return y
         except CallFailed as failed:
             error = failed.error
-        errors.append((error, tuple(x.shape)))
-    raise patient.refusal(*errors[0]) from errors[0][0]
+            continue
+        if y.ndim == 3 and y.shape[0] in (1, 3) and y.shape[1:] == (n, width):
+            return y
+    raise patient.refusal(error, (3, 11, embed_dim)) from error
 
 
 def _on_zeros(patient: Patient, x: Tensor) -> Tensor:

@@ -57,19 +57,13 @@ class Weighing(NamedTuple):
 
 
 class Recording(Mode):
-    """Watch a model while it runs in this context.
-
-    Attributes:
-        parts: of the model, by path.
-        calls: the first call of each part, by path, in the order of the calls.
-        weighings: a softmax between two products of activations, or a fused kernel.
-    """
+    """Watch a model while it runs in this context."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.parts = dict(model.named_modules())
-        self.calls: dict[str, Call] = {}
-        self.weighings: list[Weighing] = []
+        self.parts = dict(model.named_modules())  # by path
+        self.calls: dict[str, Call] = {}  # the first of each part, by path, in their order
+        self.weighings: list[Weighing] = []  # a softmax between two products, or a fused kernel
         self._running: list[str] = []
         self._handles: list[Any] = []
         # a tensor, and "parameter", "scores", or the weighing that it belongs to
@@ -226,16 +220,12 @@ def _keeps(outer: Call | None, inner: Call | None) -> bool:
 
 @dataclass(frozen=True)
 class Replay:
-    """A call with other tokens: `replay(module, x)`, or `replay(module, x, context)`.
-
-    The arguments `tokens` and `context` take them; those in `zeroed`, such as positions that are
-    added inside, are 0.
-    """
+    """A call with other tokens: `replay(module, x)`, or `replay(module, x, context)`."""
 
     call: Call
-    tokens: tuple[str, ...]
+    tokens: tuple[str, ...]  # the arguments that take them
     context: tuple[str, ...] = ()
-    zeroed: tuple[str, ...] = ()
+    zeroed: tuple[str, ...] = ()  # arguments that get 0, such as positions that are added inside
     layout: Layout = field(default_factory=Layout)
 
     def sizes(self, name: str) -> tuple[int, int, int]:
@@ -373,8 +363,11 @@ def cutting(part: nn.Module, call: Call) -> Iterator[tuple[nn.Module, str, int, 
 
 def tables_of(model: nn.Module, widths: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors (n, e) that may be tables of sines and cosines, by name."""
-    for name, value in (*model.named_parameters(), *model.named_buffers()):
-        table = value.detach().squeeze()
+    held = [*model.named_parameters(), *model.named_buffers()]
+    for path, part in model.named_modules():
+        held += [(f"{path}.{name}".lstrip("."), value) for name, value in vars(part).items()]
+    for name, value in held:
+        table = value.detach().squeeze() if isinstance(value, Tensor) else torch.zeros(1)
         if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
             continue
         at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)

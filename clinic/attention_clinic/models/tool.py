@@ -177,12 +177,11 @@ class ModelReport:
     def __str__(self) -> str:
         kinds = max((len(row.kind) for row in self.rows), default=0)
         wide = min(COLUMNS, max((len(row.where) for row in self.rows), default=0))
-        lines = [f"  {row.kind:{kinds}}  {row.where:{wide}}  {row.verdict}" for row in self.rows]
-        lines += [f"  {note}" for note in notes_of(self)]
+        rows = [f"  {row.kind:{kinds}}  {row.where:{wide}}  {row.verdict}" for row in self.rows]
+        notes = [f"  {note}" for note in notes_of(self)]
+        lines = [part for line in (*rows, *notes) for part in wrapped(line)]
         found = [line for row in self.unhealthy for line in ("", row.where, str(row.report))]
-        return "\n".join(
-            [self.verdict, *(part for line in lines for part in wrapped(line)), *found]
-        )
+        return "\n".join([self.verdict, *lines, *found])
 
 
 @dataclass(frozen=True)
@@ -282,12 +281,8 @@ class Examination:
         best = Report(type(self.parts[level]).__name__, False, failing=(NOT_CALLED,))
         for one in site.levels[::-1]:
             report = self.examined(diagnose, one, [site])
-            understood = best.kind != "unexplained"
-            if report is None or (
-                understood and (report.kind, report.ids) != (best.kind, best.ids)
-            ):
-                continue
-            best, level = report, one
+            if report is not None and (best.kind == "unexplained" or report.ids == best.ids != ()):
+                best, level = report, one
             if best.healthy:
                 break
         replay = find.replay_of(self.recording, level, [site])
