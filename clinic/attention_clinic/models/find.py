@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -16,48 +16,31 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_clinic.capture import calling
-from attention_clinic.capture.calling import (
-    BLANKS,
-    CACHES,
-    STARTS,
-    Layout,
-    first_tensor,
-    is_mask,
-    is_needed,
-    side,
-)
-from attention_clinic.capture.module import Mode, attempted
+from attention_clinic.capture.calling import CACHES, STARTS, Layout, is_mask, is_needed, side
+from attention_clinic.capture.module import CallFailed, Mode, attempted, first_line, place, same
 from attention_clinic.capture.tape import tensors_in
 from attention_clinic.capture.trial import possible_widths, stated, vocabulary
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
-NORMALISED = {"softmax", "_softmax", "exp", "exp2", "sigmoid"}  # scores become weights
+NORMALISED = {"softmax", "_softmax", "exp", "sigmoid"}  # scores become weights
 SAMPLES, LENGTH, OTHER_LENGTH = 2, 7, 6  # different, so that no axis is mistaken for another
-SIDES = ("image_size", "img_size", "input_size", "resolution", "img_dim")
+SIDES = ("image_size", "img_size", "input_size", "resolution")
+CHANNELS = ("in_channels", "in_chans", "num_channels")
 USUAL_SIDES = (64, 224, 32, 28, 96, 8)
-CHANNELS = ("in_channels", "in_chans", "num_channels", "channels")
-TARGETS = ("tgt", "trg", "target", "dec", "output")
-LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
-BLOCKED = -1e4  # a mask that is added to the scores has lower numbers where it blocks
+Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
 
 
 @dataclass
 class Call:
-    """The first call of a part, and how often the part was called in all.
+    """The first call of a part.
 
     `given` has the names of forward's arguments; those beyond its named ones are *1, *2, ...
-    `order` has the names that were given by position.
+    `order` has the names that were given by position. `output` is the first tensor of the result.
     """
 
     given: dict[str, Any]
     order: tuple[str, ...] = ()
-    result: Any = None
-    count: int = 1
-
-    @property
-    def output(self) -> Tensor | None:
-        """The first tensor of the result, None if there is none."""
-        return next(tensors_in(self.result), None)
+    output: Tensor | None = None
 
     @property
     def streams(self) -> dict[str, Tensor]:
@@ -74,20 +57,13 @@ class Weighing(NamedTuple):
 
 
 class Recording(Mode):
-    """Watch a model while it runs in this context.
-
-    Attributes:
-        parts: of the model, by path.
-        calls: the first call of each part, by path, in the order of the calls.
-        weighings: a softmax between two products of activations, or a fused kernel.
-        uniform: whether a softmax weighed all keys alike, as one does where a mask blocks all.
-    """
+    """Watch a model while it runs in this context."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.parts, self.uniform = dict(model.named_modules()), False
-        self.calls: dict[str, Call] = {}
-        self.weighings: list[Weighing] = []
+        self.parts = dict(model.named_modules())  # by path
+        self.calls: dict[str, Call] = {}  # the first of each part, by path, in their order
+        self.weighings: list[Weighing] = []  # a softmax between two products, or a fused kernel
         self._running: list[str] = []
         self._handles: list[Any] = []
         # a tensor, and "parameter", "scores", or the weighing that it belongs to
@@ -108,20 +84,17 @@ class Recording(Mode):
 
     def _arrives(self, path: str, part: nn.Module, args: Any, kwargs: Any) -> None:
         self._running.append(path)
-        if path in self.calls:
-            self.calls[path].count += 1
-            return
-        parameters = inspect.signature(part.forward).parameters.values()
-        names = [
-            p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-        order = (*names, *(f"*{n}" for n in range(1, len(args) - len(names) + 1)))[: len(args)]
-        self.calls[path] = Call(dict(zip(order, args, strict=True)) | kwargs, order)
+        if path not in self.calls:
+            parameters = inspect.signature(part.forward).parameters.values()
+            names = [p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
+            names += [f"*{n}" for n in range(1, len(args) - len(names) + 1)]
+            order = tuple(names[: len(args)])
+            self.calls[path] = Call(dict(zip(order, args, strict=True)) | kwargs, order)
 
     def _leaves(self, path: str, part: nn.Module, args: Any, result: Any) -> None:
         self._running.pop()
-        if self.calls[path].result is None:
-            self.calls[path].result = result
+        if self.calls[path].output is None:
+            self.calls[path].output = next(tensors_in(result), None)
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
@@ -131,10 +104,10 @@ class Recording(Mode):
         path = self._running[-1]
         if func is F.scaled_dot_product_attention:
             self.weighings.append(Weighing(path, (*given[0].shape[:-1], given[1].shape[-2])))
-        elif func is F.multi_head_attention_forward:
-            i, b = given[0].shape[:2] if given[0].ndim == 3 else (given[0].shape[0], 1)
+        elif func is F.multi_head_attention_forward:  # of (i, b, e) and (j, b, e)
             heads = args[4] if len(args) > 4 else kwargs["num_heads"]
-            self.weighings.append(Weighing(path, (b, heads, i, given[1].shape[0])))
+            (i, b), j = given[0].shape[:2], len(given[1])
+            self.weighings.append(Weighing(path, (b, heads, i, j)))
         elif isinstance(result, Tensor):
             known = [self._kinds.get(id(t), (t, ""))[1] for t in given]
             parameters = [isinstance(t, nn.Parameter) for t in given]
@@ -151,8 +124,6 @@ class Recording(Mode):
             self.weighings += [kind for kind in kinds if isinstance(kind, Weighing)][:1]
             return "" if "parameter" in kinds or len(kinds) < 2 else "scores"
         if name in NORMALISED and "scores" in kinds and result.ndim > 2:
-            flat = name.endswith("softmax") and result.shape[-1] > 1
-            self.uniform |= flat and not bool((result != result[..., :1]).any())
             return Weighing(path, tuple(result.shape))
         if set(kinds) == {"parameter"}:
             return "parameter"
@@ -180,14 +151,13 @@ def sites_of(recording: Recording) -> list[Site]:
     found: dict[str, tuple[int, ...]] = {}
     for path, shape in recording.weighings:
         found.setdefault(_holder(path, recording.parts), shape)
-    for path, shape in list(found.items()):  # heads that are modules of their own are joined
+    for path, shape in list(found.items()):  # heads that are modules of one list are joined
         folder = path.rpartition(".")[0]
-        kin = [p for p in found if p and p.rpartition(".")[0] == folder]
-        firsts = {id(t) for p in kin for t in [*recording.calls[p].streams.values()][:1]}
-        if len(kin) > 1 == len(firsts) and isinstance(recording.parts[folder], nn.ModuleList):
-            owner = folder.rpartition(".")[0]
-            found[owner] = (shape[0], len(kin), *shape[-2:])
-            for head in kin:
+        heads = [p for p in found if p and p.rpartition(".")[0] == folder]
+        firsts = {id(t) for p in heads for t in [*recording.calls[p].streams.values()][:1]}
+        if len(heads) > 1 == len(firsts) and isinstance(recording.parts[folder], nn.ModuleList):
+            found[folder.rpartition(".")[0]] = (shape[0], len(heads), *shape[-2:])
+            for head in heads:
                 del found[head]
     order = [path for path in recording.parts if path in found]
     return [_site(path, order, found[path], recording) for path in order]
@@ -204,10 +174,6 @@ def is_inside(path: str, place: str) -> bool:
     return not place or path == place or path.startswith(f"{place}.")
 
 
-def _is_list(part: nn.Module) -> bool:
-    return any(isinstance(part, kind) and type(part).forward is kind.forward for kind in LISTS)
-
-
 def _matrices(part: nn.Module) -> int:
     """Return how many matrices a part has, without tables of ids and positions."""
     tables = {id(m.weight) for m in part.modules() if isinstance(m, nn.Embedding)}
@@ -217,28 +183,30 @@ def _matrices(part: nn.Module) -> int:
 
 def _holder(path: str, parts: dict[str, nn.Module]) -> str:
     """Return the innermost part around a softmax with two matrices, or a packed one."""
-    for place in [one for one in (path, *above(path)) if not _is_list(parts[one])]:
-        weights = [p for p in parts[place].parameters() if p.ndim > 1]
+    for outer in (path, *above(path)):
+        if isinstance(parts[outer], nn.ModuleList | nn.ModuleDict | nn.Sequential):
+            continue
+        weights = [p for p in parts[outer].parameters() if p.ndim > 1]
         packed = any(max(p.shape) == 3 * min(p.shape[:2]) for p in weights)
-        if packed or _matrices(parts[place]) > 1:
-            return place
+        if packed or _matrices(parts[outer]) > 1:
+            return outer
     return ""
 
 
 def _site(path: str, order: list[str], scores: tuple[int, ...], recording: Recording) -> Site:
     """Return one attention with the parts around it."""
     levels, block, parts = [path], None, recording.parts
-    for place in above(path):
-        if _is_list(parts[place]) and not isinstance(parts[place], nn.Sequential):
+    for outer in above(path):
+        if isinstance(parts[outer], nn.ModuleList | nn.ModuleDict):
             continue
-        inside = [p for p in order if is_inside(p, place)]
-        more = _matrices(parts[place]) - sum(_matrices(parts[p]) for p in inside)
-        fits = _keeps(recording.calls.get(place), recording.calls.get(path))
+        inside = [p for p in order if is_inside(p, outer)]
+        more = _matrices(parts[outer]) - sum(_matrices(parts[p]) for p in inside)
+        fits = _keeps(recording.calls.get(outer), recording.calls.get(path))
         if more >= 2:  # a feed-forward
-            block = place if fits else None
+            block = outer if fits else None
             break
         if fits and len(inside) == 1:
-            levels.append(place)
+            levels.append(outer)
     return Site(tuple(levels), block, scores)
 
 
@@ -252,28 +220,18 @@ def _keeps(outer: Call | None, inner: Call | None) -> bool:
 
 @dataclass(frozen=True)
 class Replay:
-    """A call with other tokens: `replay(module, x)`, or `replay(module, x, context)`.
-
-    The arguments `tokens` and `context` take them; those in `zeroed`, such as positions that are
-    added inside, are 0.
-    """
+    """A call with other tokens: `replay(module, x)`, or `replay(module, x, context)`."""
 
     call: Call
-    tokens: tuple[str, ...]
+    tokens: tuple[str, ...]  # the arguments that take them
     context: tuple[str, ...] = ()
-    zeroed: tuple[str, ...] = ()
+    zeroed: tuple[str, ...] = ()  # arguments that get 0, such as positions that are added inside
     layout: Layout = field(default_factory=Layout)
 
     def sizes(self, name: str) -> tuple[int, int, int]:
         """Return the sizes (b, n, e) of an argument in the model's own call."""
         b, n, e = self.layout.tokens(self.call.given[name]).shape
         return b, n, e
-
-    @property
-    def is_sized(self) -> bool:
-        """Whether other arguments, such as a mask, fix the number of samples and tokens."""
-        others = [v for name, v in self.call.given.items() if name not in self.tokens]
-        return any(isinstance(value, Tensor | tuple | list) for value in others)
 
     def __call__(self, module: nn.Module, x: Tensor, *context: Tensor) -> Tensor:
         """Return the tokens that a module makes of tokens x (b, n, e), and a context (b, j, c)."""
@@ -283,12 +241,13 @@ class Replay:
                 given[name] = self.layout.arranged(x)
             elif name in self.context and context:
                 given[name] = self.layout.arranged(context[0])
-            elif name in self.zeroed:
-                given[name] = torch.where(value < BLOCKED, value, 0.0).to(x.dtype)
+            elif name in CACHES:
+                given[name] = None
             else:
-                given[name] = None if name in CACHES else _cast(value, x.dtype)
+                value = _cast(value, x.dtype)
+                given[name] = torch.zeros_like(value) if name in self.zeroed else value
         args = [given.pop(name) for name in self.call.order]
-        return self.layout.tokens(first_tensor(module(*args, **given)))
+        return self.layout.tokens(calling.first_tensor(module(*args, **given)))
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
@@ -301,7 +260,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 def replay_of(recording: Recording, path: str, sites: Sequence[Site]) -> Replay | None:
     """Return how to call a part with some attentions again, None where nothing holds tokens."""
-    call, shapes = recording.calls.get(path), {site.scores[-2:] for site in sites}
+    call = recording.calls.get(path)
     streams = {} if call is None else {n: t for n, t in call.streams.items() if not is_mask(n)}
     if call is None or call.output is None or not streams:
         return None
@@ -309,29 +268,20 @@ def replay_of(recording: Recording, path: str, sites: Sequence[Site]) -> Replay 
     if not x.ndim == call.output.ndim == 3 or x.shape[0] != call.output.shape[0]:
         return None
     axis = 0 if x.shape[0] == sites[0].scores[-2] != x.shape[1] else 1  # of the tokens
-    tokens = [name for name, t in streams.items() if t is x]
+    tokens = tuple(name for name, t in streams.items() if t is x)
     keyed = any(side(name) == "context" for name in tokens)  # it attends to its own tokens
-    if keyed:  # values without the positions that queries and keys have are its tokens, too
-        kin = [n for n, t in streams.items() if side(n) == "context" and t.shape == x.shape]
-        tokens = [*dict.fromkeys((*tokens, *kin))]
-    others = {n: t for n, t in streams.items() if n not in tokens and t.ndim == 3}
-    inner = [recording.calls.get(site.levels[0], Call({})).streams for site in sites]
-    keys = {id(t) for held in inner for n, t in held.items() if side(n) == "context"}
-    context = [
-        name
-        for name, t in others.items()
-        if not keyed
-        and t.shape[1 - axis] == x.shape[1 - axis]
-        and t.shape[axis] in {j for _, j in shapes}
-        and (t.shape[axis] != x.shape[axis] or side(name) == "context" or id(t) in keys)
-    ]
-    added = [n for n, t in others.items() if t.shape[axis] in (1, x.shape[axis])]
-    tensors = {n: t for n, t in call.given.items() if isinstance(t, Tensor) and not is_mask(n)}
-    biases = [n for n, t in tensors.items() if t.ndim > 2 and t.is_floating_point()]
-    added += [n for n in biases if n not in (*tokens, *added) and tensors[n].shape[-2:] in shapes]
-    zeroed = tuple(name for name in added if name not in context)
+    n, keys = x.shape[axis], {site.scores[-1] for site in sites}
+    context, zeroed = [], []
+    for name, t in streams.items():
+        if name in tokens or t.ndim != 3:
+            continue
+        crosses = not keyed and (t.shape[axis] != n or side(name) == "context")
+        if crosses and t.shape[1 - axis] == x.shape[1 - axis] and t.shape[axis] in keys:
+            context.append(name)
+        elif t.shape[axis] in (1, n):
+            zeroed.append(name)
     layout = Layout("n b e" if axis == 0 else "b n e")
-    return Replay(call, tuple(tokens), tuple(context), zeroed, layout)
+    return Replay(call, tokens, tuple(context), tuple(zeroed), layout)
 
 
 def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
@@ -342,42 +292,100 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
     first = main if main in parameters else next(iter(needed or parameters), None)
     if first is None:
         return
-    fixed: dict[str, Any] = {name: False for name in parameters if name == "use_cache"}
-    numbers = (bool, int, "bool", "int")
-    fixed |= {n: 0 for n in needed if n in STARTS or parameters[n].annotation in numbers}
-    fixed |= {name: None for name in needed if name in CACHES}
-    masks = [name for name in needed if is_mask(name) and name != first]
-    others = [name for name in needed if name not in (first, *fixed, *masks)]
+    fixed: dict[str, Any] = {name: 0 for name in needed if name in STARTS}
+    fixed |= {name: None for name in needed if name != first and (is_mask(name) or name in CACHES)}
+    others = [name for name in needed if name not in (first, *fixed)]
     others += ["decoder_input_ids"] * ("decoder_input_ids" in parameters)
     for made in tensors_for(model):
-        is_image = made.ndim == 4
-        for rest in (made[:, :OTHER_LENGTH], made) if others and not is_image else (made,):
-            given = {first: made} | dict.fromkeys(others, rest) | fixed
-            yield given | dict.fromkeys(masks)
-            for blank in BLANKS if masks and not is_image else ():
-                sizes = {n: (rest if n.startswith(TARGETS) else made).shape[1] for n in masks}
-                yield given | {n: blank.made(torch.ones(SAMPLES, sizes[n], 1)) for n in masks}
+        shorter = [made[:, :OTHER_LENGTH]] if others and made.ndim < 4 else []
+        for rest in (*shorter, made):
+            yield {first: made} | dict.fromkeys(others, rest) | fixed
 
 
 def tensors_for(model: nn.Module) -> Iterator[Tensor]:
     """Yield ids, images and vectors for the first argument of a model."""
     torch.manual_seed(0)  # its state is restored at the end
-    parts, counts = list(model.modules()), calling.token_counts(model)
-    cuts = [part for part in parts if isinstance(part, nn.Conv2d)]
-    firsts = [part.in_features for part in parts if isinstance(part, nn.Linear)][:1]
+    parts, lengths = list(model.modules()), (LENGTH, *calling.token_counts(model)[:2])
     tables = [part.num_embeddings for part in parts if isinstance(part, nn.Embedding)]
-    sides = [said[-1] if isinstance(said, tuple) else said for said in stated(model, SIDES)]
-    for length, most in product((LENGTH, *counts[:2]), (vocabulary(model), min(tables, default=0))):
+    for length, most in product(lengths, (vocabulary(model), min(tables)) if tables else ()):
         least = most // 2  # the lowest ids, and the highest one, are mostly those of padding
-        if tables:
-            yield torch.randint(least, max(least + 1, most - 1), (SAMPLES, length))
+        yield torch.randint(least, max(least + 1, most - 1), (SAMPLES, length))
+    cuts = [part for part in parts if isinstance(part, nn.Conv2d)]
+    sides = [said if isinstance(said, tuple) else (said, said) for said in stated(model, SIDES)]
     if cuts:
-        patches = [n - classes for n in counts for classes in (0, 1, 2)]
+        patches = [n - classes for n in calling.token_counts(model) for classes in (0, 1, 2)]
         roots = [math.isqrt(n) for n in patches if n > 1 and math.isqrt(n) ** 2 == n]
-        sides += [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
+        edges = [*(root * cuts[0].stride[0] for root in roots), *USUAL_SIDES]
+        sides += [(edge, edge) for edge in edges]
     channels = [cuts[0].in_channels] if cuts else [*stated(model, CHANNELS), 3, 1]
-    for edge, c in product(dict.fromkeys(sides), channels):
-        yield torch.randn(SAMPLES, c, edge, edge)
+    for size, c in product(dict.fromkeys(sides), channels):
+        yield torch.randn(SAMPLES, c, *map(int, size))
+    firsts = [part.in_features for part in parts if isinstance(part, nn.Linear)][:1]
     widths = dict.fromkeys((*firsts, *possible_widths(model)[:3]))
-    for length, width in product((LENGTH, *counts[:2]), widths):
+    for length, width in product(lengths, widths):
         yield torch.randn(SAMPLES, length, width)
+
+
+def recorded(model: nn.Module, inputs: Inputs) -> tuple[Recording, dict[str, Any]]:
+    """Return a run of a model on inputs that it takes, and these inputs."""
+    names = calling.parameters_of(model)
+    values = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    named = inputs if isinstance(inputs, Mapping) else dict(zip(names, values, strict=False))
+    why = ""
+    for given in inputs_of(model) if inputs is None else [dict(named)]:
+        try:
+            with Recording(model) as recording:
+                run(model, given)
+            return recording, given
+        except CallFailed as failed:
+            error = failed.error
+            why = why or f"{type(error).__name__}: {first_line(error)}{place(error)}"
+    raise ValueError(
+        f"diagnose_model: {type(model).__name__} must run on its inputs, got {why or 'none'}. Pass "
+        f"what you call it with: diagnose_model(model, inputs=({', '.join(names)},))."
+    )
+
+
+def cutting(part: nn.Module, call: Call) -> Iterator[tuple[nn.Module, str, int, int]]:
+    """Yield layers that may cut an image into patches: layer, argument, side of a patch, c."""
+    images = [name for name, t in call.streams.items() if t.ndim == 4]
+    if len(images) != 1 or call.output is None or call.output.ndim != 3:
+        return
+    c, *size = call.given[images[0]].shape[1:]
+    for layer in part.modules():
+        side = math.isqrt(layer.in_features // c) if isinstance(layer, nn.Linear) else 0
+        if isinstance(layer, nn.Conv2d) and layer.kernel_size == layer.stride:
+            side = layer.stride[0]
+        n = math.prod(length // side for length in size) if side > 1 else 0
+        if n and call.output.shape[1] in (n, n + 1):
+            yield layer, images[0], side, c
+
+
+def tables_of(model: nn.Module, widths: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Yield tensors (n, e) that may be tables of sines and cosines, by name."""
+    held = [*model.named_parameters(), *model.named_buffers()]
+    for path, part in model.named_modules():
+        held += [(f"{path}.{name}".lstrip("."), value) for name, value in vars(part).items()]
+    for name, value in held:
+        table = value.detach().squeeze() if isinstance(value, Tensor) else torch.zeros(1)
+        if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
+            continue
+        at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)
+        if bool(at_zero.all()) and float(table.abs().max()) < 1 + 1e-6:
+            yield name, table
+
+
+def mixes(model: nn.Module, given: dict[str, Any]) -> bool:
+    """Return whether changing the first image changes what a model says of another."""
+    images = {n: t for n, t in given.items() if isinstance(t, Tensor) and t.ndim == 4}
+    if not images:
+        return False
+    changed = {name: torch.cat([t[:1].flip(-1), t[1:]]) for name, t in images.items()}
+    runs = [run(model, one) for one in (given, given, given | changed)]
+    y, again, other = (next(tensors_in(made), torch.zeros(0)) for made in runs)
+    if not same(y, again):
+        return False
+    count = len(next(iter(images.values())))
+    axes = [axis for axis, size in enumerate(y.shape) if size == count]
+    difference = (y - other).abs() > 1e-4 + 1e-3 * y.abs()
+    return bool(axes) and all(bool(difference.movedim(axis, 0)[1:].any()) for axis in axes)

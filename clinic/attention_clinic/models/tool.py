@@ -1,10 +1,9 @@
-"""`diagnose_model`: examine the attentions, blocks, patches, positions and loss of a model."""
+"""`diagnose_model`: examine the attentions, blocks, patches and positions of a model."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -14,29 +13,21 @@ from torch import Tensor, nn
 from attention_clinic.attention.tool import diagnose
 from attention_clinic.blocks.tool import diagnose_block
 from attention_clinic.capture import module
-from attention_clinic.capture.calling import parameters_of
-from attention_clinic.capture.module import CallFailed, first_line, place
-from attention_clinic.capture.tape import tensors_in
-from attention_clinic.catalogue.forms import BUGS
+from attention_clinic.capture.module import CallFailed
+from attention_clinic.catalogue import BUGS
 from attention_clinic.embedding import diagnose_embedding
-from attention_clinic.losses import diagnose_loss
 from attention_clinic.models import find
-from attention_clinic.models.find import Call, Recording, Replay, Site, above, is_inside
-from attention_clinic.models.report import ModelReport, Row
+from attention_clinic.models.find import Inputs, Replay, Site, above, is_inside
 from attention_clinic.positions import diagnose_positions
-from attention_clinic.report import Report, explain
+from attention_clinic.report import ASKED, Report, explain, notes_of, wrapped
 
 WHERE = "diagnose_model"
-LABELS = ("labels", "targets", "target", "label", "lm_labels", "y", "tgt_labels")
 MANY = 512  # tokens: with more of them, an examination takes minutes
-SHARED = 0.25  # of the numbers of a layer: a smaller part may be shared on purpose
+COLUMNS = 46  # of the paths in a report
 SHOWN = 6  # parts that nothing examined, by name
 NOT_CALLED = "the clinic can call it: try num_heads=..., or diagnose(part, call=...)"
-HIDDEN = "an attention was found in it, as in the others of its list"
+HIDDEN = "an attention was found in it, as in others of its class"
 MIXING = "samples stay apart: changing one changes what the model says of another"
-AHEAD = "the future is hidden: the loss predicts the next token; {} sees it"
-AS_GIVEN = "whether the targets are the next tokens: the model takes them as they are"
-Inputs = Tensor | Sequence[Any] | Mapping[str, Any] | None
 
 
 def diagnose_model(
@@ -46,7 +37,7 @@ def diagnose_model(
     num_heads: int | None = None,
     causal: bool | None = None,
 ) -> ModelReport:
-    """Examine every attention, block, patch embedding, table of sines and the loss of a model.
+    """Examine every attention, block, patch embedding and table of sines of a model.
 
     A copy of the model runs once. A module that computes token-by-token weights during that run
     counts as attention; one that wraps it together with a feed-forward counts as a block. Each
@@ -83,22 +74,125 @@ def diagnose_model(
         made = module.copied(WHERE, plain)
         for ours, theirs in zip(made.parameters(), plain.parameters(), strict=True):
             ours.requires_grad_(theirs.requires_grad)  # whether gradients arrive is examined
-        report: ModelReport | ValueError
-        try:
-            report = Examination(made, inputs, num_heads, causal).report()
-            if any(row.places != ("",) or row.verdict != "unexplained" for row in report.rows):
-                return report
-        except ValueError as error:
-            if inputs is not None:
-                raise
-            report = error
-        for kind, tool in (("attention", diagnose), ("block", diagnose_block)):
-            alone = found_by(tool, plain, num_heads, causal=causal)
-            if alone is not None and alone.kind != "unexplained":
-                return ModelReport(type(plain).__name__, (Row(kind, ("",), alone),))
-        if isinstance(report, ValueError):
-            raise report
-        return report
+        return Examination(made, inputs, num_heads, causal).report()
+
+
+@dataclass(frozen=True)
+class Row:
+    """Parts at some places (paths, in order) that compute the same, and the report of the first."""
+
+    kind: str
+    places: tuple[str, ...]
+    report: Report
+    is_causal: bool = False
+
+    @property
+    def where(self) -> str:
+        """The paths in short: layers.0.attn, layers.1.attn are layers.0-1.attn."""
+        split = [path.split(".") for path in self.places]
+        apart = [n for n, names in enumerate(zip(*split, strict=False)) if len({*names}) > 1]
+        numbers = [names[apart[0]] for names in split] if len(apart) == 1 else [""]
+        if not all(map(str.isdigit, numbers)) or len({*map(len, split)}) > 1:
+            return ", ".join(self.places) or "(the model itself)"
+        runs: list[list[int]] = []
+        for n in sorted(map(int, numbers)):
+            if runs and runs[-1][-1] == n - 1:
+                runs[-1].append(n)
+            else:
+                runs.append([n])
+        ranges = ",".join("-".join(map(str, sorted({run[0], run[-1]}))) for run in runs)
+        return ".".join([*split[0][: apart[0]], ranges, *split[0][apart[0] + 1 :]])
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in a few words."""
+        named = ", ".join(variant.id for variant in self.report.variants)
+        if self.report.healthy:
+            return (f"variant: {named}" if named else "healthy") + "; causal" * self.is_causal
+        if self.report.explanations:
+            return "buggy: " + "; or ".join(" + ".join(e.ids) for e in self.report.explanations)
+        return "unexplained"
+
+
+@dataclass(frozen=True, repr=False)
+class ModelReport:
+    """What `diagnose_model` found; true in a condition when everything examined is healthy.
+
+    Args:
+        name: of the model.
+        rows: the parts that were examined.
+        failing, checked, untried: of the whole model, apart from the rows.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    failing: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether something was examined, and all of it is healthy."""
+        return bool(self.rows) and not self.failing and not self.unhealthy
+
+    @property
+    def unhealthy(self) -> tuple[Row, ...]:
+        """The rows that are not healthy."""
+        return tuple(row for row in self.rows if not row.report.healthy)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all bugs that were found."""
+        return tuple(dict.fromkeys(id for row in self.rows for id in row.report.ids))
+
+    @property
+    def verdict(self) -> str:
+        """The first line of the report."""
+        kinds = [row.report.kind for row in self.rows for _ in row.places]
+        if not kinds:
+            return f"{self.name}: nothing was found that could be examined"
+        count = f"{len(kinds)} part{'s' * (len(kinds) > 1)} examined"
+        said = [f"{kinds.count(k)} {k}" for k in ("buggy", "unexplained") if k in kinds]
+        if said:
+            return f"{self.name}: {' and '.join(said)} of {count}"
+        return f"{self.name}: {'healthy' if self.healthy else 'not healthy as a whole'}, {count}"
+
+    def data(self) -> dict[str, Any]:
+        """Return the report as plain dictionaries, lists and strings, for `json.dumps`."""
+        rows = [
+            {"part": r.kind, "where": r.where, "places": list(r.places), **r.report.data()}
+            for r in self.rows
+        ]
+        notes = {name: list(getattr(self, name)) for name in ("failing", "checked", "untried")}
+        return {"name": self.name, "healthy": self.healthy, "rows": rows, **notes}
+
+    def __bool__(self) -> bool:
+        if not self.healthy:
+            ASKED.append(self)
+        return self.healthy
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        kinds = max((len(row.kind) for row in self.rows), default=0)
+        wide = min(COLUMNS, max((len(row.where) for row in self.rows), default=0))
+        rows = [f"  {row.kind:{kinds}}  {row.where:{wide}}  {row.verdict}" for row in self.rows]
+        notes = [f"  {note}" for note in notes_of(self)]
+        lines = [part for line in (*rows, *notes) for part in wrapped(line)]
+        found = [line for row in self.unhealthy for line in ("", row.where, str(row.report))]
+        return "\n".join([self.verdict, *lines, *found])
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parts that give the same numbers for the same weights and tokens."""
+
+    path: str  # of the first of them: a block, or an attention without one
+    sites: list[Site]  # the attentions inside it
+    numbers: Tensor  # what it gives
+    is_causal: bool  # whether its tokens do not depend on later ones
+    places: list[str] = field(default_factory=list)  # the paths of all
 
 
 class Examination:
@@ -108,228 +202,153 @@ class Examination:
         self, model: nn.Module, inputs: Inputs, num_heads: int | None, causal: bool | None
     ) -> None:
         self.model, self.num_heads, self.causal = model, num_heads, causal
-        self.recording, self.given = recorded(model, inputs)
+        self.recording, self.given = find.recorded(model, inputs)
         self.parts, self.calls = self.recording.parts, self.recording.calls
         self.sites = find.sites_of(self.recording)
-        self.hiding: set[str] = set()  # paths of parts whose tokens do not depend on later ones
 
     def report(self) -> ModelReport:
         """Examine all parts."""
         rows = [*self.patches(), *self.tables()]
-        for path, places, sites, _ in self.groups():
-            rows += self.rows(path, tuple(places), sites)
-        rows += [*self.stacks(), *self.loss()]
-        failing = [MIXING] * self.mixes()
-        for loss in [row for row in rows if row.kind == "loss" and row.report.healthy]:
-            if "next token" in " ".join(loss.report.checked):
-                open_ = (row for row in rows if not row.is_causal)
-                kinds = ("block", "attention")
-                failing += [AHEAD.format(row.where) for row in open_ if row.kind in kinds]
-        name, untried = type(self.model).__name__, tuple(self.untried(rows))
-        return ModelReport(name, tuple(rows), tuple(failing), (), untried)
+        for group in self.groups():
+            rows += self.rows(group)
+        rows += self.hidden()
+        failing = (MIXING,) * find.mixes(self.model, self.given)
+        return ModelReport(
+            type(self.model).__name__, tuple(rows), failing, untried=tuple(self.untried(rows))
+        )
 
-    def groups(self) -> list[tuple[str, list[str], list[Site], Tensor]]:
-        """Return blocks, and attentions without one: path, paths of all alike, attentions inside.
-
-        Alike are parts that give the same numbers for the same weights and tokens.
-        """
+    def groups(self) -> list[Group]:
+        """Return the blocks, and the attentions without one."""
         held: dict[str, list[Site]] = {}
         for site in self.sites:
             held.setdefault(site.levels[-1] if site.block is None else site.block, []).append(site)
-        groups: list[tuple[str, list[str], list[Site], Tensor]] = []
-        for number, (path, sites) in enumerate(held.items()):
-            numbers = torch.tensor([float(number)])  # of a part that cannot be called
-            if (replay := find.replay_of(self.recording, path, sites)) is not None:
-                patient = module.Patient(WHERE, self.parts[path], replay)
-                x = patient.tokens(*replay.sizes(replay.tokens[0]))
-                sizes = [replay.sizes(name) for name in replay.context[:1]]
-                context = patient.tokens(*sizes[0], seed=9) if sizes else None
-                try:
-                    numbers = patient.run(x, context=context)
-                    x[:, -1] = x[:, -1].flip(-1)
-                    later = patient.run(x, context=context)
-                    if numbers.shape == x.shape and module.same(numbers[:, :-1], later[:, :-1]):
-                        self.hiding.add(path)
-                except CallFailed:
-                    pass
-            alike = [group for group in groups if module.same(group[3], numbers)]
-            if alike:
-                alike[0][1].append(path)
-            else:
-                groups.append((path, [path], sites, numbers))
+        groups: list[Group] = []
+        for path, sites in held.items():
+            new = Group(path, sites, *self.numbers(path, sites))
+            alike = (group for group in groups if module.same(group.numbers, new.numbers))
+            group = next(alike, new)
+            groups += [new] * (group is new)
+            group.places.append(path)
         return groups
 
-    def rows(self, path: str, places: tuple[str, ...], sites: list[Site]) -> Iterator[Row]:
+    def numbers(self, path: str, sites: list[Site]) -> tuple[Tensor, bool]:
+        """Return what a part gives, and whether its tokens do not depend on later ones."""
+        own = torch.tensor([float(list(self.parts).index(path))])  # of one that cannot be called
+        replay = find.replay_of(self.recording, path, sites)
+        if replay is None:
+            return own, False
+        patient = module.Patient(WHERE, self.parts[path], replay)
+        x = patient.tokens(*replay.sizes(replay.tokens[0]))
+        sizes = [replay.sizes(name) for name in replay.context[:1]]
+        context = patient.tokens(*sizes[0], seed=9) if sizes else None
+        try:
+            made = patient.run(x, context=context)
+            x[:, -1] = x[:, -1].flip(-1)
+            later = patient.run(x, context=context)
+        except CallFailed:
+            return own, False
+        return made, made.shape == x.shape and module.same(made[:, :-1], later[:, :-1])
+
+    def rows(self, group: Group) -> Iterator[Row]:
         """Yield the row of a block, or rows of its attentions and of the rest."""
-        alone = sites[0].block is None
-        block = None if alone else self.examined(diagnose_block, path, sites)
+        path, places = group.path, tuple(group.places)
+        row = Row("block", places, Report("", False), group.is_causal)
+        block = None
+        if group.sites[0].block is not None:
+            block = self.examined(diagnose_block, path, group.sites)
         if block is not None and block.healthy:
-            yield Row("block", places, block)
+            yield replace(row, report=block)
             return
-        inner = [self.attention(site, path, places) for site in sites]
-        kinds = {row.report.kind for row in inner}
-        buggy, unknown = kinds & {"buggy", "unexplained"}, "unexplained" in kinds
-        if alone and unknown:
-            block = self.examined(diagnose_block, path, sites)
-        if block is None or (block.kind == "unexplained" and (alone or buggy)):
+        inner = [self.attention(site, row) for site in group.sites]
+        wrong = [one.report.kind for one in inner if not one.report.healthy]
+        if block is None or (block.kind == "unexplained" and wrong):
             yield from inner
-        elif unknown or not buggy:
-            yield Row("block", places, block)
+        elif not wrong or "unexplained" in wrong:
+            yield replace(row, report=block)
         else:
-            own = {id for row in inner for one in row.report.explanations for id in one.ids}
+            own = {id for one in inner for id in one.report.ids}
             left = [BUGS[id] for id in block.ids if id not in own]
             found = (explain(left, detail=block.explanations[0].detail),) if left else ()
             rest = replace(block, healthy=not left, explanations=found, untried=())
-            yield from (*inner, Row("rest of block", places, rest))
+            yield from (*inner, replace(row, kind="rest of block", report=rest))
 
-    def attention(self, site: Site, path: str, places: tuple[str, ...]) -> Row:
-        """Return the row of an attention, at the level that is healthy or explained.
+    def attention(self, site: Site, block: Row) -> Row:
+        """Return the row of an attention in a block: at the outermost level that is understood.
 
-        Inside a block this is the first such level from the inside. Alone, it is the outermost
-        one, or the innermost one with the same bugs.
+        If a level inside has the same bugs, it is the place.
         """
-        alone, level = site.block is None, site.levels[0]
+        level = site.levels[0]
         best = Report(type(self.parts[level]).__name__, False, failing=(NOT_CALLED,))
-        for one in site.levels[::-1] if alone else site.levels:
+        for one in site.levels[::-1]:
             report = self.examined(diagnose, one, [site])
-            if report is None or (best.explanations and report.ids != best.ids):
-                continue
-            if best.failing == (NOT_CALLED,) or report.kind != "unexplained":
+            if report is not None and (best.kind == "unexplained" or report.ids == best.ids != ()):
                 best, level = report, one
-            if report.healthy or (report.explanations and not alone):
+            if best.healthy:
                 break
         replay = find.replay_of(self.recording, level, [site])
         kind = "cross-attention" if replay is not None and replay.context else "attention"
-        moved = tuple(f"{other}{level[len(path) :]}".lstrip(".") for other in places)
-        return Row(kind, moved if is_inside(level, path) else places, best)
+        first = block.places[0]
+        moved = tuple(f"{other}{level[len(first) :]}".lstrip(".") for other in block.places)
+        places = moved if is_inside(level, first) else block.places
+        return Row(kind, places, best, block.is_causal and kind == "attention")
 
     def examined(
         self, tool: Callable[..., Report], path: str, sites: Sequence[Site]
     ) -> Report | None:
         """Return the report on a part, called as the model called it; None if it cannot be."""
-        replay, scores = find.replay_of(self.recording, path, sites), sites[0].scores
+        replay = find.replay_of(self.recording, path, sites)
         if replay is None:
             return None
         b, n, _ = replay.sizes(replay.tokens[0])
         contexts = [replay.sizes(name)[1:] for name in replay.context[:1]]
         options = {"context": contexts[0]} if contexts else {"causal": self.causal}
-        ways: list[dict[str, Any]] = [{"call": replay}, {"call": replay, "size": (3, n)}]
-        if replay.is_sized:  # with many tokens it is called as its signature says, with few
-            ways = [{"call": replay, "size": (b, n)} if n <= MANY else {}]
-        heads = (self.num_heads, self.num_heads or (scores[1] if len(scores) == 4 else None))
-        for way, h in product(ways, dict.fromkeys(heads)):
-            report = found_by(tool, self.parts[path], h, **options, **way)
+        # other arguments, such as a mask, may fix the number of samples and tokens
+        sizes = (None, (3, n), (b, n))[: 3 if n <= MANY else 1]
+        scores = sites[0].scores
+        observed = self.num_heads or (scores[1] if len(scores) == 4 else None)
+        for size, heads in product(sizes, dict.fromkeys((self.num_heads, observed))):
+            report = found_by(tool, self.parts[path], heads, call=replay, size=size, **options)
             if report is not None:
                 masks = tuple(words for words in report.untried if "mask" in words)
                 added = tuple(f"what comes from outside as {name}" for name in replay.zeroed)
-                checked = dict.fromkeys((*report.checked, *["causal"] * (path in self.hiding)))
-                return replace(report, checked=tuple(checked), untried=(*masks, *added))
+                return replace(report, untried=(*masks, *added))
         return None
 
     def patches(self) -> Iterator[Row]:
         """Yield the parts that cut images into patches, the largest one that is explained."""
         rows: dict[nn.Module, Row] = {}
         for path, call in self.calls.items():
-            images = [name for name, t in call.streams.items() if t.ndim == 4]
-            inside = any(is_inside(site.levels[0], path) for site in self.sites)
-            if len(images) != 1 or call.output is None or call.output.ndim != 3 or inside:
+            if any(is_inside(site.levels[0], path) for site in self.sites):
                 continue
-            c, *size = call.given[images[0]].shape[1:]
-            for layer in self.parts[path].modules():
-                side = math.isqrt(layer.in_features // c) if isinstance(layer, nn.Linear) else 0
-                if isinstance(layer, nn.Conv2d) and layer.kernel_size == layer.stride:
-                    side = layer.stride[0]
-                if side < 2 or call.output.shape[1] - math.prod(s // side for s in size) not in (
-                    0,
-                    1,
-                ):
-                    continue
-                given, known = Replay(call, (images[0],)), rows.get(layer)
-                report = found_by(
-                    diagnose_embedding, self.parts[path], tuple(size), side, c, call=given
-                )
-                if report is not None and (known is None or known.verdict == "unexplained"):
-                    rows[layer] = Row("patches", (path,), report)
+            for layer, image, side, c in find.cutting(self.parts[path], call):
+                if layer not in rows or rows[layer].verdict == "unexplained":
+                    given = Replay(call, (image,))
+                    size = tuple(call.given[image].shape[2:])
+                    report = found_by(
+                        diagnose_embedding, self.parts[path], size, side, c, call=given
+                    )
+                    if report is not None:
+                        rows[layer] = Row("patches", (path,), report)
         yield from rows.values()
 
     def tables(self) -> Iterator[Row]:
         """Yield the tables of sines and cosines that are as wide as tokens."""
-        held = [*self.model.named_parameters(), *self.model.named_buffers()]
-        for path, part in self.parts.items():
-            held += [(f"{path}.{name}".lstrip("."), value) for name, value in vars(part).items()]
         streams = [t for s in self.sites for t in self.calls[s.levels[0]].streams.values()]
         widths = {t.shape[2] for t in streams if t.ndim == 3}
-        for name, value in held:
-            table = value.detach().squeeze() if isinstance(value, Tensor) else torch.zeros(1)
-            if table.ndim != 2 or table.shape[1] not in widths or table.unique().numel() < 5:
-                continue
-            at_zero = (table[0].abs() < 1e-6) | ((table[0] - 1).abs() < 1e-6)
-            if not bool(at_zero.all()) or float(table.abs().max()) > 1 + 1e-6:
-                continue
+        for name, table in find.tables_of(self.model, widths):
             plain, grid = (diagnose_positions(table, base=base) for base in (10_000.0, 100.0))
             report = grid if grid.healthy and grid.variants else plain  # as images have them
-            if report.kind != "unexplained" or 0 < int((table[0] > 0.5).sum()) < table.shape[1]:
+            if report.kind != "unexplained" or 0 < int(table[0].sum()) < table.shape[1]:
                 yield Row("positions", (name,), report)
 
-    def stacks(self) -> Iterator[Row]:
-        """Yield what is wrong in lists of layers."""
-        names = {id(part): path for path, part in self.parts.items()}
-        outer = {site.block or site.levels[-1] for site in self.sites}
+    def hidden(self) -> Iterator[Row]:
+        """Yield the parts without an attention whose class is that of a block with one."""
         holding = {p for site in self.sites for p in (site.levels[0], *above(site.levels[0]))}
         blocks = {type(self.parts[site.block]) for site in self.sites if site.block}
-        for path, part in self.parts.items():
-            layers = list(part) if isinstance(part, nn.ModuleList | nn.Sequential) else []
-            own = [names[id(layer)] for layer in layers]
-            if len(layers) < 2 or not outer & {*own}:
-                continue
-            for name, layer in zip(own, layers, strict=True):
-                if name in self.calls and name not in holding and type(layer) in blocks:
-                    yield Row("block", (name,), Report(type(layer).__name__, False, (), (HIDDEN,)))
-            id_ = mistake_of(layers)
-            if id_:
-                name = f"{type(part).__name__} of {type(layers[0]).__name__}"
-                found = explain([BUGS[id_]])
-                yield Row("stack", (path,), Report(name, False, (found,)))
-
-    def loss(self) -> Iterator[Row]:
-        """Yield the row of the loss that a model computes from its own logits.
-
-        A hook on the layer that makes the logits replaces them, so that the loss gets other ones.
-        """
-        (first, ids), returned = next(iter(self.given.items())), self.calls[""].output
-        made = {p: c.output for p, c in self.calls.items() if isinstance(self.parts[p], nn.Linear)}
-        heads = [self.parts[path] for path, y in made.items() if y is returned is not None]
-        labels = [name for name in LABELS if name in parameters_of(self.model)]
-        is_ids = isinstance(ids, Tensor) and not ids.is_floating_point()
-        if not labels or not heads or returned.ndim != 3 or not is_ids:
-            return
-
-        def loss(logits: Tensor, classes: Tensor) -> Tensor:
-            if logits.ndim == 2:
-                logits, classes = logits[None], classes[None]
-            with heads[-1].register_forward_hook(lambda *_: logits):
-                result = find.run(self.model, {first: classes % 3, labels[0]: classes})
-            return next(t for t in tensors_in(result) if t.ndim == 0)
-
-        reports: list[Report] = []
-        for next_token, untried in ((False, (AS_GIVEN,)), (True, ())):
-            report = found_by(diagnose_loss, loss, heads[-1].out_features, next_token=next_token)
-            if report is not None and report.kind != "unexplained":
-                reports.append(replace(report, name="loss", untried=untried))
-        if reports:
-            yield Row("loss", (labels[0],), min(reports, key=lambda report: len(report.ids)))
-
-    def mixes(self) -> bool:
-        """Return whether changing the first image changes what the model says of another."""
-        images = {n: t for n, t in self.given.items() if isinstance(t, Tensor) and t.ndim == 4}
-        changed = {name: torch.cat([t[:1].flip(-1), t[1:]]) for name, t in images.items()}
-        results = [find.run(self.model, self.given | more) for more in ({}, {}, changed) if images]
-        y, again, other = [Call({}, (), one).output for one in results] or [None] * 3
-        if y is None or not module.same(y, again):
-            return False
-        difference = (y - other).abs() > 1e-4 + 1e-3 * y.abs()
-        axes = [axis for axis, size in enumerate(y.shape) if {size} == {*map(len, images.values())}]
-        return bool(axes) and all(bool(difference.movedim(axis, 0)[1:].any()) for axis in axes)
+        for path in self.calls:
+            kind = type(self.parts[path])
+            if kind in blocks - {nn.Sequential} and path not in holding:
+                yield Row("block", (path,), Report(kind.__name__, False, failing=(HIDDEN,)))
 
     def untried(self, rows: list[Row]) -> Iterator[str]:
         """Yield what was not examined."""
@@ -342,8 +361,8 @@ class Examination:
         holding = [path for path, part in self.parts.items() if [*part.parameters(recurse=False)]]
         open_ = [path for path in holding if not any(is_inside(path, place) for place in covered)]
         left = [path or "the model's own parameters" for path in open_]
-        more = [f"{len(left) - SHOWN} more"] * (len(left) > SHOWN)
         if left:
+            more = [f"{len(left) - SHOWN} more"] * (len(left) > SHOWN)
             yield f"other parts: {', '.join([*left[:SHOWN], *more])}"
 
 
@@ -353,44 +372,3 @@ def found_by(tool: Callable[..., Report], *args: Any, **options: Any) -> Report 
         return tool(*args, **options)
     except (ValueError, CallFailed, StopIteration):
         return None
-
-
-def mistake_of(layers: list[nn.Module]) -> str:
-    """Return the mistake that the weights of layers show, "" for none."""
-    held = [[p for p in layer.parameters() if p.ndim > 1] for layer in layers]
-    for mine, before in zip(held[1:], held, strict=False):
-        known = sum(p.numel() for p in mine if any(p is other for other in before))
-        if known > SHARED * sum(p.numel() for p in mine):
-            return "layers-shared"
-    shapes = [[p.shape for p in mine] for mine in held]
-    random = [n for n, p in enumerate(held[0]) if p.unique().numel() > 2]
-    if not random or any(other != shapes[0] for other in shapes):
-        return ""
-    alike = all(torch.equal(mine[n], held[0][n]) for mine in held for n in random)
-    return "layers-same-init" if alike else ""
-
-
-def recorded(model: nn.Module, inputs: Inputs) -> tuple[Recording, dict[str, Any]]:
-    """Return a run of a model on inputs that it takes, and these inputs."""
-    names = parameters_of(model)
-    values = inputs if isinstance(inputs, tuple | list) else (inputs,)
-    named = inputs if isinstance(inputs, Mapping) else dict(zip(names, values, strict=False))
-    best, why = None, ""
-    for given in find.inputs_of(model) if inputs is None else [dict(named)]:
-        try:
-            with Recording(model) as recording:
-                output = Call({}, (), find.run(model, given)).output
-        except CallFailed as failed:
-            error = failed.error
-            why = why or f"{type(error).__name__}: {first_line(error)}{place(error)}"
-            continue
-        usable = not recording.uniform and (output is None or bool(output.isfinite().all()))
-        best = (recording, given) if best is None or usable else best
-        if usable:
-            break
-    if best is None:
-        raise ValueError(
-            f"{WHERE}: {type(model).__name__} must run on its inputs, got {why or 'none'}. Pass "
-            f"what you call it with: diagnose_model(model, inputs=({', '.join(names)},))."
-        )
-    return best

@@ -13,7 +13,7 @@ from torch import nn
 from attention_clinic import Report, diagnose_embedding
 from patients.bank import CASES, Entry
 from patients.positions import made
-from utils.embedding import PatchEmbedding, patchify, unpatchify
+from utils.embedding import PatchEmbedding, patchify
 
 IMAGE, PATCH, CHANNELS, COUNT = (8, 12), (2, 3), 3, 16
 
@@ -84,20 +84,6 @@ class NormsLast(ByConvolution):
         return self.norm(super().forward(images))
 
 
-class TwoTokens(ByConvolution):
-    """DeiT: one token for the classes, one for distillation."""
-
-    def __init__(self, e):
-        super().__init__(e)
-        self.distilled = nn.Parameter(torch.zeros(1, 1, e))
-        self.pos = nn.Parameter(torch.zeros(1, COUNT + 2, e))
-
-    def join(self, patches):
-        return torch.cat(
-            [self.distilled.expand(len(patches), -1, -1), super().join(patches)], dim=1
-        )
-
-
 class FixedPositions(ByLinear):
     """Has sines and cosines in a frozen parameter."""
 
@@ -114,15 +100,8 @@ class FixedPositions(ByLinear):
         return tokens + self.table
 
 
-def own_waves(module: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """Add positions that the module does not hold."""
-    positions, waves = (torch.arange(size, dtype=tokens.dtype) for size in tokens.shape[1:])
-    return tokens + (positions[:, None] / 100 ** (waves / len(waves))).sin()
-
-
 ClassTokenLast = made(ByConvolution, join=lambda m, x: ByConvolution.join(m, x).roll(-1, dims=1))
-OwnWaves = made(ByLinear, place=own_waves)
-for _make in (NormsLast, TwoTokens, ClassTokenLast, FixedPositions, OwnWaves):
+for _make in (NormsLast, ClassTokenLast, FixedPositions):
     embedding()(_make)
 embedding(name="of_the_course")(lambda e: PatchEmbedding(IMAGE, PATCH, CHANNELS, e))
 embedding("sincos-exponent")(made(FixedPositions, step=4.0))
@@ -160,14 +139,7 @@ for _order in (*ORDERS, "(gw gh) (c ph pw)", "(gw gh) (ph pw c)", "(gw gh) (c pw
     _whole = f"b c (gh ph) (gw pw) -> b {_order}"
     _cut = partial(rearrange, pattern=_whole, ph=PATCH[0], pw=PATCH[1])
     embedding("patch-order", name=f"cut {_order}")(lambda e, cut=_cut: cut)
-for _ids, _inverse in (
-    ("", lambda patches: unpatchify(patches, PATCH, IMAGE)),
-    ("unpatch-order", lambda patches: patches.reshape(len(patches), CHANNELS, *IMAGE)),
-    ("unpatch-order", lambda patches: unpatchify(patches, PATCH, IMAGE).flip(1)),
-):
-    embedding(*_ids.split(), inverse=_inverse, sizes=((18, 1),))(
-        lambda e: lambda x: patchify(x, PATCH)
-    )
+embedding(sizes=((18, 1),))(lambda e: lambda x: patchify(x, PATCH))
 embedding(sizes=((18, 1),))(lambda e: lambda images: F.unfold(images, PATCH, stride=PATCH).mT)
 
 
@@ -197,12 +169,10 @@ for _ids, _make in (
     ("patch-channel-mix", ViewedMap),
     ("patch-channel-mix", made(ByLinear, patches=lambda m, x: as_channels(x))),
     ("pos-one-row", made(ByConvolution, place=lambda m, x: m.join(x) + m.pos[:, :1])),
-    ("pos-one-row", made(ByLinear, place=lambda m, x: x + torch.arange(x.shape[2]).cos())),
     ("pos-one-row", made(LinearOfChannelsLast, place=lambda m, x: x + m.position.weight[5])),
     ("pos-batch-axis", made(ByLinear, place=lambda m, x: x + m.position.weight[: len(x), None])),
     ("pos-before-cls", made(ByConvolution, place=lambda m, x: m.join(x + m.pos[:, 1:]))),
     ("pos-before-cls", made(ClassTokenLast, place=lambda m, x: m.join(x + m.pos[:, :-1]))),
-    ("pos-before-cls", made(ByConvolution, place=lambda m, x: m.join(own_waves(m, x)))),
     ("patch-view pos-one-row", type("ViewOneRow", (LinearOfView, LinearOneRow), {})),
     ("patch-channel-mix pos-before-cls", made(ViewedMap, place=ConvolutionPositionFirst.place)),
     ("param-batch-size", made(ByConvolution, join=lambda m, x: torch.cat([m.cls, x], dim=1))),
