@@ -165,17 +165,15 @@ class Comparison:
             return found | ({""} if self._misses(slopes[""], [], floor) else set())
 
     def _misses(self, slope: float, names: list[str], floor: float) -> bool:
-        """Return whether a slope is not the derivative, whatever the step; see `_derivative`."""
+        """Return whether a slope is not the derivative; see `_derivative`."""
         real = self._derivative(names, self.step)
-        limit = MISSED * max(abs(slope), abs(real)) + floor
-        if abs(real) <= floor or not math.isfinite(real) or abs(slope - real) <= limit:
+        if abs(real) <= floor or not math.isfinite(real):
             return False  # rounding has a derivative of 0
         nearer = self._derivative(names, self.step / 4)
-        apart = abs(real - nearer)
-        if not apart <= UNSETTLED * max(abs(real), abs(nearer)):
-            return False  # near a pole no step is short enough
+        apart, size = abs(real - nearer), max(abs(real), abs(nearer))
         limit = MISSED * max(abs(slope), abs(nearer)) + 4 * floor + 2 * apart
-        return not abs(slope - nearer) <= limit
+        # near a pole no step is short enough
+        return apart <= UNSETTLED * size and abs(slope - nearer) > limit
 
     def _derivative(self, names: list[str], step: float) -> float:
         """Return how fast the projected output changes with some parameters, [] for the input."""

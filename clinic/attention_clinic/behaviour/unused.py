@@ -67,8 +67,8 @@ def is_mentioned(module: nn.Module, path: str) -> bool:
     files = {one.__module__ for part in module.modules() for one in type(part).__mro__}
     files = {file for file in files if file.split(".")[0] not in ("torch", "builtins")}
     known = [v for file in files for v in list(vars(sys.modules.get(file, sys)).values())]
-    known = [*kind.__mro__, *(value for value in known if isinstance(value, type))]
-    for value in [one for one in known if one.__module__ in files]:
+    known = [v for v in (*kind.__mro__, *known) if isinstance(v, type) and v.__module__ in files]
+    for value in known:
         own = issubclass(value, kind) or issubclass(kind, value)
         for key, one in vars(value).items():
             one = inspect.unwrap(one.fget if isinstance(one, property) else one)
@@ -161,13 +161,12 @@ class Running(NoDropout):
         self.met: set[nn.Module] = set()  # parts that were called
         self.dropping: set[nn.Module] = set()  # inside them something drops
         self.calling: set[nn.Module] = set()  # they drop something themselves
-        self.drawing: set[nn.Module] = set()  # they draw random numbers in another way
         self.trying: set[nn.Module] = set()  # inside them something may drop, whatever p is
         self.stack: list[nn.Module] = []
-        self.states: list[Tensor] = []  # of the random numbers when each of them began
 
     def __enter__(self) -> Self:
-        self.handles = (before_each(self._begin), after_each(self._end, always_call=True))
+        end = lambda part, args, result: self.stack.remove(part)  # noqa: E731
+        self.handles = (before_each(self._begin), after_each(end, always_call=True))
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
@@ -178,12 +177,6 @@ class Running(NoDropout):
     def _begin(self, part: nn.Module, args: Any) -> None:
         self.met.add(part)
         self.stack.append(part)
-        self.states.append(torch.get_rng_state())
-
-    def _end(self, part: nn.Module, args: Any, result: Any) -> None:
-        self.stack.pop()
-        if not torch.equal(self.states.pop(), torch.get_rng_state()):
-            self.drawing.add(part)
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if any(part is self.inside for part in self.stack):
@@ -222,11 +215,14 @@ def _undropped(patient: Patient, run: Call) -> list[str]:
     """Return where a dropout is built, kept or taken that drops nothing in training mode."""
     module, words = patient.module, []
     with in_training(module):
+        before = torch.get_rng_state()
         with Running() as seen:
             y = run()
-        for path, part in [*module.named_modules()] if y.isfinite().any() else ():
+        if not (y.isfinite().any() and torch.equal(before, torch.get_rng_state())):
+            return []  # it may drop numbers in a way of its own
+        for path, part in [*module.named_modules()]:
             strange = part is module or not type(part).__module__.startswith("torch.")
-            if part not in seen.met - seen.drawing or not (strange or isinstance(part, DROPOUTS)):
+            if part not in seen.met or not (strange or isinstance(part, DROPOUTS)):
                 continue
             found: list[str] = []
             if part not in seen.calling:
@@ -281,10 +277,9 @@ def _never_read(kind: type) -> Iterator[str]:
     code = getattr(kind.__init__, "__code__", None)
     if not isinstance(code, CodeType) or kind.__module__.startswith("torch."):
         return
-    read: set[str] = set()
-    for one in dis.get_instructions(code):
-        if one.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")):
-            read.update(one.argval if isinstance(one.argval, tuple) else (one.argval,))
+    loads = [one for one in dis.get_instructions(code) if one.opname.startswith("LOAD_")]
+    several = (one.argval if isinstance(one.argval, tuple) else (one.argval,) for one in loads)
+    read = {name for names in several for name in names}
     for name, one in inspect.signature(kind.__init__, follow_wrapped=False).parameters.items():
         option = isinstance(one.default, bool | None)  # not a probability
         many = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)

@@ -172,12 +172,9 @@ def unwrapped(where: str, module: Any) -> Any:
 
     What cannot be examined is a `ValueError` that begins with `where`.
     """
-    inner = module.module if isinstance(module, PARALLEL) else None
-    for name in ("_orig_mod", "_torchdynamo_orig_callable"):
-        inner = inner or getattr(module, name, None)
+    inner = module.module if isinstance(module, PARALLEL) else getattr(module, "_orig_mod", None)
     if inner is not None:
         return unwrapped(where, inner)
-    name = getattr(module, "__name__", "attend")
     jit = {kind.__name__ for kind in type(module).__mro__} & {"ScriptModule", "ScriptFunction"}
     if isinstance(module, type) or not callable(module) or jit:
         got = "one of torch.jit" if jit else f"{module!r:.80}"
@@ -189,8 +186,8 @@ def unwrapped(where: str, module: Any) -> Any:
         parameters_of(module)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{where}: a function must have a signature, got the built-in {name}. Write "
-            f"{where}(lambda q, k, v: {name}(q, k, v))."
+            f"{where}: a function must have a signature, got the built-in {module!r:.80}. Write "
+            f"{where}(lambda q, k, v: function(q, k, v))."
         ) from error
     return module
 
@@ -201,15 +198,15 @@ def held_tensors(value: object, depth: int = 4, kind: Any = Tensor) -> Iterator[
         yield value
     elif depth and not isinstance(value, nn.Module | type):
         plain = isinstance(value, list | tuple | set)
-        inner = value if plain else getattr(value, "__dict__", {}).values()
-        for one in value.values() if isinstance(value, dict) else inner:
+        held = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        for one in value if plain else held.values():
             yield from held_tensors(one, depth - 1, kind)
 
 
 def copied(where: str, module: nn.Module) -> nn.Module:
     """Return a copy on the CPU, in eval mode, without hooks of the user, or raise `ValueError`."""
     held = [t for part in module.modules() for t in held_tensors(vars(part))]
-    # deepcopy refuses tensors with a history: give it detached copies
+    # deepcopy refuses tensors with a history
     memo = {id(t): t.detach().clone() for t in held if not t.is_leaf}
     try:
         made = attempted(copy.deepcopy, module, memo)
@@ -220,11 +217,9 @@ def copied(where: str, module: nn.Module) -> nn.Module:
             "Keep open files, locks and tensors of other computations out of it."
         ) from failed.error
     for part in made.modules():
-        for hooks in (part._forward_hooks, part._backward_hooks):
-            hooks.clear()
+        part._forward_hooks.clear()
         for key, hook in list(part._forward_pre_hooks.items()):
-            # weight_norm and spectral_norm compute the weight in such a hook
-            if not type(hook).__module__.startswith("torch.nn.utils"):
+            if not type(hook).__module__.startswith("torch.nn.utils"):  # as weight_norm's
                 del part._forward_pre_hooks[key]
     made.cpu().eval()
     return made.requires_grad_(False)
@@ -245,7 +240,7 @@ def register_plain(module: nn.Module) -> tuple[str, ...]:
 
 def is_factor(parameter: Tensor) -> bool:
     """Return whether a parameter is one number other than 0, mostly the factor of the scores."""
-    return parameter.numel() == 1 and bool(parameter.isfinite().all() and (parameter != 0).all())
+    return parameter.numel() == 1 and bool((parameter != 0).all())
 
 
 def randomise(module: nn.Module, seed: int = 0) -> None:
