@@ -70,7 +70,6 @@ class Checked:
 
     Args:
         report, skipped: what was found; None, and why it could not be examined.
-        sources: of the classes of the report's rows.
         bad: whether it must not pass: it was named, or its file cannot be imported.
     """
 
@@ -78,7 +77,6 @@ class Checked:
     source: Source
     report: ModelReport | None = None
     skipped: str = ""
-    sources: tuple[Source, ...] = ()
     bad: bool = False
 
 
@@ -114,18 +112,10 @@ def examined(arguments: Sequence[str]) -> int:
     add("target", metavar="PLACE:NAME", help="path/to/file.py:Class, or module:Class")
     values = {"nargs": "*", "default": [], "metavar": "VALUE"}
     add("--args", **values, help="for the constructor: 512 dropout=0.1")
-    add("--embed-dim", type=int, metavar="E", help="width of a token; found if left out")
-    sizes = {"nargs": 2, "metavar": ("B", "N")}
-    add("--size", type=int, **sizes, help="samples and tokens to try")
     given = parser.parse_args(arguments)
     with redirect_stdout(sys.stderr):  # what the user's own code prints is not part of a report
-        report = diagnose(
-            loaded(given.target, given.args),
-            given.num_heads,
-            causal=given.causal,
-            embed_dim=given.embed_dim,
-            size=tuple(given.size) if given.size else None,
-        )
+        module = loaded(given.target, given.args)
+        report = diagnose(module, given.num_heads, causal=given.causal)
     print(json.dumps({"target": given.target, **report.data()}, indent=2) if given.json else report)
     return HEALTHY if report.healthy else BUGGY
 
@@ -290,11 +280,8 @@ def _checked(where: str, name: str, options: dict[str, Any]) -> list[Checked]:
             except ValueError as error:  # one of several: the others are examined
                 found.append(Checked(target, source, None, str(error), bad=bool(name)))
                 continue
-            parts = dict(model.named_modules(remove_duplicate=False))
-            places = (type(parts.get(row.places[0])) for row in report.rows)
-            sources = tuple(one if _is_own(one.file) else source for one in map(_source, places))
             if report.rows or name:
-                found.append(Checked(target, source, report, "", sources, bad=not report.rows))
+                found.append(Checked(target, source, report, bad=not report.rows))
     return found
 
 
@@ -337,12 +324,6 @@ def _relative(file: Path) -> str:
     return (file.resolve().relative_to(Path.cwd()) if near else file.resolve()).as_posix()
 
 
-def _is_own(file: str) -> bool:
-    """Return whether a file is the user's, not one of Python or of an installed package."""
-    path = Path(file).resolve()
-    return bool(file) and not path.is_relative_to(PYTHON) and not INSTALLED & {*path.parts}
-
-
 @contextmanager
 def _isolated() -> Iterator[None]:
     """Forget what a place imports: the next one may have other files of the same names."""
@@ -352,7 +333,8 @@ def _isolated() -> Iterator[None]:
     finally:
         sys.path[:] = paths
         for name in {*sys.modules} - before:
-            if _is_own(getattr(sys.modules[name], "__file__", None) or ""):
+            file = Path(getattr(sys.modules[name], "__file__", None) or PYTHON).resolve()
+            if not (file.is_relative_to(PYTHON) or INSTALLED & {*file.parts}):
                 del sys.modules[name]
         importlib.invalidate_caches()
 
@@ -374,15 +356,13 @@ def as_json(found: list[Checked]) -> str:
     data = []
     for one in found:
         said = {"skipped": one.skipped} if one.report is None else one.report.data()
-        for row, source in zip(said.get("rows", ()), one.sources, strict=True):
-            row |= {"class": source.name, "file": source.file, "line": source.line}
         place = {"target": one.target, "file": one.source.file, "line": one.source.line}
         data.append({**place, **said})
     return json.dumps(data, indent=2)
 
 
 def as_annotations(found: list[Checked]) -> str:
-    """Return GitHub's workflow commands: an error for each bug, at the class that has it."""
+    """Return GitHub's workflow commands: an error for each bug, at the class of the model."""
     lines: list[str] = []
     for one in found:
         source, report = one.source, one.report
@@ -393,14 +373,13 @@ def as_annotations(found: list[Checked]) -> str:
             )
             lines.append(_command(kind, source, f"{source.name}: not examined", words))
             continue
-        for row, at in zip(report.rows, one.sources, strict=True):
-            title = at.name + f", {row.where}" * (at == source and row.places[0] != "")
+        for row in report.unhealthy:
+            place = f", {row.where}" * (row.places[0] != "")
+            title = f"{source.name}{place}: {' + '.join(row.report.ids) or 'unexplained'}"
             kind, said = "error", [f"{e.words}. Fix: {e.fix}" for e in row.report.explanations]
             if not said:
                 kind, said = "warning", row.report.failing or ["no known mistake gives its output"]
-            if not row.report.healthy:
-                title = f"{title}: {' + '.join(row.report.ids) or 'unexplained'}"
-                lines.append(_command(kind, at, title, "; or ".join(said)))
+            lines.append(_command(kind, source, title, "; or ".join(said)))
         for words in report.failing:
             lines.append(_command("warning", source, report.name, f"fails: {words}"))
     return "\n".join(dict.fromkeys(lines))  # a model of the file may hold another one of it

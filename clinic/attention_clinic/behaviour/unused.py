@@ -165,8 +165,7 @@ class Running(NoDropout):
         self.stack: list[nn.Module] = []
 
     def __enter__(self) -> Self:
-        end = lambda part, args, result: self.stack.remove(part)  # noqa: E731
-        self.handles = (before_each(self._begin), after_each(end, always_call=True))
+        self.handles = (before_each(self._begin), after_each(self._end, always_call=True))
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
@@ -177,6 +176,9 @@ class Running(NoDropout):
     def _begin(self, part: nn.Module, args: Any) -> None:
         self.met.add(part)
         self.stack.append(part)
+
+    def _end(self, *given: Any) -> None:
+        self.stack.pop()
 
     def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if any(part is self.inside for part in self.stack):

@@ -303,12 +303,10 @@ class Patient:
             randomise(self.module)
         self.module.double().eval()
 
-    def again(self, own_weights: bool | None = None) -> Patient:
+    def again(self, own_weights: bool) -> Patient:
         """Return a fresh copy that is called in the same way."""
-        own = self.own_weights if own_weights is None else own_weights
-        made = Patient(self.where, self.original, self.call, own)
-        for name in ("way", "rough", "resting"):
-            setattr(made, name, getattr(self, name))
+        made = Patient(self.where, self.original, self.call, own_weights)
+        made.way, made.rough, made.resting = self.way, self.rough, self.resting
         made.in_single(self.dtype == torch.float32)
         return made
 
@@ -364,8 +362,8 @@ class Patient:
         """Return notes on the arguments of forward that never got a value."""
         defaults = {name: p.default for name, p in parameters_of(self.module).items()}
         names = [n for n, value in defaults.items() if value is None and n not in self.given]
-        how = {True: ": mask=... tries one", False: ""}
-        return tuple(f"the argument {name}{how[is_mask(name)]}" for name in names)
+        how = ": mask=... tries one"
+        return tuple(f"the argument {name}{how * is_mask(name)}" for name in names)
 
     def refusal(self, error: BaseException, shape: tuple[int, ...]) -> ValueError:
         """Return the error for a module that does not run, with the line of its own code."""
@@ -380,9 +378,8 @@ class Patient:
 def same(first: Tensor, second: Tensor) -> bool:
     """Return whether two outputs are equal up to rounding, NaN included."""
     digits = 1e-5 if first.dtype == torch.float32 else 1e-11
-    return first.shape == second.shape and torch.allclose(
-        first, second, rtol=digits, atol=digits, equal_nan=True
-    )
+    alike = first.shape == second.shape
+    return alike and torch.allclose(first, second, rtol=digits, atol=digits, equal_nan=True)
 
 
 def check_positive(where: str, **sizes: int) -> None:

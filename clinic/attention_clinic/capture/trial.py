@@ -306,8 +306,9 @@ class Trial:
 
     def _weights(self) -> dict[str, Tensor]:
         """Return the parameters of the module, or the weights given with a function."""
-        given = self.options.more.get("weights") or {}
-        return dict(self.patient.module.named_parameters()) if self.patient.is_module else given
+        if self.patient.is_module:
+            return dict(self.patient.module.named_parameters())
+        return self.options.more.get("weights") or {}
 
     def head_dims(self) -> list[int]:
         """Return possible widths of a head, the likeliest first."""
