@@ -26,7 +26,8 @@ COSINES = {"cos", "freqs_cos", "cos_cached", "rope_cos"}
 SINES = {"sin", "freqs_sin", "sin_cached", "rope_sin"}
 BOTH = {"position_embeddings", "cos_sin", "rope", "rotary", "rope_cache", "rotary_emb", "pos_emb"}
 COMPLEX = {"freqs_cis", "freqs_complex", "pos_cis"}
-TABLES = COSINES | SINES | BOTH | COMPLEX
+ANGLES = {"freqs", "rotary_pos_emb", "angles"}
+TABLES = COSINES | SINES | BOTH | COMPLEX | ANGLES
 CACHES = {"cache", "past_key_values", "past_key_value", "kv_cache", "layer_past", "past"}
 MASKS = {"msk", "allow", "allowed", "visible", "valid", "pad", "padding", "attn_bias", "keep"}
 KNOWN = POSITIONS | STARTS | TABLES | CACHES | MASKS | ADDED
@@ -120,7 +121,7 @@ class Tables:
         angles = torch.cat([angles, angles], dim=1) if self.twice else angles
         angles = angles[None] if self.shape == "1 n w" else angles
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-        known = ((COSINES, cos), (SINES, sin), (BOTH, (cos, sin)))
+        known = ((COSINES, cos), (SINES, sin), (BOTH, (cos, sin)), (ANGLES, angles.to(dtype)))
         return next((value for names, value in known if name in names), None)
 
 
@@ -248,11 +249,8 @@ def mask_argument(module: Examined, context: bool = False) -> str | None:
 
 
 def positional(function: Callable[..., Any]) -> int:
-    """Return how many positional arguments a function takes; 2 where it does not say."""
-    try:
-        kinds = [p.kind for p in inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):
-        return 2
+    """Return how many positional arguments a function takes."""
+    kinds = [p.kind for p in inspect.signature(function).parameters.values()]
     return sum(kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
 
 

@@ -89,8 +89,10 @@ class Options:
             ("causal", not (crossed and self.causal), "None with a context"),
         ):
             if not kept:
+                got = getattr(self, name)
+                got = type(got).__name__ if isinstance(got, Tensor) else repr(got)
                 raise ValueError(
-                    f"{self.where}: {name} must be {rule}, got {name}={getattr(self, name)!r:.40}. "
+                    f"{self.where}: {name} must be {rule}, got {name}={got}. "
                     "Pass a mask as mask=, and what True means in it as true_means=."
                 )
         return self
