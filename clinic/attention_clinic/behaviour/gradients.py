@@ -167,7 +167,8 @@ class Comparison:
     def _misses(self, slope: float, names: list[str], floor: float) -> bool:
         """Return whether a slope is not the derivative; see `_derivative`."""
         real = self._derivative(names, self.step)
-        if abs(real) <= floor or not math.isfinite(real):
+        limit = MISSED * max(abs(slope), abs(real)) + floor
+        if abs(real) <= floor or not math.isfinite(real) or abs(slope - real) <= limit:
             return False  # rounding has a derivative of 0
         nearer = self._derivative(names, self.step / 4)
         apart, size = abs(real - nearer), max(abs(real), abs(nearer))

@@ -161,7 +161,7 @@ class Running(NoDropout):
         self.met: set[nn.Module] = set()  # parts that were called
         self.dropping: set[nn.Module] = set()  # inside them something drops
         self.calling: set[nn.Module] = set()  # they drop something themselves
-        self.trying: set[nn.Module] = set()  # inside them something may drop, whatever p is
+        self.trying: set[nn.Module] = set()  # they or their layers may drop, whatever p is
         self.stack: list[nn.Module] = []
 
     def __enter__(self) -> Self:
@@ -187,7 +187,7 @@ class Running(NoDropout):
 
     def _count(self, probability: float) -> None:
         super()._count(probability)
-        self.trying.update(self.stack)
+        self.trying.update(self.stack[-2:])
         if probability > 0:
             self.dropping.update(self.stack)
             self.calling.update(self.stack[-1:])
@@ -248,8 +248,9 @@ def _declared(module: nn.Module, path: str, part: nn.Module, seen: Running) -> I
     place, drops = f" of {path}" if path else "", part in seen.dropping
     for name, child in _dropouts(part):
         where = f"{path}.{name}".removeprefix(".")
-        meant = (child.p > 0 and not drops) or not is_mentioned(module, where)
-        if child not in seen.met and meant:
+        if child in seen.met or (child.p == 0 and part in seen.trying):
+            continue
+        if (child.p > 0 and not drops) or not is_mentioned(module, where):
             yield f"{where} is never called"
     for name, value in vars(part).items() if not drops else ():
         kept = _is_probability(name) and isinstance(value, float) and 0 < value < 1
