@@ -280,8 +280,9 @@ def call(
         return _torch_attention(module, x, mask, x if context is None else context)
     sides = way.sides if context is not None else None
     where = mask_argument(module, context is not None)
-    if (mask is not None and where is None) or (context is not None and sides is None):
-        raise TypeError(f"forward has no argument for a {'mask' if where is None else 'context'}")
+    lost = {"mask": mask is not None and not where, "context": context is not None and not sides}
+    for name in (name for name, missing in lost.items() if missing):
+        raise TypeError(f"forward has no argument for a {name}")
     tokens = way.layout.arranged(x)
     known: dict[str | None, Any] = {} if mask is None else {where: mask}
     if sides is not None:
