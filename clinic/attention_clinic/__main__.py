@@ -15,20 +15,69 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
+import importlib.util
 import inspect
 import json
+import re
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from attention_clinic.attention.tool import diagnose
-from attention_clinic.capture.calling import sides_of
-from attention_clinic.checking import Checked, Source, built, check, imported, named
+from attention_clinic.capture.calling import is_needed, parameters_of
+from attention_clinic.capture.module import CallFailed, attempted, check_positive, first_line
+from attention_clinic.models.report import ModelReport
+from attention_clinic.models.tool import diagnose_model
 
 HEALTHY, BUGGY, BAD_CALL = 0, 1, 2
+INSTALLED = {"site-packages", "dist-packages"}
+PYTHON = Path(inspect.getsourcefile(ast) or "").parent.resolve()  # its own files
+DERIVES = re.compile(r"^class \w+\(", re.MULTILINE)
+RELATIVE = re.compile(r"^\s*from \.", re.MULTILINE)
+# values for the arguments of a constructor, by their names
+SIZES: tuple[tuple[Any, str], ...] = (
+    (32, "embed_dim dim d_model model_dim n_embd hidden_size hidden_dim emb_size emb_dim d e width "
+     "embed_size embedding_dim d_in in_dim in_features input_dim d_out out_dim channels"),
+    (8, "head_dim dim_head head_size d_k d_v"),
+    (4, "num_heads n_heads n_head nhead heads h num_attention_heads patch_size"),
+    (2, "num_kv_heads n_kv_heads n_kv_head num_layers n_layers n_layer depth num_blocks"),
+    (48, "mlp_dim ff_dim dim_feedforward d_ff intermediate_size hidden vocab_size max_len img_size "
+     "max_length max_seq_len block_size context_length seq_len image_size src_vocab_size"),
+    (3, "in_channels in_chans num_channels num_classes"),
+    (0.0, "dropout drop p dropout_rate drop_prob attn_drop bias qkv_bias causal"),
+)  # fmt: skip
+KNOWN = {name: size for size, names in SIZES for name in names.split()}
+
+
+class Source(NamedTuple):
+    """A class, its file (relative if inside the working folder) and its first line."""
+
+    name: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One model of a place, PLACE:NAME, and the source of its class.
+
+    Args:
+        report, skipped: what was found; None, and why it could not be examined.
+        bad: whether it must not pass: it was named, or its file cannot be imported.
+    """
+
+    target: str
+    source: Source
+    report: ModelReport | None = None
+    skipped: str = ""
+    bad: bool = False
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,18 +112,10 @@ def examined(arguments: Sequence[str]) -> int:
     add("target", metavar="PLACE:NAME", help="path/to/file.py:Class, or module:Class")
     values = {"nargs": "*", "default": [], "metavar": "VALUE"}
     add("--args", **values, help="for the constructor: 512 dropout=0.1")
-    add("--embed-dim", type=int, metavar="E", help="width of a token; found if left out")
-    sizes = {"nargs": 2, "metavar": ("B", "N")}
-    add("--size", type=int, **sizes, help="samples and tokens to try")
     given = parser.parse_args(arguments)
     with redirect_stdout(sys.stderr):  # what the user's own code prints is not part of a report
-        report = diagnose(
-            loaded(given.target, given.args),
-            given.num_heads,
-            causal=given.causal,
-            embed_dim=given.embed_dim,
-            size=tuple(given.size) if given.size else None,
-        )
+        module = loaded(given.target, given.args)
+        report = diagnose(module, given.num_heads, causal=given.causal)
     print(json.dumps({"target": given.target, **report.data()}, indent=2) if given.json else report)
     return HEALTHY if report.healthy else BUGGY
 
@@ -88,8 +129,11 @@ def checked(arguments: Sequence[str]) -> int:
     add("--only-named", action="store_true", help="unexplained modules do not fail the check")
     add("--github", action="store_true", help="print annotations for GitHub Actions")
     given = parser.parse_args(arguments)
+    if given.num_heads is not None:
+        check_positive("attention_clinic", num_heads=given.num_heads)
     with redirect_stdout(sys.stderr):
-        found = check(given.places, given.num_heads, given.causal)
+        options = {"num_heads": given.num_heads, "causal": given.causal}
+        found = [one for place in given.places for one in check(place, options)]
     write = as_json if given.json else as_annotations if given.github else as_text
     print(write(found))
     reports = [one.report for one in found if one.report is not None]
@@ -98,6 +142,9 @@ def checked(arguments: Sequence[str]) -> int:
     if open_ or any(row.report.explanations for row in rows):
         return BUGGY
     return BAD_CALL if any(one.bad for one in found) else HEALTHY
+
+
+# ------------------------------------------------------------------------ import and build
 
 
 def loaded(target: str, values: Sequence[str]) -> Any:
@@ -112,8 +159,8 @@ def loaded(target: str, values: Sequence[str]) -> Any:
         words = f"attention_clinic: the target must be PLACE:NAME, got {target}."
         raise ValueError(f"{words} Write path/to/file.py:Class.")
     found = named(place, imported(place), name)
-    sides = sides_of(found) if inspect.isfunction(found) and not values else None
-    if isinstance(found, nn.Module) or (sides is not None and not sides.guessed):
+    takes = [one[0] for one in parameters_of(found)] if inspect.isfunction(found) else []
+    if isinstance(found, nn.Module) or takes[:3] == ["q", "k", "v"]:
         return found
     pairs = [value.partition("=") for value in values]
     by_name = {key: _value(text) for key, equals, text in pairs if equals and key.isidentifier()}
@@ -131,13 +178,176 @@ def _value(text: str) -> Any:
         return text
 
 
+def imported(place: str) -> Any:
+    """Import path/to/file.py or package.module; a `ValueError` if it does not run.
+
+    A file that imports its neighbours relatively is imported as a part of its package.
+    """
+    file = Path(place)
+    top = folder = file.resolve().parent
+    while (top / "__init__.py").is_file() and top != top.parent:
+        top = top.parent
+    try:
+        if file.suffix != ".py":
+            sys.path.insert(0, str(Path.cwd()))
+            return importlib.import_module(place)
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no file {file}")
+        if top != folder and RELATIVE.search(file.read_text("utf-8", "replace")):
+            sys.path.insert(0, str(top))
+            parts = file.resolve().relative_to(top).with_suffix("").parts
+            return importlib.import_module(".".join(parts))
+        sys.path[:0] = dict.fromkeys((str(folder), str(top)))
+        taken = file.stem in sys.stdlib_module_names or file.stem in sys.modules
+        name = f"_{file.stem}_of_a_place" if taken else file.stem  # which hides no other module
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None and spec.loader is not None, "a .py file has a loader"
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle looks there
+        spec.loader.exec_module(module)
+        return module
+    except (Exception, SystemExit) as error:  # of a stranger's file: it is refused
+        raise ValueError(
+            f"attention_clinic: {place} must be a file or module that can be imported, got "
+            f"{type(error).__name__}: {error}. Import it by itself first."
+        ) from error
+
+
+def named(place: str, module: Any, name: str) -> Any:
+    """Return what `Name` in a module refers to; a `ValueError` if nothing does."""
+    if not hasattr(module, name):
+        classes = ", ".join(n for n, v in vars(module).items() if _is_class(v)) or "none"
+        words = f"attention_clinic: {place} must hold {name}, got no such name. "
+        raise ValueError(f"{words}Its modules are {classes}.")
+    return getattr(module, name)
+
+
+def built(
+    target: str, advice: str, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> nn.Module:
+    """Return the module that a user's class or function builds; a `ValueError` if it does not."""
+    try:
+        found = attempted(function, *args, **kwargs)
+        got = type(found).__name__
+    except CallFailed as failed:
+        found, got = None, f"{type(failed.error).__name__}: {first_line(failed.error)}"
+    if not isinstance(found, nn.Module):
+        raise ValueError(f"attention_clinic: {target} must build an nn.Module, got {got}. {advice}")
+    return found
+
+
+def _is_class(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, nn.Module)
+
+
+# ---------------------------------------------------------------------------- whole files
+
+
+def check(place: str, options: dict[str, Any]) -> list[Checked]:
+    """Examine the models of a place, in order; those without attention are left out.
+
+    Args:
+        place: file.py, file.py:Name, file.py:Name(64, 8), the same with a module that Python
+            finds, or a folder: its files that derive classes. Each is imported by itself.
+        options: of `diagnose_model`.
+    """
+    whole = ":" not in place or Path(place).exists()  # C:\\model.py
+    where, name = (place, "") if whole else place.rsplit(":", 1)
+    if name or not Path(where).is_dir():
+        return _checked(where, name.strip(), options)
+    found: list[Checked] = []
+    for file in sorted(Path(where).rglob("*.py")):
+        parts = file.relative_to(where).parts
+        hidden = any(n.startswith((".", "__pycache__")) or n in INSTALLED for n in parts)
+        if hidden or not DERIVES.search(file.read_text("utf-8", "replace")):
+            continue
+        try:
+            found += _checked(str(file), "", options)
+        except ValueError as error:  # one of many: the others are examined
+            source = Source(file.stem, _relative(file), 1)
+            found.append(Checked(str(file), source, None, str(error), bad=True))
+    return found
+
+
+def _checked(where: str, name: str, options: dict[str, Any]) -> list[Checked]:
+    """Examine the models of one file or module, or the one with a name."""
+    found = []
+    with _isolated():
+        for target, value in _values(where, imported(where), name):
+            source = _source(type(value) if isinstance(value, nn.Module) else value)
+            try:
+                model = value if isinstance(value, nn.Module) else _sized(value, target)
+                report = diagnose_model(model, **options)
+            except ValueError as error:  # one of several: the others are examined
+                found.append(Checked(target, source, None, str(error), bad=bool(name)))
+                continue
+            if report.rows or name:
+                found.append(Checked(target, source, report, bad=not report.rows))
+    return found
+
+
+def _values(where: str, module: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield targets with a model, or a class or function that builds one."""
+    if "(" in name:  # the user's own words, in the user's own file
+        advice = "Write it as in that file."
+        yield f"{where}:{name}", built(f"{where}:{name}", advice, eval, name, vars(module))
+    elif name:
+        yield f"{where}:{name}", named(where, module, name)
+    else:
+        for key, value in list(vars(module).items()):
+            own = getattr(value, "__module__", "") == module.__name__ and _is_class(value)
+            if own or isinstance(value, nn.Module):
+                yield f"{where}:{key}", value
+
+
+def _sized(value: Any, target: str) -> nn.Module:
+    """Build a class, or call a function, with sizes by the names of what it needs."""
+    advice = f"To give its arguments, name it as {target}(...)."
+    needed = [n for n, p in parameters_of(value).items() if is_needed(p)] if callable(value) else []
+    if unknown := ", ".join(name for name in needed if name.lower() not in KNOWN):
+        raise ValueError(f"nothing settles its {unknown}. {advice}")
+    torch.manual_seed(0)
+    return built(target, advice, value, **{name: KNOWN[name.lower()] for name in needed})
+
+
+def _source(value: Any) -> Source:
+    """Return where a class or function is defined, as far as that is known."""
+    name = getattr(value, "__name__", type(value).__name__)
+    try:
+        file, line = inspect.getsourcefile(value) or "", inspect.getsourcelines(value)[1]
+    except (OSError, TypeError):
+        return Source(name, "", 1)
+    return Source(name, _relative(Path(file)), line)
+
+
+def _relative(file: Path) -> str:
+    near = file.resolve().is_relative_to(Path.cwd())
+    return (file.resolve().relative_to(Path.cwd()) if near else file.resolve()).as_posix()
+
+
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Forget what a place imports: the next one may have other files of the same names."""
+    paths, before = list(sys.path), {*sys.modules}
+    try:
+        yield
+    finally:
+        sys.path[:] = paths
+        for name in {*sys.modules} - before:
+            file = Path(getattr(sys.modules[name], "__file__", None) or PYTHON).resolve()
+            if not (file.is_relative_to(PYTHON) or INSTALLED & {*file.parts}):
+                del sys.modules[name]
+        importlib.invalidate_caches()
+
+
+# --------------------------------------------------------------------------------- output
+
+
 def as_text(found: list[Checked]) -> str:
     """Return what people read: each report, and what was skipped."""
-    said = [
-        f"\n{one.report}" if one.report is not None else f": skipped, {one.skipped}"
-        for one in found
-    ]
-    texts = [f"{one.target}{words}" for one, words in zip(found, said, strict=True)]
+    texts = []
+    for one in found:
+        said = f": skipped, {one.skipped}" if one.report is None else f"\n{one.report}"
+        texts.append(f"{one.target}{said}")
     return "\n\n".join(texts) or "nothing with attention was found"
 
 
@@ -146,31 +356,30 @@ def as_json(found: list[Checked]) -> str:
     data = []
     for one in found:
         said = {"skipped": one.skipped} if one.report is None else one.report.data()
-        for row, source in zip(said.get("rows", ()), one.sources, strict=True):
-            row |= {"class": source.name, "file": source.file, "line": source.line}
-        data.append(
-            {"target": one.target, "file": one.source.file, "line": one.source.line, **said}
-        )
+        place = {"target": one.target, "file": one.source.file, "line": one.source.line}
+        data.append({**place, **said})
     return json.dumps(data, indent=2)
 
 
 def as_annotations(found: list[Checked]) -> str:
-    """Return GitHub's workflow commands: an error for each bug, at the class that has it."""
+    """Return GitHub's workflow commands: an error for each bug, at the class of the model."""
     lines: list[str] = []
     for one in found:
-        source, kind, report = one.source, "error" if one.bad else "notice", one.report
+        source, report = one.source, one.report
         if report is None or not report.rows:
-            words = one.skipped if report is None else report.verdict
+            kind, words = (
+                "error" if one.bad else "notice",
+                report.verdict if report else one.skipped,
+            )
             lines.append(_command(kind, source, f"{source.name}: not examined", words))
             continue
-        for row, at in zip(report.rows, one.sources, strict=True):
-            title = at.name + f", {row.where}" * (at == source and row.places[0] != "")
-            kind, words = "error", [f"{e.words}. Fix: {e.fix}" for e in row.report.explanations]
-            if not words:
-                kind, words = "warning", row.report.failing or ["no known mistake gives its output"]
-            if not row.report.healthy:
-                title = f"{title}: {' + '.join(row.report.ids) or 'unexplained'}"
-                lines.append(_command(kind, at, title, "; or ".join(words)))
+        for row in report.unhealthy:
+            place = f", {row.where}" * (row.places[0] != "")
+            title = f"{source.name}{place}: {' + '.join(row.report.ids) or 'unexplained'}"
+            kind, said = "error", [f"{e.words}. Fix: {e.fix}" for e in row.report.explanations]
+            if not said:
+                kind, said = "warning", row.report.failing or ["no known mistake gives its output"]
+            lines.append(_command(kind, source, title, "; or ".join(said)))
         for words in report.failing:
             lines.append(_command("warning", source, report.name, f"fails: {words}"))
     return "\n".join(dict.fromkeys(lines))  # a model of the file may hold another one of it

@@ -19,7 +19,6 @@ STYLE = (
     "<style>.attention-clinic th, .attention-clinic td {text-align: left}"
     " .attention-clinic td b {white-space: nowrap}</style>"
 )
-NO_NUMBERS = "the output holds numbers: "  # a failing property, before what the output holds
 THREADS_SHOWN = 3  # in print; the report holds all
 # reports that were false in a condition: the pytest plugin prints the last ones whole
 ASKED: deque[Any] = deque(maxlen=5)
@@ -135,13 +134,6 @@ class Report:
         return f"{self.name}: not equal to the reference, and unexplained"
 
     @property
-    def unnamed(self) -> str:
-        """The sentence of a report that names no mistake."""
-        if any(fail.startswith(NO_NUMBERS) and "nothing but" in fail for fail in self.failing):
-            return "No number is left that could tell one mistake from another."
-        return "No known mistake gives this output."
-
-    @property
     def kind(self) -> str:
         """One word: "healthy", "variant", "buggy", or "unexplained"."""
         if self.healthy:
@@ -157,9 +149,7 @@ class Report:
             "explanations": [_as_data(explanation) for explanation in self.explanations],
             "variants": [variant.id for variant in self.variants],
             "remarks": [_as_data(remark) for remark in self.remarks],
-            "failing": list(self.failing),
-            "checked": list(self.checked),
-            "untried": list(self.untried),
+            **{name: list(getattr(self, name)) for name in ("failing", "checked", "untried")},
         }
 
     def __bool__(self) -> bool:
@@ -187,7 +177,7 @@ class Report:
         for variant in self.variants:
             lines += wrapped(f"  Variant: {variant.id}   {variant.words} ({variant.models})")
         if not self.healthy and not self.explanations:
-            lines += wrapped(f"  {self.unnamed}")
+            lines.append("  No known mistake gives this output.")
             if not self.failing:
                 lines.append("  Every property that could be tried holds.")
         for note in notes_of(self):
@@ -201,13 +191,9 @@ class Report:
             threads += f" and {len(explanation.threads) - THREADS_SHOWN} more"
         seen = f"   Seen in: {threads}" if threads else ""
         lines = wrapped(f"  {kind}{' + '.join(explanation.ids)}   {explanation.words}")
-        for words in (
-            explanation.detail,
-            self.evidence(explanation),
-            f"Fix: {explanation.fix}",
-            f"Chapter {explanation.chapter}.{seen}",
-        ):
-            lines += wrapped(f"    {words}") if words else []
+        said = [explanation.detail, self.evidence(explanation), f"Fix: {explanation.fix}"]
+        for words in filter(None, (*said, f"Chapter {explanation.chapter}.{seen}")):
+            lines += wrapped(f"    {words}")
         return lines
 
     def evidence(self, explanation: Explanation) -> str:
@@ -217,41 +203,35 @@ class Report:
         return f"{explanation.evidence} (largest difference below {self.tolerance:.0e})"
 
     def _repr_html_(self) -> str:
-        rows = []
+        rows = ""
         for explanation in (*self.explanations, *self.remarks):
             kind = "Remark: " if explanation in self.remarks else ""
+            words, detail = escape(explanation.words), escape(explanation.detail)
             cells = (
                 f"{kind}<b>{escape(' + '.join(explanation.ids))}</b>",
-                escape(explanation.words)
-                + (f"<br>{escape(explanation.detail)}" if explanation.detail else "")
-                + f"<br><i>{escape(self.evidence(explanation))}</i>",
+                f"{words}{'<br>' * bool(detail)}{detail}"
+                f"<br><i>{escape(self.evidence(explanation))}</i>",
                 escape(explanation.fix),
                 escape(explanation.chapter),
-                "<br>".join(_linked(thread) for thread in explanation.threads),
+                "<br>".join(map(_linked, explanation.threads)),
             )
-            rows.append("".join(f"<td>{cell}</td>" for cell in cells))
+            rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
         names = ("bug", "what the code does", "fix", "chapter", "seen in")
         head = "".join(f"<th>{name}</th>" for name in names)
-        table = f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        table = f"<table><tr>{head}</tr>{rows}</table>" if rows else ""
         notes = [f"Variant: {v.id}, {v.words} ({v.models})" for v in self.variants]
-        notes += notes_of(self)
-        listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        listed = "".join(f"<li>{escape(note)}</li>" for note in notes + notes_of(self))
         return (
             f"{STYLE}<div class='attention-clinic'><b>{escape(self.verdict)}</b>"
-            f"{table if rows else ''}{f'<ul>{listed}</ul>' if listed else ''}</div>"
+            f"{table}{f'<ul>{listed}</ul>' if listed else ''}</div>"
         )
 
 
 def _as_data(explanation: Explanation) -> dict[str, Any]:
     """Return an explanation as plain values."""
-    return {
-        "ids": list(explanation.ids),
-        "words": explanation.words,
-        "detail": explanation.detail,
-        "fix": explanation.fix,
-        "chapter": explanation.chapter,
-        "threads": list(explanation.threads),
-    }
+    names = ("ids", "words", "detail", "fix", "chapter", "threads")
+    values = ((name, getattr(explanation, name)) for name in names)
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
 
 
 def notes_of(report: Any) -> list[str]:

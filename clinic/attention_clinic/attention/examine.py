@@ -12,9 +12,13 @@ from attention_clinic.attention.positions import read_turn
 from attention_clinic.attention.program import Lost, Program
 from attention_clinic.attention.reading import read_program
 from attention_clinic.attention.rules import Judgement, judge, prove
-from attention_clinic.behaviour.dropout import dropout_findings
 from attention_clinic.behaviour.gradients import learned
-from attention_clinic.behaviour.unused import created_in_forward, plain_findings, reads_globals
+from attention_clinic.behaviour.unused import (
+    created_in_forward,
+    dropout_findings,
+    plain_findings,
+    reads_globals,
+)
 from attention_clinic.capture.module import CallFailed, same
 from attention_clinic.capture.run import Run
 from attention_clinic.capture.trial import Trial

@@ -14,7 +14,6 @@ from attention_clinic.capture.module import CallFailed
 from attention_clinic.capture.run import Run
 from attention_clinic.capture.trial import Trial, allowed
 from attention_clinic.catalogue.rotary import misspaced
-from attention_clinic.report import NO_NUMBERS
 
 ROTARY_WORDS = ("rotary", "rope", "inv_freq", "freqs_c")
 SCALE_WORDS = ("scal", "sqrt", "temper", "norm_fact")
@@ -112,7 +111,7 @@ def failing(trial: Trial, run: Run | None) -> Iterator[str]:
     y = trial.run(x, context)
     if not y.isfinite().all():
         many = "nothing but" if not y.isfinite().any() else "some"
-        yield f"{NO_NUMBERS}it has {many} {'NaN' if y.isnan().any() else 'infinity'}"
+        yield f"the output holds numbers: it has {many} {'NaN' if y.isnan().any() else 'infinity'}"
         return
     if not torch.allclose(trial.run(x, context), y, rtol=1e-6, atol=1e-9):
         yield "two calls in eval mode give the same output"

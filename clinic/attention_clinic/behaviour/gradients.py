@@ -6,17 +6,31 @@ Where a run cuts numbers from their history, a small step shows how fast the out
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from attention_clinic.behaviour.unused import Trace, listed, moves, plain_findings, unused_parts
-from attention_clinic.capture.module import CallFailed, Patient, in_training
+from attention_clinic.behaviour.unused import Call, is_mentioned, listed, moves, plain_findings
+from attention_clinic.capture.module import (
+    CallFailed,
+    Mode,
+    NoDropout,
+    Patient,
+    held_tensors,
+    in_training,
+    wanting_gradients,
+)
 from attention_clinic.catalogue.forms import with_more
 from attention_clinic.report import Report
 
+BRANCHES = (  # functions by whose results code decides what to do next
+    "__bool__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "equal", "allclose",
+    "__gt__", "__lt__", "__ge__", "__le__", "gt", "lt", "ge", "le", "argmax", "argmin", "argsort",
+    "sort", "topk", "multinomial", "nonzero", "masked_select", "unique", "bincount",
+)  # fmt: skip
 MISSED = 0.01  # the fraction of a derivative that a gradient may miss
 UNSETTLED = 0.5  # the fraction by which a shorter step may change a derivative
 IN_CALLS = "seen in calls; nothing else is explained"
@@ -28,12 +42,100 @@ UNUSED = {
 }  # fmt: skip
 
 
+class Trace(Mode):
+    """One run, on `enter(t)` for each tensor t, with gradients of the named parameters."""
+
+    def __init__(
+        self, module: nn.Module, names: Collection[str], enter: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().__init__()
+        self.module, self.enter, self.training = module, enter, module.training
+        self.held = {n: p for n, p in module.named_parameters() if n in names}
+        self.results: list[Any] = []  # what the module returned
+        self.grads: dict[str, Tensor] = {}  # of all that it returned or keeps
+        self.read: set[int] = set()  # ids of the parameters that a function got
+        self.asked = self.inside = False  # whether code decided by any numbers; ran in forward
+        self.cuts = False  # whether numbers that learn went on without their history
+        self.overwritten = False  # whether backward needed numbers that were changed in place
+
+    def made(self, run: Call) -> Self:
+        """Run the module and return this trace; `CallFailed` for an error or no call of it."""
+        handles = [
+            self.module.register_forward_pre_hook(self._begin, with_kwargs=True),
+            self.module.register_forward_hook(self._end),
+        ]
+        try:
+            with torch.random.fork_rng(devices=[]), wanting_gradients(list(self.held.values())):
+                torch.manual_seed(0)
+                with NoDropout(), self:
+                    run()
+        finally:
+            for handle in handles:
+                handle.remove()
+        if not self.results:
+            raise CallFailed
+        held = held_tensors([self.results, [vars(part) for part in self.module.modules()]])
+        self.grads = self.reached([t for t in held if t.grad_fn])
+        return self
+
+    def _begin(self, part: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        torch.set_grad_enabled(True)
+        given = [self.enter(v) if isinstance(v, Tensor) else v for v in (*args, *kwargs.values())]
+        self.inside = True
+        return tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :], strict=True))
+
+    def _end(self, part: nn.Module, args: Any, result: Any) -> None:
+        self.inside = False
+        self.results.append(result)
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = getattr(func, "__name__", "")
+        if name == "group_norm":  # its backward may end the process where channels come last
+            args = tuple(t.contiguous() if isinstance(t, Tensor) else t for t in args)
+        if not self.inside:
+            return func(*args, **kwargs)
+        given = list(held_tensors([args, kwargs]))
+        learns = any(t.requires_grad for t in given)
+        result = func(*args, **kwargs)
+        if name != "__get__":
+            self.read |= {id(t) for t in given if isinstance(t, nn.Parameter)}
+        self.asked |= name in BRANCHES or (name == "where" and len(args) == 1)
+        if learns and "_like" not in name and not name.startswith("new_"):
+            out = given[0] if name == "__setitem__" else result
+            bare = isinstance(out, Tensor) and out.is_floating_point() and not out.requires_grad
+            self.cuts |= bare or name in ("item", "tolist", "numpy")
+        return result
+
+    @property
+    def output(self) -> Tensor:
+        """The first tensor of each result, flat."""
+        firsts = [next(held_tensors(result)) for result in self.results]
+        return torch.cat([t.flatten() for t in firsts if t.is_floating_point()])
+
+    def reached(
+        self, ends: Sequence[Tensor], starts: dict[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Return the gradients of a sum of sizes by the starts, or parameters, that it needs."""
+        total = sum((t.abs().sum() for t in ends if t.requires_grad), torch.zeros(()))
+        starts = starts or self.held
+        if not total.requires_grad or not starts:
+            return {}
+        try:
+            with wanting_gradients(list(self.held.values())):
+                given = list(starts.values())
+                found = torch.autograd.grad(total, given, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:  # a function without derivatives, or a stranger's own
+            if "inplace operation" not in str(error):
+                raise CallFailed from error
+            self.overwritten = True
+            return {}
+        return {n: grad for n, grad in zip(starts, found, strict=True) if grad is not None}
+
+
 class Comparison:
     """The gradients of one module, and how fast its output really changes."""
 
-    def __init__(
-        self, patient: Patient, run: Callable[[], Tensor], inputs: Sequence[Tensor]
-    ) -> None:
+    def __init__(self, patient: Patient, run: Call, inputs: Sequence[Tensor]) -> None:
         self.module, self.run = patient.module, run
         rough = patient.dtype != torch.float64 or patient.rough
         self.step, self.noise = (1e-2, 1e-3) if rough else (1e-4, 1e-5)  # and its rounding
@@ -63,17 +165,16 @@ class Comparison:
             return found | ({""} if self._misses(slopes[""], [], floor) else set())
 
     def _misses(self, slope: float, names: list[str], floor: float) -> bool:
-        """Return whether a slope is not the derivative, whatever the step; see `_derivative`."""
+        """Return whether a slope is not the derivative; see `_derivative`."""
         real = self._derivative(names, self.step)
         limit = MISSED * max(abs(slope), abs(real)) + floor
         if abs(real) <= floor or not math.isfinite(real) or abs(slope - real) <= limit:
             return False  # rounding has a derivative of 0
         nearer = self._derivative(names, self.step / 4)
-        apart = abs(real - nearer)
-        if not apart <= UNSETTLED * max(abs(real), abs(nearer)):
-            return False  # near a pole no step is short enough
+        apart, size = abs(real - nearer), max(abs(real), abs(nearer))
         limit = MISSED * max(abs(slope), abs(nearer)) + 4 * floor + 2 * apart
-        return not abs(slope - nearer) <= limit
+        # near a pole no step is short enough
+        return apart <= UNSETTLED * size and abs(slope - nearer) > limit
 
     def _derivative(self, names: list[str], step: float) -> float:
         """Return how fast the projected output changes with some parameters, [] for the input."""
@@ -111,9 +212,7 @@ def _direction(p: Tensor) -> Tensor:
     return _noise(p) * (size if 0 < size < math.inf else 1.0)
 
 
-def learned(
-    report: Report, patient: Patient, run: Callable[[], Tensor], inputs: Sequence[Tensor]
-) -> Report:
+def learned(report: Report, patient: Patient, run: Call, inputs: Sequence[Tensor]) -> Report:
     """Return a report that also says what does not learn in a module.
 
     Of a module that nothing explains, only what never learns is named: what is before a cut that
@@ -132,12 +231,18 @@ def learned(
             with in_training(patient.module, training):
                 trace = Trace(patient.module, names, compared.enter).made(run)
                 traces.append(trace)
-                if len(trace.grads) == len(trace.held) and not (trace.cuts or trace.overwritten):
+                if len(trace.grads) == len(trace.held) and not trace.cuts:
                     break
+        if all(trace.overwritten for trace in traces):
+            explained = report.healthy or report.explanations
+            return with_more(report, [("graph-overwritten", "")]) if explained else report
         cut = set.intersection(*(compared.cut(trace) for trace in traces))
-        unused, lost = _idle(run, traces)
+        held = traces[0].held
+        idle = [n for n in held if all(n not in trace.grads for trace in traces)]
+        some = bool(idle) and moves(run, [held[n] for n in idle])
+        lost = {n for n in idle if some and moves(run, [held[n]])}
         cut = cut & (trained | {""}) | lost & trained
-        unused = set() if UNUSED.intersection(report.ids) else unused
+        unused = [] if UNUSED.intersection(report.ids) else [n for n in idle if n not in lost]
         more = list(unused_parts(patient.module, traces, unused, bool(cut)))
         plain = plain_findings(patient, run)
     except CallFailed:  # what has no gradients says nothing
@@ -147,8 +252,6 @@ def learned(
         alone = with_more(report, [("graph-cut", words)] * bool(lost & trained) + plain)
         found = [replace(one, evidence=IN_CALLS) for one in alone.explanations]
         return replace(report, explanations=tuple(found))
-    if all(trace.overwritten for trace in traces):
-        return with_more(report, [("graph-overwritten", "")])
     if cut:
         shown = listed([name or "the input" for name in sorted(cut)])
         words = "every parameter" if trained and cut >= trained else shown
@@ -156,12 +259,26 @@ def learned(
     return with_more(report, more + [one for one in plain if one[0] not in report.ids])
 
 
-def _idle(run: Callable[[], Tensor], traces: Sequence[Trace]) -> tuple[set[str], set[str]]:
-    """Return the parameters that reach no result, and those that do without a gradient."""
-    held, grads = traces[0].held, [trace.grads for trace in traces]
-    idle = {n for n in held if all(n not in one for one in grads)}
-    lost = idle if idle and moves(run, [held[n] for n in idle]) else set()
-    wide = [n for n in held if held[n].ndim > 1 and all(n in one for one in grads)]
-    zero = {n for n in wide if not any(one[n].any() for one in grads)}
-    lost = {n for n in lost | zero if moves(run, [held[n]])}
-    return idle - lost, lost
+def unused_parts(
+    module: nn.Module, traces: Sequence[Trace], unused: Collection[str], cut: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the bugs of unused parameters; what was read may come before a cut gradient."""
+    highest: dict[str, list[str]] = {}  # the highest parts none of whose parameters is used
+    for name in sorted(unused):
+        parts = name.split(".")
+        for path in (".".join(parts[:depth]) for depth in range(1, len(parts) + 1)):
+            if all(n in unused for n in traces[0].held if f"{n}.".startswith(f"{path}.")):
+                highest.setdefault(path, []).append(name)
+                break
+    asked = any(trace.asked for trace in traces)
+    for path, inside in highest.items():
+        where, _, name = path.rpartition(".")
+        part = getattr(module.get_submodule(where), name)
+        layer = not isinstance(part, Tensor | nn.ParameterList | nn.ParameterDict)
+        bug = "part-unused" if layer else "parameter-unused"
+        ids = {id(module.get_parameter(n)) for n in inside}
+        if any(ids & trace.read for trace in traces):
+            if not (cut or asked):  # code may have decided by what it read
+                yield bug, f"nothing uses what {path} returns" if layer else f"nothing uses {path}"
+        elif not ((name.isdigit() and asked) or is_mentioned(module, path)):
+            yield bug, f"{path} is never {'called' if layer else 'read'}"

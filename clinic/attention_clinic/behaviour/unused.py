@@ -1,134 +1,42 @@
-"""What no result depends on, what no optimizer gets, and what forward creates or reads outside."""
+"""What a module declares or holds and its output does not depend on, dropout included."""
 
 from __future__ import annotations
 
 import dis
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook as after_each
+from torch.nn.modules.module import register_module_forward_pre_hook as before_each
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from attention_clinic.capture.module import (
     CallFailed,
-    Mode,
     NoDropout,
     Patient,
     held_tensors,
+    in_training,
     moved,
     same,
-    wanting_gradients,
 )
 
 OWN = frozenset(vars(nn.Module()))  # what every module keeps for itself
 BUILDS = ("__init__", "init", "_init", "reset", "_reset")  # code that only makes parameters
-BRANCHES = (  # functions by whose results code decides what to do next
-    "__bool__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "equal", "allclose",
-    "__gt__", "__lt__", "__ge__", "__le__", "gt", "lt", "ge", "le", "argmax", "argmin", "argsort",
-    "sort", "topk", "multinomial", "nonzero", "masked_select", "unique", "bincount",
-)  # fmt: skip
 FLIP = (-1.5, 0.1)  # moves numbers, and what only their signs decide
 PLAIN = "param-plain-tensor"
 SHOWN = 3  # names that a report lists
-
-
-class Trace(Mode):
-    """One run, on `enter(t)` for each tensor t, with gradients of the named parameters."""
-
-    def __init__(
-        self, module: nn.Module, names: Collection[str], enter: Callable[[Tensor], Tensor]
-    ) -> None:
-        super().__init__()
-        self.module, self.enter, self.training = module, enter, module.training
-        self.held = {n: p for n, p in module.named_parameters() if n in names}
-        self.results: list[Any] = []  # what the module returned
-        self.grads: dict[str, Tensor] = {}  # of all that it returned or keeps
-        self.read: set[int] = set()  # ids of the parameters that a function got
-        self.branches: list[Tensor] = []  # numbers that learn by which code decided
-        self.asked = self.inside = False  # whether code decided by any numbers; ran in forward
-        self.cuts = False  # whether numbers that learn went on without their history
-        self.overwritten = False  # whether backward needed numbers that were changed in place
-
-    def made(self, run: Callable[[], Tensor]) -> Self:
-        """Run the module and return this trace; `CallFailed` for an error or no call of it."""
-        handles = [
-            self.module.register_forward_pre_hook(self._begin, with_kwargs=True),
-            self.module.register_forward_hook(self._end),
-        ]
-        saved = torch.autograd.graph.saved_tensors_hooks(lambda t: (t, t._version), self._unpacked)
-        try:
-            with torch.random.fork_rng(devices=[]), wanting_gradients(list(self.held.values())):
-                torch.manual_seed(0)
-                with NoDropout(), self, saved:
-                    run()
-        finally:
-            for handle in handles:
-                handle.remove()
-        if not self.results:
-            raise CallFailed
-        held = held_tensors([self.results, [vars(part) for part in self.module.modules()]])
-        self.grads = self.reached([t for t in held if t.grad_fn])
-        return self
-
-    def _begin(self, part: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        torch.set_grad_enabled(True)
-        given = [self.enter(v) if isinstance(v, Tensor) else v for v in (*args, *kwargs.values())]
-        self.inside = True
-        return tuple(given[: len(args)]), dict(zip(kwargs, given[len(args) :], strict=True))
-
-    def _end(self, part: nn.Module, args: Any, result: Any) -> None:
-        self.inside = False
-        self.results.append(result)
-
-    def _unpacked(self, packed: tuple[Tensor, int]) -> Tensor:
-        self.overwritten |= packed[0]._version != packed[1]
-        return packed[0]
-
-    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = getattr(func, "__name__", "")
-        if name == "group_norm":  # its backward may end the process where channels come last
-            args = tuple(t.contiguous() if isinstance(t, Tensor) else t for t in args)
-        if not self.inside:
-            return func(*args, **kwargs)
-        given = list(held_tensors([args, kwargs]))
-        learns = [t for t in given if t.requires_grad]
-        result = func(*args, **kwargs)
-        if name != "__get__":
-            self.read |= {id(t) for t in given if isinstance(t, nn.Parameter)}
-        if name in BRANCHES or (name == "where" and len(args) == 1):
-            self.asked = True
-            self.branches += learns
-        if learns and "_like" not in name and not name.startswith("new_"):
-            out = given[0] if name == "__setitem__" else result
-            bare = isinstance(out, Tensor) and out.is_floating_point() and not out.requires_grad
-            self.cuts |= bare or name in ("item", "tolist", "numpy")
-        return result
-
-    @property
-    def output(self) -> Tensor:
-        """The first tensor of each result, flat."""
-        firsts = [next(held_tensors(result)) for result in self.results]
-        return torch.cat([t.flatten() for t in firsts if t.is_floating_point()])
-
-    def reached(
-        self, ends: Sequence[Tensor], starts: dict[str, Tensor] | None = None
-    ) -> dict[str, Tensor]:
-        """Return the gradients of a sum of sizes by the starts, or parameters, that it needs."""
-        total = sum((t.abs().sum() for t in ends if t.requires_grad), torch.zeros(()))
-        starts = starts or self.held
-        if not total.requires_grad or not starts:
-            return {}
-        try:
-            with wanting_gradients(list(self.held.values())):
-                given = list(starts.values())
-                found = torch.autograd.grad(total, given, retain_graph=True, allow_unused=True)
-        except RuntimeError as error:  # a function without derivatives, or a stranger's own
-            raise CallFailed from error
-        return {n: grad for n, grad in zip(starts, found, strict=True) if grad is not None}
+DROPOUTS = (
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
+)  # fmt: skip
+LEAST = 0.05  # a probability whose effect shows in two runs on a few hundred numbers
+# what such an argument drops is not single numbers
+OTHER = ("last", "path", "first", "layer", "token", "patch", "head", "cls", "mask", "col", "row")
+Call = Callable[[], Tensor]
 
 
 def listed(words: Sequence[str], between: str = ", ") -> str:
@@ -137,7 +45,7 @@ def listed(words: Sequence[str], between: str = ", ") -> str:
     return between.join(words[:SHOWN]) + more
 
 
-def moves(run: Callable[[], Tensor], held: Sequence[Tensor]) -> bool:
+def moves(run: Call, held: Sequence[Tensor]) -> bool:
     """Return whether the output of a run changes with some tensors."""
     with NoDropout(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -150,32 +58,6 @@ def moves(run: Callable[[], Tensor], held: Sequence[Tensor]) -> bool:
                 return True
 
 
-def unused_parts(
-    module: nn.Module, traces: Sequence[Trace], unused: Collection[str], cut: bool
-) -> Iterator[tuple[str, str]]:
-    """Yield the bugs of unused parameters; what was read may come before a cut gradient."""
-    highest: dict[str, list[str]] = {}  # the highest parts none of whose parameters is used
-    for name in sorted(unused):
-        parts = name.split(".")
-        for path in (".".join(parts[:depth]) for depth in range(1, len(parts) + 1)):
-            if all(n in unused for n in traces[0].held if f"{n}.".startswith(f"{path}.")):
-                highest.setdefault(path, []).append(name)
-                break
-    asked = any(trace.asked for trace in traces)
-    for path, inside in highest.items():
-        where, _, name = path.rpartition(".")
-        part = getattr(module.get_submodule(where), name)
-        layer = not isinstance(part, Tensor | nn.ParameterList | nn.ParameterDict)
-        bug = "part-unused" if layer else "parameter-unused"
-        ids = {id(module.get_parameter(n)) for n in inside}
-        if any(ids & trace.read for trace in traces):
-            decides = any(trace.reached(trace.branches).keys() & {*inside} for trace in traces)
-            if not (cut or decides):
-                yield bug, f"nothing uses what {path} returns" if layer else f"nothing uses {path}"
-        elif not ((name.isdigit() and asked) or is_mentioned(module, path)):
-            yield bug, f"{path} is never {'called' if layer else 'read'}"
-
-
 def is_mentioned(module: nn.Module, path: str) -> bool:
     """Return whether code, besides the code that builds a module, reads what a path names."""
     where, _, name = path.rpartition(".")
@@ -185,8 +67,8 @@ def is_mentioned(module: nn.Module, path: str) -> bool:
     files = {one.__module__ for part in module.modules() for one in type(part).__mro__}
     files = {file for file in files if file.split(".")[0] not in ("torch", "builtins")}
     known = [v for file in files for v in list(vars(sys.modules.get(file, sys)).values())]
-    known = [*kind.__mro__, *(value for value in known if isinstance(value, type))]
-    for value in [one for one in known if one.__module__ in files]:
+    known = [v for v in (*kind.__mro__, *known) if isinstance(v, type) and v.__module__ in files]
+    for value in known:
         own = issubclass(value, kind) or issubclass(kind, value)
         for key, one in vars(value).items():
             one = inspect.unwrap(one.fget if isinstance(one, property) else one)
@@ -212,7 +94,10 @@ def _reads(code: CodeType, name: str, own: bool, space: dict[str, Any]) -> bool:
     return any(_reads(one, name, own, space) for one in inner)
 
 
-def created_in_forward(patient: Patient, run: Callable[[], Tensor]) -> list[str]:
+# ------------------------------------------------------------------- what no optimizer gets
+
+
+def created_in_forward(patient: Patient, run: Call) -> list[str]:
     """Return the classes of the layers with weights that a second call creates, [] for none."""
     kinds: dict[str, bool] = {}
 
@@ -235,7 +120,7 @@ def reads_globals(module: nn.Module | Callable[..., Any]) -> list[str]:
     return [name for name in names if isinstance(function.__globals__.get(name), Tensor)]
 
 
-def plain_findings(patient: Patient, run: Callable[[], Tensor]) -> list[tuple[str, str]]:
+def plain_findings(patient: Patient, run: Call) -> list[tuple[str, str]]:
     """Return the bug of what a run reads and no optimizer gets, with a detail; [] for none."""
     for name in patient.listed:
         if moves(run, [*patient.module.get_submodule(f"{name}_listed").parameters()]):
@@ -262,3 +147,146 @@ def _looks_random(t: Tensor) -> bool:
     t = (t - t.mean()) / t.std()
     near = [t.narrow(i, 1, n - 1) * t.narrow(i, 0, n - 1) for i, n in enumerate(t.shape)]
     return all(float(one.mean().abs()) <= 4 * one.numel() ** -0.5 for one in near)
+
+
+# ------------------------------------------------------------------------------- dropout
+
+
+class Running(NoDropout):
+    """Follow which parts run and which of them drop; let dropout act `inside` one part only."""
+
+    def __init__(self, inside: nn.Module | None = None) -> None:
+        super().__init__()
+        self.inside = inside
+        self.met: set[nn.Module] = set()  # parts that were called
+        self.dropping: set[nn.Module] = set()  # inside them something drops
+        self.calling: set[nn.Module] = set()  # they drop something themselves
+        self.trying: set[nn.Module] = set()  # they or their layers may drop, whatever p is
+        self.stack: list[nn.Module] = []
+
+    def __enter__(self) -> Self:
+        self.handles = (before_each(self._begin), after_each(self._end, always_call=True))
+        return super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        for handle in self.handles:
+            handle.remove()
+
+    def _begin(self, part: nn.Module, args: Any) -> None:
+        self.met.add(part)
+        self.stack.append(part)
+
+    def _end(self, *given: Any) -> None:
+        self.stack.pop()
+
+    def called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if any(part is self.inside for part in self.stack):
+            return func(*args, **kwargs)
+        return super().called(func, args, kwargs)
+
+    def _count(self, probability: float) -> None:
+        super()._count(probability)
+        self.trying.update(self.stack[-2:])
+        if probability > 0:
+            self.dropping.update(self.stack)
+            self.calling.update(self.stack[-1:])
+
+
+def dropout_findings(patient: Patient, run: Call) -> tuple[list[str], str]:
+    """Return which bugs of dropout a module has, and what shows them ("" for nothing more)."""
+    resting, patient.resting = patient.resting, False
+    try:
+        for name in patient.listed:  # eval() does not reach them in the user's module
+            patient.module.get_submodule(f"{name}_listed").train()
+        evaluates = not same(run(), run())
+        if evaluates:
+            with NoDropout():
+                evaluates = same(run(), run())
+        words = _undropped(patient, run) if patient.is_module else []
+    except CallFailed:  # what does not run says nothing
+        return [], ""
+    finally:
+        patient.resting = resting
+        if patient.is_module:
+            patient.module.eval()
+    return ["dropout-eval"] * evaluates + ["dropout-unused"] * bool(words), listed(words, "; ")
+
+
+def _undropped(patient: Patient, run: Call) -> list[str]:
+    """Return where a dropout is built, kept or taken that drops nothing in training mode."""
+    module, words = patient.module, []
+    with in_training(module):
+        before = torch.get_rng_state()
+        with Running() as seen:
+            y = run()
+        if not (y.isfinite().any() and torch.equal(before, torch.get_rng_state())):
+            return []  # it may drop numbers in a way of its own
+        for path, part in [*module.named_modules()]:
+            strange = part is module or not type(part).__module__.startswith("torch.")
+            if part not in seen.met or not (strange or isinstance(part, DROPOUTS)):
+                continue
+            found: list[str] = []
+            if part not in seen.calling:
+                found = list(_declared(module, path, part, seen))
+            elif seen.largest > LEAST and not patient.own_weights:  # a zero at the start hides it
+                name = (
+                    path if isinstance(part, DROPOUTS) else "F.dropout" + f" of {path}" * bool(path)
+                )
+                with Running(part):
+                    if same(y, run()) and same(y, run()):
+                        found = [f"nothing uses what {name} returns"]
+            while found and path and not [*module.get_submodule(path).parameters()]:
+                path = path.rpartition(".")[0]  # its result is used if theirs is
+            if found and (not path or moves(run, [*module.get_submodule(path).parameters()])):
+                words += found
+    return list(dict.fromkeys(words))
+
+
+def _declared(module: nn.Module, path: str, part: nn.Module, seen: Running) -> Iterator[str]:
+    """Yield how a part that drops nothing itself declares a dropout."""
+    place, drops = f" of {path}" if path else "", part in seen.dropping
+    layers = list(_dropouts(part))
+    beside = any(child in seen.met for _, child in layers)  # a layer of the same part drops
+    for name, child in layers:
+        where = f"{path}.{name}".removeprefix(".")
+        sure = child.p > 0 and not drops
+        likely = beside if child.p > 0 else not drops and part not in seen.trying
+        if child not in seen.met and (sure or (likely and not is_mentioned(module, where))):
+            yield f"{where} is never called"
+    for name, value in vars(part).items() if not drops else ():
+        kept = _is_probability(name) and isinstance(value, float) and 0 < value < 1
+        if kept and (part is module or not is_mentioned(module, f"{path}.{name}")):
+            yield f"self.{name}{place} is {value:g}, and nothing drops"
+    alone = module not in seen.dropping and (part is module or part in seen.trying)
+    for name in _never_read(type(part)) if alone else ():
+        yield f"__init__{place} never reads {name}"
+
+
+def _dropouts(part: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the dropout layers that a part holds itself or in a list."""
+    for name, child in part.named_children():
+        if isinstance(child, DROPOUTS):
+            yield name, child
+        elif isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield from ((f"{name}.{key}", inner) for key, inner in _dropouts(child))
+
+
+def _is_probability(name: str) -> bool:
+    """Return whether a name is that of a dropout of single numbers."""
+    return "drop" in name.lower() and not any(word in name.lower() for word in OTHER)
+
+
+def _never_read(kind: type) -> Iterator[str]:
+    """Yield the dropout arguments that the constructor of a class never reads."""
+    code = getattr(kind.__init__, "__code__", None)
+    if not isinstance(code, CodeType) or kind.__module__.startswith("torch."):
+        return
+    loads = [one for one in dis.get_instructions(code) if one.opname.startswith("LOAD_")]
+    several = (one.argval if isinstance(one.argval, tuple) else (one.argval,) for one in loads)
+    read = {name for names in several for name in names}
+    for name, one in inspect.signature(kind.__init__, follow_wrapped=False).parameters.items():
+        option = isinstance(one.default, bool | None)  # not a probability
+        many = one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        if name not in read and _is_probability(name) and not (option or many):
+            yield name

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from attention_clinic.attention.examine import unexplained, untried
 from attention_clinic.attention.program import Lost
-from attention_clinic.behaviour.dropout import dropout_findings
 from attention_clinic.behaviour.gradients import learned
-from attention_clinic.behaviour.unused import created_in_forward, plain_findings
+from attention_clinic.behaviour.unused import created_in_forward, dropout_findings, plain_findings
 from attention_clinic.blocks.judging import Asked, Verdict, read_once
 from attention_clinic.capture.calling import Layout
 from attention_clinic.capture.module import CallFailed, same

@@ -7,11 +7,9 @@ tried in turn.
 from __future__ import annotations
 
 import inspect
-import math
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import torch
@@ -35,9 +33,6 @@ MASKS = {"msk", "allow", "allowed", "visible", "valid", "pad", "padding", "attn_
 KNOWN = POSITIONS | STARTS | TABLES | CACHES | MASKS | ADDED
 OTHERS = ("mask", "cache", "bias", "rope", "freq", "cos", "sin", "rot", "head", "len", "layer")
 CONTEXT_WORDS = ("context", "mem", "enc", "src", "source", "cross")
-HEIGHTS = {"h", "hh", "height", "feat_h", "grid_h"}
-WIDTHS = {"w", "ww", "width", "feat_w", "grid_w"}
-PAIRS = {"hw", "size", "shape", "resolution", "hw_shape", "x_size", "grid_size", "input_resolution"}
 COUNTS = {"num_patches", "seq_len", "max_len", "block_size", "context_length", "window_size"}
 TORCH_STACKS = (
     *(nn.TransformerEncoderLayer, nn.TransformerEncoder),
@@ -86,31 +81,24 @@ class Sides:
 
 def sides_of(module: Examined) -> Sides | None:
     """Return which arguments take tokens and which a context; None if none takes a context."""
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, list[str]] = {"tokens": [], "context": [], "other": [], "": []}
     for name, parameter in parameters_of(module).items():
         kind = side(name)
-        if is_needed(parameter) or (kind == "tokens" and not found[kind]):
+        optional = kind == "context" and parameter.default is None
+        if is_needed(parameter) or optional or (kind == "tokens" and not found[kind]):
             found[kind].append(name)
-        elif parameter.default is None and kind != "tokens":
-            found[f"{kind}?"].append(name)
-    tokens, context, unknown = found["tokens"], found["context"], found[""]
-    optional = found["context?"]
-    if not context and optional and (tokens or unknown):
-        pair = [name for name in optional if name.lower().startswith(("k", "v"))]
-        context = pair if optional[0] in pair else optional[:1]
-        tokens, unknown = tokens + unknown[:1], []
-    for name in unknown:
+    tokens, context = found["tokens"], found["context"]
+    for name in found[""]:
         (context if tokens else tokens).append(name)
-    if len(tokens) > 1 and not context:
+    if not context:
         tokens, context = tokens[:1], tokens[1:]
-    context = context or found["?"][:1]
     return Sides(tuple(tokens), tuple(context)) if tokens and context else None
 
 
 def needs_context(module: Examined) -> bool:
     """Return whether forward needs an argument that is named after a context."""
-    needed = [name.lower() for name, p in parameters_of(module).items() if is_needed(p)]
     starts = ("context", "memory", "enc_", "encoder_", "cross_")
+    needed = [name.lower() for name, p in parameters_of(module).items() if is_needed(p)]
     return any(side(name) == "context" and name.startswith(starts) for name in needed)
 
 
@@ -119,7 +107,7 @@ class Tables:
     """One layout of the cosines and sines of rotary positions."""
 
     width: int  # how many numbers of a head are rotated; 0 for position ids alone
-    repeat: str = ""  # "halves" and "pairs" repeat each angle
+    twice: bool = False  # whether the angles are repeated, one half after the other
     shape: str = "n w"
 
     def value(self, name: str, n: int, dtype: torch.dtype, start: int = 0) -> Any:
@@ -130,12 +118,8 @@ class Tables:
         angles = torch.arange(start, start + n, dtype=torch.float64)[:, None] * 10_000.0**-steps
         if name in COMPLEX:
             return torch.polar(torch.ones_like(angles), angles)
-        if self.repeat == "halves":
-            angles = torch.cat([angles, angles], dim=1)
-        elif self.repeat == "pairs":
-            angles = angles.repeat_interleave(2, dim=1)
-        sizes = {"n": n, "w": angles.shape[1], "1": 1}
-        angles = angles.reshape([sizes[letter] for letter in self.shape.split()])
+        angles = torch.cat([angles, angles], dim=1) if self.twice else angles
+        angles = angles[None] if self.shape == "1 n w" else angles
         cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
         known = ((COSINES, cos), (SINES, sin), (BOTH, (cos, sin)), (ANGLES, angles.to(dtype)))
         return next((value for names, value in known if name in names), None)
@@ -152,10 +136,12 @@ def tables_for(names: list[str], widths: list[int]) -> Iterator[Tables]:
     if POSITIONS.issuperset(names) and TABLES.isdisjoint(names):
         yield Tables(0)
         return
-    shapes = ("n w",) if (COMPLEX | POSITIONS).issuperset(names) else ("1 n w", "n w", "1 1 n w")
-    for width in (w for w in widths if w % 2 == 0):
-        for repeat in ("halves", "pairs", "") if len(shapes) > 1 else ("",):
-            yield from (Tables(width, repeat, shape) for shape in shapes)
+    one = (COMPLEX | POSITIONS).issuperset(names)
+    shapes = ("n w",) if one else ("1 n w", "n w")
+    even = (width for width in widths if width % 2 == 0)
+    yield from (
+        Tables(*layout) for layout in product(even, (False,) if one else (True, False), shapes)
+    )
 
 
 @dataclass(frozen=True)
@@ -192,25 +178,15 @@ BLANKS = [Blank(shape, value) for value in (False, True, 1.0, 0.0) for shape in 
 class Layout:
     """How forward takes tokens (b, n, e)."""
 
-    form: str = "b n e"  # or "n b e", "b c h w", "b h w c"
-    grids: tuple[tuple[int, int], ...] = ()  # rows and columns in the first and second call
-
-    def grid(self, n: int) -> tuple[int, int]:
-        """Return rows and columns of n tokens."""
-        return next((grid for grid in self.grids if math.prod(grid) == n), (1, n))
+    form: str = "b n e"  # or "n b e"
 
     def arranged(self, x: Tensor) -> Tensor:
         """Return tokens (b, n, e) as forward takes them."""
-        if "h" in self.form:
-            images = x.unflatten(1, self.grid(x.shape[1]))
-            return images if self.form == "b h w c" else images.movedim(-1, 1).contiguous()
         return x.transpose(0, 1) if self.form == "n b e" else x
 
     def tokens(self, y: Tensor) -> Tensor:
         """Return a result of forward as tokens (b, n, e)."""
-        if y.ndim == 4 and "h" in self.form:
-            return y.flatten(1, 2) if self.form == "b h w c" else y.flatten(2).mT
-        return y.transpose(0, 1) if y.ndim == 3 and self.form == "n b e" else y
+        return self.arranged(y) if y.ndim == 3 else y
 
 
 def token_counts(module: Examined) -> list[int]:
@@ -237,47 +213,30 @@ class Way:
     sides: Sides | None = None
     tables: Tables | None = None
     blank: Blank | None = None
-    flags: tuple[str, ...] = ()  # arguments that get True
 
     @property
     def words(self) -> tuple[str, ...]:
         """What is unusual about it, for a report."""
-        said = [f"called with {name}=True" for name in self.flags]
-        if self.layout.grids:
-            said.append(f"tokens as ({', '.join(self.layout.form.split())})")
-        if self.blank is not None:
-            shape = ", ".join(self.blank.shape.split())
-            said.append(f"with a mask ({shape}) of {self.blank.value}")
-        return tuple(said)
+        if self.blank is None:
+            return ()
+        return (f"with a mask ({', '.join(self.blank.shape.split())}) of {self.blank.value}",)
 
 
-def ways(
-    module: Examined, head_dims: list[int], crossed: bool, flags: tuple[str, ...] = ()
-) -> Iterator[Way]:
+def ways(module: Examined, head_dims: list[int], crossed: bool) -> Iterator[Way]:
     """Yield ways to call a module, with a context or without one, the likeliest first."""
-    sides = sides_of(module) if crossed else None
     stack = is_time_first(module) and not isinstance(module, nn.MultiheadAttention)
-    plain = Way(Layout("n b e") if stack else Layout(), sides, flags=flags)
+    plain = Way(Layout("n b e") if stack else Layout(), sides_of(module) if crossed else None)
     yield plain
     parameters = parameters_of(module)
-    needed = [name for name, p in parameters.items() if is_needed(p)]
     known = [name for name in parameters if name in TABLES | POSITIONS]
     tables = list(tables_for(known, head_dims)) if known else []
     yield from (replace(plain, tables=one) for one in tables)
     for blank in BLANKS if any(map(is_mask, parameters)) else ():
         yield replace(plain, blank=blank)
-        if blank.shape == "b 1 1 j" and not set(known).isdisjoint(needed):
+        if blank.shape == "b 1 1 j" and any(is_needed(parameters[name]) for name in known):
             yield from (replace(plain, blank=blank, tables=one) for one in tables[:6])
     if not stack and says_time_first(module):
         yield replace(plain, layout=Layout("n b e"))
-    if crossed:
-        return
-    counts = [math.isqrt(n) for n in token_counts(module) if math.isqrt(n) ** 2 == n]
-    squares = [((s, s), (s, s)) for s in dict.fromkeys((*counts, 4, 8, 14))]
-    sized = not (PAIRS | HEIGHTS | WIDTHS).isdisjoint(map(str.lower, needed[1:]))
-    for form in ("b n e", "b h w c", "b c h w") if sized else ("b h w c", "b c h w"):
-        for pair in (((2, 3), (3, 3)), ((4, 6), (6, 6)), *squares):
-            yield replace(plain, layout=Layout(form, pair))
 
 
 def mask_argument(module: Examined, context: bool = False) -> str | None:
@@ -290,11 +249,8 @@ def mask_argument(module: Examined, context: bool = False) -> str | None:
 
 
 def positional(function: Callable[..., Any]) -> int:
-    """Return how many positional arguments a function takes; 2 where it does not say."""
-    try:
-        kinds = [p.kind for p in inspect.signature(function).parameters.values()]
-    except (TypeError, ValueError):
-        return 2
+    """Return how many positional arguments a function takes."""
+    kinds = [p.kind for p in inspect.signature(function).parameters.values()]
     return sum(kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for kind in kinds)
 
 
@@ -324,27 +280,23 @@ def call(
         return _torch_attention(module, x, mask, x if context is None else context)
     sides = way.sides if context is not None else None
     where = mask_argument(module, context is not None)
-    if (mask is not None and where is None) or (context is not None and sides is None):
-        raise TypeError(f"forward has no argument for a {'mask' if where is None else 'context'}")
+    lost = {"mask": mask is not None and not where, "context": context is not None and not sides}
+    for name in (name for name, missing in lost.items() if missing):
+        raise TypeError(f"forward has no argument for a {name}")
     tokens = way.layout.arranged(x)
     known: dict[str | None, Any] = {} if mask is None else {where: mask}
     if sides is not None:
         known |= dict.fromkeys(sides.tokens, tokens)
         known |= dict.fromkeys(sides.context, way.layout.arranged(context))
-    args: list[Any] = []
-    kwargs: dict[str, Any] = dict.fromkeys(way.flags, True)
+    kwargs: dict[str, Any] = {}
     for name, parameter in parameters_of(module).items():
         value = known.get(name, NotImplemented)
         if name not in known and (is_needed(parameter) or parameter.default is None):
             value = _value(name, is_needed(parameter), way, (x, tokens, context), cache)
-        if value is not NotImplemented and parameter.kind == parameter.POSITIONAL_ONLY:
-            args.append(value)
-        elif value is not NotImplemented:
+        if value is not NotImplemented:
             kwargs[name] = value
-    if not any(value is tokens for value in (*args, *kwargs.values())):
-        args.insert(0, tokens)
-        kwargs.pop(next(iter(parameters_of(module)), ""), None)
-    return module(*args, **kwargs)
+    first = () if any(value is tokens for value in kwargs.values()) else (tokens,)
+    return module(*first, **kwargs)
 
 
 def _value(name: str, needed: bool, way: Way, given: tuple, cache: Any) -> Any:
@@ -352,7 +304,7 @@ def _value(name: str, needed: bool, way: Way, given: tuple, cache: Any) -> Any:
     (x, tokens, context), start = given, 0 if cache is None else cache[1]
     n, low, absent = x.shape[1], name.lower(), None if needed else NotImplemented
     if is_mask(name):
-        keys = None if context is None else context.shape[1]
+        keys = n if context is None else context.shape[1]
         return absent if way.blank is None else way.blank.made(x, keys)
     if cache is not None and name in CACHES:
         return cache[0]
@@ -365,9 +317,6 @@ def _value(name: str, needed: bool, way: Way, given: tuple, cache: Any) -> Any:
         return torch.arange(start, start + n)
     if low in ADDED or low.endswith(("_pos", "_pos_embed")):
         return torch.zeros_like(tokens)
-    if low in PAIRS or (way.layout.grids and low in HEIGHTS | WIDTHS):
-        grid = way.layout.grid(n)
-        return grid if low in PAIRS else grid[low in WIDTHS]
     return start if low in STARTS else None if context is not None else tokens
 
 

@@ -172,12 +172,9 @@ def unwrapped(where: str, module: Any) -> Any:
 
     What cannot be examined is a `ValueError` that begins with `where`.
     """
-    inner = module.module if isinstance(module, PARALLEL) else None
-    for name in ("_orig_mod", "_torchdynamo_orig_callable"):
-        inner = inner or getattr(module, name, None)
+    inner = module.module if isinstance(module, PARALLEL) else getattr(module, "_orig_mod", None)
     if inner is not None:
         return unwrapped(where, inner)
-    name = getattr(module, "__name__", "attend")
     jit = {kind.__name__ for kind in type(module).__mro__} & {"ScriptModule", "ScriptFunction"}
     if isinstance(module, type) or not callable(module) or jit:
         got = "one of torch.jit" if jit else f"{module!r:.80}"
@@ -189,8 +186,8 @@ def unwrapped(where: str, module: Any) -> Any:
         parameters_of(module)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{where}: a function must have a signature, got the built-in {name}. Write "
-            f"{where}(lambda q, k, v: {name}(q, k, v))."
+            f"{where}: a function must have a signature, got the built-in {module!r:.80}. Write "
+            f"{where}(lambda q, k, v: function(q, k, v))."
         ) from error
     return module
 
@@ -201,15 +198,15 @@ def held_tensors(value: object, depth: int = 4, kind: Any = Tensor) -> Iterator[
         yield value
     elif depth and not isinstance(value, nn.Module | type):
         plain = isinstance(value, list | tuple | set)
-        inner = value if plain else getattr(value, "__dict__", {}).values()
-        for one in value.values() if isinstance(value, dict) else inner:
+        held = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        for one in value if plain else held.values():
             yield from held_tensors(one, depth - 1, kind)
 
 
 def copied(where: str, module: nn.Module) -> nn.Module:
     """Return a copy on the CPU, in eval mode, without hooks of the user, or raise `ValueError`."""
     held = [t for part in module.modules() for t in held_tensors(vars(part))]
-    # deepcopy refuses tensors with a history: give it detached copies
+    # deepcopy refuses tensors with a history
     memo = {id(t): t.detach().clone() for t in held if not t.is_leaf}
     try:
         made = attempted(copy.deepcopy, module, memo)
@@ -220,11 +217,9 @@ def copied(where: str, module: nn.Module) -> nn.Module:
             "Keep open files, locks and tensors of other computations out of it."
         ) from failed.error
     for part in made.modules():
-        for hooks in (part._forward_hooks, part._backward_hooks):
-            hooks.clear()
+        part._forward_hooks.clear()
         for key, hook in list(part._forward_pre_hooks.items()):
-            # weight_norm and spectral_norm compute the weight in such a hook
-            if not type(hook).__module__.startswith("torch.nn.utils"):
+            if not type(hook).__module__.startswith("torch.nn.utils"):  # as weight_norm's
                 del part._forward_pre_hooks[key]
     made.cpu().eval()
     return made.requires_grad_(False)
@@ -245,7 +240,7 @@ def register_plain(module: nn.Module) -> tuple[str, ...]:
 
 def is_factor(parameter: Tensor) -> bool:
     """Return whether a parameter is one number other than 0, mostly the factor of the scores."""
-    return parameter.numel() == 1 and bool(parameter.isfinite().all() and (parameter != 0).all())
+    return parameter.numel() == 1 and bool((parameter != 0).all())
 
 
 def randomise(module: nn.Module, seed: int = 0) -> None:
@@ -308,12 +303,10 @@ class Patient:
             randomise(self.module)
         self.module.double().eval()
 
-    def again(self, own_weights: bool | None = None) -> Patient:
+    def again(self, own_weights: bool) -> Patient:
         """Return a fresh copy that is called in the same way."""
-        own = self.own_weights if own_weights is None else own_weights
-        made = Patient(self.where, self.original, self.call, own)
-        for name in ("way", "rough", "resting"):
-            setattr(made, name, getattr(self, name))
+        made = Patient(self.where, self.original, self.call, own_weights)
+        made.way, made.rough, made.resting = self.way, self.rough, self.resting
         made.in_single(self.dtype == torch.float32)
         return made
 
@@ -369,8 +362,8 @@ class Patient:
         """Return notes on the arguments of forward that never got a value."""
         defaults = {name: p.default for name, p in parameters_of(self.module).items()}
         names = [n for n, value in defaults.items() if value is None and n not in self.given]
-        how = {True: ": mask=... tries one", False: ""}
-        return tuple(f"the argument {name}{how[is_mask(name)]}" for name in names)
+        how = ": mask=... tries one"
+        return tuple(f"the argument {name}{how * is_mask(name)}" for name in names)
 
     def refusal(self, error: BaseException, shape: tuple[int, ...]) -> ValueError:
         """Return the error for a module that does not run, with the line of its own code."""
@@ -385,9 +378,8 @@ class Patient:
 def same(first: Tensor, second: Tensor) -> bool:
     """Return whether two outputs are equal up to rounding, NaN included."""
     digits = 1e-5 if first.dtype == torch.float32 else 1e-11
-    return first.shape == second.shape and torch.allclose(
-        first, second, rtol=digits, atol=digits, equal_nan=True
-    )
+    alike = first.shape == second.shape
+    return alike and torch.allclose(first, second, rtol=digits, atol=digits, equal_nan=True)
 
 
 def check_positive(where: str, **sizes: int) -> None:

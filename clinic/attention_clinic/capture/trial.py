@@ -14,7 +14,6 @@ from attention_clinic.capture.calling import (
     Examined,
     Way,
     mask_argument,
-    parameters_of,
     token_counts,
     ways,
 )
@@ -84,19 +83,18 @@ class Options:
         """Return the options as they are; values that contradict each other are a `ValueError`."""
         check_positive(self.where, num_heads=self.num_heads)
         crossed = self.where == "diagnose" and self.context is not None
-        rules = {
-            "causal must be True, False or None": isinstance(self.causal, bool | None),
-            'true_means must be "attend" or "block"': self.true_means in (None, "attend", "block"),
-            "causal must be None with a context": not (crossed and self.causal),
-        }
-        for rule in (rule for rule, kept in rules.items() if not kept):
-            name = rule.split()[0]
-            got = getattr(self, name)
-            got = type(got).__name__ if isinstance(got, Tensor) else repr(got)
-            raise ValueError(
-                f"{self.where}: {rule}, got {name}={got}. "
-                "Pass a mask as mask=, and what True means in it as true_means=."
-            )
+        for name, kept, rule in (
+            ("causal", isinstance(self.causal, bool | None), "True, False or None"),
+            ("true_means", self.true_means in (None, "attend", "block"), '"attend" or "block"'),
+            ("causal", not (crossed and self.causal), "None with a context"),
+        ):
+            if not kept:
+                got = getattr(self, name)
+                got = type(got).__name__ if isinstance(got, Tensor) else repr(got)
+                raise ValueError(
+                    f"{self.where}: {name} must be {rule}, got {name}={got}. "
+                    "Pass a mask as mask=, and what True means in it as true_means=."
+                )
         return self
 
 
@@ -211,25 +209,19 @@ class Trial:
 
     def sizes(self, number: int) -> tuple[int, int]:
         """Return samples and tokens of call number 0 or 1: all sizes different, if possible."""
-        grids, mask, context = self.patient.way.layout.grids, self.mask, self.options.context
+        mask, context = self.mask, self.options.context
         if self.options.size is not None:
             return self.options.size
-        if grids:
-            return 3, grids[number][0] * grids[number][1]
         b = [b for b in (3, 2, 4) if b != self.h][number]
         n = [n for n in (5, 7, 9, 11) if n != self.h][number]
-        if context is not None:
-            if mask is None and self.same_length:
-                n = context.length or n
-            elif mask is not None:
-                b = mask.shape[0] if mask.ndim == 2 or mask.shape[0] > 1 else b
-                n = mask.shape[-2] if mask.ndim > 2 and mask.shape[-2] > 1 else n
-            return context.samples or b, n
-        if mask is not None and mask.ndim >= 2:
-            n = mask.shape[-1]
-            batch = mask.shape[0] if mask.ndim > 2 or mask.shape[0] != n else 1
-            return (batch, n) if batch > 1 else ((2 if n != 2 else 3) + number, n)
-        return b, n
+        if mask is not None and mask.ndim > 1:
+            rows, keys = mask.shape[-2:]
+            batched = mask.ndim > 2 or context is not None or rows != keys
+            b = len(mask) if batched and len(mask) > 1 else b
+            n = keys if context is None else rows if mask.ndim > 2 and rows > 1 else n
+        elif context is not None and self.same_length:
+            n = context.length or n
+        return (context and context.samples) or b, n
 
     def keys(self, number: int) -> int:
         """Return the tokens of the context of call number 0 or 1."""
@@ -316,24 +308,22 @@ class Trial:
 
     def _weights(self) -> dict[str, Tensor]:
         """Return the parameters of the module, or the weights given with a function."""
-        module = self.patient.module
-        given = self.options.more.get("weights") or {}
-        return dict(module.named_parameters()) if self.patient.is_module else given
+        if self.patient.is_module:
+            return dict(self.patient.module.named_parameters())
+        return self.options.more.get("weights") or {}
 
     def head_dims(self) -> list[int]:
         """Return possible widths of a head, the likeliest first."""
-        common = _common([*self._weights().values()])
         held = stated_integers(self.patient.module, HEAD_DIM_NAMES)
+        common = _common([*self._weights().values()])
         return [*dict.fromkeys((*held, *(s // self.h for s in common if s % self.h == 0)))][:4]
 
-    def widths(self) -> list[int]:
-        """Return possible widths of a token, the likeliest first."""
-        found = possible_widths(self.patient.module, [*self._weights().values()])
-        return list(dict.fromkeys((*found, *(size * self.h for size in found)))) or [FREE_WIDTH]
-
-    def _shapes(self, widths: list[int]) -> Iterator[tuple[int, int, int, int, int]]:
-        """Yield samples, tokens, their width, and those of the context."""
+    def _shapes(self, embed_dim: int | None) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield samples, tokens, their width, and tokens and width of the context."""
         (b, n), context = self.sizes(0), self.options.context
+        found = possible_widths(self.patient.module, [*self._weights().values()])
+        found = list(dict.fromkeys((*found, *(size * self.h for size in found)))) or [FREE_WIDTH]
+        widths = [embed_dim] if embed_dim else found[:MOST_WIDTHS]
         if context is not None:
             wide = [context.width] if context.width else widths
             pairs = sorted(product(widths, wide), key=lambda pair: pair[0] != pair[1])
@@ -343,7 +333,7 @@ class Trial:
                 yield from ((b, i, width, j, c) for width, c in pairs)
             return
         counts = [(b, n)]
-        if self.options.size is None and self.mask is None and not self.patient.way.layout.grids:
+        if self.options.size is None and self.mask is None:
             counts += [(b, 4), (1, n)]
             counts += [(b, count) for count in token_counts(self.patient.module)[:3]]
         yield from ((b, n, width, n, width) for b, n in counts for width in widths)
@@ -352,7 +342,7 @@ class Trial:
         """Try a way to call, with one width or several; return None if it works, or the error."""
         self.patient.way = way
         first: BaseException | None = None
-        for shape in self._shapes([embed_dim] if embed_dim else self.widths()[:MOST_WIDTHS]):
+        for shape in self._shapes(embed_dim):
             self.b, self.n, self.e, self.j, self.c = shape
             for single in (False, True):
                 self.patient.in_single(single)
@@ -377,13 +367,9 @@ def working(
     if embed_dim is not None:
         check_positive(options.where, embed_dim=embed_dim)
     first = Trial(module, options)
-    flags: tuple[str, ...] = ()
-    if options.causal and options.mask is None and not type(module).__module__.startswith("torch."):
-        named = parameters_of(module).items()
-        flags = tuple(n for n, p in named if n.lower().endswith("causal") and p.default is False)
     candidates: Iterator[Way] = iter([Way()])
     if options.call is None:
-        candidates = ways(first.patient.module, first.head_dims(), first.crossed, flags)
+        candidates = ways(first.patient.module, first.head_dims(), first.crossed)
     failed: tuple[BaseException, tuple[int, ...]] | None = None
     found = 0
     for number, way in enumerate(islice(candidates, 90)):
