@@ -36,13 +36,10 @@ def read_turn(run: Run, p: Program) -> Turn | None:
 
 def start_of(run: Run, side: Operand) -> int | None:
     """Return the position that the first token of rotated queries or keys has, None if unclear."""
-    partner, matrix = _table(run, side.rotation)
-    count, d = len(partner), side.ids.shape[-1]
     try:
-        rotated = (partner != torch.arange(count)).nonzero().view(count // d, -1)
-        _, _, speeds, start = _angles(partner, matrix, rotated[0])
-        return _offset(speeds, start)
-    except (Lost, RuntimeError):
+        turn, start = _turn(run, side)
+        return _offset(turn.sign * turn.frequencies, start)
+    except Lost:
         return None
 
 
@@ -146,6 +143,9 @@ def bias_variant(p: Program) -> str:
     if not torch.allclose(bias * shown, bias[:1].expand_as(bias) * shown, atol=1e-9):
         raise Lost("a bias that differs between samples")
     if p.bias_learned:
+        own = bias.diagonal(dim1=2, dim2=3)[..., None]
+        if p.allow is None and p.square and bool((torch.isclose(bias, own) | p.past).all()):
+            raise Lost("a bias that is the same for a token and all later ones")
         return "relative-bias" if _by_offset(bias[0], shown[0]) else "position-bias"
     if _is_alibi(bias[0], shown[0]):
         return "alibi"

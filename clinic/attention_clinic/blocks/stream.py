@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attention_clinic.attention.operands import arguments
 from attention_clinic.attention.program import Lost
-from attention_clinic.blocks.norms import Norm, by_event, by_hand
+from attention_clinic.blocks.formulas import Norm, by_event, by_hand
 from attention_clinic.capture.run import LAYERS, NONE, SEVERAL, Run, _canonical
 from attention_clinic.capture.tape import Event, Tape
 
@@ -187,10 +187,7 @@ class Stream:
         if name == "native_layer_norm":
             normed = by_event(self.run, ids, makers, self.names)
             return None if normed is None else Node("norm", ids, [self.node(normed[0])], normed[1])
-        try:
-            args = arguments(self.run, ids, makers)
-        except Lost:
-            return None
+        args = arguments(self.run, ids, makers)
         held = [a for a in args if isinstance(a, Tensor) and self.run.depends(a)]
         if name in PASSES and len(held) == 1:
             return self.node(held[0])
@@ -224,18 +221,9 @@ class Stream:
         """Return a part: go back from its result to the one tensor of the stream that it reads."""
         inside: set[int] = set()
         reads: list[Node] = []
-        todo = self.run.makers(ids)
-        for _ in range(12):
-            self._gather(todo, inside, reads)
-            own = [r for r in reads if self.is_own(r)]
-            others = [r for r in reads if not self.is_own(r)]
-            if len(own) <= 1:
-                break
-            last = max(own, key=lambda r: max(self.run.makers(r.ids)))
-            if not self._is_inside(last):
-                raise Lost("a part reads several tensors of the stream")
-            reads.remove(last)
-            todo = self.run.makers(last.ids)
+        self._gather(self.run.makers(ids), inside, reads)
+        own = [r for r in reads if self.is_own(r)]
+        others = [r for r in reads if not self.is_own(r)]
         if len(own) > 1 or len(others) > 1 or not reads:
             raise Lost("a part reads several tensors of the stream")
         if not any(self.run.events[m].name in LAYERS for m in inside):
@@ -245,12 +233,6 @@ class Stream:
     def is_own(self, node: Node) -> bool:
         """Return whether a node depends on the tokens, not on the context alone."""
         return bool(self.own[node.ids[0, 0, 0]])
-
-    def _is_inside(self, node: Node) -> bool:
-        """Return whether a node may be inside a part: a sum or norm of results of layers."""
-        if node.kind in ("norm", "scale", "sum"):
-            return all(self._is_inside(one) for one in node.reads)
-        return node.kind in ("part", "shift")
 
     def _gather(self, todo: list[int], inside: set[int], reads: list[Node]) -> None:
         """Collect operations, back to the nodes of the stream that they read."""
@@ -275,26 +257,17 @@ class Stream:
     def _known(self, t: Tensor) -> Node | None:
         """Return the node of the stream that a tensor is; None inside a part."""
         laid = self.laid(t)
-        if laid is None:
-            return None
-        try:
-            found = self.plain(laid)
-        except Lost:
-            return None
+        found = None if laid is None else self.plain(laid)
         inside = found is None or found.kind == "part"
         return None if inside or (found.kind == "scale" and not self.begins(found)) else found
 
 
 def arranged(out: Tensor, shape: tuple[int, int, int]) -> Tensor | None:
-    """Return numbers as (b, n, e), from the same axes in another order or split; None if not."""
+    """Return numbers as (b, n, e), from the same axes in another order; None if not."""
     b, n, e = shape
     if out.numel() != b * n * e or bool((out < 0).any()):
         return None
     if out.ndim == 2 and out.shape[1] == e:
         return out.view(shape)
-    if out.ndim == 3:
-        ways = (out.permute(order) for order in itertools.permutations(range(3)))
-        return next((made for made in ways if made.shape == shape), None)
-    if out.ndim != 4 or out.shape[0] != b or e not in (out.shape[1], out.shape[3]):
-        return None
-    return out.flatten(1, 2) if out.shape[3] == e else out.flatten(2).mT
+    orders = itertools.permutations(range(3)) if out.ndim == 3 else ()
+    return next((t for t in (out.permute(order) for order in orders) if t.shape == shape), None)

@@ -128,11 +128,6 @@ takes keys and values from its own tokens: the result does not depend on the con
 Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
 Seen: keitakurita/Practical_NLP_in_PyTorch#1; bentrevett/pytorch-seq2seq#143
 
-cross-keys, chapter 10
-takes the keys from its own tokens, the values from the context
-Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
-Seen: apple/ml-cvnets#81; apple/ml-cvnets#109
-
 cross-values, chapter 10
 takes the values from its own tokens: the result holds nothing of the context
 Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
@@ -160,11 +155,6 @@ def sides(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @CONTEXT.wrong("cross-ignored", lambda p: p.from_side("xxx"))
 def context_ignored(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x, x, x
-
-
-@CONTEXT.wrong("cross-keys", lambda p: p.from_side("xxc"))
-def keys_of_tokens(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return x, x, context
 
 
 @CONTEXT.wrong("cross-values", lambda p: p.from_side("xcx"))

@@ -216,14 +216,6 @@ qk-norm, chapter 13
 normalises queries and keys, each head separately
 In: Qwen3, Gemma 3, ViT-22B
 
-qk-norm-flat, chapter 13
-normalises queries and keys over all heads at once
-In: OLMo 2, Lumina
-
-qk-norm-after, chapter 13
-normalises queries and keys after the rotation
-In: Hunyuan
-
 qk-norm-layer, chapter 13
 subtracts the mean of queries and keys, too: their norm is LayerNorm
 In: ViT-22B, StableLM, Phi

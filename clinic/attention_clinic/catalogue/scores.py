@@ -147,11 +147,6 @@ takes one softmax over the keys of all heads together
 Fix: take the softmax over the keys of each head separately, dim=-1 of (b, h, i, j).
 Seen: facebookresearch/detr#247
 
-softmax-axes, chapter 03
-takes one softmax over more than the keys of one query: rows do not sum to 1
-Fix: take the softmax over the keys alone, dim=-1 of (b, h, i, j).
-Seen: nntrainer/nntrainer#1602
-
 softmax-missing, chapter 03
 weights the values with the bare scores: there is no softmax
 Fix: weights = scores.softmax(dim=-1), whether there is a mask or not.
@@ -194,11 +189,6 @@ def softmax_over_samples_and_heads(scores: Tensor) -> Tensor:
 def softmax_over_heads_and_keys(scores: Tensor) -> Tensor:
     flat = rearrange(scores, "b h i j -> b i (h j)").softmax(dim=-1)
     return rearrange(flat, "b i (h j) -> b h i j", h=scores.shape[1])
-
-
-@SOFTMAX.wrong("softmax-axes", lambda p: p.axes == (2, 3))
-def softmax_over_all_pairs(scores: Tensor) -> Tensor:
-    return scores.flatten(-2).softmax(dim=-1).view(scores.shape)
 
 
 @SOFTMAX.wrong("softmax-missing", lambda p: p.axes is None and p.scaled)

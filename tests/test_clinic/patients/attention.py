@@ -80,12 +80,6 @@ class LoopsSoftmaxJoint(Loops):
         return list(torch.cat(all_scores, dim=2).softmax(dim=2).chunk(self.num_heads, dim=2))
 
 
-@attention("softmax-axes")
-class ViewsSoftmaxOfAllPairs(Views):
-    def weigh(self, scores, mask):
-        return scores.flatten(2).softmax(dim=-1).view_as(scores)
-
-
 def _by_hand(*axes):
     """Divide exponentials by their sums over these axes of (b, i, j)."""
     return lambda self, s: [t.exp() / t.exp().sum(dim=axes, keepdim=True) for t in s]
@@ -108,7 +102,6 @@ loops("softmax-query", normalise=_by_hand(1))
 loops("softmax-heads", sizes=SEVERAL, normalise=lambda self, s: list(torch.stack(s).softmax(0)))
 views("softmax-batch", sizes=SEVERAL, weigh=_of_rows)
 views("softmax-joint", sizes=SEVERAL, weigh=_jointly)
-loops("softmax-axes", normalise=_by_hand(1, 2))
 loops("softmax-missing", sizes=SEVERAL, normalise=lambda self, all_scores: all_scores)
 loops("mix-transposed", normalise=lambda self, s: [t.softmax(2).permute(0, 2, 1) for t in s])
 

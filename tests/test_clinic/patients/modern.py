@@ -255,17 +255,6 @@ changed(LlamaStartsAgain, "cache-position", sizes=SEVERAL, cache=Held, keeps_rot
 # ------------------------------------------------------ norms of queries and keys, narrow vectors
 
 
-def _over_all_heads(self, q, k):
-    flat = (t.transpose(1, 2).flatten(2) for t in (q, k))
-    made = (norm(t) for norm, t in zip((self.q_norm, self.k_norm), flat, strict=True))
-    return (t.unflatten(2, (-1, self.d)).transpose(1, 2) for t in made)
-
-
-def _norm_after(self, q, k, v):
-    q, k, v = self.rotated(q, k, v)
-    return *self.normalised(q, k), v
-
-
 def _both(norm):
     """Return a method that normalises queries and keys."""
 
@@ -293,13 +282,6 @@ class Narrow(Views):
 
 
 llama(variants=(*HALVES, "qk-norm"), normed=True)
-llama(
-    variants=(*HALVES, "qk-norm-flat"),
-    normed=True,
-    norm=lambda self, heads: nn.RMSNorm(heads * self.d),
-    normalised=_over_all_heads,
-)
-llama(variants=(*HALVES, "qk-norm", "qk-norm-after"), normed=True, prepared=_norm_after)
 views(
     variants=("qk-norm", "qk-norm-layer"),
     heads=_both(lambda t: F.layer_norm(t, t.shape[-1:])),
