@@ -131,17 +131,14 @@ def _normalised(run: Run, at: Tensor, name: str, args: list, trail: Operand) -> 
 
 
 def _settle_norm(run: Run, trail: Operand) -> None:
-    """Fill in the kind of a norm that is written by hand: by mean square, or by length."""
+    """Check a norm that is written by hand: it divides by the root mean square of a head."""
     if trail.ratio is None:
         return
     square = run.values[trail.ids].square().mean(-1)
-    for kind, wanted in (("rms", square), ("length", square * trail.ids.shape[-1])):
-        eps = (trail.ratio - wanted).mean()
-        near = bool(((trail.ratio - wanted - eps).abs() < 1e-6 * (1 + wanted)).all())
-        if near and -1e-6 <= eps < 1e-2 and not (kind == "length" and trail.weighted):
-            trail.norm = kind
-            return
-    raise Lost("an unknown norm of queries or keys")
+    eps = (trail.ratio - square).mean()
+    near = bool(((trail.ratio - square - eps).abs() < 1e-6 * (1 + square)).all())
+    if not near or not -1e-6 <= eps < 1e-2:
+        raise Lost("an unknown norm of queries or keys")
 
 
 def _mixes(run: Run, at: Tensor, makers: list[int]) -> bool:

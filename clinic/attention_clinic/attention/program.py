@@ -49,7 +49,7 @@ class Operand:
     values: Tensor  # of the operand, (s, n, d)
     factor: float = 1.0  # constant that multiplies them
     activation: str = ""
-    norm: str = ""  # "rms", "layer" or "length", over the numbers of a head; "" for none
+    norm: str = ""  # "rms" or "layer", over the numbers of a head; "" for none
     weighted: bool = False  # whether a parameter multiplies them
     ratio: Tensor | None = None  # square of what they are divided by, (s, n), if written by hand
     rotation: Rotation | None = None  # by position
@@ -92,8 +92,6 @@ class Program:
     rounded: bool = False  # whether the scores are rounded
     bias: Tensor | None = None  # added to the scores, (b, h, i, j)
     bias_learned: bool = False  # whether it is made from parameters
-    cap: float | None = None  # of a soft cap
-    capped_late: bool = False  # whether it comes after the mask
     allow: Tensor | None = None  # which key each query may attend to, (b, h, i, j), None for all
     fills: list[tuple[float, str]] = field(default_factory=list)  # what masked scores get, and how:
     # a value, and "fill", "add", "multiply" or "weights"

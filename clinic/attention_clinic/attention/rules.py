@@ -20,7 +20,7 @@ from attention_clinic.catalogue.joining import CONTEXT, MERGE, OUTPUT
 from attention_clinic.catalogue.masks import FAR, FILL, RULE
 from attention_clinic.catalogue.projections import ACTIVATION, GROUPS, HEADS, SOURCES, SPLIT
 from attention_clinic.catalogue.rotary import TURN, misspaced
-from attention_clinic.catalogue.scores import CAP, MIX, ROUND, SCALE, SOFTMAX, close
+from attention_clinic.catalogue.scores import MIX, ROUND, SCALE, SOFTMAX, close
 
 ROTARY_WORDS = ("rotary", "rope", "inv_freq", "freqs_c")
 SCALE_WORDS = ("scal", "sqrt", "temper", "norm_fact")
@@ -139,12 +139,8 @@ def _projected(p: Program) -> bool:
     return not p.asked.get("matrices", True) if p.bare else not shared
 
 
-def _cosine(p: Program) -> bool:
-    return all(p.sides[name].norm == "length" for name in "qk")
-
-
 def _scaled(p: Program) -> bool:
-    return close(p.after, 1) and (close(p.factor, p.own_dim**-0.5) or (_cosine(p) and p.factor > 0))
+    return close(p.after, 1) and close(p.factor, p.own_dim**-0.5)
 
 
 FIELDS: tuple[tuple[Step, Callable[[Program], bool]], ...] = (
@@ -157,7 +153,6 @@ FIELDS: tuple[tuple[Step, Callable[[Program], bool]], ...] = (
     (TURN, lambda p: p.turn is None and not p.declares_rotation),
     (SCALE, _scaled),
     (ROUND, lambda p: not p.rounded),
-    (CAP, lambda p: p.cap is None),
     (RULE, lambda p: any(p.allows(rule) for rule in p.rules)),
     (FILL, lambda p: all(how in ("fill", "add") and value <= FAR for value, how in p.fills)),
     (SOFTMAX, lambda p: p.axes == (3,) or (p.axes == () and p.sizes[3] == 1)),
@@ -216,7 +211,7 @@ def _more_variants(p: Program) -> list[str]:
     norm = p.sides["q"].norm
     if p.sides["k"].norm != norm or p.sides["v"].norm:
         raise Lost("norms of queries and keys differ")
-    found += ["cosine"] * (norm == "length") + ["qk-norm"] * (norm in ("rms", "layer"))
+    found += ["qk-norm"] * bool(norm)
     found += ["qk-norm-layer"] * (norm == "layer")
     return [*found, *filter(None, [bias_variant(p)]), *_latent(p)]
 
@@ -237,9 +232,7 @@ def prove(run: Run, p: Program, judged: Judgement, tolerance: float) -> float:
     q, k, v = (p.numbers[name] for name in "qkv")
     inner = p.sides["q"].factor * p.sides["k"].factor
     raw = q @ k.mT / inner
-    scores = raw * p.factor if _cosine(p) else form["scale"].run(raw, p)
-    scores = form["rounding"].run(scores)
-    scores = scores if p.capped_late else form["cap"].run(scores, p)
+    scores = form["rounding"].run(form["scale"].run(raw, p))
     scores = scores if p.bias is None else scores + p.bias
     weights = _weights(p, form, p.fills, scores) * p.after
     mixed = regrouped(p, form["weighted sum"].run(weights, v))
@@ -265,7 +258,7 @@ def prove(run: Run, p: Program, judged: Judgement, tolerance: float) -> float:
 def _weights(p: Program, form: dict[str, Form], fills: list, scores: Tensor) -> Tensor:
     """Return the weights of scores, by the forms for masked scores and for the softmax."""
     if not fills or p.allow is None:
-        return form["softmax"].run(form["cap"].run(scores, p) if p.capped_late else scores)
+        return form["softmax"].run(scores)
     one = replace(p, fills=fills[:1])
     fill = next((f for f in FILL.forms[1:] if f.ids != ROWS and f.applies(one)), FILL.reference)
     return fill.run(scores, p.allow, partial(_weights, p, form, fills[1:]), fills[0][0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -19,7 +19,6 @@ from attention_clinic.capture.calling import (
     first_tensor,
     is_mask,
     is_needed,
-    mask_argument,
     parameters_of,
     sides_of,
 )
@@ -42,17 +41,6 @@ FORMS = {
 }
 HEADS, WIDTH = 4, 6  # where nothing states them
 MATRICES = 2  # a kernel has at most so many: an output layer, a table
-# bugs that a mask of a form that the module does not take would not show
-SHOWN = {
-    *("mask-tiny", "mask-weak", "mask-multiply", "mask-after-softmax", "mask-query-axis"),
-    *("mask-other-sample", "mask-added", "mask-positive"),
-}
-SIDES = {
-    *("attn", "attention", "att", "src", "tgt", "trg", "padding", "pad", "key", "causal", "self"),
-    *("slf", "memory", "enc", "encoder", "dec", "decoder", "cross", "input", "context", "source"),
-    *("target", "look", "ahead", "lookahead", "token", "x"),
-}
-MOST = 2  # forms of each value that are examined
 
 
 def diagnose(
@@ -174,10 +162,9 @@ def best(
             except CallFailed as failed:
                 shape = (trial.b, trial.n, trial.e)
                 raise trial.patient.refusal(failed.error, shape) from failed.error
-            if report.healthy and options.more.get("cache") is not None:
-                return with_cache(trial, report)
             if report.healthy:
-                return with_masks(trial, report)
+                cached = options.more.get("cache") is not None
+                return with_cache(trial, report) if cached else report
             reports.append(report)
     except ValueError:
         if reports:
@@ -187,64 +174,6 @@ def best(
             raise
         return best(module, replace(options, context=Context()), embed_dim)
     return fewest_mistakes(reports)
-
-
-def with_masks(trial: Trial, report: Report) -> Report:
-    """Return a report, or the one on what masks show of a module that is correct without one.
-
-    A module takes the form of a mask with which it does what a mask must do.
-    """
-    name = mask_argument(trial.patient.module, trial.crossed) or ""
-    given = any(one is not None for one in (trial.mask, trial.options.call, trial.options.size))
-    *sides, last = name.lower().split("_")
-    plain = last in ("mask", "masks") and set(sides) <= SIDES
-    if not report.healthy or given or not plain or trial.n < 3:
-        return report
-    found: list[Report] = []
-    for mask, means in _masks(trial):
-        again = examined(_like(trial, replace(trial.options, mask=mask, true_means=means)))
-        if again.healthy:
-            return report
-        if again.explanations and set(again.ids) <= SHOWN:
-            found.append(again)
-    if not found:
-        return report
-    best = min(found, key=lambda one: len(one.ids))
-    return replace(best, checked=(*best.checked, f"with a mask as {name}"))
-
-
-def _like(trial: Trial, options: Options) -> Trial:
-    """Return a trial of the same sizes and way to call, with other options."""
-    made = Trial(trial.patient.original, options)
-    for name in ("b", "n", "e", "j", "c", "same_length"):
-        setattr(made, name, getattr(trial, name))
-    made.patient.way = replace(trial.patient.way, blank=None)
-    made.patient.resting = trial.patient.resting
-    made.patient.in_single(trial.patient.dtype == torch.float32)
-    return made
-
-
-def _masks(trial: Trial) -> Iterator[tuple[Tensor, str]]:
-    """Yield masks that run and change something, with what their True means."""
-    x, context, j = trial.tokens(), trial.context(), trial.j
-    padding = torch.ones(trial.b, 1, 1, j, dtype=torch.bool)
-    for sample in range(trial.b):
-        padding[sample, ..., 1 + sample % (j - 1)] = False
-    rows = torch.ones(1, 1, trial.n, j, dtype=torch.bool).tril(j - trial.n)
-    open_run = trial.run(x, context)
-    for value in (True, 1.0, False, 0.0):
-        count = 0
-        for blank in (one for one in BLANKS if repr(one.value) == repr(value)):
-            mask = blank.hiding(padding if "b" in blank.shape else rows, x, j)
-            if mask is None or count >= MOST:
-                continue
-            try:
-                y = trial.patient.run(x, mask, context)
-            except CallFailed:
-                continue
-            if y.shape == open_run.shape and bool(y.isfinite().any()) and not same(y, open_run):
-                count += 1
-                yield mask, "block" if value is False else "attend"
 
 
 def with_cache(trial: Trial, report: Report) -> Report:

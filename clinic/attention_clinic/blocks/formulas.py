@@ -188,21 +188,46 @@ class Feed:
 
 def read_feed(run: Run, ids: Tensor, source: Tensor) -> Feed:
     """Read a feed-forward of two layers, the first of which may be gated."""
-    leaves, bent = _leaves(run, ids, source)
-    if len(leaves) != 1:
+    how, _, layers = _function(run, ids, source)
+    if len(layers) != 1:
         raise Lost("the result of a feed-forward is not that of one layer")
-    how = _activation(run, ids, leaves, bent)
-    below = _entry(run, leaves[0][1])
-    leaves, bent = _leaves(run, below, source)
-    name = _activation(run, below, leaves, bent)
-    for _, layer in leaves:
-        entry = _entry(run, layer)
+    below = _entry(run, layers[0])
+    name, gated, layers = _function(run, below, source)
+    for entry in (_entry(run, layer) for layer in layers):
         if entry.shape != source.shape or not torch.equal(entry, source):
             raise Lost("a feed-forward of more than two layers")
-    if how is None or name is None:
-        raise Lost("a feed-forward with an unknown activation")
-    name, _, gated = name.partition("/")
     return Feed(name, gated, how != "none", below.shape[-1])
+
+
+def _function(run: Run, ids: Tensor, source: Tensor) -> tuple[str, str, list[Tensor]]:
+    """Return an activation, how it is gated, and the products in the layers that it is taken of."""
+    leaves, bends = _leaves(run, ids, source)
+    made, given = run.values[ids], [run.values[at] for at, _ in leaves]
+    products = [product for _, product in leaves]
+    seen = made.isfinite()
+
+    def equal(t: Tensor) -> bool:
+        return torch.allclose(t[seen], made[seen], rtol=1e-6, atol=1e-7)
+
+    if not bool(seen.any()):
+        raise Lost("a feed-forward of numbers that are NaN or infinite")
+    if len(given) == 1:
+        functions = {"none": lambda t: t, **ACTIVATIONS}
+        known = [name for name, function in functions.items() if equal(function(given[0]))]
+        if known or bends == 1:
+            return (*known, "")[0], "", products
+    if len(given) == 2:
+        first = int(leaves[0][0].min()) > int(leaves[1][0].min())
+        up, other = given[::-1] if first else given
+        packed = run.makers(products[0]) == run.makers(products[1])  # one layer makes both
+        for name, function in ACTIVATIONS.items():
+            if equal(function(up * other)):
+                return name, "gate-product", products
+            if equal(function(up) * other):
+                return name, "gated", products
+            if equal(up * function(other)):
+                return name, "gate-second" if packed else "gated", products
+    raise Lost("a feed-forward with an unknown activation")
 
 
 def _leaves(run: Run, ids: Tensor, source: Tensor) -> tuple[list[tuple[Tensor, Tensor]], int]:
@@ -270,41 +295,3 @@ def _entry(run: Run, ids: Tensor) -> Tensor:
     if len({one.shape[1] for one in rows}) > 1 or len(weights) != 1:
         raise Lost("a feed-forward of several layers side by side")
     return torch.cat(rows)[row[ids][..., 0]]
-
-
-def _activation(
-    run: Run, ids: Tensor, leaves: list[tuple[Tensor, Tensor]], bent: int
-) -> str | None:
-    """Return the function of one or two results of layers that some numbers are."""
-    made = run.values[ids]
-    seen = made.isfinite()
-    if not bool(seen.any()):
-        raise Lost("a feed-forward of numbers that are NaN or infinite")
-
-    def equal(t: Tensor) -> bool:
-        return torch.allclose(t[seen], made[seen], rtol=1e-6, atol=1e-7)
-
-    given = [run.values[at] for at, _ in leaves]
-    if len(given) == 1:
-        if equal(given[0]):
-            return "none"
-        ratio = (made / given[0])[seen]
-        if bool((ratio - ratio.flatten()[0]).abs().max() < 1e-6):
-            return "none"
-        known = (name for name, function in ACTIVATIONS.items() if equal(function(given[0])))
-        return next(known, "" if bent <= 1 else None)
-    if len(given) != 2:
-        return None
-    first = int(leaves[0][0].min()) > int(leaves[1][0].min())
-    up, other = given[::-1] if first else given
-    if equal(up * other):
-        return None
-    packed = run.makers(leaves[0][1]) == run.makers(leaves[1][1])  # one layer makes both
-    for name, function in ACTIVATIONS.items():
-        if equal(function(up * other)):
-            return f"{name}/gate-product"
-        if equal(function(up) * other):
-            return f"{name}/gated"
-        if equal(up * function(other)):
-            return f"{name}/gate-second" if packed else f"{name}/gated"
-    return None

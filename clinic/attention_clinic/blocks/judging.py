@@ -61,10 +61,6 @@ def read_once(trial: Trial, number: int, asked: Asked) -> Judgement:
     verdict = Judgement(found=[("stack-last-only", "")] * last + layers + norms)
     if order in ("norm-of-part", "sandwich-norm", "parallel"):
         verdict.variants.append(order)
-    if any(half.scaled for half in halves):
-        if not all(half.scaled for half in halves):
-            raise Lost("some parts are scaled")
-        verdict.variants.append("layer-scale")
     checked = ["residuals", order, *_norms(wiring, asked, verdict)]
     checked += _parts(trial, asked, stream, wiring, verdict)
     crossed = any(half.kind == "cross" for half in halves)

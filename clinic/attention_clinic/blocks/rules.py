@@ -21,7 +21,6 @@ class Half:
     skip: str  # "at" for a residual from the chain, or the bug that it is
     place: int = 0  # of the residual in the chain
     inner: list[Node] = field(default_factory=list)  # norms of what the part returned
-    scaled: bool = False  # whether a learned factor multiplies that
     side: bool = False  # whether it runs in parallel with the half before
     kind: str = ""  # "self", "cross" or "feed"
     weights: frozenset[str] = frozenset()  # names of the parameters of the part
@@ -76,14 +75,10 @@ def _through_norms(node: Node) -> tuple[list[Node], Node]:
     return [node, *norms], base
 
 
-def _part_of(term: Node) -> tuple[Node, list[Node], bool] | None:
-    """Return the part that a term of a sum is, its norms, and whether it is scaled."""
-    inner, scaled = [], False
-    while term.kind == "norm" or (term.kind == "scale" and term.learned):
-        inner += [term] * (term.kind == "norm")
-        scaled |= term.kind == "scale"
-        term = term.source
-    return (term, inner, scaled) if term.kind == "part" else None
+def _part_of(term: Node) -> tuple[Node, list[Node]] | None:
+    """Return the part that a term of a sum is, and the norms of what it returns."""
+    inner, base = _through_norms(term)
+    return (base, inner) if base.kind == "part" else None
 
 
 def _parts_in(terms: list[Node]) -> list[Node]:
@@ -120,12 +115,12 @@ def _stage(stream: Stream, node: Node) -> list[Half]:
     if len(own) != 1 and not side:
         raise Lost(f"a sum of {len(own)} parts")
     made = []
-    for part, inner, scaled in own:
+    for part, inner in own:
         chain = _chain(stream, part)
         skip, place = _skip(stream, chain, skips)
         if side and (skip, place) != ("at", len(chain) - 1):
             raise Lost("two parts in parallel that read different streams")
-        made.append(Half(part, chain, skip, place, inner, scaled, side))
+        made.append(Half(part, chain, skip, place, inner, side))
     return made
 
 

@@ -32,7 +32,6 @@ class Node:
     ids: Tensor  # of its numbers, (b, n, e)
     reads: list[Node] = field(default_factory=list)  # of a part the stream, then a context
     norm: Norm | None = None
-    learned: bool = False  # whether a parameter scales it
     events: list[int] = field(default_factory=list)  # the operations inside a part, in order
 
     @property
@@ -67,14 +66,11 @@ class Whole(Run):
             args = tuple(_mapped(value, self.same) for value in event.args)
             event = replace(event, args=args)
             tensors = event.read()
-            depends = [bool((self.found[t] != NONE).any()) for t in tensors]
-            if any(depends):
+            if any(bool((self.found[t] != NONE).any()) for t in tensors):
                 self.found[event.out] = SEVERAL
-            first = _unchanged(event, tensors, depends, tape.values)
             rest = str([a for a in args if not isinstance(a, Tensor | list)])
             key = (event.name, event.out.shape, rest, *((t.shape, int(t.sum())) for t in tensors))
-            if first is None:
-                first = next((e.out for e in known.get(key, ()) if _equal(e.args, args)), None)
+            first = next((e.out for e in known.get(key, ()) if _equal(e.args, args)), None)
             if first is None:
                 known.setdefault(key, []).append(event)
                 kept.append(event)
@@ -84,16 +80,6 @@ class Whole(Run):
         repeated[self.same[self.same != torch.arange(tape.count)]] = True
         self.repeats = [bool(repeated[event.out].any()) for event in kept]
         return kept
-
-
-def _unchanged(event: Event, read: list[Tensor], depends: list[bool], values: Tensor) -> Any:
-    """Return the numbers that an operation leaves as they are; None where it changes them."""
-    if event.name not in ("add", "mul") or sorted(depends) != [False, True]:
-        return None
-    own, other = read if depends[0] else read[::-1]
-    plain = all(isinstance(a, Tensor) or a == 1 for a in event.args)
-    neutral = bool((values[other] == (0 if event.name == "add" else 1)).all())
-    return own if own.shape == event.out.shape and plain and neutral else None
 
 
 def _mapped(value: Any, same: Tensor) -> Any:
@@ -208,8 +194,7 @@ class Stream:
         divided = name == "div" and held and args[0] is held[0]
         if not (name == "mul" or divided) or len(held) != 1 or len(others) != 1:
             return None
-        learned = bool(tensors) and self.run.learned(tensors[0])
-        return Node("scale", ids, [self.node(held[0])], learned=learned)
+        return Node("scale", ids, [self.node(held[0])])
 
     def begins(self, node: Node) -> bool:
         """Return whether a node is the tokens themselves, scaled or with positions added."""
@@ -263,11 +248,15 @@ class Stream:
 
 
 def arranged(out: Tensor, shape: tuple[int, int, int]) -> Tensor | None:
-    """Return numbers as (b, n, e), from the same axes in another order; None if not."""
+    """Return numbers as (b, n, e), from the same axes in another order or split; None if not."""
     b, n, e = shape
     if out.numel() != b * n * e or bool((out < 0).any()):
         return None
     if out.ndim == 2 and out.shape[1] == e:
         return out.view(shape)
-    orders = itertools.permutations(range(3)) if out.ndim == 3 else ()
-    return next((t for t in (out.permute(order) for order in orders) if t.shape == shape), None)
+    if out.ndim == 3:
+        ways = (out.permute(order) for order in itertools.permutations(range(3)))
+        return next((made for made in ways if made.shape == shape), None)
+    if out.ndim != 4 or out.shape[0] != b or e not in (out.shape[1], out.shape[3]):
+        return None
+    return out.flatten(1, 2) if out.shape[3] == e else out.flatten(2).mT

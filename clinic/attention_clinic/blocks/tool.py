@@ -141,8 +141,6 @@ def mask_names(block: nn.Module, crossed: bool) -> tuple[str | None, str | None]
     """Return the arguments that take the mask of the tokens and that of the context."""
     names = [name for name in calling.parameters_of(block) if calling.is_mask(name)]
     other = [n for n in names if any(word in n.lower() for word in CROSS)] if crossed else []
-    if len(other) == len(names) > 1:
-        other = other[1:]
     own = [n for n in names if n not in other]
     if crossed and not other and len(own) > 1:
         own, other = own[:1], own[1:]

@@ -84,11 +84,6 @@ In: Gemma 2 and 3, CogView
 parallel, chapter 13
 runs attention and feed-forward in parallel: both read the stream that enters the block
 In: GPT-J, GPT-NeoX, Falcon, Phi, PaLM, ViT-22B
-
-layer-scale, chapter 06
-multiplies what a part returns by a factor that it learns, for each number of a token or one for
-all
-In: CaiT, DINOv2, ReZero
 """)
 
 

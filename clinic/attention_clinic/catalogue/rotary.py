@@ -219,10 +219,6 @@ In: Qwen3, Gemma 3, ViT-22B
 qk-norm-layer, chapter 13
 subtracts the mean of queries and keys, too: their norm is LayerNorm
 In: ViT-22B, StableLM, Phi
-
-cosine, chapter 13
-compares by the angle alone: queries and keys are divided by their length
-In: Swin V2, ViT-22B's relatives
 """)
 
 # ------------------------------------------------------------------------ biases of scores

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 from einops import rearrange
 from torch import Tensor
 
-from attention_clinic.catalogue.forms import Step, bug, variant
+from attention_clinic.catalogue.forms import Step, bug
 
 
 def close(a: float, b: float) -> bool:
@@ -56,16 +55,6 @@ scores-rounded, chapter 03
 rounds the scores to integers: // in place of /
 Fix: write scores / head_dim ** 0.5: integers have no gradient and say little.
 Seen: mridul404/Transformers-from-Scratch-in-Pytorch
-
-cap-after-mask, chapter 13
-caps the scores after they are masked: a masked score becomes -cap and still gets weight
-Fix: cap first, then mask.
-Seen: onnx/onnx#7865; emmtrix/emx-onnx-cgen#731; Dao-AILab/flash-attention#1025
-""")
-variant("""
-soft-cap, chapter 13
-limits the scores, cap * tanh(scores / cap): none exceeds the cap
-In: Gemma 2, Grok
 """)
 SCALE = Step("scale")
 
@@ -107,20 +96,6 @@ def as_they_are(scores: Tensor) -> Tensor:
 @ROUND.wrong("scores-rounded", lambda p: p.rounded)
 def rounded(scores: Tensor) -> Tensor:
     return scores.floor()
-
-
-CAP = Step("cap")
-
-
-@CAP.correct
-def uncapped(scores: Tensor, p) -> Tensor:
-    return scores
-
-
-@CAP.wrong("cap-after-mask", lambda p: p.cap is not None and p.capped_late)
-@CAP.variant("soft-cap", lambda p: p.cap is not None and not p.capped_late)
-def capped(scores: Tensor, p) -> Tensor:
-    return p.cap * torch.tanh(scores / p.cap)
 
 
 # ------------------------------------------------------------ softmax: scores (b, h, i, j)

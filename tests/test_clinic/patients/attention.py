@@ -162,13 +162,6 @@ class ViewsMergeBatch(Views):
         return mixed.transpose(0, 1).reshape(b, n, h * d)
 
 
-@attention(variants=("no-self",), sizes=SEVERAL)
-class ViewsOfOthers(Views):
-    def weigh(self, scores, mask):
-        itself = torch.eye(scores.shape[-1], dtype=torch.bool)
-        return super().weigh(scores.masked_fill(itself, -math.inf), mask)
-
-
 @attention(variants=("class-attention",), sizes=SEVERAL)
 class FirstTokenAttends(Views):
     def forward(self, x):

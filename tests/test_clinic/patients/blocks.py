@@ -561,18 +561,7 @@ class Sandwich(Torch):
         return x + self.a2(self.feed(self.n2(x)))
 
 
-class LayerScale(Torch):
-    def __init__(self) -> None:
-        super().__init__(pre)
-        self.g1, self.g2 = (nn.Parameter(torch.full((E,), 1e-4)) for _ in range(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.g1 * self.attn(self.n1(x))
-        return x + self.g2 * self.feed(self.n2(x))
-
-
 enter("sandwich-norm", Sandwich, variants=("sandwich-norm",))
-enter("layer-scale", LayerScale, variants=("layer-scale",))
 enter("torch encoder", lambda: nn.TransformerEncoderLayer(E, H, 2 * E))
 enter(
     "torch decoder", lambda: nn.TransformerDecoderLayer(E, H, 2 * E, batch_first=True), context=True

@@ -6,7 +6,6 @@ Two families, each written differently on purpose: `Llama` makes its own angles 
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import torch
@@ -286,7 +285,6 @@ views(
     variants=("qk-norm", "qk-norm-layer"),
     heads=_both(lambda t: F.layer_norm(t, t.shape[-1:])),
 )
-views(variants=("cosine",), heads=_both(partial(F.normalize, dim=-1)), factor=lambda self, e: 8)
 attention(sizes=SEVERAL, variants=("latent-attention",))(Narrow)
 changed(Narrow, sizes=SEVERAL, variants=("latent-queries",), narrow=(True, False, False))
 
@@ -316,18 +314,6 @@ def _slopes(self, n):
     return -slopes[:, None, None] * distances(n).abs()
 
 
-def _small_cap(self, scores, mask):
-    hidden = scores.masked_fill(torch.ones_like(scores).triu(1) == 1, -1e9)
-    return F.softmax(torch.tanh(hidden / 3) * 3, dim=-1)
-
-
-@attention("cap-after-mask", sizes=SEVERAL)
-class CapAfterMask(Views):
-    def weigh(self, scores, mask):
-        later = torch.ones_like(scores).triu(1).bool()
-        return (50.0 * torch.tanh(scores.masked_fill(later, -math.inf) / 50.0)).softmax(dim=-1)
-
-
 attention(sizes=SEVERAL, variants=("relative-bias",))(Biased)
 changed(
     Biased,
@@ -336,5 +322,3 @@ changed(
     bias=lambda self, n: self.relative.weight.T[:, : n * n].unflatten(1, (n, n)),
 )
 changed(Biased, sizes=SEVERAL, variants=("alibi",), __init__=Views.__init__, bias=_slopes)
-views("cap-after-mask", weigh=_small_cap)
-views(variants=("soft-cap",), weigh=lambda self, s, m: (5 * torch.tanh(s / 5)).softmax(-1))
