@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from attention_clinic.behaviour.gradients import learned
 from attention_clinic.behaviour.unused import created_in_forward, plain_findings, reads_globals
 from attention_clinic.capture.module import CallFailed, same
 from attention_clinic.capture.run import Run
-from attention_clinic.capture.trial import Trial
+from attention_clinic.capture.trial import HEAD_NAMES, Trial
 from attention_clinic.catalogue import BUGS, VARIANTS
 from attention_clinic.report import NO_NUMBERS, Explanation, Report, explain
 
@@ -98,8 +98,7 @@ def _check_shape(trial: Trial, x: Tensor, y: Tensor) -> None:
             f"diagnose: {name} must return tokens (b, n, width), got {tuple(y.shape)} for x of "
             f"shape {tuple(x.shape)}. Say how to call it: call=lambda module, x: module(x)[0]."
         )
-    names = ("num_heads", "n_heads", "n_head", "heads", "num_attention_heads")
-    values = [getattr(trial.patient.original, name, None) for name in names]
+    values = [getattr(trial.patient.original, name, None) for name in HEAD_NAMES]
     stated = next((v for v in values if type(v) is int), trial.h)
     if stated != trial.h and trial.e % trial.h:
         raise ValueError(
@@ -131,9 +130,14 @@ def read_once(trial: Trial, number: int) -> Judgement:
     p = Program(trial.h, trial.e, trial.e // trial.h, sizes, causal=options.causal)
     p.asked = {**options.more, "crossed": trial.crossed, "matrices": matrices}
     p.meant = trial.meanings() if masked else ()
+    return proved(trial, run, p, run)
+
+
+def proved(trial: Trial, run: Run, p: Program, whole: Run) -> Judgement:
+    """Fill a program from a run, which may be part of a whole one; judge and prove it."""
     read_program(run, p)
     p.turn = read_turn(run, p)
-    complete(trial, run, p)
+    complete(trial, run, p, whole)
     judged = judge(p)
     judged.difference = prove(run, p, judged, trial.patient.tolerance)
     return judged
@@ -157,8 +161,8 @@ def _reported(trial: Trial, judged: Judgement, extra: list[Finding]) -> Report:
     missing = p.out == "none" and trial.h > 1 and not {"out-missing", "out-unused"} & {*judged.ids}
     if missing and trial.options.more.get("out_proj") is None:
         judged.remarks.append(("out-missing", OUTSIDE))
-    report = replace(written(trial, judged), checked=checked(trial, p), program=tuple(p.table()))
-    report = replace(report, untried=untried(trial, p))
+    words, table = checked(trial, p), tuple(p.table())
+    report = written(trial, judged, checked=words, untried=untried(trial, p), program=table)
     own_call = trial.options.call is not None and not report.healthy
     if hasattr(patient.original, "examined") or own_call:
         return report
@@ -174,8 +178,8 @@ def behaving(trial: Trial, run: Callable[[], Tensor]) -> list[Finding]:
     return [*((id, words) for id in dropout), *plain_findings(trial.patient, run)]
 
 
-def written(trial: Trial, judged: Judgement) -> Report:
-    """Return a report of bugs, remarks and variants."""
+def written(trial: Trial, judged: Judgement, **more: Any) -> Report:
+    """Return a report of bugs, remarks and variants; `more` are its further fields."""
     explanations: tuple[Explanation, ...] = ()
     if judged.found:
         bugs = [BUGS[id] for id in sorted(judged.ids, key=list(BUGS).index)]
@@ -188,6 +192,7 @@ def written(trial: Trial, judged: Judgement) -> Report:
         remarks=tuple(explain([BUGS[id]], detail=words) for id, words in judged.remarks),
         variants=tuple(VARIANTS[name] for name in dict.fromkeys(judged.variants)),
         tolerance=trial.patient.tolerance,
+        **more,
     )
 
 

@@ -21,11 +21,6 @@ BEFORE_LAYERS = {
 }
 
 
-def ends(run: Run, makers: list[int]) -> bool:
-    """Return whether numbers come straight from layers, or are bare tokens."""
-    return all(m < 0 or run.events[m].name in LAYERS for m in makers)
-
-
 def arguments(run: Run, ids: Tensor, makers: list[int]) -> list[object]:
     """Return the arguments of elementwise operations, tensors laid out like the result."""
     events = [run.events[m] for m in makers]
@@ -53,7 +48,7 @@ def read_operand(run: Run, ids: Tensor) -> Operand:
     trail, at = Operand(ids, run.values[ids]), ids
     for _ in range(STEPS):
         makers = run.makers(at)
-        if not ends(run, makers):
+        if not all(m < 0 or run.events[m].name in LAYERS for m in makers):
             at = _step(run, at, makers, trail)
             continue
         trail.ids = at

@@ -34,13 +34,10 @@ def read_turn(run: Run, p: Program) -> Turn | None:
     return turn
 
 
-def start_of(run: Run, side: Operand) -> int | None:
-    """Return the position that the first token of rotated queries or keys has, None if unclear."""
-    try:
-        turn, start = _turn(run, side)
-        return _offset(turn.sign * turn.frequencies, start)
-    except Lost:
-        return None
+def start_of(run: Run, side: Operand) -> int:
+    """Return the position that the first token of rotated queries has; or raise Lost."""
+    turn, start = _turn(run, side)
+    return _offset(turn.sign * turn.frequencies, start)
 
 
 def _offset(speeds: Tensor, apart: Tensor) -> int:
@@ -147,8 +144,6 @@ def bias_variant(p: Program) -> str:
         if p.allow is None and p.square and bool((torch.isclose(bias, own) | p.past).all()):
             raise Lost("a bias that is the same for a token and all later ones")
         return "relative-bias" if _by_offset(bias[0], shown[0]) else "position-bias"
-    if _is_alibi(bias[0], shown[0]):
-        return "alibi"
     raise Lost("an unknown bias")
 
 
@@ -166,21 +161,5 @@ def _by_offset(bias: Tensor, shown: Tensor) -> bool:
     for key in keys:
         groups = [bias[:, (key == one) & shown[0]] for one in key.unique()]
         if all(bool(((t - t[:, :1]).abs() < 1e-6).all()) for t in groups):
-            return True
-    return False
-
-
-def _is_alibi(bias: Tensor, shown: Tensor) -> bool:
-    """Return whether a bias is minus a slope of each head times the distance, up to a row's sum."""
-    _, i, j = bias.shape
-    distance = (torch.arange(i)[:, None] - torch.arange(j)).double()
-    if i != j or i < 3:
-        return False
-    for shape in (distance.abs(), distance):
-        moved = bias - bias.diagonal(dim1=1, dim2=2)[..., None]
-        slope = -moved[:, -1, 0] / shape[-1, 0]
-        fits = ((moved + slope[:, None, None] * shape).abs() < 1e-5) | ~shown
-        causal_only = shape is distance and not bool((~shown).any())
-        if bool(fits.all()) and bool((slope > 0).all()) and not causal_only:
             return True
     return False

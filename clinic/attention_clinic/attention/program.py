@@ -146,10 +146,6 @@ class Program:
         """Return whether two sides are made by the same layer."""
         return not self.bare and self.sources[one] == self.sources[other] != frozenset()
 
-    def from_side(self, sides: str) -> bool:
-        """Return whether queries, keys and values are made from these sides: x or c each."""
-        return self.made_from == sides
-
     def allows(self, rule: Tensor) -> bool:
         """Return whether the program lets tokens attend exactly by this rule."""
         sizes = zip(reversed(rule.shape), reversed(self.sizes), strict=False)

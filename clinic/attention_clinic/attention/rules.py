@@ -46,9 +46,9 @@ class Judgement:
         return list(dict.fromkeys(id for id, _ in self.found))
 
 
-def complete(trial: Trial, run: Run, p: Program, whole: Run | None = None) -> None:
+def complete(trial: Trial, run: Run, p: Program, whole: Run) -> None:
     """Fill in what the module itself says."""
-    idle = bool(idle_weights(trial, whole or run))
+    idle = bool(idle_weights(trial, whole))
     if p.sizes[1] > 1 and all(bool((t == t[:, :1]).all()) for t in p.numbers.values()):
         p.layers, p.groups = "heads-same", ""
     p.bare = any(name.split(":")[0] in ("x", "context") for s in p.sources.values() for name in s)
@@ -71,17 +71,20 @@ def complete(trial: Trial, run: Run, p: Program, whole: Run | None = None) -> No
     p.empty_rows_differ = _empty_rows_differ(run, p)
 
 
+def read_weights(run: Run, used: bool = False) -> set[str]:
+    """Return the parameters that an operation reads, or one that the result is made from."""
+    read = torch.zeros(run.tape.count, dtype=torch.bool)
+    for number, event in enumerate(run.events):
+        for t in event.read() if run.used[number] or not used else ():
+            read[t.flatten()] = True
+    return {name for name, start, end in run.tape.given if bool(read[start:end].any())}
+
+
 def idle_weights(trial: Trial, run: Run) -> list[str]:
     """Return the matrices of the module that no result is made from."""
-    if not trial.patient.is_module:
-        return []
-    used = torch.zeros(run.tape.count, dtype=torch.bool)
-    for event in (event for number, event in enumerate(run.events) if run.used[number]):
-        for t in event.read():
-            used[t.flatten()] = True
-    matrices = {name for name, p in trial.patient.module.named_parameters() if p.ndim == 2}
-    given = run.tape.given
-    return [name for name, a, b in given if name in matrices and not bool(used[a:b].any())]
+    used = read_weights(run, used=True)
+    own = trial.patient.module.named_parameters() if trial.patient.is_module else ()
+    return [name for name, p in own if p.ndim == 2 and name not in used]
 
 
 def _empty_rows_differ(run: Run, p: Program) -> bool:

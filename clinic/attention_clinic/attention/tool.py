@@ -36,7 +36,6 @@ NAMES = (
 FORMS = {
     "b h n d": "b n (h d) -> b h n d",
     "b n h d": "b n (h d) -> b n h d",
-    "(b h) n d": "b n (h d) -> (b h) n d",
     "b n e": "b n (h d) -> b n (h d)",
 }
 HEADS, WIDTH = 4, 6  # where nothing states them
@@ -195,10 +194,11 @@ def with_cache(trial: Trial, report: Report) -> Report:
     for _, queries, _ in [] if run is None else run.products():
         try:
             side = read_operand(run, queries)
+            late = side.rotation is not None and int(run.token[side.ids].min()) == cut
+            again = late and start_of(run, side) == 0
         except Lost:
             continue
-        late = int(run.token[side.ids].min()) == cut
-        if side.rotation is not None and late and start_of(run, side) == 0:
+        if again:
             return replace(report, explanations=(explain([BUGS["cache-position"]]),))
     return replace(report, failing=("two calls with a cache give what one call gives",))
 
@@ -246,8 +246,7 @@ class WithLayers(nn.Module):
             return t
         if t.ndim == 4 and t.shape[:2] == (b, n):
             return t.flatten(2)
-        form = "(b h) n d" if self.form == "(b h) n d" else "b h n d"
-        return rearrange(t, f"{form} -> b n (h d)", h=self.num_heads)
+        return rearrange(t, "b h n d -> b n (h d)", h=self.num_heads)
 
 
 def kernels(
@@ -264,13 +263,11 @@ def kernels(
     if not all(names) or len(matrices) > MATRICES:
         return []
     stated = [getattr(module, name, None) for name in HEAD_NAMES]
-    known = next((h for h in stated if isinstance(h, int) and not isinstance(h, bool)), None)
+    known = next((h for h in stated if type(h) is int), None)
     h = num_heads or known or HEADS
     widths = [embed_dim // h] if embed_dim else [p.shape[-1] // h for p in matrices] or [WIDTH]
-    forms = [f for f in FORMS if f != "b n e"]
-    forms = ["b n e", *forms] if known or h == 1 else [*forms, "b n e"]
-    name = type(module).__name__ if isinstance(module, nn.Module) else None
-    name = name or getattr(module, "__name__", "kernel")
+    forms = sorted(FORMS, key=lambda form: (form != "b n e") == bool(known or h == 1))
+    name = getattr(module, "__name__", type(module).__name__)
     found = []
     for form in forms:
         for width in dict.fromkeys(w for w in widths if w > 0):

@@ -91,7 +91,6 @@ def by_hand(
         variants, bugs, detail = form.variants, form.ids, form.detail
         if form is NORM.reference and "rms" in called.lower():
             bugs, detail = ("rms-mean",), "it is LayerNorm"
-        detail = detail if bugs else ""
         layer = not bugs and "rms-norm" not in variants
         return source, Norm(bugs, detail, variants, one, found.names, layer)
     return None

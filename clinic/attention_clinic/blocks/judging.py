@@ -10,16 +10,13 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.attention.positions import read_turn
+from attention_clinic.attention.examine import proved
 from attention_clinic.attention.program import Lost, Program
-from attention_clinic.attention.reading import read_program
 from attention_clinic.attention.rules import (
     Finding,
     Judgement,
-    complete,
     idle_weights,
-    judge,
-    prove,
+    read_weights,
 )
 from attention_clinic.blocks.formulas import Feed, made_from, read_feed
 from attention_clinic.blocks.rules import WORDS, Wiring, order_of, parts_of_layer, wired
@@ -104,7 +101,7 @@ def _idle_part(trial: Trial, stream: Stream) -> Finding | None:
     idle = idle_weights(trial, stream.run)
     if not idle:
         return None
-    called = called_weights(stream.run) & set(idle)
+    called = read_weights(stream.run) & set(idle)
     path = idle[0].rpartition(".")[0].split(".")[0]
     words = f"nothing uses what {path} returns" if called else f"{path} is never called"
     return "part-unused", words
@@ -234,7 +231,7 @@ def same_start(trial: Trial, layers: list[list[frozenset[str]]]) -> bool:
 def last_only(trial: Trial, run: Run, parts: list[frozenset[str]]) -> bool:
     """Return whether all layers of a list run, and the result is made by the last one alone."""
     idle = set(idle_weights(trial, run))
-    called = called_weights(run)
+    called = read_weights(run)
     for path, holder in trial.patient.module.named_modules() if idle else ():
         if not isinstance(holder, nn.ModuleList | nn.Sequential) or len(holder) < 2:
             continue
@@ -248,15 +245,6 @@ def last_only(trial: Trial, run: Run, parts: list[frozenset[str]]) -> bool:
         if lost and whole and len({type(child) for child in holder}) == 1:
             return True
     return False
-
-
-def called_weights(run: Run) -> set[str]:
-    """Return the names of the parameters that an operation of the run reads."""
-    read = torch.zeros(run.tape.count, dtype=torch.bool)
-    for event in run.events:
-        for t in event.read():
-            read[t.flatten()] = True
-    return {name for name, start, end in run.tape.given if bool(read[start:end].any())}
 
 
 # ----------------------------------------------------------------- attentions in a block
@@ -355,9 +343,4 @@ def attended(stream: Stream, node: Node, trial: Trial, asked: Asked) -> Judgemen
     p.asked = {**trial.options.more, "crossed": crossed, "out_proj": trial.h > 1}
     mask, argument = asked.masks[crossed], asked.arguments[crossed]
     p.meant = trial.meant(mask, argument, trial.j if crossed else None)
-    read_program(run, p)
-    p.turn = read_turn(run, p)
-    complete(trial, run, p, stream.run)
-    judged = judge(p)
-    judged.difference = prove(run, p, judged, trial.patient.tolerance)
-    return judged
+    return proved(trial, run, p, stream.run)

@@ -150,13 +150,8 @@ def order_of(wiring: Wiring, norm_first: bool | None) -> tuple[str, list[Finding
     if variant:
         return variant, []
     single, first = len(wiring.halves) <= 3, wiring.halves[0]
-    if (
-        single
-        and wiring.final
-        and first.norms
-        and not _inside(first)
-        and (first.skip, first.place) == ("at", 0)
-    ):
+    after_norm = first.norms and (first.skip, first.place) == ("at", 0)
+    if single and wiring.final and after_norm and not _inside(first):
         raise Lost("a norm of the tokens, or residuals from norms")
     readings = [("pre-norm", _pre(wiring)), ("post-norm", _post(wiring, single))]
     if single and _mixed(wiring):

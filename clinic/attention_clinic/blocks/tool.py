@@ -114,27 +114,18 @@ def diagnose_block(
             options = replace(options, context=Context())
         names = mask_names(block, options.context is not None)
         asked = Asked((mask, context_mask), names, norm_first, activation, norm_eps, mlp_dim)
-        return _best(block, options, asked, embed_dim)
-
-
-def _best(block: nn.Module, options: Options, asked: Asked, embed_dim: int | None) -> Report:
-    """Return the report of the way to call a block with which it has the fewest mistakes."""
-    if any(mask is not None for mask in asked.masks):
-        options = masked_call(block, options, asked)
-    reports: list[Report] = []
-    try:
-        for trial in working(block, options, embed_dim):
-            report = examined(trial, asked)
-            if report.healthy:
-                return report
-            reports.append(report)
-    except ValueError:
-        if not reports:
-            raise
-    return fewest_mistakes(reports)
-
-
-# ------------------------------------------------------------------------------------ masks
+        if any(mask is not None for mask in asked.masks):
+            options = masked_call(block, options, asked)
+        reports: list[Report] = []
+        try:
+            for trial in working(block, options, embed_dim):
+                reports.append(examined(trial, asked))
+                if reports[-1].healthy:
+                    break
+        except ValueError:
+            if not reports:
+                raise
+        return fewest_mistakes(reports)
 
 
 def mask_names(block: nn.Module, crossed: bool) -> tuple[str | None, str | None]:
@@ -206,9 +197,6 @@ def _by_name(block: nn.Module, asked: Asked, crossed: bool) -> Callable[..., Any
     return made
 
 
-# ------------------------------------------------------------------------------ one trial
-
-
 def examined(trial: Trial, asked: Asked) -> Report:
     """Return the report on a block, for one way to call it."""
     inputs = [t for t in (trial.tokens(), trial.context()) if t is not None]
@@ -236,7 +224,7 @@ def examined(trial: Trial, asked: Asked) -> Report:
         judged = not extra and bool(torch.isfinite(run()).all())
         return learned(report, trial.patient, run, inputs) if judged else report
     verdict.found += [*extra, *behaving(trial, run)]
-    report = replace(written(trial, verdict), checked=verdict.words, untried=untried(trial))
+    report = written(trial, verdict, checked=verdict.words, untried=untried(trial))
     if report.explanations and "dropout-eval" not in verdict.ids:
         [made] = report.explanations
         if "exactly" in made.evidence:

@@ -152,21 +152,21 @@ def sides(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x, context, context
 
 
-@CONTEXT.wrong("cross-ignored", lambda p: p.from_side("xxx"))
+@CONTEXT.wrong("cross-ignored", lambda p: p.made_from == "xxx")
 def context_ignored(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x, x, x
 
 
-@CONTEXT.wrong("cross-values", lambda p: p.from_side("xcx"))
+@CONTEXT.wrong("cross-values", lambda p: p.made_from == "xcx")
 def values_of_tokens(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x, context, x
 
 
-@CONTEXT.wrong("cross-queries", lambda p: p.from_side("ccc"))
+@CONTEXT.wrong("cross-queries", lambda p: p.made_from == "ccc")
 def queries_of_context(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return context, context, context
 
 
-@CONTEXT.wrong("cross-swapped", lambda p: p.from_side("cxx"))
+@CONTEXT.wrong("cross-swapped", lambda p: p.made_from == "cxx")
 def sides_swapped(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return context, x, x

@@ -232,10 +232,6 @@ position-bias, chapter 05
 adds a learned number to each score: one for every pair of positions
 In: LeViT, AFT
 
-alibi, chapter 05
-subtracts from each score its distance times a slope, a different one in every head
-In: ALiBi, BLOOM, MPT
-
 latent-attention, chapter 13
 makes keys and values from one narrow vector of each token, which is all that a cache holds
 In: DeepSeek-V2, DeepSeek-V3, MiniCPM3

@@ -309,11 +309,6 @@ def distances(n: int) -> Tensor:
     return torch.arange(n)[None, :] - torch.arange(n)[:, None]
 
 
-def _slopes(self, n):
-    slopes = 2.0 ** (-8 * torch.arange(1, self.h + 1) / self.h)
-    return -slopes[:, None, None] * distances(n).abs()
-
-
 attention(sizes=SEVERAL, variants=("relative-bias",))(Biased)
 changed(
     Biased,
@@ -321,4 +316,3 @@ changed(
     variants=("position-bias",),
     bias=lambda self, n: self.relative.weight.T[:, : n * n].unflatten(1, (n, n)),
 )
-changed(Biased, sizes=SEVERAL, variants=("alibi",), __init__=Views.__init__, bias=_slopes)
