@@ -203,9 +203,6 @@ def _shared(trial: Trial, stream: Stream, wiring: Wiring, size: int, verdict: Ju
         verdict.found.append(("norm-shared", ""))
 
 
-# ----------------------------------------------------------------------------------- stacks
-
-
 def shared_layers(layers: list[list[frozenset[str]]]) -> bool:
     """Return whether some layers, given as weights of their parts, share all their weights."""
     for one, other in combinations(layers, 2):
@@ -247,16 +244,10 @@ def last_only(trial: Trial, run: Run, parts: list[frozenset[str]]) -> bool:
     return False
 
 
-# ----------------------------------------------------------------- attentions in a block
-
-
 def part_weights(run: Run, node: Node) -> frozenset[str]:
     """Return the names of the parameters of the layers inside a part."""
     read = [t for m in node.events if run.events[m].name in LAYERS for t in run.events[m].read()]
     return frozenset().union(*(made_from(run, t) for t in read if not run.depends(t)))
-
-
-# ------------------------------------------------------------------------- runs of one part
 
 
 def inner_run(stream: Stream, node: Node) -> Run:
@@ -314,9 +305,6 @@ def _depends(run: Whole, events: list[int], changes: Iterable[Tensor]) -> Tensor
         mine = outs[moved[outs]]
         found[mine] = torch.where(found[mine] == NONE, place, SEVERAL)
     return found
-
-
-# ------------------------------------------------------------------------------- attention
 
 
 def is_attention(stream: Stream, node: Node) -> bool:

@@ -49,9 +49,6 @@ class Wiring:
         return list(dict.fromkeys([*found, *self.final[::-1]]))
 
 
-# ---------------------------------------------------------------------------------- reading
-
-
 def wired(stream: Stream, top: Node) -> Wiring:
     """Return a block, given the node of its result, as its halves."""
     halves: list[Half] = []
@@ -139,9 +136,6 @@ def _skip(stream: Stream, chain: list[Node], skips: list[Node]) -> tuple[str, in
     if len(skips) == 2 and min(places) >= 0:
         return "residual-again", 0
     raise Lost("a residual from another place")
-
-
-# ------------------------------------------------------------------------------- judgement
 
 
 def order_of(wiring: Wiring, norm_first: bool | None) -> tuple[str, list[Finding]]:

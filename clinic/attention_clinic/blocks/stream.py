@@ -66,11 +66,14 @@ class Whole(Run):
             args = tuple(_mapped(value, self.same) for value in event.args)
             event = replace(event, args=args)
             tensors = event.read()
-            if any(bool((self.found[t] != NONE).any()) for t in tensors):
+            own = [t for t in tensors if bool((self.found[t] != NONE).any())]
+            if own:
                 self.found[event.out] = SEVERAL
+            first = _unchanged(event, own, tape.values)
             rest = str([a for a in args if not isinstance(a, Tensor | list)])
             key = (event.name, event.out.shape, rest, *((t.shape, int(t.sum())) for t in tensors))
-            first = next((e.out for e in known.get(key, ()) if _equal(e.args, args)), None)
+            if first is None:
+                first = next((e.out for e in known.get(key, ()) if _equal(e.args, args)), None)
             if first is None:
                 known.setdefault(key, []).append(event)
                 kept.append(event)
@@ -80,6 +83,16 @@ class Whole(Run):
         repeated[self.same[self.same != torch.arange(tape.count)]] = True
         self.repeats = [bool(repeated[event.out].any()) for event in kept]
         return kept
+
+
+def _unchanged(event: Event, own: list[Tensor], values: Tensor) -> Tensor | None:
+    """Return the numbers that adding 0, or multiplying by 1, leaves as they are."""
+    other = [t for t in event.read() if all(t is not one for one in own)]
+    plain = all(isinstance(a, Tensor) or a == 1 for a in event.args)
+    if len(own) != 1 or len(other) != 1 or not plain or own[0].shape != event.out.shape:
+        return None
+    neutral = {"add": 0, "mul": 1}.get(event.name, torch.nan)
+    return own[0] if bool((values[other[0]] == neutral).all()) else None
 
 
 def _mapped(value: Any, same: Tensor) -> Any:
