@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,6 +27,10 @@ LOWEST = float(torch.finfo(torch.float16).min)
 OUTSIDE = (
     "right where that layer is outside this module (out_proj=False says so), wrong where there is "
     "none (out_proj=True)"
+)
+BLOCKED = (
+    'agree on what True means; here True = blocked, as true_means="block" says, so mask where it '
+    "is True."
 )
 
 
@@ -163,6 +168,10 @@ def _reported(trial: Trial, judged: Judgement, extra: list[Finding]) -> Report:
         judged.remarks.append(("out-missing", OUTSIDE))
     words, table = checked(trial, p), tuple(p.table())
     report = written(trial, judged, checked=words, untried=untried(trial, p), program=table)
+    if trial.options.true_means == "block":
+        fixes = [e.fix.replace(BUGS["mask-inverted"].fix, BLOCKED) for e in report.explanations]
+        fixed = [replace(e, fix=fix) for e, fix in zip(report.explanations, fixes, strict=True)]
+        report = replace(report, explanations=tuple(fixed))
     own_call = trial.options.call is not None and not report.healthy
     if hasattr(patient.original, "examined") or own_call:
         return report
