@@ -12,10 +12,10 @@ from attention_clinic import diagnose_block
 KEPT = {
     *("residual-from-norm", "residual-missing", "residual-from-input", "residual-again"),
     *("residual-from-context", "norm-order", "norm-missing", "norm-shared", "norm-doubled"),
-    *("norm-mixed", "parts-order", "part-shared", "context-mask-dropped", "activation-missing"),
-    *("activation-last", "activation-other", "gelu-tanh", "gate-product", "layers-shared"),
+    *("norm-mixed", "part-shared", "context-mask-dropped", "activation-missing"),
+    *("activation-last", "activation-other", "gate-product", "layers-shared"),
     *("layers-same-init", "stack-last-only", "norm-bessel", "norm-axis", "norm-formula"),
-    *("norm-eps", "rms-mean", "rms-eps", "rms-inverted", "rms-length"),
+    *("norm-eps", "rms-mean", "rms-eps"),
 }
 
 

@@ -106,7 +106,7 @@ def test_an_id_is_entered_once() -> None:
     with pytest.raises(ValueError, match="a second time"):
         bug("scale-embed, chapter 03\nwords\nFix: fix.\nSeen: somebody/something#1")
     with pytest.raises(ValueError, match="a second time"):
-        variant("alibi, chapter 05\nwords\nIn: models")
+        variant("window, chapter 05\nwords\nIn: models")
     for enter in (scores.SCALE.wrong, scores.SCALE.variant):
         with pytest.raises(ValueError, match="Add it first"):
             enter("scale-cubed")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.attention.facts import complete, failing
 from attention_clinic.attention.positions import read_turn
 from attention_clinic.attention.program import Lost, Program
-from attention_clinic.attention.reading import read_program
-from attention_clinic.attention.rules import Judgement, judge, prove
+from attention_clinic.attention.reading import read_program, weighted_products
+from attention_clinic.attention.rules import Finding, Judgement, complete, judge, prove
 from attention_clinic.behaviour.gradients import learned
 from attention_clinic.behaviour.unused import (
     created_in_forward,
@@ -21,13 +22,11 @@ from attention_clinic.behaviour.unused import (
 )
 from attention_clinic.capture.module import CallFailed, same
 from attention_clinic.capture.run import Run
-from attention_clinic.capture.trial import Trial
+from attention_clinic.capture.trial import HEAD_NAMES, Trial
 from attention_clinic.catalogue import BUGS, VARIANTS
-from attention_clinic.report import Explanation, Report, explain
+from attention_clinic.report import NO_NUMBERS, Explanation, Report, explain
 
 EVERYTHING = "projections, split, scale, softmax, weighted sum, join"
-CHOSEN = ("cross-ignored", "mask-dropped")  # bugs that a flag of the module may choose
-MOST_FLAGS = 6
 LOWEST = float(torch.finfo(torch.float16).min)
 OUTSIDE = (
     "right where that layer is outside this module (out_proj=False says so), wrong where there is "
@@ -42,34 +41,48 @@ BLOCKED = (
 def examined(trial: Trial) -> Report:
     """Return the report on a module, for one way to call it."""
     patient, x, context = trial.patient, trial.tokens(), trial.context()
-    layers = created_in_forward(patient, lambda: trial.run(x, context))
-    if layers:
-        detail = f"forward builds {' and '.join(dict.fromkeys(layers))}"
-        return _simple(trial, "layers-in-forward", detail, "two calls")
-    y = trial.run(x, context)
+
+    def run() -> Tensor:
+        return trial.run(x, context)
+
+    found = builds_layers(trial, run)
+    if found is not None:
+        return found
+    y = run()
     if not trial.crossed and same(y, trial.run(trial.tokens(seed=9))) and bool(y.isfinite().any()):
         read = reads_globals(patient.original)
         detail = f"forward reads {' and '.join(read)} from outside the module" if read else ""
         return _simple(trial, "ignores-input", detail, "two inputs")
     _check_shape(trial, x, y)
     trial.meanings()  # refuses a mask of a wrong shape
-    extra = [] if same(y, trial.run(x, context)) else ["dropout-eval"]
-    patient.resting = patient.resting or bool(extra)
-    if extra and not same(trial.run(x, context), trial.run(x, context)):
-        patient.resting = False
-        return unexplained(trial, None, "two calls")
+    extra: list[Finding] = []
     try:
-        p, judged = _read_twice(trial)
+        extra += active_dropout(trial, run)
+        judged = read_twice(trial, read_once, trial.mask is not None)
     except Lost as lost:
-        run = trial.record(0)
-        if run is not None and _unused(run):
+        recorded = trial.record(0)
+        if recorded is not None and _unused(recorded):
             return _simple(trial, "attention-unused", "", "one recorded run")
-        report = unexplained(trial, run)
-        if extra:
-            found = explain([BUGS["dropout-eval"]], detail="nothing else is judged")
-            return replace(report, explanations=(found,))
-        return replace(report, failing=(*report.failing, f"not understood: {lost}"))
-    return _reported(trial, p, judged, extra)
+        return unexplained(trial, recorded, f"not understood: {lost}", extra)
+    return _reported(trial, judged, extra)
+
+
+def builds_layers(trial: Trial, run: Callable[[], Tensor]) -> Report | None:
+    """Return the report on a module that builds layers in forward; None for others."""
+    layers = created_in_forward(trial.patient, run)
+    detail = f"forward builds {' and '.join(dict.fromkeys(layers))}"
+    return _simple(trial, "layers-in-forward", detail, "two calls") if layers else None
+
+
+def active_dropout(trial: Trial, run: Callable[[], Tensor]) -> list[Finding]:
+    """Return the bug of a dropout that is active in eval mode, which is then switched off."""
+    if same(run(), run()):
+        return []
+    trial.patient.resting = True
+    if not same(run(), run()):
+        trial.patient.resting = False
+        raise Lost("two calls differ")
+    return [("dropout-eval", "")]
 
 
 def _simple(trial: Trial, id: str, detail: str, compared: str) -> Report:
@@ -94,8 +107,7 @@ def _check_shape(trial: Trial, x: Tensor, y: Tensor) -> None:
             f"diagnose: {name} must return tokens (b, n, width), got {tuple(y.shape)} for x of "
             f"shape {tuple(x.shape)}. Say how to call it: call=lambda module, x: module(x)[0]."
         )
-    names = ("num_heads", "n_heads", "n_head", "heads", "num_attention_heads")
-    values = [getattr(trial.patient.original, name, None) for name in names]
+    values = [getattr(trial.patient.original, name, None) for name in HEAD_NAMES]
     stated = next((v for v in values if type(v) is int), trial.h)
     if stated != trial.h and trial.e % trial.h:
         raise ValueError(
@@ -104,18 +116,17 @@ def _check_shape(trial: Trial, x: Tensor, y: Tensor) -> None:
         )
 
 
-def _read_twice(trial: Trial) -> tuple[Program, Judgement]:
-    """Return the program and its judgement, the same for calls of two sizes; or raise Lost."""
-    first = read_once(trial, 0)
-    if trial.mask is not None or trial.shape(1) == trial.shape(0) or not trial.takes(1):
-        return first
-    second = read_once(trial, 1)
-    if (first[1].ids, first[1].variants) != (second[1].ids, second[1].variants):
-        raise Lost("two sizes give different programs")
+def read_twice(trial: Trial, read: Callable[[Trial, int], Judgement], masked: bool) -> Judgement:
+    """Return the verdict of a reader, the same for calls of two sizes; or raise Lost."""
+    first = read(trial, 0)
+    if not masked and trial.shape(1) != trial.shape(0) and trial.takes(1):
+        second = read(trial, 1)
+        if (set(first.ids), first.variants) != (set(second.ids), second.variants):
+            raise Lost("two sizes give different programs")
     return first
 
 
-def read_once(trial: Trial, number: int) -> tuple[Program, Judgement]:
+def read_once(trial: Trial, number: int) -> Judgement:
     """Read, judge and prove the program of call number 0 or 1; or raise Lost."""
     masked = trial.mask is not None
     run = trial.record(number, masked)
@@ -128,83 +139,74 @@ def read_once(trial: Trial, number: int) -> tuple[Program, Judgement]:
     p = Program(trial.h, trial.e, trial.e // trial.h, sizes, causal=options.causal)
     p.asked = {**options.more, "crossed": trial.crossed, "matrices": matrices}
     p.meant = trial.meanings() if masked else ()
+    return proved(trial, run, p, run)
+
+
+def proved(trial: Trial, run: Run, p: Program, whole: Run) -> Judgement:
+    """Fill a program from a run, which may be part of a whole one; judge and prove it."""
     read_program(run, p)
     p.turn = read_turn(run, p)
-    complete(trial, run, p)
+    complete(trial, run, p, whole)
     judged = judge(p)
     judged.difference = prove(run, p, judged, trial.patient.tolerance)
-    return p, judged
+    return judged
 
 
-def _reported(trial: Trial, p: Program, judged: Judgement, extra: list[str]) -> Report:
+def _reported(trial: Trial, judged: Judgement, extra: list[Finding]) -> Report:
     """Return the report on a module whose program was read."""
-    patient, x, context = trial.patient, trial.tokens(), trial.context()
+    p, patient, x, context = judged.program, trial.patient, trial.tokens(), trial.context()
 
     def run() -> Tensor:
         y = trial.run(x, context)
         return y if trial.mask is None else torch.stack([y, trial.run(x, context, masked=True)])
 
-    chosen = {id: _flag(trial, id) for id in judged.ids if id in CHOSEN}
-    said = [(id, f"right where {flag} is meant") for id, flag in chosen.items() if flag]
-    ids = {id for id in judged.ids if not chosen.get(id)} | set(extra)
-    details = list(judged.details)
-    if patient.is_module:
-        more, words = dropout_findings(patient, run)
-        plain = plain_findings(patient, run)
-        ids |= {*more, *(id for id, _ in plain)}
-        details += [words, *(detail for _, detail in plain)]
+    judged.found += [*extra, *behaving(trial, run)]
     held = patient.original.parameters() if isinstance(patient.original, nn.Module) else ()
     half = any(t.dtype == torch.float16 for t in held)
-    if not ids and half and any(-torch.inf < value < LOWEST for value, _ in p.fills):
-        ids.add("mask-fp16")
-    if not ids and p.empty_rows_differ:
-        ids.add("mask-row-empty")
-    if p.out == "none" and trial.h > 1 and not ids & {"out-missing", "out-unused"}:
-        said += [("out-missing", OUTSIDE)] * (trial.options.more.get("out_proj") is None)
-    explanations: tuple[Explanation, ...] = ()
-    if ids:
-        bugs = [BUGS[id] for id in sorted(ids, key=list(BUGS).index)]
-        found = explain(bugs, judged.difference, "; ".join(filter(None, dict.fromkeys(details))))
-        blocks = trial.options.true_means == "block"
-        fix = found.fix.replace(BUGS["mask-inverted"].fix, BLOCKED) if blocks else found.fix
-        explanations = (replace(found, fix=fix),)
-    report = Report(
-        patient.name,
-        not ids,
-        explanations,
-        checked=checked(trial, p),
-        untried=untried(trial, p),
-        remarks=tuple(explain([BUGS[id]], detail=words) for id, words in (*judged.remarks, *said)),
-        variants=tuple(VARIANTS[name] for name in dict.fromkeys(judged.variants)),
-        program=tuple(p.table()),
-        tolerance=patient.tolerance,
-    )
+    if not judged.found and half and any(-torch.inf < value < LOWEST for value, _ in p.fills):
+        judged.found.append(("mask-fp16", ""))
+    if not judged.found and p.empty_rows_differ:
+        judged.found.append(("mask-row-empty", ""))
+    missing = p.out == "none" and trial.h > 1 and not {"out-missing", "out-unused"} & {*judged.ids}
+    if missing and trial.options.more.get("out_proj") is None:
+        judged.remarks.append(("out-missing", OUTSIDE))
+    words, table = checked(trial, p), tuple(p.table())
+    report = written(trial, judged, checked=words, untried=untried(trial, p), program=table)
+    if trial.options.true_means == "block":
+        fixes = [e.fix.replace(BUGS["mask-inverted"].fix, BLOCKED) for e in report.explanations]
+        fixed = [replace(e, fix=fix) for e, fix in zip(report.explanations, fixes, strict=True)]
+        report = replace(report, explanations=tuple(fixed))
     own_call = trial.options.call is not None and not report.healthy
-    if not patient.is_module or hasattr(patient.original, "examined") or own_call:
+    if hasattr(patient.original, "examined") or own_call:
         return report
     inputs = [x] if context is None else [x, context]
     return learned(report, patient, lambda: trial.run(*inputs), inputs)
 
 
-def _flag(trial: Trial, id: str) -> str:
-    """Return a flag of the module that turns a bug off when it is changed, "" for none."""
-    parts = list(trial.patient.module.named_modules()) if trial.patient.is_module else []
-    for path, part in parts:
-        flags = [n for n, v in vars(part).items() if type(v) is bool and n != "training"]
-        for name in flags[:MOST_FLAGS]:
-            value = vars(part)[name]
-            vars(part)[name] = not value
-            trial.forget()
-            try:
-                found = read_once(trial, 0)[1].ids
-            except (Lost, CallFailed):
-                found = (id,)
-            finally:
-                vars(part)[name] = value
-                trial.forget()
-            if id not in found:
-                return f"{path}.{name} = {value}".lstrip(".")
-    return ""
+def behaving(trial: Trial, run: Callable[[], Tensor]) -> list[Finding]:
+    """Return the bugs that training, unused parts and plain tensors show."""
+    if not trial.patient.is_module:
+        return []
+    dropout, words = dropout_findings(trial.patient, run)
+    return [*((id, words) for id in dropout), *plain_findings(trial.patient, run)]
+
+
+def written(trial: Trial, judged: Judgement, **more: Any) -> Report:
+    """Return a report of bugs, remarks and variants; `more` are its further fields."""
+    explanations: tuple[Explanation, ...] = ()
+    if judged.found:
+        bugs = [BUGS[id] for id in sorted(judged.ids, key=list(BUGS).index)]
+        detail = "; ".join(dict.fromkeys(words for _, words in judged.found if words))
+        explanations = (explain(bugs, judged.difference, detail),)
+    return Report(
+        trial.patient.name,
+        not explanations,
+        explanations,
+        remarks=tuple(explain([BUGS[id]], detail=words) for id, words in judged.remarks),
+        variants=tuple(VARIANTS[name] for name in dict.fromkeys(judged.variants)),
+        tolerance=trial.patient.tolerance,
+        **more,
+    )
 
 
 def checked(trial: Trial, p: Program) -> tuple[str, ...]:
@@ -241,11 +243,64 @@ def untried(trial: Trial, p: Program | None = None) -> tuple[str, ...]:
     return (*trial.patient.untried(), *(text for text, holds in words.items() if holds))
 
 
-def unexplained(trial: Trial, run: Run | None, what: str = "every known mistake") -> Report:
-    """Return the report on a module that no known mistake explains."""
+def unexplained(trial: Trial, run: Run | None, why: str, extra: list[Finding]) -> Report:
+    """Return the report on a module that no known mistake explains, perhaps with one that shows."""
     try:
         fails = tuple(failing(trial, run))
     except CallFailed:
         fails = ()
-    what += " with the mask" if trial.mask is not None else ""
-    return Report(trial.patient.name, False, failing=fails, checked=(what,), untried=untried(trial))
+    what = "every known mistake" + " with the mask" * (trial.mask is not None)
+    bugs = [BUGS[id] for id, _ in extra]
+    return Report(
+        trial.patient.name,
+        False,
+        (explain(bugs, detail="nothing else is judged"),) if bugs else (),
+        failing=(*fails, why),
+        checked=(what,),
+        untried=untried(trial),
+    )
+
+
+def failing(trial: Trial, run: Run | None) -> Iterator[str]:
+    """Yield the properties that do not hold, in words."""
+    x, context = trial.tokens(seed=7), trial.context()
+    y = trial.run(x, context)
+    if not y.isfinite().all():
+        many = "nothing but" if not y.isfinite().any() else "some"
+        yield f"{NO_NUMBERS}it has {many} {'NaN' if y.isnan().any() else 'infinity'}"
+        return
+    if not torch.allclose(trial.run(x, context), y, rtol=1e-6, atol=1e-9):
+        yield "two calls in eval mode give the same output"
+        return
+    limit = 1e3 * trial.patient.tolerance * (1 + y.abs().max().item())
+
+    def moves(other: Tensor) -> Tensor:
+        made = trial.run(other, context)
+        return (made - y).abs() if made.shape == y.shape else torch.full_like(y, torch.inf)
+
+    changed = x.clone()
+    changed[0] = trial.tokens(seed=21)[0]
+    if len(x) > 1 and moves(changed)[1:].max() > limit:
+        yield "samples stay apart: changing one changes another"
+    later = x.clone()
+    later[:, -1] = trial.tokens(seed=22)[:, -1]
+    future = y.shape[1] > 1 and bool(moves(later)[:, :-1].max() > limit)
+    if future and trial.options.causal and context is None:
+        yield "the past does not see the future: changing the last token changes earlier ones"
+    elif future and trial.mask is None and context is None:
+        order = torch.arange(x.shape[1]).roll(2)
+        if (trial.run(x[:, order]) - y[:, order]).abs().max() > limit:
+            yield "order does not matter: permuted tokens do not give permuted outputs"
+    if run is not None and _rows_sum_to_one(run) is False:
+        yield "rows sum to 1: tokens with equal values do not give equal outputs"
+
+
+def _rows_sum_to_one(run: Run) -> bool | None:
+    """Return whether equal values give equal sums, None where no weighted sum is found."""
+    try:
+        _, v, mixed = weighted_products(run)
+    except Lost:
+        return None
+    flat = torch.arange(1.0, v.shape[-1] + 1, dtype=torch.float64)
+    made = run.again([(v, flat.expand(v.shape))], mixed)
+    return torch.allclose(made, flat.expand(made.shape), rtol=1e-6, atol=1e-9)

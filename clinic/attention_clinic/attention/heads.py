@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -185,21 +184,14 @@ def _enter_layer(run: Run, event, own: Tensor, row: Tensor, rows: list[Tensor]) 
 
 
 def _keep(run: Run, p: Program, event, held: list[Tensor], own: Tensor) -> None:
-    """Follow a weighted sum through a constant factor."""
+    """Follow a weighted sum through a division by the sum of its weights."""
     first = held[0]
-    other = next((a for a in event.args if a is not first), None)
-    value = run.number(other) if other is not None else None
     plain = first.shape == event.out.shape and len(held) == 1
     if plain and event.name == "div" and p.sums is not None and p.axes is None:
         by = run.values[event.args[1]].expand(event.out.shape)
         if not torch.allclose(by, p.sums[own[first]], rtol=1e-9):
             raise Lost("a division by other sums than those of the weights")
         p.axes = (3,)
-    elif plain and event.name in ("mul", "div") and value:
-        by = value if event.name == "mul" else 1 / value
-        if not math.isclose(by, p.after_sum):  # the same factor for another head
-            p.after_sum *= by
-            p.after *= by
     elif not plain or event.name not in PLAIN:
         raise Lost(f"after the weighted sum: {event.name}")
     own[event.out] = own[first]
@@ -211,8 +203,6 @@ def _after_layer(run: Run, p: Program, event, first: Tensor, row: Tensor) -> Non
     known = event.name in PLAIN or (event.name == "add" and not any(map(run.depends, others)))
     if p.residual:
         known = event.name == "native_layer_norm"
-    elif event.name in ("mul", "masked_fill") and others and run.is_binary(others[0]):
-        known = True  # rows of padding become 0
     elif event.name == "add" and len(others) == 1 and run.name(others[0]) == "x":
         x = next(torch.arange(a, b) for name, a, b in run.tape.given if name == "x")
         token = torch.full((run.tape.count,), -1)

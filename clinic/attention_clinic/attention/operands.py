@@ -21,11 +21,6 @@ BEFORE_LAYERS = {
 }
 
 
-def ends(run: Run, makers: list[int]) -> bool:
-    """Return whether numbers come straight from layers, or are bare tokens."""
-    return all(m < 0 or run.events[m].name in LAYERS for m in makers)
-
-
 def arguments(run: Run, ids: Tensor, makers: list[int]) -> list[object]:
     """Return the arguments of elementwise operations, tensors laid out like the result."""
     events = [run.events[m] for m in makers]
@@ -53,14 +48,13 @@ def read_operand(run: Run, ids: Tensor) -> Operand:
     trail, at = Operand(ids, run.values[ids]), ids
     for _ in range(STEPS):
         makers = run.makers(at)
-        if not ends(run, makers):
+        if not all(m < 0 or run.events[m].name in LAYERS for m in makers):
             at = _step(run, at, makers, trail)
             continue
         trail.ids = at
         _settle_norm(run, trail)
-        if (trail.weighted or trail.centred) and not trail.norm:
-            raise Lost("a learned factor or a mean without a norm")
-        trail.norm += "+" * trail.weighted
+        if trail.weighted and not trail.norm:
+            raise Lost("a learned factor without a norm")
         return trail
     raise Lost("too many steps")
 
@@ -68,10 +62,10 @@ def read_operand(run: Run, ids: Tensor) -> Operand:
 def _step(run: Run, at: Tensor, makers: list[int], trail: Operand) -> Tensor:
     """Return the numbers before one step, which is added to the trail."""
     if trail.rotation is None and _mixes(run, at, makers):
+        if trail.norm:
+            raise Lost("a norm of rotated queries or keys")
         trail.rotation, at = _rotation(run, at)
-        trail.norm_first = not trail.norm
-        if trail.rotation is not None:
-            trail.factor *= _common_factor(trail.rotation)
+        trail.factor *= _common_factor(trail.rotation)
         return at
     names = {run.events[m].name for m in makers if m >= 0}
     if -1 in makers or len(names) != 1:
@@ -83,7 +77,7 @@ def _step(run: Run, at: Tensor, makers: list[int], trail: Operand) -> Tensor:
         raise Lost(f"queries, keys or values: {name}")
     args = arguments(run, at, makers)
     held = [k for k, a in enumerate(args) if isinstance(a, Tensor) and run.depends(a)]
-    if len(held) == 2 and name in ("mul", "div", "sub"):
+    if len(held) == 2 and name in ("mul", "div"):
         return _normalised(run, at, name, args, trail)
     if len(held) != 1:
         raise Lost("two numbers of tokens meet")
@@ -99,7 +93,6 @@ def _step(run: Run, at: Tensor, makers: list[int], trail: Operand) -> Tensor:
         trail.factor *= -1
     elif name in ("mul", "add") and learned:  # the weight of a norm, or a bias
         trail.weighted |= name == "mul"
-        trail.weights = (*trail.weights, run.name(other))  # type: ignore[arg-type]
     elif name not in ("alias", "nan_to_num"):
         raise Lost(f"queries, keys or values: {name}")
     return args[held[0]]  # type: ignore[return-value]
@@ -113,12 +106,10 @@ def _layer_norm(run: Run, at: Tensor, makers: list[int], trail: Operand) -> Tens
     lookup = torch.full((run.tape.count,), -1)
     for event in events:
         lookup[event.out] = event.args[0]
-        if isinstance(event.args[2], Tensor):
-            trail.weights, trail.weighted = (*trail.weights, run.name(event.args[2])), True
-    first = at[0, 0, 0]
-    same = (run.token[at] == run.token[first]) & (run.sample[at] == run.sample[first])
-    widths = {int(same.sum()): "token", at.shape[-1]: "head"}
-    trail.norm, trail.over = "layer", widths.get(math.prod(events[-1].args[1]), "other")
+        trail.weighted |= isinstance(event.args[2], Tensor)
+    if math.prod(events[-1].args[1]) != at.shape[-1]:
+        raise Lost("a norm over more than one head")
+    trail.norm = "layer"
     return lookup[at]
 
 
@@ -128,9 +119,6 @@ def _normalised(run: Run, at: Tensor, name: str, args: list, trail: Operand) -> 
     if len(reduced) != 1 or (name != "mul" and reduced != [1]) or at.shape[2] == 1:
         raise Lost("two numbers of tokens meet")
     main = args[1 - reduced[0]]
-    if name == "sub":
-        trail.centred = True
-        return main
     if trail.norm:
         raise Lost("two norms")
     trail.norm, trail.ratio = "rms", (run.values[main] / run.values[at]).square().mean(-1)
@@ -138,29 +126,14 @@ def _normalised(run: Run, at: Tensor, name: str, args: list, trail: Operand) -> 
 
 
 def _settle_norm(run: Run, trail: Operand) -> None:
-    """Fill in the kind of a norm that is written by hand, and what it runs over."""
+    """Check a norm that is written by hand: it divides by the root mean square of a head."""
     if trail.ratio is None:
         return
-    z, ratio = run.values[trail.ids], trail.ratio
-    token, sample = run.token[trail.ids[..., 0]], run.sample[trail.ids[..., 0]]
-    same = (token[..., None, None] == token) & (sample[..., None, None] == sample)
-    kept = z[None, None] * same[..., None]
-    count = same.sum((-1, -2)) * z.shape[-1]
-    means = {"head": z.mean(-1), "token": kept.sum((-1, -2, -3)) / count}
-    squares = {"head": z.square().mean(-1), "token": kept.square().sum((-1, -2, -3)) / count}
-    for where, square in squares.items():
-        square = square - means[where].square() * trail.centred
-        eps = (ratio - square).mean()
-        near = bool(((ratio - square - eps).abs() < 1e-6 * (1 + square)).all())
-        if near and 0 <= eps < 1e-2:
-            trail.norm, trail.over = "layer" if trail.centred else "rms", where
-            return
-        length = square * z.shape[-1]
-        near = bool(((ratio - length).abs() < 1e-4 * (1 + length)).all())
-        if where == "head" and near and not trail.centred and not trail.weighted:
-            trail.norm, trail.over = "length", where
-            return
-    raise Lost("an unknown norm of queries or keys")
+    square = run.values[trail.ids].square().mean(-1)
+    eps = (trail.ratio - square).mean()
+    near = bool(((trail.ratio - square - eps).abs() < 1e-6 * (1 + square)).all())
+    if not near or not -1e-6 <= eps < 1e-2:
+        raise Lost("an unknown norm of queries or keys")
 
 
 def _mixes(run: Run, at: Tensor, makers: list[int]) -> bool:
@@ -227,16 +200,12 @@ def _distinct(front: Tensor) -> Tensor:
     return front[:, :width]
 
 
-def _rotation(run: Run, at: Tensor) -> tuple[Rotation | None, Tensor]:
+def _rotation(run: Run, at: Tensor) -> tuple[Rotation, Tensor]:
     """Go back through a rotation of pairs of numbers."""
     flat = at.unique()
     parents = _parents(run, flat)
     if parents.shape[1] == 1:
-        lookup = torch.full((run.tape.count,), -1)
-        lookup[flat] = parents[:, 0]
-        if not torch.equal(run.values[lookup[at]], run.values[at]):
-            raise Lost("a sum of a number with itself")
-        return None, lookup[at]
+        raise Lost("a sum of a number with itself")
     parents = torch.where(parents < 0, parents[:, :1], parents).sort(dim=1).values
     token, sample = run.token[parents], run.sample[parents]
     if bool((token == SEVERAL).any()) or varies(token, 1) or varies(sample, 1):

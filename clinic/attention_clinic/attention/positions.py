@@ -34,16 +34,10 @@ def read_turn(run: Run, p: Program) -> Turn | None:
     return turn
 
 
-def start_of(run: Run, side: Operand) -> int | None:
-    """Return the position that the first token of rotated queries or keys has, None if unclear."""
-    partner, matrix = _table(run, side.rotation)
-    count, d = len(partner), side.ids.shape[-1]
-    try:
-        rotated = (partner != torch.arange(count)).nonzero().view(count // d, -1)
-        _, _, speeds, start = _angles(partner, matrix, rotated[0])
-        return _offset(speeds, start)
-    except (Lost, RuntimeError):
-        return None
+def start_of(run: Run, side: Operand) -> int:
+    """Return the position that the first token of rotated queries has; or raise Lost."""
+    turn, start = _turn(run, side)
+    return _offset(turn.sign * turn.frequencies, start)
 
 
 def _offset(speeds: Tensor, apart: Tensor) -> int:
@@ -146,9 +140,10 @@ def bias_variant(p: Program) -> str:
     if not torch.allclose(bias * shown, bias[:1].expand_as(bias) * shown, atol=1e-9):
         raise Lost("a bias that differs between samples")
     if p.bias_learned:
+        own = bias.diagonal(dim1=2, dim2=3)[..., None]
+        if p.allow is None and p.square and bool((torch.isclose(bias, own) | p.past).all()):
+            raise Lost("a bias that is the same for a token and all later ones")
         return "relative-bias" if _by_offset(bias[0], shown[0]) else "position-bias"
-    if _is_alibi(bias[0], shown[0]):
-        return "alibi"
     raise Lost("an unknown bias")
 
 
@@ -166,21 +161,5 @@ def _by_offset(bias: Tensor, shown: Tensor) -> bool:
     for key in keys:
         groups = [bias[:, (key == one) & shown[0]] for one in key.unique()]
         if all(bool(((t - t[:, :1]).abs() < 1e-6).all()) for t in groups):
-            return True
-    return False
-
-
-def _is_alibi(bias: Tensor, shown: Tensor) -> bool:
-    """Return whether a bias is minus a slope of each head times the distance, up to a row's sum."""
-    _, i, j = bias.shape
-    distance = (torch.arange(i)[:, None] - torch.arange(j)).double()
-    if i != j or i < 3:
-        return False
-    for shape in (distance.abs(), distance):
-        moved = bias - bias.diagonal(dim1=1, dim2=2)[..., None]
-        slope = -moved[:, -1, 0] / shape[-1, 0]
-        fits = ((moved + slope[:, None, None] * shape).abs() < 1e-5) | ~shown
-        causal_only = shape is distance and not bool((~shown).any())
-        if bool(fits.all()) and bool((slope > 0).all()) and not causal_only:
             return True
     return False

@@ -43,128 +43,71 @@ class Turn:
 
 @dataclass
 class Operand:
-    """Queries, keys or values: from the output of a layer to a factor of a product.
+    """Queries, keys or values: from the output of a layer to a factor of a product."""
 
-    Args:
-        ids: of the layer's numbers, in the order of the operand, (s, n, d).
-        values: of the operand, (s, n, d).
-        factor: constant that multiplies them.
-        activation: its name, "" for none.
-        norm: "rms", "layer", "length", or "" for none; "+" after it where it has a weight.
-        norm_first: whether the norm comes before the rotation.
-        over: what the norm runs over: "head", "token" or "other".
-        weights: names of parameters of the norm.
-        rotation: by position, None for none.
-        weighted: whether a parameter multiplies them.
-        centred: whether a mean is subtracted by hand.
-        ratio: the square of what they are divided by, (s, n), where that is written by hand.
-    """
-
-    ids: Tensor
-    values: Tensor
-    factor: float = 1.0
+    ids: Tensor  # of the layer's numbers, in the order of the operand, (s, n, d)
+    values: Tensor  # of the operand, (s, n, d)
+    factor: float = 1.0  # constant that multiplies them
     activation: str = ""
-    norm: str = ""
-    norm_first: bool = True
-    over: str = ""
-    weights: tuple[str, ...] = ()
-    rotation: Rotation | None = None
-    weighted: bool = False
-    centred: bool = False
-    ratio: Tensor | None = None
+    norm: str = ""  # "rms" or "layer", over the numbers of a head; "" for none
+    weighted: bool = False  # whether a parameter multiplies them
+    ratio: Tensor | None = None  # square of what they are divided by, (s, n), if written by hand
+    rotation: Rotation | None = None  # by position
 
 
 @dataclass
 class Program:
     """One attention in canonical form: q (b, h, i, d), k and v (b, h, j, d), scores (b, h, i, j).
 
-    Args:
-        h, e: heads and width of a token, as asked.
-        d: width of a head, as built.
-        sizes: b, h, i, j as built.
-        sides: "q", "k" and "v".
-        numbers: the operands in canonical layout.
-        sources: names of the parameters that make each operand; "x" or "context" for bare tokens.
-        inner: names of layers before the projection of each operand.
-        split: how heads are split, "" for the correct way.
-        groups: how heads of queries share those of keys: "", "grouped", or the id of a bug.
-        layers: how layers are shared by heads: "", or the id of a bug.
-        factor, after: constants that multiply the scores, and the weights or their sums.
-        after_sum: the part of `after` that multiplies the weighted sums.
-        factors: constants that multiply the scores, one each.
-        rounded: whether the scores are rounded.
-        bias: added to the scores, (b, h, i, j), None for nothing.
-        bias_learned: whether the bias is made from parameters.
-        cap: of a soft cap, None for none; `capped_late` if it comes after the mask.
-        allow: which key each query may attend to, (b, h, i, j), None for all.
-        fills: what masked scores get: value, and "fill", "add", "multiply" or "weights".
-        axes: of the scores over which the softmax sums; None without a softmax.
-        sums: the sum of the weights of each weighted sum that is divided by it later, by id; None
-            where weights are divided before.
-        transposed: whether the weighted sum uses transposed weights.
-        joined: how heads are joined, "" for the correct way; `merge` is its form.
-        joined_ids: of the joined numbers, (b, i, h * d).
-        out: "layer" or "none".
-        out_activation: after the output layer, "" for none.
-        residual: whether the tokens are added to the result.
-        meant: the masks that the given mask may mean, (1 or b, 1 or h, 1 or i, j) each.
-        causal: whether it must be causal; None accepts both.
-        asked: options of the caller, such as out_proj.
-        turn: of rotary positions, None for none.
-        bare: whether queries, keys or values are bare tokens, and `idle_layers`, whether layers
-            of their shape are never used.
-        idle_output: whether an output layer is never used.
-        holds_scale: whether the module holds a factor of the scores that it does not use.
-        misspaced: the formula of wrong rotary frequencies, "" for correct ones.
-        declares_rotation: whether the module holds rotary tables and rotates nothing.
-        empty_rows_differ: whether a fully masked row does not give 0.
-        made_from: the side that queries, keys and values are made from, such as "xcc".
+    Names of bugs and variants, and of what is not there, are "" for the correct way.
     """
 
-    h: int
-    e: int
-    d: int
-    sizes: tuple[int, int, int, int]
-    sides: dict[str, Operand] = field(default_factory=dict)
-    numbers: dict[str, Tensor] = field(default_factory=dict)
-    sources: dict[str, frozenset[str]] = field(default_factory=dict)
-    inner: dict[str, frozenset[str]] = field(default_factory=dict)
-    split: str = ""
-    groups: str = ""
+    h: int  # heads, as asked
+    e: int  # width of a token, as asked
+    d: int  # width of a head, as built
+    sizes: tuple[int, int, int, int]  # b, h, i, j as built
+    causal: bool | None = None  # whether it must be causal; None accepts both
+    asked: dict[str, Any] = field(default_factory=dict)  # options of the caller, such as out_proj
+    meant: tuple[Tensor, ...] = ()  # what the mask may mean, (1 or b, 1 or h, 1 or i, j) each
+
+    sides: dict[str, Operand] = field(default_factory=dict)  # "q", "k" and "v"
+    numbers: dict[str, Tensor] = field(default_factory=dict)  # the operands in canonical layout
+    sources: dict[str, frozenset[str]] = field(default_factory=dict)  # the parameters of each
+    inner: dict[str, frozenset[str]] = field(default_factory=dict)  # layers before the projection
+    made_from: str = ""  # the sides of queries, keys and values: x or c each, such as "xcc"
+    bare: bool = False  # whether queries, keys or values are bare tokens
+    idle_layers: bool = False  # whether layers of their shape are never used
+    turn: Turn | None = None  # rotary positions
+    declares_rotation: bool = False  # whether the module holds rotary tables and rotates nothing
+    misspaced: str | None = ""  # the formula of wrong rotary frequencies
+
+    split: str = ""  # how heads are split
+    layers: str = ""  # how layers are shared by heads
+    groups: str = ""  # how heads of queries share those of keys: "", "grouped", or a bug
     kv_heads: int = 0
-    layers: str = ""
-    factor: float = 1.0
-    after: float = 1.0
-    after_sum: float = 1.0
-    factors: tuple[float, ...] = ()
-    rounded: bool = False
-    bias: Tensor | None = None
-    bias_learned: bool = False
-    cap: float | None = None
-    capped_late: bool = False
-    allow: Tensor | None = None
-    fills: list[tuple[float, str]] = field(default_factory=list)
-    axes: tuple[int, ...] | None = None
-    sums: Tensor | None = None
-    transposed: bool = False
-    joined: str = ""
-    merge: Form | None = None
-    joined_ids: Tensor = field(default_factory=lambda: torch.empty(0))
-    out: str = "layer"
-    out_activation: str = ""
-    residual: bool = False
-    meant: tuple[Tensor, ...] = ()
-    causal: bool | None = None
-    asked: dict[str, Any] = field(default_factory=dict)
-    turn: Turn | None = None
-    bare: bool = False
-    idle_layers: bool = False
-    idle_output: bool = False
-    holds_scale: bool = False
-    empty_rows_differ: bool = False
-    misspaced: str | None = ""
-    declares_rotation: bool = False
-    made_from: str = ""
+
+    factor: float = 1.0  # multiplies the scores
+    factors: tuple[float, ...] = ()  # constants whose product it is
+    holds_scale: bool = False  # whether the module holds a factor that it does not use
+    rounded: bool = False  # whether the scores are rounded
+    bias: Tensor | None = None  # added to the scores, (b, h, i, j)
+    bias_learned: bool = False  # whether it is made from parameters
+    allow: Tensor | None = None  # which key each query may attend to, (b, h, i, j), None for all
+    fills: list[tuple[float, str]] = field(default_factory=list)  # what masked scores get, and how:
+    # a value, and "fill", "add", "multiply" or "weights"
+    empty_rows_differ: bool = False  # whether a fully masked row does not give 0
+    axes: tuple[int, ...] | None = None  # over which the softmax sums; None without a softmax
+    sums: Tensor | None = None  # of the weights, by the id of a weighted sum divided by it later
+    after: float = 1.0  # multiplies the weights
+
+    transposed: bool = False  # whether the weighted sum uses transposed weights
+    joined: str = ""  # how heads are joined
+    merge: Form | None = None  # the form of a wrong join
+    joined_ids: Tensor = field(default_factory=lambda: torch.empty(0))  # (b, i, h * d)
+    out: str = "layer"  # or "none"
+    idle_output: bool = False  # whether an output layer is never used
+    out_activation: str = ""  # after the output layer
+    residual: bool = False  # whether the tokens are added to the result
 
     @property
     def own_dim(self) -> int:
@@ -203,10 +146,6 @@ class Program:
         """Return whether two sides are made by the same layer."""
         return not self.bare and self.sources[one] == self.sources[other] != frozenset()
 
-    def from_side(self, sides: str) -> bool:
-        """Return whether queries, keys and values are made from these sides: x or c each."""
-        return self.made_from == sides
-
     def allows(self, rule: Tensor) -> bool:
         """Return whether the program lets tokens attend exactly by this rule."""
         sizes = zip(reversed(rule.shape), reversed(self.sizes), strict=False)
@@ -229,7 +168,7 @@ class Program:
         for name, side in self.sides.items():
             said = [f"({b}, {h}, {i if name == 'q' else j}, {self.d})"]
             said += [f"activation {side.activation}"] if side.activation else []
-            said += [f"{side.norm.rstrip('+')} norm over the {side.over}"] if side.norm else []
+            said += [f"{side.norm} norm over the head"] if side.norm else []
             said += ["rotated by position"] if side.rotation is not None else []
             rows.append(({"q": "queries", "k": "keys", "v": "values"}[name], ", ".join(said)))
         rows.append(("scores", f"({b}, {h}, {i}, {j}) times {self.factor:.6g}"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from attention_clinic.capture.run import Run, varies
 
 HIDDEN = -1e3  # a masked score is at most this
 ELEMENTWISE = {
-    *("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "neg", "exp", "tanh", "clamp"),
+    *("mul", "div", "add", "sub", "rsub", "masked_fill", "where", "neg", "exp", "clamp"),
     *("clamp_min", "clamp_max", "nan_to_num", "floor_divide", "floor", "round", "alias", "tril"),
     *("maximum", "minimum", "triu", "native_dropout", "scatter"),
 }
@@ -175,11 +174,7 @@ def _softmax(run: Run, ids: Tensor, makers: list[int]) -> tuple[Tensor, Tensor]:
 def _fold(run: Run, p: Program, ops: list[Op], arranged: Arrange) -> bool:
     """Fill the fields from scores to weights; return whether the sums of a softmax are missing."""
     exponent = late = False
-    capping: Op | None = None
-    for op, after in pairwise([*reversed(ops), None]):
-        assert op is not None
-        if op is capping:
-            continue
+    for op in reversed(ops):
         other = next((a for k, a in enumerate(op.args) if k != op.main and a is not None), None)
         value = run.number(other) if other is not None else None
         fixed = isinstance(other, Tensor) and not run.depends(other)
@@ -205,9 +200,6 @@ def _fold(run: Run, p: Program, ops: list[Op], arranged: Arrange) -> bool:
             _add(run, p, other, arranged(run.values[other]) * sign)  # type: ignore[index]
         elif op.name in ("masked_fill", "where"):
             _fill(run, p, op, arranged)
-        elif op.name == "tanh" and p.axes is None:
-            _cap(run, p, after)
-            capping = after
         elif op.name in ("floor", "round") and p.axes is None:
             p.rounded = True
         elif op.name not in PLAIN and (op.name not in ("add", "sub") or isinstance(other, Tensor)):
@@ -225,15 +217,6 @@ def _multiply(p: Program, by: float) -> None:
     p.factors = (*p.factors, by)
     p.fills = [(number * by, how) for number, how in p.fills]
     p.bias = None if p.bias is None else p.bias * by
-
-
-def _cap(run: Run, p: Program, after: Op | None) -> None:
-    """Read a soft cap: scores / cap, tanh, times cap."""
-    others = [a for a in after.args if a is not None] if after and after.name == "mul" else []
-    value = run.number(others[0]) if others and p.factors else None
-    if value is None or not math.isclose(p.factors[-1] * value, 1, rel_tol=1e-6):
-        raise Lost("tanh of the scores")
-    p.cap, p.capped_late, p.factors = value, bool(p.fills), p.factors[:-1]
 
 
 def _axes(groups: Tensor) -> tuple[int, ...]:

@@ -6,26 +6,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from attention_clinic.attention.examine import examined
-from attention_clinic.attention.masks import with_cache, with_masks
 from attention_clinic.attention.operands import layer_names, read_operand
+from attention_clinic.attention.positions import start_of
 from attention_clinic.attention.program import Lost
 from attention_clinic.capture.calling import (
     BLANKS,
     first_tensor,
     is_mask,
     is_needed,
-    needs_context,
     parameters_of,
     sides_of,
 )
-from attention_clinic.capture.module import CallFailed, Patient, undisturbed, unwrapped
+from attention_clinic.capture.module import CallFailed, Patient, same, undisturbed, unwrapped
 from attention_clinic.capture.run import capture
-from attention_clinic.capture.trial import HEAD_NAMES, Context, Options, heads_of, working
-from attention_clinic.report import Report, fewest_mistakes
+from attention_clinic.capture.trial import HEAD_NAMES, Context, Options, Trial, heads_of, working
+from attention_clinic.catalogue import BUGS
+from attention_clinic.report import Report, explain, fewest_mistakes
 
 NAMES = (
     {"q", "query", "queries", "qs"},
@@ -35,7 +36,6 @@ NAMES = (
 FORMS = {
     "b h n d": "b n (h d) -> b h n d",
     "b n h d": "b n (h d) -> b n h d",
-    "(b h) n d": "b n (h d) -> (b h) n d",
     "b n e": "b n (h d) -> b n (h d)",
 }
 HEADS, WIDTH = 4, 6  # where nothing states them
@@ -136,11 +136,6 @@ def diagnose(
                 "diagnose: a function must come with its weights, or take q, k and v, got none. "
                 'Pass weights={"q": wq, "k": wk, "v": wv, "out": wo}.'
             )
-        if options.context is None and call is None and needs_context(module):
-            try:
-                return best(module, replace(options, context=Context()), embed_dim)
-            except ValueError:
-                pass  # it takes the tokens themselves in the place of a context
         return best(module, options, embed_dim)
 
 
@@ -166,10 +161,9 @@ def best(
             except CallFailed as failed:
                 shape = (trial.b, trial.n, trial.e)
                 raise trial.patient.refusal(failed.error, shape) from failed.error
-            if report.healthy and options.more.get("cache") is not None:
-                return with_cache(trial, report)
             if report.healthy:
-                return with_masks(trial, report)
+                cached = options.more.get("cache") is not None
+                return with_cache(trial, report) if cached else report
             reports.append(report)
     except ValueError:
         if reports:
@@ -179,6 +173,34 @@ def best(
             raise
         return best(module, replace(options, context=Context()), embed_dim)
     return fewest_mistakes(reports)
+
+
+def with_cache(trial: Trial, report: Report) -> Report:
+    """Return a report on a module, after two calls with a cache and one call without."""
+    x, cut = trial.tokens(), (trial.n + 1) // 2
+
+    def both(x: Tensor) -> Tensor:
+        cache = trial.options.more["cache"]()
+        first = trial.patient.run(x[:, :cut], cache=(cache, 0))
+        return torch.cat([first, trial.patient.run(x[:, cut:], cache=(cache, cut))], dim=1)
+
+    made = both(x)
+    checked = (*report.checked, "in two calls, with a cache")
+    if same(made, torch.cat([trial.run(x[:, :cut]), trial.run(x)[:, cut:]], dim=1)):
+        return replace(report, checked=checked)
+    report = replace(report, healthy=False, checked=checked, variants=())
+    named = list(trial.patient.module.named_parameters()) if trial.patient.is_module else []
+    run = capture(both, [x], [x.flip(0) + 1], named)
+    for _, queries, _ in [] if run is None else run.products():
+        try:
+            side = read_operand(run, queries)
+            late = side.rotation is not None and int(run.token[side.ids].min()) == cut
+            again = late and start_of(run, side) == 0
+        except Lost:
+            continue
+        if again:
+            return replace(report, explanations=(explain([BUGS["cache-position"]]),))
+    return replace(report, failing=("two calls with a cache give what one call gives",))
 
 
 class WithLayers(nn.Module):
@@ -224,8 +246,7 @@ class WithLayers(nn.Module):
             return t
         if t.ndim == 4 and t.shape[:2] == (b, n):
             return t.flatten(2)
-        form = "(b h) n d" if self.form == "(b h) n d" else "b h n d"
-        return rearrange(t, f"{form} -> b n (h d)", h=self.num_heads)
+        return rearrange(t, "b h n d -> b n (h d)", h=self.num_heads)
 
 
 def kernels(
@@ -242,13 +263,11 @@ def kernels(
     if not all(names) or len(matrices) > MATRICES:
         return []
     stated = [getattr(module, name, None) for name in HEAD_NAMES]
-    known = next((h for h in stated if isinstance(h, int) and not isinstance(h, bool)), None)
+    known = next((h for h in stated if type(h) is int), None)
     h = num_heads or known or HEADS
     widths = [embed_dim // h] if embed_dim else [p.shape[-1] // h for p in matrices] or [WIDTH]
-    forms = [f for f in FORMS if f != "b n e"]
-    forms = ["b n e", *forms] if known or h == 1 else [*forms, "b n e"]
-    name = type(module).__name__ if isinstance(module, nn.Module) else None
-    name = name or getattr(module, "__name__", "kernel")
+    forms = sorted(FORMS, key=lambda form: (form != "b n e") == bool(known or h == 1))
+    name = getattr(module, "__name__", type(module).__name__)
     found = []
     for form in forms:
         for width in dict.fromkeys(w for w in widths if w > 0):

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import combinations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from attention_clinic.attention.facts import idle_weights
-from attention_clinic.attention.program import Lost
-from attention_clinic.blocks.parts import (
-    Feed,
-    Masks,
-    attended,
-    is_attention,
-    part_weights,
-    read_feed,
+from attention_clinic.attention.examine import proved
+from attention_clinic.attention.program import Lost, Program
+from attention_clinic.attention.rules import (
+    Finding,
+    Judgement,
+    idle_weights,
+    read_weights,
 )
-from attention_clinic.blocks.rules import WORDS, Found, Wiring, layers_of, order_of, wired
-from attention_clinic.blocks.stream import Stream, Whole
+from attention_clinic.blocks.formulas import Feed, made_from, read_feed
+from attention_clinic.blocks.rules import WORDS, Wiring, order_of, parts_of_layer, wired
+from attention_clinic.blocks.stream import Node, Stream, Whole
 from attention_clinic.capture.module import CallFailed
-from attention_clinic.capture.run import Run
+from attention_clinic.capture.run import LAYERS, NONE, SEVERAL, Run
 from attention_clinic.capture.tape import TooLong, recorded
 from attention_clinic.capture.trial import Trial
 
@@ -32,30 +33,15 @@ LARGE = 0.02  # an eps that nobody means
 class Asked:
     """What the user announced of a block, as in `diagnose_block`; None accepts all."""
 
-    masks: Masks
+    masks: tuple[Tensor | None, Tensor | None]  # of the tokens and of the context
+    arguments: tuple[str | None, str | None]  # that take them
     norm_first: bool | None = None
     activation: str | None = None
     norm_eps: float | None = None
     mlp_dim: int | None = None
 
 
-@dataclass
-class Verdict:
-    """What one run shows."""
-
-    found: list[Found] = field(default_factory=list)  # bugs and where they are
-    variants: list[str] = field(default_factory=list)
-    words: tuple[str, ...] = ()  # what was checked
-    difference: float = 0.0  # the largest one of a proof
-    remarks: list[Found] = field(default_factory=list)  # bugs that may be meant
-
-    @property
-    def ids(self) -> list[str]:
-        """The bugs, once each."""
-        return list(dict.fromkeys(id for id, _ in self.found))
-
-
-def read_once(trial: Trial, asked: Asked, number: int) -> Verdict:
+def read_once(trial: Trial, number: int, asked: Asked) -> Judgement:
     """Read and judge one call of a block, the first or the second size; `Lost` if that fails."""
     stream = _recorded(trial, number)
     if stream.run.y.shape != stream.shape:
@@ -69,13 +55,9 @@ def read_once(trial: Trial, asked: Asked, number: int) -> Verdict:
     last = last_only(trial, stream.run, [half.weights for half in halves])
     size, layers = _layers(trial, wiring, stream)
     order, norms = order_of(wiring, asked.norm_first)
-    verdict = Verdict([("stack-last-only", "")] * last + layers + norms)
+    verdict = Judgement(found=[("stack-last-only", "")] * last + layers + norms)
     if order in ("norm-of-part", "sandwich-norm", "parallel"):
         verdict.variants.append(order)
-    if any(half.scaled for half in halves):
-        if not all(half.scaled for half in halves):
-            raise Lost("some parts are scaled")
-        verdict.variants.append("layer-scale")
     checked = ["residuals", order, *_norms(wiring, asked, verdict)]
     checked += _parts(trial, asked, stream, wiring, verdict)
     crossed = any(half.kind == "cross" for half in halves)
@@ -91,7 +73,6 @@ def read_once(trial: Trial, asked: Asked, number: int) -> Verdict:
     checked.append(f"{what} with {trial.h} head{'s' * (trial.h > 1)}")
     lines = [f"{len(halves) // size} layers in a row"] * (len(halves) > size)
     verdict.words = (*lines, "; ".join([*checked, *trial.patient.way.words]))
-    verdict.variants = list(dict.fromkeys(verdict.variants))
     return verdict
 
 
@@ -115,23 +96,21 @@ def _recorded(trial: Trial, number: int) -> Stream:
     return Stream(Whole(tape, y), (b, n, trial.e, j, trial.c), tolerance, classes)
 
 
-def _idle_part(trial: Trial, stream: Stream) -> Found | None:
+def _idle_part(trial: Trial, stream: Stream) -> Finding | None:
     """Return the bug of a part that no result is made from, None without one."""
     idle = idle_weights(trial, stream.run)
     if not idle:
         return None
-    called = called_weights(stream.run) & set(idle)
+    called = read_weights(stream.run) & set(idle)
     path = idle[0].rpartition(".")[0].split(".")[0]
     words = f"nothing uses what {path} returns" if called else f"{path} is never called"
     return "part-unused", words
 
 
-def _layers(trial: Trial, wiring: Wiring, stream: Stream) -> tuple[int, list[Found]]:
-    """Return how many parts a layer has, and bugs of parts that are missing or in another order."""
+def _layers(trial: Trial, wiring: Wiring, stream: Stream) -> tuple[int, list[Finding]]:
+    """Return how many parts a layer has, and bugs of parts that are missing."""
     halves = wiring.halves
     kinds = [half.kind for half in halves]
-    if wiring.gaps and len(kinds) != 1:
-        raise Lost("the stream is added to itself")
     if trial.crossed and kinds == ["self", "self", "feed"]:
         return 3, []
     if len(kinds) == 1 or kinds == ["self", "cross"]:
@@ -140,12 +119,10 @@ def _layers(trial: Trial, wiring: Wiring, stream: Stream) -> tuple[int, list[Fou
             raise Lost(f"a block of the {WORDS[kinds[0]]} alone")
         weighs = any(event.name == "_softmax" for event in stream.run.events)
         return len(kinds), [("attention-unused", "") if kinds == ["feed"] and weighs else idle]
-    if kinds and kinds[0] == "feed" and halves[0].side:
-        kinds = kinds[::-1]
-    return layers_of(kinds)
+    return parts_of_layer(kinds), []
 
 
-def _norms(wiring: Wiring, asked: Asked, verdict: Verdict) -> list[str]:
+def _norms(wiring: Wiring, asked: Asked, verdict: Judgement) -> list[str]:
     """Judge the norms; return their eps in words."""
     norms = [node.norm for node in wiring.norms if node.norm is not None]
     for norm in norms:
@@ -164,30 +141,30 @@ def _norms(wiring: Wiring, asked: Asked, verdict: Verdict) -> list[str]:
 
 
 def _parts(
-    trial: Trial, asked: Asked, stream: Stream, wiring: Wiring, verdict: Verdict
+    trial: Trial, asked: Asked, stream: Stream, wiring: Wiring, verdict: Judgement
 ) -> list[str]:
     """Read, judge and prove each part; return the activations."""
     activations: list[str] = []
     crossed = any(half.kind == "cross" for half in wiring.halves)
     for half in wiring.halves:
         if half.kind == "feed":
-            feed = read_feed(stream, half.part)
+            feed = read_feed(stream.run, half.part.ids, half.part.source.ids)
             _judge_feed(feed, asked, verdict)
             activations += [feed.activation] * (feed.activation not in ("none", ""))
             continue
-        judged = attended(stream, half.part, trial, asked.masks)
+        judged = attended(stream, half.part, trial, asked)
         where = f"in the {WORDS[half.kind]}" if crossed else ""
-        details = "; ".join(filter(None, [where, *judged.details]))
-        for id in judged.ids:
+        for id, words in judged.found:
             dropped = id == "mask-dropped" and half.kind == "cross"
-            verdict.found.append(("context-mask-dropped" if dropped else id, details))
+            found = "context-mask-dropped" if dropped else id
+            verdict.found.append((found, "; ".join(filter(None, (where, words)))))
         verdict.variants += judged.variants
         verdict.remarks += judged.remarks
         verdict.difference = max(verdict.difference, judged.difference)
     return list(dict.fromkeys(activations))
 
 
-def _judge_feed(feed: Feed, asked: Asked, verdict: Verdict) -> None:
+def _judge_feed(feed: Feed, asked: Asked, verdict: Judgement) -> None:
     """Add the bugs and variants of a feed-forward."""
     if feed.last:
         detail = "it comes after both layers" if feed.activation == "none" else ""
@@ -195,9 +172,8 @@ def _judge_feed(feed: Feed, asked: Asked, verdict: Verdict) -> None:
     if feed.activation == "none":
         verdict.found.append(("activation-missing", ""))
     elif asked.activation not in (None, feed.activation):
-        gelus = {asked.activation, feed.activation} == {"gelu", "gelu-tanh"}
         words = f"it is {feed.activation}, not {asked.activation}"
-        verdict.found.append(("gelu-tanh" if gelus else "activation-other", words))
+        verdict.found.append(("activation-other", words))
     if feed.gated == "gate-product":
         verdict.found.append(("gate-product", ""))
     elif feed.gated:
@@ -207,7 +183,7 @@ def _judge_feed(feed: Feed, asked: Asked, verdict: Verdict) -> None:
         raise Lost(f"its feed-forward is {feed.width} wide, not {asked.mlp_dim}")
 
 
-def _shared(trial: Trial, stream: Stream, wiring: Wiring, size: int, verdict: Verdict) -> None:
+def _shared(trial: Trial, stream: Stream, wiring: Wiring, size: int, verdict: Judgement) -> None:
     """Judge weights that are used in several places."""
     weights = [half.weights for half in wiring.halves]
     layers = [weights[k : k + size] for k in range(0, len(weights), size)]
@@ -225,9 +201,6 @@ def _shared(trial: Trial, stream: Stream, wiring: Wiring, size: int, verdict: Ve
     names = [node.norm.weights for node in norms if node.norm is not None and node.norm.weights]
     if len(names) > len(set(names)):
         verdict.found.append(("norm-shared", ""))
-
-
-# ----------------------------------------------------------------------------------- stacks
 
 
 def shared_layers(layers: list[list[frozenset[str]]]) -> bool:
@@ -255,7 +228,7 @@ def same_start(trial: Trial, layers: list[list[frozenset[str]]]) -> bool:
 def last_only(trial: Trial, run: Run, parts: list[frozenset[str]]) -> bool:
     """Return whether all layers of a list run, and the result is made by the last one alone."""
     idle = set(idle_weights(trial, run))
-    called = called_weights(run)
+    called = read_weights(run)
     for path, holder in trial.patient.module.named_modules() if idle else ():
         if not isinstance(holder, nn.ModuleList | nn.Sequential) or len(holder) < 2:
             continue
@@ -271,10 +244,91 @@ def last_only(trial: Trial, run: Run, parts: list[frozenset[str]]) -> bool:
     return False
 
 
-def called_weights(run: Run) -> set[str]:
-    """Return the names of the parameters that an operation of the run reads."""
-    read = torch.zeros(run.tape.count, dtype=torch.bool)
-    for event in run.events:
-        for t in event.read():
-            read[t.flatten()] = True
-    return {name for name, start, end in run.tape.given if bool(read[start:end].any())}
+def part_weights(run: Run, node: Node) -> frozenset[str]:
+    """Return the names of the parameters of the layers inside a part."""
+    read = [t for m in node.events if run.events[m].name in LAYERS for t in run.events[m].read()]
+    return frozenset().union(*(made_from(run, t) for t in read if not run.depends(t)))
+
+
+def inner_run(stream: Stream, node: Node) -> Run:
+    """Return the run of one part: its tokens are those of the stream that it reads."""
+    run = stream.run
+    reads = dict(zip(("x", "context"), node.reads, strict=False))
+    if not stream.is_own(node.source):
+        raise Lost("a part that reads the context alone")
+    made = copy.copy(run)
+    for name in ("used", "given"):
+        made.__dict__.pop(name, None)
+    made.y, made.context = node.ids, None
+    made.tape = copy.copy(run.tape)
+    made.tape.given = [one for one in run.tape.given if one[0] not in ("x", "context")]
+    made.producer = run.producer.clone()
+    for name, read in reads.items():
+        first, last = int(read.ids.min()), int(read.ids.max())
+        if last - first + 1 != read.ids.numel():
+            raise Lost("a stream in pieces")
+        made.tape.given.append((name, first, last + 1))
+        made.producer[read.ids] = -1
+    if "context" in reads:
+        made.context = reads["x"].ids.shape[1], reads["context"].ids.shape[1]
+    tokens = [read.ids[:, k] for read in reads.values() for k in range(read.ids.shape[1])]
+    made.token = _depends(run, node.events, tokens)
+    every = range(len(node.ids))
+    samples = [torch.cat([r.ids[k].flatten() for r in reads.values()]) for k in every]
+    made.sample = _depends(run, node.events, samples)
+    return made
+
+
+def _depends(run: Whole, events: list[int], changes: Iterable[Tensor]) -> Tensor:
+    """Return for each number which one of the changes moves it: NONE, its place, or SEVERAL."""
+    found = torch.full((run.tape.count,), NONE)
+    before = run.values.nan_to_num(7e77)
+    outs = torch.cat([run.events[m].out.flatten() for m in events])
+    generator = torch.Generator().manual_seed(5)
+    for place, ids in enumerate(changes):
+        values = run.values.clone()
+        values[ids] = torch.randn(ids.shape, generator=generator, dtype=values.dtype)
+        values = values[run.same]
+        moved = torch.zeros_like(found, dtype=torch.bool)
+        moved[ids] = True
+        for m in events:
+            event = run.events[m]
+            if any(bool(moved[t].any()) for t in event.read()):
+                try:
+                    new = event.again(values)
+                    values[event.out] = new
+                except (RuntimeError, IndexError) as error:  # sizes that depend on the numbers
+                    raise Lost("operations that depend on the numbers of the tokens") from error
+                values = values[run.same] if run.repeats[m] else values
+                moved[event.out] = new.nan_to_num(7e77) != before[event.out]
+        found[ids] = place
+        mine = outs[moved[outs]]
+        found[mine] = torch.where(found[mine] == NONE, place, SEVERAL)
+    return found
+
+
+def is_attention(stream: Stream, node: Node) -> bool:
+    """Return whether a part weighs tokens, or samples: what it returns depends on several."""
+    if len(node.reads) > 1 or not stream.is_own(node.source):
+        return True
+    ids, run = node.source.ids, stream.run
+    for axis, k in ((1, 0), (1, ids.shape[1] - 1), (0, 0)):
+        moved = _depends(run, node.events, [ids.select(axis, k)])[node.ids] != NONE
+        moved.select(axis, k).fill_(False)
+        if bool(moved.any()):
+            return True
+    return False
+
+
+def attended(stream: Stream, node: Node, trial: Trial, asked: Asked) -> Judgement:
+    """Read, judge and prove an attention of a block, which must attend as its masks say."""
+    run = inner_run(stream, node)
+    crossed = run.context is not None
+    b, n, e = node.source.ids.shape
+    j = run.context[1] if run.context is not None else n
+    causal = None if crossed else trial.options.causal
+    p = Program(trial.h, e, e // trial.h, (b, trial.h, n, j), causal=causal)
+    p.asked = {**trial.options.more, "crossed": crossed, "out_proj": trial.h > 1}
+    mask, argument = asked.masks[crossed], asked.arguments[crossed]
+    p.meant = trial.meant(mask, argument, trial.j if crossed else None)
+    return proved(trial, run, p, stream.run)

@@ -5,37 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from attention_clinic.attention.program import Lost
+from attention_clinic.attention.rules import Finding
 from attention_clinic.blocks.stream import Node, Stream
 
 WORDS = {"self": "self-attention", "cross": "cross-attention", "feed": "feed-forward"}
 PATTERNS = (("self", "feed"), ("self", "cross", "feed"), ("cross", "feed"))
-ORDERS = (
-    ("cross", "self", "feed"), ("self", "feed", "cross"), ("feed", "self", "cross"),
-    ("feed", "self"),
-)  # fmt: skip
-Found = tuple[str, str]  # a bug and where it is
 
 
 @dataclass(eq=False)
 class Half:
-    """A part and how its result joins the stream.
-
-    Args:
-        part: its node.
-        chain: from what it reads, through norms, to the stream before these.
-        skip: "at" for a residual from the chain, or the bug that it is.
-        place: of the residual in the chain.
-        inner: norms of what the part returned, which may be scaled by a learned factor.
-        side: whether it runs in parallel with the half before.
-    """
+    """A part and how its result joins the stream."""
 
     part: Node
-    chain: list[Node]
-    skip: str
-    place: int = 0
-    inner: list[Node] = field(default_factory=list)
-    scaled: bool = False
-    side: bool = False
+    chain: list[Node]  # from what it reads, through norms, to the stream before these
+    skip: str  # "at" for a residual from the chain, or the bug that it is
+    place: int = 0  # of the residual in the chain
+    inner: list[Node] = field(default_factory=list)  # norms of what the part returned
+    side: bool = False  # whether it runs in parallel with the half before
     kind: str = ""  # "self", "cross" or "feed"
     weights: frozenset[str] = frozenset()  # names of the parameters of the part
 
@@ -51,7 +37,6 @@ class Wiring:
 
     halves: list[Half]
     final: list[Node]
-    gaps: int = 0  # places where the stream is added to itself, without a part
 
     @property
     def norms(self) -> list[Node]:
@@ -64,28 +49,19 @@ class Wiring:
         return list(dict.fromkeys([*found, *self.final[::-1]]))
 
 
-# ---------------------------------------------------------------------------------- reading
-
-
 def wired(stream: Stream, top: Node) -> Wiring:
     """Return a block, given the node of its result, as its halves."""
     halves: list[Half] = []
-    gaps = 0
     final, node = _through_norms(top)
     while not stream.begins(node):
         if len(halves) > 64 or node.kind not in ("sum", "part", "scale"):
             raise Lost("the stream does not come from the tokens")
-        bases = [_through_norms(one)[1] for one in node.reads] if node.kind == "sum" else []
-        alike = len(bases) == 2 and bases[0] is bases[1] and bases[0].kind != "part"
-        if alike and any(one is bases[0] for one in node.reads):
-            gaps, node = gaps + 1, bases[0]
-            continue
         stage = _stage(stream, node)
         halves += stage
         node = stage[-1].chain[-1]
         if node.kind == "norm":
             raise Lost("norms in a row")
-    return Wiring(halves[::-1], final, gaps)
+    return Wiring(halves[::-1], final)
 
 
 def _through_norms(node: Node) -> tuple[list[Node], Node]:
@@ -96,14 +72,10 @@ def _through_norms(node: Node) -> tuple[list[Node], Node]:
     return [node, *norms], base
 
 
-def _part_of(term: Node) -> tuple[Node, list[Node], bool] | None:
-    """Return the part that a term of a sum is, its norms, and whether it is scaled."""
-    inner, scaled = [], False
-    while term.kind == "norm" or (term.kind == "scale" and term.learned):
-        inner += [term] * (term.kind == "norm")
-        scaled |= term.kind == "scale"
-        term = term.source
-    return (term, inner, scaled) if term.kind == "part" else None
+def _part_of(term: Node) -> tuple[Node, list[Node]] | None:
+    """Return the part that a term of a sum is, and the norms of what it returns."""
+    inner, base = _through_norms(term)
+    return (base, inner) if base.kind == "part" else None
 
 
 def _parts_in(terms: list[Node]) -> list[Node]:
@@ -136,18 +108,16 @@ def _stage(stream: Stream, node: Node) -> list[Half]:
         terms = [t for t in terms if t is not wide[0]] + list(wide[0].reads)
     own = [p for t, p in parts if p is not None and all(t is not one for one in chains)]
     skips = [t for t, p in parts if p is None or any(t is one for one in chains)]
-    if len(own) == 2 and own[0][0] is own[1][0] and not skips:
-        return [Half(own[0][0], _chain(stream, own[0][0]), "residual-missing", place=-1)]
     side = len(own) == 2 and len(skips) == 1
     if len(own) != 1 and not side:
         raise Lost(f"a sum of {len(own)} parts")
     made = []
-    for part, inner, scaled in own:
+    for part, inner in own:
         chain = _chain(stream, part)
         skip, place = _skip(stream, chain, skips)
         if side and (skip, place) != ("at", len(chain) - 1):
             raise Lost("two parts in parallel that read different streams")
-        made.append(Half(part, chain, skip, place, inner, scaled, side))
+        made.append(Half(part, chain, skip, place, inner, side))
     return made
 
 
@@ -168,24 +138,14 @@ def _skip(stream: Stream, chain: list[Node], skips: list[Node]) -> tuple[str, in
     raise Lost("a residual from another place")
 
 
-# ------------------------------------------------------------------------------- judgement
-
-
-def order_of(wiring: Wiring, norm_first: bool | None) -> tuple[str, list[Found]]:
+def order_of(wiring: Wiring, norm_first: bool | None) -> tuple[str, list[Finding]]:
     """Return the order of the norms, such as "pre-norm", and the bugs of residuals and norms."""
     variant = _variant(wiring)
     if variant:
         return variant, []
-    if not wiring.norms and all(half.scaled for half in wiring.halves):
-        return "no norms", []  # ReZero
     single, first = len(wiring.halves) <= 3, wiring.halves[0]
-    if (
-        single
-        and wiring.final
-        and first.norms
-        and not _inside(first)
-        and (first.skip, first.place) == ("at", 0)
-    ):
+    after_norm = first.norms and (first.skip, first.place) == ("at", 0)
+    if single and wiring.final and after_norm and not _inside(first):
         raise Lost("a norm of the tokens, or residuals from norms")
     readings = [("pre-norm", _pre(wiring)), ("post-norm", _post(wiring, single))]
     if single and _mixed(wiring):
@@ -216,15 +176,14 @@ def _variant(wiring: Wiring) -> str:
     return "norm-of-part" if counts == {(1, 0)} else "sandwich-norm"
 
 
-def _residual(half: Half) -> list[Found]:
+def _residual(half: Half) -> list[Finding]:
     where = f"{'after' if half.skip == 'residual-from-input' else 'around'} the {WORDS[half.kind]}"
-    words = f"the {WORDS[half.kind]} is added to itself" if half.place < 0 else where
-    return [] if half.skip == "at" else [(half.skip, words)]
+    return [] if half.skip == "at" else [(half.skip, where)]
 
 
-def _pre(wiring: Wiring) -> list[Found] | None:
+def _pre(wiring: Wiring) -> list[Finding] | None:
     """Return the bugs of a pre-norm block; None if it is none."""
-    found: list[Found] = []
+    found: list[Finding] = []
     for half in wiring.halves:
         count, where = len(half.norms), WORDS[half.kind]
         found += _residual(half)
@@ -241,9 +200,9 @@ def _pre(wiring: Wiring) -> list[Found] | None:
     return found
 
 
-def _post(wiring: Wiring, single: bool) -> list[Found] | None:
+def _post(wiring: Wiring, single: bool) -> list[Finding] | None:
     """Return the bugs of a post-norm block; None if it is none."""
-    found: list[Found] = []
+    found: list[Finding] = []
     halves = wiring.halves
     entered = halves[0].norms and (single or _inside(halves[0]))
     if entered or any(half.skip == "at" and half.place > 0 for half in halves):
@@ -276,14 +235,10 @@ def _mixed(wiring: Wiring) -> bool:
     return whole and each and 0 < sum(pre) < len(halves)
 
 
-def layers_of(kinds: list[str]) -> tuple[int, list[Found]]:
-    """Return how many parts a layer has, and the bugs of their order."""
-    for pattern in (*PATTERNS, *ORDERS):
+def parts_of_layer(kinds: list[str]) -> int:
+    """Return how many parts a layer has."""
+    for pattern in PATTERNS:
         size = len(pattern)
-        if len(kinds) % size == 0 and tuple(kinds) == pattern * (len(kinds) // size):
-            if pattern in PATTERNS:
-                return size, []
-            if len(kinds) == size:
-                words = ", ".join(WORDS[kind] for kind in kinds)
-                return size, [("parts-order", f"it runs {words}")]
+        if kinds and tuple(kinds) == pattern * (len(kinds) // size):
+            return size
     raise Lost(f"parts in an unknown order: {', '.join(WORDS[kind] for kind in kinds) or 'none'}")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attention_clinic.attention.operands import arguments
 from attention_clinic.attention.program import Lost
-from attention_clinic.blocks.norms import Norm, by_event, by_hand
+from attention_clinic.blocks.formulas import Norm, by_event, by_hand
 from attention_clinic.capture.run import LAYERS, NONE, SEVERAL, Run, _canonical
 from attention_clinic.capture.tape import Event, Tape
 
@@ -32,7 +32,6 @@ class Node:
     ids: Tensor  # of its numbers, (b, n, e)
     reads: list[Node] = field(default_factory=list)  # of a part the stream, then a context
     norm: Norm | None = None
-    learned: bool = False  # whether a parameter scales it
     events: list[int] = field(default_factory=list)  # the operations inside a part, in order
 
     @property
@@ -67,10 +66,10 @@ class Whole(Run):
             args = tuple(_mapped(value, self.same) for value in event.args)
             event = replace(event, args=args)
             tensors = event.read()
-            depends = [bool((self.found[t] != NONE).any()) for t in tensors]
-            if any(depends):
+            own = [t for t in tensors if bool((self.found[t] != NONE).any())]
+            if own:
                 self.found[event.out] = SEVERAL
-            first = _unchanged(event, tensors, depends, tape.values)
+            first = _unchanged(event, own, tape.values)
             rest = str([a for a in args if not isinstance(a, Tensor | list)])
             key = (event.name, event.out.shape, rest, *((t.shape, int(t.sum())) for t in tensors))
             if first is None:
@@ -86,14 +85,14 @@ class Whole(Run):
         return kept
 
 
-def _unchanged(event: Event, read: list[Tensor], depends: list[bool], values: Tensor) -> Any:
-    """Return the numbers that an operation leaves as they are; None where it changes them."""
-    if event.name not in ("add", "mul") or sorted(depends) != [False, True]:
-        return None
-    own, other = read if depends[0] else read[::-1]
+def _unchanged(event: Event, own: list[Tensor], values: Tensor) -> Tensor | None:
+    """Return the numbers that adding 0, or multiplying by 1, leaves as they are."""
+    other = [t for t in event.read() if all(t is not one for one in own)]
     plain = all(isinstance(a, Tensor) or a == 1 for a in event.args)
-    neutral = bool((values[other] == (0 if event.name == "add" else 1)).all())
-    return own if own.shape == event.out.shape and plain and neutral else None
+    if len(own) != 1 or len(other) != 1 or not plain or own[0].shape != event.out.shape:
+        return None
+    neutral = {"add": 0, "mul": 1}.get(event.name, torch.nan)
+    return own[0] if bool((values[other[0]] == neutral).all()) else None
 
 
 def _mapped(value: Any, same: Tensor) -> Any:
@@ -187,10 +186,7 @@ class Stream:
         if name == "native_layer_norm":
             normed = by_event(self.run, ids, makers, self.names)
             return None if normed is None else Node("norm", ids, [self.node(normed[0])], normed[1])
-        try:
-            args = arguments(self.run, ids, makers)
-        except Lost:
-            return None
+        args = arguments(self.run, ids, makers)
         held = [a for a in args if isinstance(a, Tensor) and self.run.depends(a)]
         if name in PASSES and len(held) == 1:
             return self.node(held[0])
@@ -211,8 +207,7 @@ class Stream:
         divided = name == "div" and held and args[0] is held[0]
         if not (name == "mul" or divided) or len(held) != 1 or len(others) != 1:
             return None
-        learned = bool(tensors) and self.run.learned(tensors[0])
-        return Node("scale", ids, [self.node(held[0])], learned=learned)
+        return Node("scale", ids, [self.node(held[0])])
 
     def begins(self, node: Node) -> bool:
         """Return whether a node is the tokens themselves, scaled or with positions added."""
@@ -224,18 +219,9 @@ class Stream:
         """Return a part: go back from its result to the one tensor of the stream that it reads."""
         inside: set[int] = set()
         reads: list[Node] = []
-        todo = self.run.makers(ids)
-        for _ in range(12):
-            self._gather(todo, inside, reads)
-            own = [r for r in reads if self.is_own(r)]
-            others = [r for r in reads if not self.is_own(r)]
-            if len(own) <= 1:
-                break
-            last = max(own, key=lambda r: max(self.run.makers(r.ids)))
-            if not self._is_inside(last):
-                raise Lost("a part reads several tensors of the stream")
-            reads.remove(last)
-            todo = self.run.makers(last.ids)
+        self._gather(self.run.makers(ids), inside, reads)
+        own = [r for r in reads if self.is_own(r)]
+        others = [r for r in reads if not self.is_own(r)]
         if len(own) > 1 or len(others) > 1 or not reads:
             raise Lost("a part reads several tensors of the stream")
         if not any(self.run.events[m].name in LAYERS for m in inside):
@@ -245,12 +231,6 @@ class Stream:
     def is_own(self, node: Node) -> bool:
         """Return whether a node depends on the tokens, not on the context alone."""
         return bool(self.own[node.ids[0, 0, 0]])
-
-    def _is_inside(self, node: Node) -> bool:
-        """Return whether a node may be inside a part: a sum or norm of results of layers."""
-        if node.kind in ("norm", "scale", "sum"):
-            return all(self._is_inside(one) for one in node.reads)
-        return node.kind in ("part", "shift")
 
     def _gather(self, todo: list[int], inside: set[int], reads: list[Node]) -> None:
         """Collect operations, back to the nodes of the stream that they read."""
@@ -275,12 +255,7 @@ class Stream:
     def _known(self, t: Tensor) -> Node | None:
         """Return the node of the stream that a tensor is; None inside a part."""
         laid = self.laid(t)
-        if laid is None:
-            return None
-        try:
-            found = self.plain(laid)
-        except Lost:
-            return None
+        found = None if laid is None else self.plain(laid)
         inside = found is None or found.kind == "part"
         return None if inside or (found.kind == "scale" and not self.begins(found)) else found
 

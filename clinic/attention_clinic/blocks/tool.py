@@ -11,19 +11,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attention_clinic.blocks.examine import examined
-from attention_clinic.blocks.judging import Asked
-from attention_clinic.blocks.parts import Masks
+from attention_clinic.attention.examine import (
+    active_dropout,
+    behaving,
+    builds_layers,
+    read_twice,
+    unexplained,
+    untried,
+    written,
+)
+from attention_clinic.attention.program import Lost
+from attention_clinic.attention.rules import Finding
+from attention_clinic.behaviour.gradients import learned
+from attention_clinic.blocks.judging import Asked, read_once
 from attention_clinic.capture import calling
 from attention_clinic.capture.module import undisturbed, unwrapped
 from attention_clinic.capture.trial import Context, Options, Trial, heads_of, working
 from attention_clinic.catalogue.blocks import ACTIVATIONS
 from attention_clinic.report import Report, fewest_mistakes
 
+EVIDENCE = "each connection, and each part, gives exactly your numbers"
 OWN = ("tgt_mask", "attn_mask", "attention_mask", "mask")
 WHAT = ("mask", "context_mask")
 CROSS = (*calling.CONTEXT_WORDS, "inter", "ctx")
-Given = tuple[Tensor | None, Tensor | None]  # the masks of the tokens and of the context
 
 
 def diagnose_block(
@@ -97,67 +107,49 @@ def diagnose_block(
         context=Context.of("diagnose_block", context),
         more={"num_kv_heads": num_kv_heads},
     ).checked()
-    asked = Asked(Masks(causal=causal), norm_first, activation, norm_eps, mlp_dim)
     with undisturbed():
         sides = calling.sides_of(block) if options.context is None and call is None else None
         parameters = calling.parameters_of(block) if sides else {}
         if sides and all(calling.is_needed(parameters[name]) for name in sides.context):
             options = replace(options, context=Context())
-        return _best(block, options, asked, (mask, context_mask), embed_dim)
-
-
-def _best(
-    block: nn.Module, options: Options, asked: Asked, masks: Given, embed_dim: int | None
-) -> Report:
-    """Return the report of the way to call a block with which it has the fewest mistakes."""
-    if any(one is not None for one in masks):
-        options = masked_call(block, options, masks)
-    reports: list[Report] = []
-    try:
-        for trial in working(block, options, embed_dim):
-            asked.masks = rules_of(trial, masks, asked.masks.causal)
-            report = examined(trial, asked)
-            if report.healthy:
-                return report
-            reports.append(report)
-    except ValueError:
-        if not reports:
-            raise
-    return fewest_mistakes(reports)
-
-
-# ------------------------------------------------------------------------------------ masks
+        names = mask_names(block, options.context is not None)
+        asked = Asked((mask, context_mask), names, norm_first, activation, norm_eps, mlp_dim)
+        if any(mask is not None for mask in asked.masks):
+            options = masked_call(block, options, asked)
+        reports: list[Report] = []
+        try:
+            for trial in working(block, options, embed_dim):
+                reports.append(examined(trial, asked))
+                if reports[-1].healthy:
+                    break
+        except ValueError:
+            if not reports:
+                raise
+        return fewest_mistakes(reports)
 
 
 def mask_names(block: nn.Module, crossed: bool) -> tuple[str | None, str | None]:
     """Return the arguments that take the mask of the tokens and that of the context."""
     names = [name for name in calling.parameters_of(block) if calling.is_mask(name)]
     other = [n for n in names if any(word in n.lower() for word in CROSS)] if crossed else []
-    if len(other) == len(names) > 1:
-        other = other[1:]
     own = [n for n in names if n not in other]
     if crossed and not other and len(own) > 1:
         own, other = own[:1], own[1:]
     return next((n for n in (*OWN, *own) if n in own), None), next(iter(other), None)
 
 
-def masked_call(block: nn.Module, options: Options, masks: Given) -> Options:
+def masked_call(block: nn.Module, options: Options, asked: Asked) -> Options:
     """Return options whose call gives a block its masks, and whose sizes fit them."""
-    crossed, context = options.context is not None, options.context
-    run = _users(options.call, masks) if options.call else _by_name(block, masks, crossed)
+    (own, other), context = asked.masks, options.context
+    crossed = context is not None
+    run = _users(options.call, asked.masks) if options.call else _by_name(block, asked, crossed)
     b, n = options.size or (2 if options.num_heads != 2 else 3, 5 if options.num_heads != 5 else 7)
-    own, other = masks
     if own is not None and options.size is None:
         n = own.shape[-1]
-        batched = own.ndim > 2 or own.shape[0] != n
-        b = own.shape[0] if batched and own.shape[0] > 1 else b
+        b = own.shape[0] if own.ndim > 2 and own.shape[0] > 1 else b
     if other is not None and context is not None:
-        if options.size is None:
-            b = other.shape[0] if other.shape[0] > 1 and (other.ndim > 2 or own is None) else b
-            n = other.shape[-2] if other.ndim > 2 and other.shape[-2] > 1 else n
+        b = other.shape[0] if options.size is None and other.shape[0] > 1 else b
         context = replace(context, length=other.shape[-1])
-    if context is not None and context.samples is not None:
-        b = context.samples
 
     def alone(block: nn.Module, x: Tensor) -> Any:
         return run(block, x)
@@ -168,7 +160,7 @@ def masked_call(block: nn.Module, options: Options, masks: Given) -> Options:
     return replace(options, call=with_context if crossed else alone, size=(b, n), context=context)
 
 
-def _users(run: Callable[..., Any], masks: Given) -> Callable[..., Any]:
+def _users(run: Callable[..., Any], masks: tuple[Tensor | None, ...]) -> Callable[..., Any]:
     """Return a call of a user with the masks in the places that it has for them."""
 
     def made(block: nn.Module, x: Tensor, *context: Tensor) -> Any:
@@ -178,12 +170,12 @@ def _users(run: Callable[..., Any], masks: Given) -> Callable[..., Any]:
     return made
 
 
-def _by_name(block: nn.Module, masks: Given, crossed: bool) -> Callable[..., Any]:
+def _by_name(block: nn.Module, asked: Asked, crossed: bool) -> Callable[..., Any]:
     """Return a call that gives masks by the names of their arguments."""
     layout = calling.Layout("n b e") if calling.is_time_first(block) else calling.Layout()
     way = calling.Way(layout, calling.sides_of(block) if crossed else None)
     given: dict[str, Tensor] = {}
-    for name, value, what in zip(mask_names(block, crossed), masks, WHAT, strict=True):
+    for name, value, what in zip(asked.arguments, asked.masks, WHAT, strict=True):
         if value is None:
             continue
         if name is None:
@@ -205,8 +197,36 @@ def _by_name(block: nn.Module, masks: Given, crossed: bool) -> Callable[..., Any
     return made
 
 
-def rules_of(trial: Trial, masks: Given, causal: bool | None) -> Masks:
-    """Return what the masks of a trial may mean."""
-    names = mask_names(trial.patient.original, trial.crossed)
-    given = zip(masks, names, (None, trial.j), strict=True)
-    return Masks(*(trial.meant(mask, name, keys) for mask, name, keys in given), causal)
+def examined(trial: Trial, asked: Asked) -> Report:
+    """Return the report on a block, for one way to call it."""
+    inputs = [t for t in (trial.tokens(), trial.context()) if t is not None]
+
+    def run() -> Tensor:
+        return trial.run(*inputs)
+
+    y = run()
+    if y.shape != inputs[0].shape:
+        raise ValueError(
+            f"diagnose_block: {trial.patient.name} must return tokens (b, n, e) as it gets them, "
+            f"got {tuple(y.shape)} for x of shape {tuple(inputs[0].shape)}. Say how to call it: "
+            "call=lambda block, x: block(x)[0]."
+        )
+    found = builds_layers(trial, run)
+    if found is not None:
+        return found
+    extra: list[Finding] = []
+    masked = any(mask is not None for mask in asked.masks)
+    try:
+        extra += active_dropout(trial, run)
+        verdict = read_twice(trial, partial(read_once, asked=asked), masked)
+    except Lost as lost:
+        report = unexplained(trial, None, f"understood up to here: {lost}", extra)
+        judged = not extra and bool(torch.isfinite(run()).all())
+        return learned(report, trial.patient, run, inputs) if judged else report
+    verdict.found += [*extra, *behaving(trial, run)]
+    report = written(trial, verdict, checked=verdict.words, untried=untried(trial))
+    if report.explanations and "dropout-eval" not in verdict.ids:
+        [made] = report.explanations
+        if "exactly" in made.evidence:
+            report = replace(report, explanations=(replace(made, evidence=EVIDENCE),))
+    return learned(report, trial.patient, run, inputs)

@@ -27,7 +27,7 @@ Seen: pytorch/pytorch#61165; Howuhh/faster-trajectory-transformer#3;
 SHI-Labs/Compact-Transformers#25
 
 residual-missing, chapter 06
-loses the stream: what a part returns is used alone, or is added to itself
+loses the stream: what a part returns is used alone
 Fix: keep the stream under a name and add it: x = x + part(norm(x)).
 Seen: kyegomez/BitNet#32
 
@@ -51,7 +51,6 @@ RESIDUAL = Step("residual")
 RESIDUAL.correct(lambda x, norm, part: x + part(norm(x)))
 RESIDUAL.wrong("residual-from-norm")(lambda x, norm, part: norm(x) + part(norm(x)))
 RESIDUAL.wrong("residual-missing")(lambda x, norm, part: part(norm(x)))
-RESIDUAL.wrong("residual-missing")(lambda x, norm, part: part(norm(x)) + part(norm(x)))
 RESIDUAL.wrong("residual-from-input")(lambda x, norm, part, start: start + part(norm(x)))
 RESIDUAL.wrong("residual-again")(lambda x, norm, part: x + (x + part(norm(x))))
 RESIDUAL.wrong("residual-from-context")(lambda x, norm, part, context: context + part(norm(x)))
@@ -85,11 +84,6 @@ In: Gemma 2 and 3, CogView
 parallel, chapter 13
 runs attention and feed-forward in parallel: both read the stream that enters the block
 In: GPT-J, GPT-NeoX, Falcon, Phi, PaLM, ViT-22B
-
-layer-scale, chapter 06
-multiplies what a part returns by a factor that it learns, for each number of a token or one for
-all
-In: CaiT, DINOv2, ReZero
 """)
 
 
@@ -160,11 +154,6 @@ def mixed(x: Tensor, norms: Pair, parts: Pair) -> Tensor:
 # -------------------------------------------------------------------------------- the parts
 
 bug("""
-parts-order, chapter 10
-runs its parts in a different order
-Fix: self-attention first, then cross-attention, the feed-forward last.
-Seen: allenai/allennlp#3334; er-muyue/BeMapNet#13
-
 part-shared, chapter 10
 runs one part in two places, where each place needs its own weights
 Fix: build one attention for the tokens themselves, and another for the context.
@@ -207,11 +196,6 @@ activation-other, chapter 06
 uses a different activation than announced
 Fix: use the activation that the weights were trained with.
 Seen: PaddlePaddle/PaddleNLP#1048; timeseriesAI/tsai#361
-
-gelu-tanh, chapter 06
-uses the tanh approximation of GELU where the exact one was announced, or the reverse
-Fix: nn.GELU() is exact, nn.GELU(approximate="tanh") is not.
-Seen: kornia/kornia#2786; keras-team/keras-hub#642
 
 gate-product, chapter 13
 applies the activation to the product of gate and value, not to the gate

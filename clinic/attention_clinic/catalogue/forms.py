@@ -15,6 +15,7 @@ from typing import Any
 from attention_clinic.report import Bug, Explanation, Report, Variant, explain
 
 State = dict[str, Any]
+Enter = Callable[[Callable[..., Any]], Callable[..., Any]]  # a decorator that keeps its function
 BUGS: dict[str, Bug] = {}
 VARIANTS: dict[str, Variant] = {}
 
@@ -101,22 +102,16 @@ def always(state: Any) -> bool:
 class Form:
     """One way to write a step.
 
-    Args:
-        run: the code; its arguments are those of the step.
-        ids: the bugs that it makes, () for a correct form.
-        detail: a fact beyond the words of its bugs.
-        applies: whether the form is possible, given what was read or made so far. For attention
-            it is the rule that proposes the form: a condition on fields of the program.
-        counts: whether it is a mistake in this state; otherwise it is one more correct form.
-        variants: names of a correct form, () for the plain one.
+    For attention, `applies` is the rule that proposes the form: a condition on fields of the
+    program.
     """
 
-    run: Callable[..., Any]
-    ids: tuple[str, ...] = ()
-    detail: str = ""
-    applies: Callable[[Any], bool] = always
-    counts: Callable[[Any], bool] = always
-    variants: tuple[str, ...] = ()
+    run: Callable[..., Any]  # the code; its arguments are those of the step
+    ids: tuple[str, ...] = ()  # the bugs that it makes, () for a correct form
+    detail: str = ""  # a fact beyond the words of its bugs
+    applies: Callable[[Any], bool] = always  # whether it is possible, given what was read or made
+    counts: Callable[[Any], bool] = always  # whether it is a mistake in this state, or correct
+    variants: tuple[str, ...] = ()  # names of a correct form, () for the plain one
 
     def mistakes(self, state: Any) -> tuple[str, ...]:
         """Return the bugs that count in this state."""
@@ -130,37 +125,26 @@ def nothing(state: State) -> Iterable[Form]:
 
 @dataclass(eq=False)
 class Step:
-    """One step of a part.
+    """One step of a part; `apply` runs a form and returns new entries of the state.
 
-    Args:
-        name: of the step.
-        apply: runs a form on the state and returns the new entries, None if it has no effect.
-        found: returns further forms, read off the module.
-        forms: those of the catalogue, the correct one first.
+    It returns None if the form has no effect. `found` returns further forms, read off the module.
     """
 
     name: str
     apply: Callable[[Form, State], State | None] = lambda form, state: {}
     found: Callable[[State], Iterable[Form]] = nothing
-    forms: list[Form] = field(default_factory=list)
+    forms: list[Form] = field(default_factory=list)  # of the catalogue, the correct one first
 
     def correct(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Add a correct form."""
         self.forms.append(Form(run))
         return run
 
-    def variant(
-        self, id: str, applies: Callable[[Any], bool] = always
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def variant(self, id: str, applies: Callable[[Any], bool] = always) -> Enter:
         """Add a correct form that is a variant of the catalogue."""
         if id not in VARIANTS:
             raise ValueError(f"variant: id must be in VARIANTS, got id={id!r}. Add it first.")
-
-        def enter(run: Callable[..., Any]) -> Callable[..., Any]:
-            self.forms.append(Form(run, applies=applies, variants=(id,)))
-            return run
-
-        return enter
+        return self._enter(applies=applies, variants=(id,))
 
     def wrong(
         self,
@@ -168,13 +152,15 @@ class Step:
         applies: Callable[[Any], bool] = always,
         detail: str = "",
         counts: Callable[[Any], bool] = always,
-    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    ) -> Enter:
         """Add a wrong form of a bug of the catalogue."""
         if id not in BUGS:
             raise ValueError(f"wrong: id must be in BUGS, got id={id!r}. Add it first.")
+        return self._enter(ids=(id,), detail=detail, applies=applies, counts=counts)
 
+    def _enter(self, **about: Any) -> Enter:
         def enter(run: Callable[..., Any]) -> Callable[..., Any]:
-            self.forms.append(Form(run, (id,), detail, applies, counts))
+            self.forms.append(Form(run, **about))
             return run
 
         return enter

@@ -128,11 +128,6 @@ takes keys and values from its own tokens: the result does not depend on the con
 Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
 Seen: keitakurita/Practical_NLP_in_PyTorch#1; bentrevett/pytorch-seq2seq#143
 
-cross-keys, chapter 10
-takes the keys from its own tokens, the values from the context
-Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
-Seen: apple/ml-cvnets#81; apple/ml-cvnets#109
-
 cross-values, chapter 10
 takes the values from its own tokens: the result holds nothing of the context
 Fix: q = q_proj(x), k = k_proj(context), v = v_proj(context).
@@ -157,26 +152,21 @@ def sides(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x, context, context
 
 
-@CONTEXT.wrong("cross-ignored", lambda p: p.from_side("xxx"))
+@CONTEXT.wrong("cross-ignored", lambda p: p.made_from == "xxx")
 def context_ignored(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x, x, x
 
 
-@CONTEXT.wrong("cross-keys", lambda p: p.from_side("xxc"))
-def keys_of_tokens(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return x, x, context
-
-
-@CONTEXT.wrong("cross-values", lambda p: p.from_side("xcx"))
+@CONTEXT.wrong("cross-values", lambda p: p.made_from == "xcx")
 def values_of_tokens(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return x, context, x
 
 
-@CONTEXT.wrong("cross-queries", lambda p: p.from_side("ccc"))
+@CONTEXT.wrong("cross-queries", lambda p: p.made_from == "ccc")
 def queries_of_context(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return context, context, context
 
 
-@CONTEXT.wrong("cross-swapped", lambda p: p.from_side("cxx"))
+@CONTEXT.wrong("cross-swapped", lambda p: p.made_from == "cxx")
 def sides_swapped(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return context, x, x

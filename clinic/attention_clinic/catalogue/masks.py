@@ -54,10 +54,6 @@ variant("""
 window, chapter 05
 lets a token attend to a window only: its neighbours, or a part of the image
 In: Longformer, Mistral, Swin
-
-no-self, chapter 05
-hides every token from itself: it attends to the others only
-In: LSA of ViT for small data sets, Reformer
 """)
 RULE = Step("mask")
 
@@ -170,14 +166,6 @@ def _is_window(p) -> bool:
 @RULE.variant("window", _is_window)
 def rule_of_a_window(allow: Tensor) -> Tensor:
     return allow & torch.ones_like(allow).triu(-1).tril(1)
-
-
-@RULE.variant(
-    "no-self",
-    lambda p: not p.meant and p.square and p.allows(~torch.eye(p.sizes[2], dtype=torch.bool)),
-)
-def rule_of_the_others(allow: Tensor) -> Tensor:
-    return allow & ~torch.eye(allow.shape[-1], dtype=torch.bool)
 
 
 # ----------------------------------------------------- fill: scores (b, h, i, j) -> weights

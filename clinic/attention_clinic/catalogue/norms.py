@@ -16,7 +16,6 @@ from torch import Tensor
 from attention_clinic.catalogue.forms import Form, Step, bug, variant
 
 NORM = Step("norm")
-LENGTH = "length"  # the detail of a norm by length: correct with a factor of sqrt(width)
 
 
 def mean(x: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
@@ -47,13 +46,6 @@ rms-norm, chapter 13
 divides by the root mean square; no mean is subtracted
 In: T5, Llama, Qwen, Mistral
 """)
-variant("""
-norm-plus-one, chapter 13
-multiplies what a norm returns by 1 + weight
-In: Gemma, Qwen3-Next
-""")
-
-
 NORM.variant("rms-norm")(lambda x, eps: x * torch.rsqrt(mean(x.square()) + eps))
 
 # ---------------------------------------------------------------------------- another root
@@ -87,16 +79,6 @@ rms-eps, chapter 13
 adds eps to the root of the mean square, not under the root
 Fix: write x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps).
 Seen: allenai/OLMo#281
-
-rms-inverted, chapter 13
-multiplies by the root mean square where it should divide
-Fix: multiply by torch.rsqrt(...), or divide by torch.sqrt(...).
-Seen: mosaicml/llm-foundry#371
-
-rms-length, chapter 13
-divides by the length of the vector, not by its root mean square
-Fix: take the mean of the squares, not their sum.
-Seen: kyegomez/zeta#180
 """)
 
 
@@ -105,10 +87,6 @@ def _called_rms(name: str) -> bool:
 
 
 NORM.wrong("rms-eps")(lambda x, eps: x / (mean(x.square()).sqrt() + eps))
-NORM.wrong("rms-inverted")(lambda x, eps: x * (mean(x.square()) + eps).sqrt())
-NORM.wrong("rms-length", detail=LENGTH)(
-    lambda x, eps: x / (x.square().sum(-1, keepdim=True) + eps).sqrt()
-)
 for _unbiased in (False, True):
     _words = f"it divides by the standard deviation{' of n - 1 values' * _unbiased}"
     NORM.wrong("rms-mean", _called_rms, _words)(

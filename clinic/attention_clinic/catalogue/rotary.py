@@ -216,21 +216,9 @@ qk-norm, chapter 13
 normalises queries and keys, each head separately
 In: Qwen3, Gemma 3, ViT-22B
 
-qk-norm-flat, chapter 13
-normalises queries and keys over all heads at once
-In: OLMo 2, Lumina
-
-qk-norm-after, chapter 13
-normalises queries and keys after the rotation
-In: Hunyuan
-
 qk-norm-layer, chapter 13
 subtracts the mean of queries and keys, too: their norm is LayerNorm
 In: ViT-22B, StableLM, Phi
-
-cosine, chapter 13
-compares by the angle alone: queries and keys are divided by their length
-In: Swin V2, ViT-22B's relatives
 """)
 
 # ------------------------------------------------------------------------ biases of scores
@@ -243,10 +231,6 @@ In: T5, Swin
 position-bias, chapter 05
 adds a learned number to each score: one for every pair of positions
 In: LeViT, AFT
-
-alibi, chapter 05
-subtracts from each score its distance times a slope, a different one in every head
-In: ALiBi, BLOOM, MPT
 
 latent-attention, chapter 13
 makes keys and values from one narrow vector of each token, which is all that a cache holds

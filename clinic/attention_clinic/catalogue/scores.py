@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 from einops import rearrange
 from torch import Tensor
 
-from attention_clinic.catalogue.forms import Step, bug, variant
+from attention_clinic.catalogue.forms import Step, bug
 
 
 def close(a: float, b: float) -> bool:
@@ -56,16 +55,6 @@ scores-rounded, chapter 03
 rounds the scores to integers: // in place of /
 Fix: write scores / head_dim ** 0.5: integers have no gradient and say little.
 Seen: mridul404/Transformers-from-Scratch-in-Pytorch
-
-cap-after-mask, chapter 13
-caps the scores after they are masked: a masked score becomes -cap and still gets weight
-Fix: cap first, then mask.
-Seen: onnx/onnx#7865; emmtrix/emx-onnx-cgen#731; Dao-AILab/flash-attention#1025
-""")
-variant("""
-soft-cap, chapter 13
-limits the scores, cap * tanh(scores / cap): none exceeds the cap
-In: Gemma 2, Grok
 """)
 SCALE = Step("scale")
 
@@ -109,20 +98,6 @@ def rounded(scores: Tensor) -> Tensor:
     return scores.floor()
 
 
-CAP = Step("cap")
-
-
-@CAP.correct
-def uncapped(scores: Tensor, p) -> Tensor:
-    return scores
-
-
-@CAP.wrong("cap-after-mask", lambda p: p.cap is not None and p.capped_late)
-@CAP.variant("soft-cap", lambda p: p.cap is not None and not p.capped_late)
-def capped(scores: Tensor, p) -> Tensor:
-    return p.cap * torch.tanh(scores / p.cap)
-
-
 # ------------------------------------------------------------ softmax: scores (b, h, i, j)
 
 bug("""
@@ -146,11 +121,6 @@ softmax-joint, chapter 04
 takes one softmax over the keys of all heads together
 Fix: take the softmax over the keys of each head separately, dim=-1 of (b, h, i, j).
 Seen: facebookresearch/detr#247
-
-softmax-axes, chapter 03
-takes one softmax over more than the keys of one query: rows do not sum to 1
-Fix: take the softmax over the keys alone, dim=-1 of (b, h, i, j).
-Seen: nntrainer/nntrainer#1602
 
 softmax-missing, chapter 03
 weights the values with the bare scores: there is no softmax
@@ -194,11 +164,6 @@ def softmax_over_samples_and_heads(scores: Tensor) -> Tensor:
 def softmax_over_heads_and_keys(scores: Tensor) -> Tensor:
     flat = rearrange(scores, "b h i j -> b i (h j)").softmax(dim=-1)
     return rearrange(flat, "b i (h j) -> b h i j", h=scores.shape[1])
-
-
-@SOFTMAX.wrong("softmax-axes", lambda p: p.axes == (2, 3))
-def softmax_over_all_pairs(scores: Tensor) -> Tensor:
-    return scores.flatten(-2).softmax(dim=-1).view(scores.shape)
 
 
 @SOFTMAX.wrong("softmax-missing", lambda p: p.axes is None and p.scaled)

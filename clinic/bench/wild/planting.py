@@ -19,7 +19,7 @@ AXES = (
     *(*MERGE, *SPLIT, *PATCHES),
     *("heads-as-tokens", "batch-first", "mix-transposed"),
 )
-WIDE = ("softmax-query", "softmax-heads", "softmax-batch", "softmax-axes", "softmax-joint")
+WIDE = ("softmax-query", "softmax-heads", "softmax-batch", "softmax-joint")
 HIDES = ("mask-dropped", "mask-not-causal", "context-mask-dropped")
 SHARED = ("projection-shared", "value-from-key", "part-shared", "norm-shared", "layers-shared")
 IDLE = ("part-unused", "parameter-unused", "out-unused", "projection-unused", "norm-missing")

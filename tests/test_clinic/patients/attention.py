@@ -80,12 +80,6 @@ class LoopsSoftmaxJoint(Loops):
         return list(torch.cat(all_scores, dim=2).softmax(dim=2).chunk(self.num_heads, dim=2))
 
 
-@attention("softmax-axes")
-class ViewsSoftmaxOfAllPairs(Views):
-    def weigh(self, scores, mask):
-        return scores.flatten(2).softmax(dim=-1).view_as(scores)
-
-
 def _by_hand(*axes):
     """Divide exponentials by their sums over these axes of (b, i, j)."""
     return lambda self, s: [t.exp() / t.exp().sum(dim=axes, keepdim=True) for t in s]
@@ -108,7 +102,6 @@ loops("softmax-query", normalise=_by_hand(1))
 loops("softmax-heads", sizes=SEVERAL, normalise=lambda self, s: list(torch.stack(s).softmax(0)))
 views("softmax-batch", sizes=SEVERAL, weigh=_of_rows)
 views("softmax-joint", sizes=SEVERAL, weigh=_jointly)
-loops("softmax-axes", normalise=_by_hand(1, 2))
 loops("softmax-missing", sizes=SEVERAL, normalise=lambda self, all_scores: all_scores)
 loops("mix-transposed", normalise=lambda self, s: [t.softmax(2).permute(0, 2, 1) for t in s])
 
@@ -167,13 +160,6 @@ class ViewsMergeBatch(Views):
     def join(self, mixed):
         b, h, n, d = mixed.shape
         return mixed.transpose(0, 1).reshape(b, n, h * d)
-
-
-@attention(variants=("no-self",), sizes=SEVERAL)
-class ViewsOfOthers(Views):
-    def weigh(self, scores, mask):
-        itself = torch.eye(scores.shape[-1], dtype=torch.bool)
-        return super().weigh(scores.masked_fill(itself, -math.inf), mask)
 
 
 @attention(variants=("class-attention",), sizes=SEVERAL)

@@ -243,13 +243,6 @@ def no_residual_post(m, x):
     return m.n2(m.feed(x))
 
 
-@wired("residual-missing", kits=(Own,))
-def added_to_itself(m, x):
-    x = x + m.attn(m.n1(x))
-    y = m.feed(m.n2(x))
-    return y + y
-
-
 @wired("residual-from-input")
 def from_input(m, x):
     y = x + m.attn(m.n1(x))
@@ -323,12 +316,6 @@ def post_then_pre(m, x):
     return x + m.feed(m.n2(x))
 
 
-@wired("parts-order")
-def feed_first(m, x):
-    x = x + m.feed(m.n1(x))
-    return x + m.attn(m.n2(x))
-
-
 @wired("activation-missing")
 def straight(m, x):
     x = x + m.attn(m.n1(x))
@@ -355,8 +342,7 @@ def parallel(m, x):
 
 @wired("part-unused")
 def never_feeds(m, x):
-    x = x + m.attn(m.n1(x))
-    return x + m.n2(x) if m.up else x
+    return x + m.attn(m.n1(x)) if m.up else x
 
 
 # ----------------------------------------------------------------------------- decoder blocks
@@ -411,13 +397,6 @@ def one_attention_post(m, x, c):
     x = m.n1(x + m.attn(x))
     x = m.n2(x + m.attn(x, c))
     return m.n3(x + m.feed(x))
-
-
-@wired("parts-order", kits=DECODERS, context=True)
-def cross_first(m, x, c):
-    x = x + m.cross(m.n1(x), c)
-    x = x + m.attn(m.n2(x))
-    return x + m.feed(m.n3(x))
 
 
 PADDED = torch.ones(B, 1, 1, J, dtype=torch.bool)
@@ -493,18 +472,6 @@ normed(
     kind=RMSByHand,
 )
 normed(
-    "rms-inverted",
-    lambda x: x * (mean(x.square()) + 1e-6).sqrt(),
-    lambda x: x / torch.rsqrt(mean(x * x) + 1e-6),
-    kind=RMSByHand,
-)
-normed(
-    "rms-length",
-    lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(),
-    lambda x: x * torch.rsqrt((x * x).sum(-1, True) + 1e-6),
-    kind=RMSByHand,
-)
-normed(
     "rms-mean",
     lambda x: (x - mean(x)) / (x.var(-1, False, keepdim=True) + 1e-6).sqrt(),
     lambda x: x / (x.var(-1, False, keepdim=True) + 1e-6).sqrt(),
@@ -521,7 +488,6 @@ enter("norm-eps as dropout", lambda: Torch(post, lambda: nn.LayerNorm(E, 0.1)), 
 for _norm in (
     lambda: nn.RMSNorm(E),
     lambda: RMSByHand(lambda x: x * torch.rsqrt(mean(x.pow(2)) + 1e-6)),
-    lambda: RMSByHand(lambda x: F.normalize(x, dim=-1) * E**0.5),
 ):
     enter("rms-norm", lambda n=_norm: Own(pre, n), variants=("rms-norm",))
 
@@ -534,9 +500,9 @@ class PlusOne(RMSByHand):
 
 
 enter(
-    "norm-plus-one",
+    "rms-norm plus one",
     lambda: Own(pre, lambda: PlusOne(lambda x: x * torch.rsqrt(mean(x.pow(2)) + 1e-6))),
-    variants=("rms-norm", "norm-plus-one"),
+    variants=("rms-norm",),
 )
 
 
@@ -555,12 +521,6 @@ enter(
 )
 for _kit in (Own, Torch):
     enter(f"relu {_kit.__name__}", lambda k=_kit: k(pre), "activation-other", activation="gelu")
-    enter(
-        f"tanh {_kit.__name__}",
-        lambda k=_kit: k(post, act=lambda t: F.gelu(t, approximate="tanh")),
-        "gelu-tanh",
-        activation="gelu",
-    )
 
 
 class Gated(Own):
@@ -601,18 +561,7 @@ class Sandwich(Torch):
         return x + self.a2(self.feed(self.n2(x)))
 
 
-class LayerScale(Torch):
-    def __init__(self) -> None:
-        super().__init__(pre)
-        self.g1, self.g2 = (nn.Parameter(torch.full((E,), 1e-4)) for _ in range(2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.g1 * self.attn(self.n1(x))
-        return x + self.g2 * self.feed(self.n2(x))
-
-
 enter("sandwich-norm", Sandwich, variants=("sandwich-norm",))
-enter("layer-scale", LayerScale, variants=("layer-scale",))
 enter("torch encoder", lambda: nn.TransformerEncoderLayer(E, H, 2 * E))
 enter(
     "torch decoder", lambda: nn.TransformerDecoderLayer(E, H, 2 * E, batch_first=True), context=True

@@ -86,12 +86,6 @@ class ContextIgnored(Packed):
         return x, x, x
 
 
-@attention("cross-keys", context=True, sizes=CROSSED)
-class KeysOfTokens(Packed):
-    def sides(self, x, context):
-        return x, x, context
-
-
 @attention("cross-values", context=True, sizes=CROSSED)
 class ValuesOfTokens(Packed):
     def sides(self, x, context):
@@ -112,7 +106,6 @@ class SidesSwapped(Packed):
 
 apart, packed = partial(changed, Apart), partial(changed, Packed)
 apart("cross-ignored", **two, sides=lambda self, q, k, v: (q, q, q))
-apart("cross-keys", **two, sides=lambda self, q, k, v: (q, q, v))
 apart("cross-values", **two, sides=lambda self, q, k, v: (q, k, q))
 apart("cross-queries", **two, sides=lambda self, q, k, v: (k, k, v))
 apart("cross-swapped", **two, sides=lambda self, q, k, v: (k, q, q))

@@ -49,15 +49,6 @@ class LoopsBlocked(Loops):
         return super().forward(x, None if key_padding_mask is None else ~key_padding_mask)
 
 
-@attention(mask=padding, sizes=SOME)
-class ZeroedPadding(Views):
-    """The result of padding becomes zeros."""
-
-    def forward(self, x, mask=None):
-        made = super().forward(x, mask)
-        return made if mask is None else made * mask[:, 0, 0, :, None]
-
-
 # ------------------------------------------------------------------- what masked scores get
 
 
@@ -100,18 +91,6 @@ loops("mask-after-softmax", mask=triangle, weigh=_after)
 class ViewsMaskInverted(Views):
     def hide(self, scores, mask):
         return scores.masked_fill(mask, HIDDEN)
-
-
-@attention("mask-dropped", mask=triangle, remark=True, sizes=SOME)
-class ViewsMaskTurnedOff(Views):
-    """A flag of its constructor chooses that."""
-
-    def __init__(self, e, h):
-        super().__init__(e, h)
-        self.use_mask = False
-
-    def weigh(self, scores, mask):
-        return super().weigh(scores, mask if self.use_mask else None)
 
 
 @attention("mask-other-sample", mask=padding, sizes=SEVERAL)

@@ -6,7 +6,6 @@ Two families, each written differently on purpose: `Llama` makes its own angles 
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import torch
@@ -255,17 +254,6 @@ changed(LlamaStartsAgain, "cache-position", sizes=SEVERAL, cache=Held, keeps_rot
 # ------------------------------------------------------ norms of queries and keys, narrow vectors
 
 
-def _over_all_heads(self, q, k):
-    flat = (t.transpose(1, 2).flatten(2) for t in (q, k))
-    made = (norm(t) for norm, t in zip((self.q_norm, self.k_norm), flat, strict=True))
-    return (t.unflatten(2, (-1, self.d)).transpose(1, 2) for t in made)
-
-
-def _norm_after(self, q, k, v):
-    q, k, v = self.rotated(q, k, v)
-    return *self.normalised(q, k), v
-
-
 def _both(norm):
     """Return a method that normalises queries and keys."""
 
@@ -293,18 +281,10 @@ class Narrow(Views):
 
 
 llama(variants=(*HALVES, "qk-norm"), normed=True)
-llama(
-    variants=(*HALVES, "qk-norm-flat"),
-    normed=True,
-    norm=lambda self, heads: nn.RMSNorm(heads * self.d),
-    normalised=_over_all_heads,
-)
-llama(variants=(*HALVES, "qk-norm", "qk-norm-after"), normed=True, prepared=_norm_after)
 views(
     variants=("qk-norm", "qk-norm-layer"),
     heads=_both(lambda t: F.layer_norm(t, t.shape[-1:])),
 )
-views(variants=("cosine",), heads=_both(partial(F.normalize, dim=-1)), factor=lambda self, e: 8)
 attention(sizes=SEVERAL, variants=("latent-attention",))(Narrow)
 changed(Narrow, sizes=SEVERAL, variants=("latent-queries",), narrow=(True, False, False))
 
@@ -329,23 +309,6 @@ def distances(n: int) -> Tensor:
     return torch.arange(n)[None, :] - torch.arange(n)[:, None]
 
 
-def _slopes(self, n):
-    slopes = 2.0 ** (-8 * torch.arange(1, self.h + 1) / self.h)
-    return -slopes[:, None, None] * distances(n).abs()
-
-
-def _small_cap(self, scores, mask):
-    hidden = scores.masked_fill(torch.ones_like(scores).triu(1) == 1, -1e9)
-    return F.softmax(torch.tanh(hidden / 3) * 3, dim=-1)
-
-
-@attention("cap-after-mask", sizes=SEVERAL)
-class CapAfterMask(Views):
-    def weigh(self, scores, mask):
-        later = torch.ones_like(scores).triu(1).bool()
-        return (50.0 * torch.tanh(scores.masked_fill(later, -math.inf) / 50.0)).softmax(dim=-1)
-
-
 attention(sizes=SEVERAL, variants=("relative-bias",))(Biased)
 changed(
     Biased,
@@ -353,6 +316,3 @@ changed(
     variants=("position-bias",),
     bias=lambda self, n: self.relative.weight.T[:, : n * n].unflatten(1, (n, n)),
 )
-changed(Biased, sizes=SEVERAL, variants=("alibi",), __init__=Views.__init__, bias=_slopes)
-views("cap-after-mask", weigh=_small_cap)
-views(variants=("soft-cap",), weigh=lambda self, s, m: (5 * torch.tanh(s / 5)).softmax(-1))

@@ -1,4 +1,4 @@
-"""Read a norm of the stream: PyTorch's own, or one that is written by hand."""
+"""Read norms, PyTorch's own or written by hand, and feed-forwards: what they compute."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from torch import Tensor
 
 from attention_clinic.attention.operands import arguments
 from attention_clinic.attention.program import Lost
-from attention_clinic.capture.run import LAYERS, Run, varies
-from attention_clinic.catalogue.norms import AXES, LENGTH, NORM, fitting
+from attention_clinic.capture.run import ACTIVATIONS as BENDS
+from attention_clinic.capture.run import FACTORS, LAYERS, Run, varies
+from attention_clinic.catalogue.blocks import ACTIVATIONS
+from attention_clinic.catalogue.norms import AXES, NORM, fitting
 
-STEPS = 16
+STEPS = 24
 STATISTICS = {"mean", "var", "std", "sum", "var_mean", "std_mean", "linalg_vector_norm", "norm"}
 
 
@@ -57,9 +59,7 @@ class _Trail:
 
     times: Tensor
     plus: Tensor
-    scalar: float = 1.0
     normed: bool = False  # whether a statistic of the numbers was met
-    plus_one: bool = False
     names: frozenset[str] = frozenset()
 
 
@@ -89,15 +89,8 @@ def by_hand(
             continue
         form, one = fit
         variants, bugs, detail = form.variants, form.ids, form.detail
-        if found.scalar != 1.0:
-            if detail != LENGTH or abs(found.scalar - ids.shape[2] ** 0.5) > 1e-5:
-                return None
-            variants, bugs = ("rms-norm",), ()
         if form is NORM.reference and "rms" in called.lower():
             bugs, detail = ("rms-mean",), "it is LayerNorm"
-        if found.plus_one and not bugs:
-            variants = (*variants, "norm-plus-one")
-        detail = detail if bugs and detail != LENGTH else ""
         layer = not bugs and "rms-norm" not in variants
         return source, Norm(bugs, detail, variants, one, found.names, layer)
     return None
@@ -110,10 +103,7 @@ def _back(run: Run, at: Tensor, trail: _Trail, eps: list[float]) -> Tensor | Non
     if -1 in makers or len(names) != 1 or not names <= {"add", "mul", "div", "sub", "alias"}:
         return None
     name = names.pop()
-    try:
-        args = arguments(run, at, makers)
-    except Lost:
-        return None
+    args = arguments(run, at, makers)
     held = [k for k, a in enumerate(args) if isinstance(a, Tensor) and run.depends(a)]
     spread = [k for k in held if all(varies(args[k], a) for a in range(3) if at.shape[a] > 1)]
     if len(spread) != 1 or (name in ("div", "sub") and spread != [0]):
@@ -136,8 +126,7 @@ def _constant(run: Run, name: str, other: Tensor | float, trail: _Trail) -> bool
     names = made_from(run, other) if isinstance(other, Tensor) else frozenset()
     value = None if names else run.number(other)
     if value is not None:
-        factor = value if name == "mul" else 1 / (value or 1)
-        trail.times, trail.scalar = trail.times * factor, trail.scalar * factor
+        trail.times = trail.times * (value if name == "mul" else 1 / (value or 1))
         return name in ("mul", "div") and bool(value)
     if not isinstance(other, Tensor):
         return False
@@ -145,9 +134,6 @@ def _constant(run: Run, name: str, other: Tensor | float, trail: _Trail) -> bool
     trail.names |= names
     if name == "mul":
         trail.times = trail.times * values
-        events = [run.events[m] for m in run.makers(other) if names and m >= 0]
-        ones = (e.name == "add" and any(run.number(a) == 1 for a in e.args) for e in events)
-        trail.plus_one |= any(ones)
     else:
         trail.plus = trail.plus + trail.times * (values if name == "add" else -values)
     return name == "mul" or (name in ("add", "sub") and not trail.normed)
@@ -184,3 +170,127 @@ def _reduces(run: Run, ids: Tensor, eps: list[float]) -> bool:
                 eps += [value for value in numbers if value is not None]
             todo += [t for t in event.read() if run.depends(t)]
     return found
+
+
+# ---------------------------------------------------------------------------- feed-forward
+
+
+@dataclass
+class Feed:
+    """What a feed-forward does."""
+
+    activation: str  # "" for a function without a name, "none" for none
+    gated: str  # "", "gated", "gate-second" or "gate-product"
+    last: bool  # whether an activation comes after the last layer
+    width: int  # between its layers
+
+
+def read_feed(run: Run, ids: Tensor, source: Tensor) -> Feed:
+    """Read a feed-forward of two layers, the first of which may be gated."""
+    how, _, layers = _function(run, ids, source)
+    if len(layers) != 1:
+        raise Lost("the result of a feed-forward is not that of one layer")
+    below = _entry(run, layers[0])
+    name, gated, layers = _function(run, below, source)
+    for entry in (_entry(run, layer) for layer in layers):
+        if entry.shape != source.shape or not torch.equal(entry, source):
+            raise Lost("a feed-forward of more than two layers")
+    return Feed(name, gated, how != "none", below.shape[-1])
+
+
+def _function(run: Run, ids: Tensor, source: Tensor) -> tuple[str, str, list[Tensor]]:
+    """Return an activation, how it is gated, and the products in the layers that it is taken of."""
+    leaves, bends = _leaves(run, ids, source)
+    made, given = run.values[ids], [run.values[at] for at, _ in leaves]
+    products = [product for _, product in leaves]
+    seen = made.isfinite()
+
+    def equal(t: Tensor) -> bool:
+        return torch.allclose(t[seen], made[seen], rtol=1e-6, atol=1e-7)
+
+    if not bool(seen.any()):
+        raise Lost("a feed-forward of numbers that are NaN or infinite")
+    if len(given) == 1:
+        functions = {"none": lambda t: t, **ACTIVATIONS}
+        known = [name for name, function in functions.items() if equal(function(given[0]))]
+        if known or bends == 1:
+            return (*known, "")[0], "", products
+    if len(given) == 2:
+        first = int(leaves[0][0].min()) > int(leaves[1][0].min())
+        up, other = given[::-1] if first else given
+        packed = run.makers(products[0]) == run.makers(products[1])  # one layer makes both
+        for name, function in ACTIVATIONS.items():
+            if equal(function(up * other)):
+                return name, "gate-product", products
+            if equal(function(up) * other):
+                return name, "gated", products
+            if equal(up * function(other)):
+                return name, "gate-second" if packed else "gated", products
+    raise Lost("a feed-forward with an unknown activation")
+
+
+def _leaves(run: Run, ids: Tensor, source: Tensor) -> tuple[list[tuple[Tensor, Tensor]], int]:
+    """Return the results of layers that numbers are made from, and the number of activations.
+
+    A result is its ids with the bias, (b, n, f), and those of the product itself.
+    """
+    leaves: list[tuple[Tensor, Tensor]] = []
+    bent = 0
+    todo = [ids]
+    for _ in range(STEPS):
+        if not todo:
+            return leaves, bent
+        at = todo.pop()
+        if any(torch.equal(at, known) for known, _ in leaves):
+            continue
+        if torch.equal(at, source):
+            raise Lost("a feed-forward of one layer")
+        layer = _layer(run, at)
+        if layer is not None:
+            leaves.append((at, layer))
+            continue
+        makers = run.makers(at)
+        found = {run.events[m].name for m in makers if m >= 0}
+        if -1 in makers or len(found) != 1:
+            raise Lost("a feed-forward in pieces")
+        bent += len(found & BENDS)
+        args = arguments(run, at, makers)
+        todo += [a for a in args if isinstance(a, Tensor) and run.depends(a)]
+    raise Lost("too many steps in a feed-forward")
+
+
+def _layer(run: Run, ids: Tensor) -> Tensor | None:
+    """Return the ids of the product in a layer's result, which may add a bias; None for others."""
+    makers = run.makers(ids)
+    names = {run.events[m].name if m >= 0 else "" for m in makers}
+    if names <= {*FACTORS}:
+        return ids
+    if names != {"add"}:
+        return None
+    args = arguments(run, ids, makers)
+    held = [a for a in args if isinstance(a, Tensor) and run.depends(a)]
+    others = [a for a in args if isinstance(a, Tensor) and not run.depends(a)]
+    if len(held) != 1 or len(others) != 1 or not run.learned(others[0]):
+        return None
+    made = {run.events[m].name for m in run.makers(held[0]) if m >= 0}
+    return held[0] if made and made <= {*FACTORS} else None
+
+
+def _entry(run: Run, ids: Tensor) -> Tensor:
+    """Return what a layer reads, laid out like its result."""
+    rows: list[Tensor] = []
+    row = torch.full((run.tape.count,), -1)
+    past, weights = 0, set()
+    for m in run.makers(ids):
+        event = run.events[m]
+        first, second = event.args[FACTORS[event.name] :][:2]
+        if not isinstance(first, Tensor) or run.depends(second):
+            raise Lost("a product of tokens in a feed-forward")
+        weights |= made_from(run, second)
+        rows.append(first.reshape(-1, first.shape[-1]))
+        out = event.out.reshape(len(rows[-1]), -1)
+        row[out] = torch.arange(past, past + len(out))[:, None].expand_as(out)
+        past += len(out)
+    if len({one.shape[1] for one in rows}) > 1 or len(weights) != 1:
+        raise Lost("a feed-forward of several layers side by side")
+    return torch.cat(rows)[row[ids][..., 0]]
