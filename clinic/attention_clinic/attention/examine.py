@@ -24,7 +24,7 @@ from attention_clinic.capture.module import CallFailed, same
 from attention_clinic.capture.run import Run
 from attention_clinic.capture.trial import HEAD_NAMES, Trial
 from attention_clinic.catalogue import BUGS, VARIANTS
-from attention_clinic.report import NO_NUMBERS, Explanation, Report, explain
+from attention_clinic.report import Explanation, Report, explain
 
 EVERYTHING = "projections, split, scale, softmax, weighted sum, join"
 LOWEST = float(torch.finfo(torch.float16).min)
@@ -267,7 +267,7 @@ def failing(trial: Trial, run: Run | None) -> Iterator[str]:
     y = trial.run(x, context)
     if not y.isfinite().all():
         many = "nothing but" if not y.isfinite().any() else "some"
-        yield f"{NO_NUMBERS}it has {many} {'NaN' if y.isnan().any() else 'infinity'}"
+        yield f"the output holds numbers: it has {many} {'NaN' if y.isnan().any() else 'infinity'}"
         return
     if not torch.allclose(trial.run(x, context), y, rtol=1e-6, atol=1e-9):
         yield "two calls in eval mode give the same output"
