@@ -141,6 +141,7 @@ class Command:
         examples: what may be typed, without `python3 -m tools`.
         passes_on: whose other options it takes, too; "" for nobody's.
         settings: variables of the environment in which it runs.
+        paths: folders of the course from which it imports modules.
         instructors: whether only an instructor's copy of the course has it.
     """
 
@@ -153,6 +154,7 @@ class Command:
     examples: tuple[str, ...] = ()
     passes_on: str = ""
     settings: dict[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
     instructors: bool = False
 
     @property
@@ -538,6 +540,7 @@ _LIST = (
         arguments=(arg("chapters", "two digits each (default: all)", "NB", nargs="*"),),
         passes_on="grade",
         settings=ONE_THREAD,
+        paths=("tests/test_checks",),
         examples=("honest", "honest 03 04"),
         instructors=True,
     ),

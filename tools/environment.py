@@ -26,12 +26,12 @@ def start(python, arguments):
         return INTERRUPTED
 
 
-def show_course():
+def show_course(*more):
     """Lets this process and those that it starts find `utils`, `checks` and `attention_clinic`.
 
-    They come before a foreign package of the same name.
+    They come before a foreign package of the same name; so do modules in `more` folders.
     """
-    paths = [ROOT, os.path.join(ROOT, "clinic")]
+    paths = [ROOT] + [os.path.join(ROOT, *name.split("/")) for name in ("clinic", *more)]
     sys.path[:0] = [path for path in paths if path not in sys.path]
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths + before)))

@@ -27,7 +27,7 @@ from tools.environment import INTERRUPTED, PYTHON, ROOT, VENV, show_course, star
 
 def run(command: Command, arguments: list[str]) -> int:
     """Run a command in this Python; return its exit status."""
-    show_course()
+    show_course(*command.paths)
     os.environ.update(command.settings)
     if command.target:
         module, _, function = command.target.partition(":")
