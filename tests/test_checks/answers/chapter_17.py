@@ -51,7 +51,7 @@ BANK = {
             code(
                 """
                 def overlaps(first, second):
-                    return overlap(first[:, None], second)
+                    return box_iou(first[:, None], second)
                 """,
                 cause="edges-read-as-middles",
             ),
@@ -104,7 +104,7 @@ BANK = {
                     def middle(x):
                         return torch.cat([(x[:, :2] + x[:, 2:]) / 2, x[:, 2:] - x[:, :2]], dim=1)
 
-                    return overlap(middle(first)[:, None], middle(second))
+                    return box_iou(middle(first)[:, None], middle(second))
                 """
             ),
             code(
@@ -280,7 +280,7 @@ BANK = {
             code(
                 """
                 def hits(boxes, places, threshold):
-                    return (overlap(boxes[:, None], places) >= threshold).any(dim=-1)
+                    return (box_iou(boxes[:, None], places) >= threshold).any(dim=-1)
                 """,
                 cause="twice-is-still-right",
             ),
@@ -300,7 +300,7 @@ BANK = {
             code(
                 """
                 def hits(boxes, places, threshold):
-                    shared = overlap(boxes[:, None], places)
+                    shared = box_iou(boxes[:, None], places)
                     taken, right = set(), []
                     for row in shared:
                         place = row.argmax().item()
@@ -321,7 +321,7 @@ BANK = {
             code(
                 """
                 def hits(boxes, places, threshold):
-                    shared = overlap(boxes[:, None], places).tolist()
+                    shared = box_iou(boxes[:, None], places).tolist()
                     taken, right = set(), []
                     for row in shared:
                         free = [(value, t) for t, value in enumerate(row) if t not in taken]
@@ -339,7 +339,7 @@ BANK = {
                     right = torch.zeros(len(boxes), dtype=torch.bool)
                     for n, box in enumerate(boxes):
                         if left:
-                            value, which = overlap(box, places[left]).max(dim=0)
+                            value, which = box_iou(box, places[left]).max(dim=0)
                             if value >= threshold:
                                 right[n] = True
                                 del left[which.item()]
@@ -348,8 +348,8 @@ BANK = {
             ),
         ],
         equivalent={
-            "free = overlap(boxes[:, None], places)  # (i, t) => "
-            "free = overlap(places, boxes[:, None])  # (i, t)": "symmetric",
+            "free = box_iou(boxes[:, None], places)  # (i, t) => "
+            "free = box_iou(places, boxes[:, None])  # (i, t)": "symmetric",
             "free[:, place] = -1  # taken => "
             "free[:, place] = -2  # taken": "both are below every threshold",
             "free[:, place] = -1  # taken => "
@@ -362,7 +362,7 @@ BANK = {
                 """
                 def suppress(boxes, sure, threshold):
                     order = sure.argsort(descending=True)
-                    shared = overlap(boxes[order][:, None], boxes[order]).tril(-1)
+                    shared = box_iou(boxes[order][:, None], boxes[order]).tril(-1)
                     return order[(shared <= threshold).all(dim=-1)]
                 """,
                 cause="suppressed-ones-suppress",
@@ -393,7 +393,7 @@ BANK = {
                     while len(order):
                         first, order = order[0], order[1:]
                         kept.append(first)
-                        order = order[overlap(boxes[first], boxes[order]) <= threshold]
+                        order = order[box_iou(boxes[first], boxes[order]) <= threshold]
                     return torch.stack(kept)
                 """
             ),
@@ -401,7 +401,7 @@ BANK = {
                 """
                 def suppress(boxes, sure, threshold):
                     order = sure.argsort(descending=True)
-                    far = overlap(boxes[order][:, None], boxes[order]) <= threshold
+                    far = box_iou(boxes[order][:, None], boxes[order]) <= threshold
                     alive = torch.ones(len(order), dtype=torch.bool)
                     for n in range(len(order)):
                         if alive[n]:
@@ -411,8 +411,8 @@ BANK = {
             ),
         ],
         equivalent={
-            "shared = overlap(boxes[:, None], boxes)  # (i, i) => "
-            "shared = overlap(boxes, boxes[:, None])  # (i, i)": "symmetric",
+            "shared = box_iou(boxes[:, None], boxes)  # (i, i) => "
+            "shared = box_iou(boxes, boxes[:, None])  # (i, i)": "symmetric",
             "for n in sure.argsort(descending=True).tolist(): => "
             "for n in (sure.argsort(descending=True)):": "they index as well",
         },
