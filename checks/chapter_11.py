@@ -229,7 +229,10 @@ def share_written(model: nn.Module, source: Tensor, target: Tensor) -> float:
     return (ids[:, 1:] == target[:, 1:]).double().mean().item()
 
 
-HANDED_IN = ("decode(ids", "decode(target[:, : ids.shape[1]]")
+HANDED_IN = (
+    "model.decode(ids, memory, mask)",
+    "model.decode(target[:, : ids.shape[1]], memory, mask)",
+)
 NO_MASK = ("padding_mask_of_ids(source)", "None")
 SHARE_MISTAKES = patches(
     share_written,
